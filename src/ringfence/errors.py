@@ -1,0 +1,72 @@
+"""Every error that ringfence raises. What the untrusted program does is a value, never one of these.
+
+SandboxError                 .hint: what the user can do about it
+├── UsageError               the caller asked for something malformed
+│   └── PolicyError          unknown key, contradiction, out of range; .field names it
+├── UnavailableError         this host cannot keep the promise; .missing names what, .hint the fix
+├── SetupError               the sandbox failed before the program ran; .step names the plan step
+├── SupervisionError         we lost track of a running job (always after killing it)
+├── CheckpointError          a snapshot, rollback or commit could not be carried out
+└── EvidenceError            a chain, key or bundle could not be made or read
+    └── VerificationError    .step: the number of the verification step that failed
+"""
+
+from __future__ import annotations
+
+
+class SandboxError(Exception):
+    """The root of the tree: catch this to catch all that ringfence itself gets wrong or refuses."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(SandboxError):
+    """The caller asked for something malformed."""
+
+
+class PolicyError(UsageError):
+    """A policy that contradicts itself, is out of range or has an unknown key; ``field`` names it."""
+
+    def __init__(self, field: str, problem: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(f"{where}{field}: {problem}" if field else f"{where}{problem}", hint=hint)
+        self.field = field
+        self.problem = problem
+        self.where = where
+
+
+class UnavailableError(SandboxError):
+    """This host cannot keep a promise that the policy asks for; nothing was run."""
+
+    def __init__(self, message: str, *, missing: tuple[str, ...] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.missing = missing
+
+
+class SetupError(SandboxError):
+    """The sandbox failed before the program's first instruction; ``step`` names the plan step."""
+
+    def __init__(self, step: str, problem: str, *, hint: str = "") -> None:
+        super().__init__(f"{step}: {problem}", hint=hint)
+        self.step = step
+
+
+class SupervisionError(SandboxError):
+    """We lost track of a running job; it was killed first."""
+
+
+class CheckpointError(SandboxError):
+    """A snapshot, rollback or commit could not be carried out."""
+
+
+class EvidenceError(SandboxError):
+    """A chain, key or bundle could not be made or read."""
+
+
+class VerificationError(EvidenceError):
+    """Evidence that does not hold; ``step`` is the number of the verification step that failed."""
+
+    def __init__(self, step: int, problem: str, *, hint: str = "") -> None:
+        super().__init__(f"step {step}: {problem}", hint=hint)
+        self.step = step
