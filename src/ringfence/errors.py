@@ -27,13 +27,20 @@ class UsageError(SandboxError):
 
 
 class PolicyError(UsageError):
-    """A policy that contradicts itself, is out of range or has an unknown key; ``field`` names it."""
+    """A policy that contradicts itself, is out of range or has an unknown key; ``field`` names it.
 
-    def __init__(self, field: str, problem: str, *, where: str = "", hint: str = "") -> None:
-        super().__init__(f"{where}{field}: {problem}" if field else f"{where}{problem}", hint=hint)
+    ``where`` is ``file:line:column: `` for a policy read from a file; ``more`` holds the further
+    errors of the same policy, so that a user can mend them all at once.
+    """
+
+    def __init__(
+        self, field: str, problem: str, *, where: str = "", more: tuple[PolicyError, ...] = ()
+    ) -> None:
+        super().__init__(f"{where}{field}: {problem}" if field else f"{where}{problem}")
         self.field = field
         self.problem = problem
         self.where = where
+        self.more = more
 
 
 class UnavailableError(SandboxError):

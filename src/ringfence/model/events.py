@@ -1,0 +1,34 @@
+"""``Event``: one thing that happened to a job. The recorder chains them, doors pass them on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class EventKind(StrEnum):
+    """The closed set of things that happen."""
+
+    START = "start"
+    VIOLATION = "violation"
+    EGRESS = "egress"
+    SAMPLE = "sample"
+    CHECKPOINT = "checkpoint"
+    LIMIT = "limit"
+    EXIT = "exit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """What happened, to which run, when (seconds since the epoch), with plain details."""
+
+    kind: EventKind
+    run_id: str
+    time_s: float
+    details: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+
+OnEvent = Callable[[Event], None]
+OnOutput = Callable[[str, bytes], None]
+"""Called with ``stdout`` or ``stderr`` and a piece of it, in the caller's thread, as it arrives."""

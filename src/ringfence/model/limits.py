@@ -1,0 +1,118 @@
+"""Closed sets and the one table of capabilities: what a policy can ask for, by field, flag and hint.
+
+Every layer reads this table: backends report ``enforced`` by it, the command line makes its flags
+from it, and the message after a limit was hit takes «what would raise it» from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+_SIZE_UNITS = {"": 1, "B": 1, "K": KIB, "KB": KIB, "KIB": KIB, "M": MIB, "MB": MIB, "MIB": MIB}
+_SIZE_UNITS |= {"G": GIB, "GB": GIB, "GIB": GIB, "T": 2**40, "TB": 2**40, "TIB": 2**40}
+_TIME_UNITS = {"": 1.0, "MS": 0.001, "S": 1.0, "M": 60.0, "H": 3600.0}
+
+
+class IsolationLevel(StrEnum):
+    """How the job is kept apart from the host; each level is one file in ``backends/``."""
+
+    NONE = "none"
+    PROCESS = "process"
+    CONTAINER = "container"
+    STRICT = "strict"
+
+
+class SyscallProfile(StrEnum):
+    """Which system calls the job may make: general programs, or no network and no new processes."""
+
+    DEFAULT = "default"
+    TIGHT = "tight"
+
+
+class OutputOverflow(StrEnum):
+    """What happens to a job that prints more than ``output_bytes``."""
+
+    TRUNCATE = "truncate"
+    KILL = "kill"
+
+
+class Unit(StrEnum):
+    """What a policy number counts; decides how text such as ``512M`` or ``90s`` is read."""
+
+    BYTES = "bytes"
+    SECONDS = "seconds"
+    COUNT = "count"
+    CORES = "cores"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limit:
+    """One number of the policy: where it stands, how it is written, and how far it may go."""
+
+    capability: str
+    field: str
+    flag: str
+    unit: Unit
+    largest: float
+    help: str
+
+
+TEN_YEARS_S = 10 * 366 * 24 * 3600
+# The kernel's own ceilings: PID_MAX_LIMIT, the default of fs.nr_open, and a signed 64-bit byte count.
+LIMITS: tuple[Limit, ...] = (
+    Limit(capability="wall_time", field="wall_time_s", flag="--wall", unit=Unit.SECONDS,
+          largest=TEN_YEARS_S, help="seconds from start until the whole tree is killed"),
+    Limit(capability="cpu_time", field="cpu_time_s", flag="--cpu", unit=Unit.SECONDS,
+          largest=TEN_YEARS_S, help="seconds of processor time"),
+    Limit(capability="memory", field="mem_bytes", flag="--memory", unit=Unit.BYTES,
+          largest=2**62, help="memory of the whole tree"),
+    Limit(capability="pids", field="pids_max", flag="--pids", unit=Unit.COUNT,
+          largest=2**22, help="processes and threads at one time"),
+    Limit(capability="nofile", field="nofile", flag="--nofile", unit=Unit.COUNT,
+          largest=2**20, help="open descriptors per process"),
+    Limit(capability="output", field="output_bytes", flag="--output", unit=Unit.BYTES,
+          largest=2**40, help="bytes kept of each output stream"),
+    Limit(capability="disk", field="disk_bytes", flag="--disk", unit=Unit.BYTES,
+          largest=2**62, help="bytes written to disk"),
+    Limit(capability="file_size", field="file_bytes", flag="--file-size", unit=Unit.BYTES,
+          largest=2**62, help="size of any one file"),
+    Limit(capability="cpu_share", field="cpu_share", flag="--cpu-share", unit=Unit.CORES,
+          largest=4096, help="processor cores it may keep busy, such as 0.5"),
+)  # fmt: skip
+LIMIT_OF = {limit.capability: limit for limit in LIMITS}
+
+
+def _split_unit(text: str) -> tuple[float, str]:
+    body = text.strip()
+    digits = body.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+    if not digits or not digits.isascii() or not digits.replace(".", "", 1).isdigit():
+        raise ValueError(text)
+    return float(digits), body[len(digits) :].strip().upper()
+
+
+def parse_size(text: str) -> int:
+    """Read ``512M``, ``1.5GiB`` or ``1000`` as a number of bytes; ValueError otherwise."""
+    number, unit = _split_unit(text)
+    if unit not in _SIZE_UNITS:
+        raise ValueError(text)
+    return int(number * _SIZE_UNITS[unit])
+
+
+def parse_duration(text: str) -> float:
+    """Read ``90``, ``1.5s``, ``10m`` or ``250ms`` as seconds; ValueError otherwise."""
+    number, unit = _split_unit(text)
+    if unit not in _TIME_UNITS:
+        raise ValueError(text)
+    seconds = number * _TIME_UNITS[unit]
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+def format_size(count: int) -> str:
+    """Write a number of bytes as people read it: ``512 MiB``, ``1.5 GiB``, ``17 B``."""
+    for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if count >= factor:
+            return f"{count / factor:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{count} B"

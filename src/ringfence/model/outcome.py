@@ -1,0 +1,113 @@
+"""``Outcome``: how a job ended, what it used, and what was really enforced by which mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+from ringfence.model.events import Event
+
+
+class Status(StrEnum):
+    """How the job ended. The status, not the return code, tells two ends apart."""
+
+    OK = "OK"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    CPU_LIMIT = "CPU_LIMIT"
+    MEM_LIMIT = "MEM_LIMIT"
+    PIDS_LIMIT = "PIDS_LIMIT"
+    NOFILE_LIMIT = "NOFILE_LIMIT"
+    FILE_SIZE_LIMIT = "FILE_SIZE_LIMIT"
+    DISK_LIMIT = "DISK_LIMIT"
+    OUTPUT_LIMIT = "OUTPUT_LIMIT"
+    KILLED_TERM = "KILLED_TERM"
+    KILLED_KILL = "KILLED_KILL"
+    KILLED_SIGNAL = "KILLED_SIGNAL"
+    CRASHED = "CRASHED"
+    FORBIDDEN_SYSCALL = "FORBIDDEN_SYSCALL"
+    VIOLATION = "VIOLATION"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+
+
+FIXED_RC: Mapping[Status, int] = {
+    Status.OK: 0,
+    Status.TIMEOUT: 124,
+    Status.CPU_LIMIT: 152,
+    Status.MEM_LIMIT: 137,
+    Status.KILLED_TERM: 143,
+    Status.KILLED_KILL: 137,
+    Status.FORBIDDEN_SYSCALL: 159,
+    Status.INTERNAL_ERROR: 1,
+}
+"""Statuses with one return code; every other one passes on the program's own."""
+
+PARTIAL_ENFORCEMENT = "PARTIAL_ENFORCEMENT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enforcement:
+    """What was asked of one capability and what became of it."""
+
+    requested: object
+    applied: bool
+    mechanism: str
+    details: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What the whole tree of the job used."""
+
+    wall_s: float = 0.0
+    cpu_user_s: float = 0.0
+    cpu_system_s: float = 0.0
+    peak_memory_bytes: int = 0
+    processes: int = 0
+    """The most that were seen alive at one time."""
+    written_bytes: int = 0
+    voluntary_switches: int = 0
+    involuntary_switches: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a job ended."""
+
+    status: Status
+    rc: int
+    reason: str
+    stdout: bytes = b""
+    """At most ``output_bytes`` and, where it was cut, a marker that says so."""
+    stderr: bytes = b""
+    stdout_dropped: int = 0
+    """Bytes that were printed and not kept."""
+    stderr_dropped: int = 0
+    duration_ms: int = 0
+    argv: tuple[str, ...] = ()
+    run_id: str = ""
+    enforced: Mapping[str, Enforcement] = field(default_factory=dict, hash=False)
+    usage: Usage = Usage()
+    limits_hit: tuple[str, ...] = ()
+    """Capabilities whose limit was reached, whether or not that ended the job."""
+    partial: bool = False
+    """Something that was asked for was not applied (only with ``allow_partial``)."""
+    message: bytes | None = None
+    """What the job wrote into its channel; untrusted. Absent: it has no channel, or wrote too much."""
+    events: tuple[Event, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.status is Status.OK
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data for ``--json``; bytes that are not UTF-8 become replacement characters."""
+        plain = asdict(self)
+        plain["status"] = str(self.status)
+        plain["argv"] = list(self.argv)
+        plain["limits_hit"] = list(self.limits_hit)
+        for name in ("stdout", "stderr"):
+            plain[name] = plain[name].decode("utf-8", "replace")
+        plain["message"] = None if self.message is None else self.message.decode("utf-8", "replace")
+        return plain

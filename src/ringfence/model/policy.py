@@ -1,0 +1,355 @@
+"""``SandboxPolicy``: what a job is allowed and how much. The only inner policy.
+
+Every outer format converts to it once, in its door. It is checked when it is made, so whoever
+holds one holds a sound one. It knows nothing of how a limit is enforced.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+
+from ringfence.errors import PolicyError
+from ringfence.model.limits import (
+    LIMITS,
+    IsolationLevel,
+    Limit,
+    OutputOverflow,
+    SyscallProfile,
+    Unit,
+    parse_duration,
+    parse_size,
+)
+
+Problem = tuple[str, str]
+"""(field, what is wrong with it)."""
+
+NO_NETWORK, HOST_NETWORK = "none", "host"
+PATH_FIELDS = ("readable_paths", "writable_paths", "hidden_paths")
+# On these levels a job has no network unless the policy names one.
+_CLOSED_LEVELS = (IsolationLevel.CONTAINER, IsolationLevel.STRICT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxPolicy:
+    """What the untrusted program may do and how much of it.
+
+    >>> SandboxPolicy(wall_time_s=5).mem_bytes == 512 * 2**20
+    True
+    """
+
+    wall_time_s: float = 30
+    cpu_time_s: float = 20
+    mem_bytes: int = 512 * 2**20
+    pids_max: int = 32
+    nofile: int = 512
+    output_bytes: int = 1 * 2**20
+    enforce_network: bool = False
+    allow_partial: bool = False
+
+    isolation: IsolationLevel = IsolationLevel.PROCESS
+    on_output_limit: OutputOverflow = OutputOverflow.TRUNCATE
+    disk_bytes: int | None = None
+    """Absent: disk use is not limited."""
+    file_bytes: int | None = None
+    """Absent: the size of one file is not limited."""
+    cpu_share: float | None = None
+    """Absent: all cores, as fast as they are."""
+    network: str | tuple[str, ...] | None = None
+    """``none``, ``host``, or the hosts that may be reached; absent: see ``network_rule``."""
+    readable_paths: tuple[str, ...] = ()
+    """Absent: what the isolation level shows by itself."""
+    writable_paths: tuple[str, ...] = ()
+    """Absent: what the isolation level lets it write by itself."""
+    hidden_paths: tuple[str, ...] = ()
+    """Absent: nothing beyond what the isolation level hides by itself."""
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Set for the job, over the small clean environment that every job gets."""
+    pass_environment: tuple[str, ...] = ()
+    """Names of the caller's variables that are passed on; absent: none."""
+    syscall_profile: SyscallProfile | None = None
+    """Absent: the isolation level's own."""
+
+    def __post_init__(self) -> None:
+        for name, make in _COERCIONS.items():
+            object.__setattr__(self, name, make(getattr(self, name)))
+        problems = [problem for check in _CHECKS for problem in check(self)]
+        if problems:
+            raise _policy_error(problems)
+
+    @property
+    def network_rule(self) -> str | tuple[str, ...]:
+        """The network rule in force when the field is absent too."""
+        if self.network is not None:
+            return self.network
+        closed = self.enforce_network or self.isolation in _CLOSED_LEVELS
+        return NO_NETWORK if closed else HOST_NETWORK
+
+    def requested(self) -> dict[str, object]:
+        """Every capability that this policy asks for, with what it asks."""
+        asked = {limit.capability: getattr(self, limit.field) for limit in LIMITS}
+        if self.network_rule != HOST_NETWORK:
+            asked["network"] = self.network_rule
+        asked |= {name: getattr(self, name) or None for name in PATH_FIELDS}
+        asked["syscalls"] = self.syscall_profile
+        return {name: value for name, value in asked.items() if value is not None}
+
+    def with_changes(self, **changes: object) -> SandboxPolicy:
+        """The same policy with some fields changed, checked anew."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data: ``from_dict`` makes an equal policy of it."""
+        return {entry.name: _plain(getattr(self, entry.name)) for entry in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> SandboxPolicy:
+        """Make a policy of plain data; sizes and times may be text such as ``512M`` and ``90s``."""
+        if not isinstance(values, Mapping):
+            raise PolicyError("", f"a policy is a mapping, not {type(values).__name__}")
+        problems = list(_unknown_keys(values))
+        known = {key: value for key, value in values.items() if key in _FIELD_NAMES}
+        read: dict[str, object] = {}
+        for name, value in known.items():
+            try:
+                read[name] = _READERS.get(name, _as_is)(value)
+            except ValueError as wrong:
+                problems.append((name, str(wrong)))
+        if problems:
+            raise _policy_error(problems)
+        return cls(**read)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_yaml(cls, path: str | os.PathLike[str]) -> SandboxPolicy:
+        """Read a policy file; an error names file, line, column and field."""
+        from ringfence.model.policy_file import read_policy
+
+        return read_policy(os.fspath(path))
+
+
+_FIELD_NAMES = frozenset(entry.name for entry in fields(SandboxPolicy))
+
+
+def _policy_error(problems: list[Problem]) -> PolicyError:
+    first, *others = problems
+    return PolicyError(*first, more=tuple(PolicyError(*other) for other in others))
+
+
+# ---- made uniform before they are checked: a caller may pass lists, Path objects and plain text
+
+
+def _tuple_of_paths(value: object) -> object:
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        return value
+    return tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in value)
+
+
+def _tuple_of_names(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _frozen_mapping(value: object) -> object:
+    return MappingProxyType(dict(value)) if isinstance(value, Mapping) else value
+
+
+def _member(kind: type[IsolationLevel | OutputOverflow | SyscallProfile]) -> Callable[[object], object]:
+    def make(value: object) -> object:
+        try:
+            return None if value is None else kind(str(value))
+        except ValueError:
+            return value
+
+    return make
+
+
+_COERCIONS: dict[str, Callable[[object], object]] = {
+    **dict.fromkeys(PATH_FIELDS, _tuple_of_paths),
+    "network": _tuple_of_names,
+    "pass_environment": _tuple_of_names,
+    "environment": _frozen_mapping,
+    "isolation": _member(IsolationLevel),
+    "on_output_limit": _member(OutputOverflow),
+    "syscall_profile": _member(SyscallProfile),
+}
+
+
+# ---- checks: each yields what is wrong, none raises
+
+
+def _number_problem(limit: Limit, value: object) -> str | None:
+    whole = limit.unit in (Unit.BYTES, Unit.COUNT)
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        return f"{value!r} is not {'a whole number' if whole else 'a number'} of {limit.unit}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value!r} is not a finite number"
+    if value <= 0:
+        return f"{value!r} is not more than zero"
+    if value > limit.largest:
+        return f"{value!r} is more than the largest that has a meaning, {limit.largest:g}"
+    return None
+
+
+def _check_numbers(policy: SandboxPolicy) -> Iterator[Problem]:
+    optional = {"disk_bytes", "file_bytes", "cpu_share"}
+    for limit in LIMITS:
+        value = getattr(policy, limit.field)
+        if value is None and limit.field in optional:
+            continue
+        problem = _number_problem(limit, value)
+        if problem:
+            yield limit.field, problem
+
+
+def _check_switches(policy: SandboxPolicy) -> Iterator[Problem]:
+    for name in ("enforce_network", "allow_partial"):
+        value = getattr(policy, name)
+        if not isinstance(value, bool):
+            yield name, f"{value!r} is not true or false"
+
+
+def _check_members(policy: SandboxPolicy) -> Iterator[Problem]:
+    for name, kind, may_miss in (
+        ("isolation", IsolationLevel, False),
+        ("on_output_limit", OutputOverflow, False),
+        ("syscall_profile", SyscallProfile, True),
+    ):
+        value = getattr(policy, name)
+        if isinstance(value, kind) or (may_miss and value is None):
+            continue
+        yield name, f"{value!r} is not one of {', '.join(kind)}"
+
+
+def _check_network(policy: SandboxPolicy) -> Iterator[Problem]:
+    rule = policy.network
+    if rule in (None, NO_NETWORK, HOST_NETWORK):
+        if rule == HOST_NETWORK and policy.enforce_network:
+            yield "network", "host contradicts enforce_network: true"
+        return
+    if isinstance(rule, str) or not isinstance(rule, tuple):
+        yield "network", f"{rule!r} is not none, host or a list of hosts"
+    elif not rule:
+        yield "network", "an empty list of hosts; write none"
+    else:
+        yield from (("network", f"{host!r} is not a host name") for host in rule if not _is_host(host))
+
+
+def _is_host(host: object) -> bool:
+    if not isinstance(host, str) or not host or len(host) > 255 or not host.isascii():
+        return False
+    return host.isprintable() and not set(host) & set(" /\\@#?,\"'")
+
+
+def _check_paths(policy: SandboxPolicy) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    for name in PATH_FIELDS:
+        paths = getattr(policy, name)
+        if not isinstance(paths, tuple):
+            yield name, f"{paths!r} is not a list of paths"
+            continue
+        for path in paths:
+            yield from _path_problems(name, path)
+            if path in seen and isinstance(path, str):
+                yield name, f"{path!r} stands in {seen[path]} too"
+            if isinstance(path, str):
+                seen[path] = name
+
+
+def _path_problems(name: str, path: object) -> Iterator[Problem]:
+    if not isinstance(path, str):
+        yield name, f"{path!r} is not a path"
+    elif "\0" in path:
+        yield name, f"{path!r} has a NUL in it"
+    elif not os.path.isabs(path):
+        yield name, f"{path!r} is not absolute"
+    elif path != os.path.normpath(path):
+        yield name, f"{path!r} is not in its plain form, {os.path.normpath(path)!r}"
+
+
+def _check_environment(policy: SandboxPolicy) -> Iterator[Problem]:
+    if not isinstance(policy.environment, Mapping):
+        yield "environment", f"{policy.environment!r} is not a mapping of names to text"
+    else:
+        for key, value in policy.environment.items():
+            if not (_is_variable(key) and isinstance(value, str) and "\0" not in value):
+                yield "environment", f"{key!r}: {value!r} is not a name and a text without NUL"
+    if not isinstance(policy.pass_environment, tuple):
+        yield "pass_environment", f"{policy.pass_environment!r} is not a list of names"
+    else:
+        wrong = (name for name in policy.pass_environment if not _is_variable(name))
+        yield from (("pass_environment", f"{name!r} is not the name of a variable") for name in wrong)
+
+
+def _is_variable(name: object) -> bool:
+    return isinstance(name, str) and bool(name) and not set(name) & {"=", "\0"}
+
+
+def _check_sizes_agree(policy: SandboxPolicy) -> Iterator[Problem]:
+    one, all_together = policy.file_bytes, policy.disk_bytes
+    if isinstance(one, int) and isinstance(all_together, int) and one > all_together:
+        yield "file_bytes", f"{one} for one file contradicts disk_bytes {all_together} for all of them"
+
+
+_CHECKS: tuple[Callable[[SandboxPolicy], Iterator[Problem]], ...] = (
+    _check_numbers,
+    _check_switches,
+    _check_members,
+    _check_network,
+    _check_paths,
+    _check_environment,
+    _check_sizes_agree,
+)
+
+
+# ---- plain data in and out
+
+
+def _as_is(value: object) -> object:
+    return value
+
+
+def _read_size(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_size(value)
+    except ValueError:
+        raise ValueError(f'"{value}" is not a size; write 512M, 512MiB or a number of bytes') from None
+
+
+def _read_duration(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError:
+        raise ValueError(f'"{value}" is not a time; write 30, 1.5s, 10m or 2h') from None
+
+
+_READ_UNIT = {Unit.BYTES: _read_size, Unit.SECONDS: _read_duration}
+_READERS: dict[str, Callable[[object], object]] = {
+    limit.field: _READ_UNIT.get(limit.unit, _as_is) for limit in LIMITS
+}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, IsolationLevel | OutputOverflow | SyscallProfile) else value
+
+
+def _unknown_keys(values: Mapping[str, object]) -> Iterator[Problem]:
+    for key in values:
+        if key not in _FIELD_NAMES:
+            yield str(key), f"unknown key{_suggestion(str(key))}"
+
+
+def _suggestion(key: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(key, sorted(_FIELD_NAMES), n=1)
+    return f'; did you mean "{near[0]}"?' if near else "; ringfence policy show lists them all"

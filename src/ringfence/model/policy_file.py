@@ -1,0 +1,139 @@
+"""Reads a policy file: YAML's plain part only, with the line and column of every key.
+
+PyYAML parses; this module gives the scalars their meaning, because YAML's own rules read ``010`` as
+8, ``12:30:45`` as 45045 and ``no`` as false, and accept a key twice. What could surprise is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ringfence.errors import PolicyError, UsageError
+from ringfence.model.policy import SandboxPolicy
+
+if TYPE_CHECKING:
+    from yaml.nodes import Node
+
+MAX_FILE_BYTES = 2**20
+_WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
+_AMBIGUOUS = frozenset({"yes", "no", "on", "off", "y", "n"})
+
+
+def read_policy(path: str) -> SandboxPolicy:
+    """The policy in a YAML file; every PolicyError says ``file:line:column``."""
+    root = _parse(path)
+    places: dict[str, str] = {}
+    if root is None:
+        return SandboxPolicy()
+    reader = _Reader(path, places)
+    values = reader.value(root, "")
+    try:
+        return SandboxPolicy.from_dict(values)  # type: ignore[arg-type]
+    except PolicyError as wrong:
+        raise _placed(wrong, places, f"{path}:1:1: ") from None
+
+
+def _placed(wrong: PolicyError, places: dict[str, str], start: str) -> PolicyError:
+    first, *others = (
+        PolicyError(each.field, each.problem, where=places.get(each.field, start))
+        for each in (wrong, *wrong.more)
+    )
+    first.more = tuple(others)
+    return first
+
+
+def _parse(path: str) -> Node | None:
+    import yaml
+
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_FILE_BYTES + 1)
+        if len(raw) > MAX_FILE_BYTES:
+            raise UsageError(f"{path}: larger than {MAX_FILE_BYTES} bytes; that is not a policy")
+        text = raw.decode("utf-8")
+        _refuse_references(path, yaml.parse(text, Loader=yaml.SafeLoader))
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", hint="name an existing policy file") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 at byte {error.start}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{path}:{mark.line + 1}:{mark.column + 1}: " if mark else f"{path}: "
+        raise PolicyError("", error.problem or "not YAML", where=place) from error
+    except yaml.YAMLError as error:
+        raise PolicyError("", str(error).splitlines()[0], where=f"{path}: ") from error
+    except RecursionError as error:
+        raise PolicyError("", "nested too deeply", where=f"{path}: ") from error
+
+
+def _refuse_references(path: str, events: Iterator[object]) -> None:
+    """Aliases can make a small file huge; tags can ask for any type. A policy needs neither."""
+    for event in events:
+        tagged = getattr(event, "tag", None) is not None
+        if tagged or getattr(event, "anchor", None) is not None:
+            mark = event.start_mark  # type: ignore[attr-defined]
+            place = f"{path}:{mark.line + 1}:{mark.column + 1}: "
+            raise PolicyError("", "tags, anchors and aliases are not allowed", where=place)
+
+
+class _Reader:
+    """Turns nodes into plain values and notes where each key of the top level stands."""
+
+    def __init__(self, path: str, places: dict[str, str]) -> None:
+        self.path = path
+        self.places = places
+
+    def place(self, node: Node) -> str:
+        return f"{self.path}:{node.start_mark.line + 1}:{node.start_mark.column + 1}: "
+
+    def value(self, node: Node, name: str) -> object:
+        if node.id == "mapping":
+            return self._mapping(node, name)
+        if node.id == "sequence":
+            return [self.value(item, name) for item in node.value]
+        return self._scalar(node, name)
+
+    def _mapping(self, node: Node, name: str) -> dict[str, object]:
+        result: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            if key_node.id != "scalar":
+                raise PolicyError(name, "a key is plain text", where=self.place(key_node))
+            key = key_node.value
+            if key in result:
+                raise PolicyError(key, "stands here a second time", where=self.place(key_node))
+            if not name:
+                self.places[key] = self.place(key_node)
+            result[key] = self.value(value_node, name or key)
+        return result
+
+    def _scalar(self, node: Node, name: str) -> object:
+        text = node.value
+        if node.style in ("'", '"', "|", ">"):
+            return text
+        if text in _WORDS:
+            return _WORDS[text]
+        if text.lower() in _AMBIGUOUS or text.lower() in _WORDS:
+            problem = f"{text} is read in different ways by different programs; write true, false or quote it"
+            raise PolicyError(name, problem, where=self.place(node))
+        return self._number(node, name)
+
+    def _number(self, node: Node, name: str) -> object:
+        text: str = node.value
+        digits = text.removeprefix("-").removeprefix("+")
+        if not digits[:1].isdigit() or not digits.replace(".", "").replace("_", "").isalnum():
+            return text
+        if digits[0] == "0" and digits[1:2].isalnum():
+            problem = f"{text} has a leading zero or a base; write a plain decimal number or quote it"
+            raise PolicyError(name, problem, where=self.place(node))
+        try:
+            return int(text) if "_" not in text else text
+        except ValueError:
+            pass
+        try:
+            number = float(text)
+        except ValueError:
+            return text
+        return number if math.isfinite(number) else text
