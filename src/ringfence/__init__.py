@@ -1,3 +1,69 @@
-"""ringfence: run code you do not trust, undo what it did, and prove what happened."""
+"""ringfence: run code you do not trust, undo what it did, and prove what happened.
+
+Public names are looked up when they are first used: the process inside a sandbox and the verifier
+must not load the whole toolkit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+_PUBLIC = {
+    "Enforcement": "ringfence.model.outcome",
+    "Event": "ringfence.model.events",
+    "IsolationLevel": "ringfence.model.limits",
+    "Job": "ringfence.model.job",
+    "Outcome": "ringfence.model.outcome",
+    "PolicyError": "ringfence.errors",
+    "SandboxError": "ringfence.errors",
+    "SandboxPolicy": "ringfence.model.policy",
+    "SandboxResultV2": "ringfence.pytest_runner.result",
+    "SetupError": "ringfence.errors",
+    "Status": "ringfence.model.outcome",
+    "SupervisionError": "ringfence.errors",
+    "UnavailableError": "ringfence.errors",
+    "Usage": "ringfence.model.outcome",
+    "UsageError": "ringfence.errors",
+    "run": "ringfence.engine.run",
+    "run_pytests": "ringfence.pytest_runner.runner",
+    "run_pytests_v2": "ringfence.pytest_runner.runner",
+}
+
+__all__ = sorted([*_PUBLIC, "__version__"])
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'ringfence' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if TYPE_CHECKING:
+    from ringfence.engine.run import run as run
+    from ringfence.errors import PolicyError as PolicyError
+    from ringfence.errors import SandboxError as SandboxError
+    from ringfence.errors import SetupError as SetupError
+    from ringfence.errors import SupervisionError as SupervisionError
+    from ringfence.errors import UnavailableError as UnavailableError
+    from ringfence.errors import UsageError as UsageError
+    from ringfence.model.events import Event as Event
+    from ringfence.model.job import Job as Job
+    from ringfence.model.limits import IsolationLevel as IsolationLevel
+    from ringfence.model.outcome import Enforcement as Enforcement
+    from ringfence.model.outcome import Outcome as Outcome
+    from ringfence.model.outcome import Status as Status
+    from ringfence.model.outcome import Usage as Usage
+    from ringfence.model.policy import SandboxPolicy as SandboxPolicy
+    from ringfence.pytest_runner.result import SandboxResultV2 as SandboxResultV2
+    from ringfence.pytest_runner.runner import run_pytests as run_pytests
+    from ringfence.pytest_runner.runner import run_pytests_v2 as run_pytests_v2

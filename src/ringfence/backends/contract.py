@@ -1,0 +1,106 @@
+"""What a backend is: two questions to ask it, and the box and visits that it opens.
+
+A backend isolates; it does not decide what an end means (``engine.verdict``), read output
+(``engine.streams``) or know doors. Adding an isolation level means adding one file that keeps this
+contract and passes ``backends.conformance``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ringfence.model.job import Job
+from ringfence.model.limits import IsolationLevel
+from ringfence.model.outcome import Enforcement
+from ringfence.model.policy import SandboxPolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lack:
+    """One thing that this host cannot hold for a policy, and the command or change that would."""
+
+    capability: str
+    missing: str
+    fix: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The bare facts of an end, as the supervising side saw them; nothing in it is the job's word."""
+
+    exit_code: int | None = None
+    """Absent: it was ended by a signal."""
+    signal: int | None = None
+    """Absent: it exited by itself."""
+    cause: str = ""
+    """The capability for whose sake it was killed, ``asked`` by the caller, or nothing."""
+    measured: int = 0
+    """What was measured when the cause was found."""
+    wall_ns: int = 0
+    cpu_user_us: int = 0
+    cpu_system_us: int = 0
+    peak_memory_bytes: int = 0
+    processes: int = 0
+    written_bytes: int = 0
+    voluntary_switches: int = 0
+    involuntary_switches: int = 0
+    oom_kills: int = 0
+    """How often the kernel's out-of-memory killer struck while it ran."""
+    survivors: int = 0
+    """Processes that could not be killed."""
+    leader_lost: bool = False
+    """The supervising process itself was killed; the numbers above are then zero."""
+
+
+class Visit(Protocol):
+    """One running job."""
+
+    def fileno(self) -> int:
+        """Readable when ``receive`` has something to say."""
+        ...
+
+    def receive(self) -> Report | None:
+        """The end, if it has come; SetupError if the job never started. Does not block."""
+        ...
+
+    def signal(self, number: int) -> None:
+        """Signal the job; SIGKILL ends its whole tree."""
+        ...
+
+    def abandon(self) -> None:
+        """Kill what is left and give up waiting; called when nothing else helped."""
+        ...
+
+    def close(self) -> None:
+        """Free what the visit holds, ending it if it runs."""
+        ...
+
+
+class Box(Protocol):
+    """A living sandbox: a policy and a place that takes jobs."""
+
+    enforced: Mapping[str, Enforcement]
+
+    def start(self, job: Job, streams: tuple[int, ...]) -> Visit:
+        """Start a job with these descriptors as 0, 1, 2 and, where it has a channel, 3."""
+        ...
+
+    def close(self) -> None:
+        """End everything in it and leave nothing behind."""
+        ...
+
+
+class Backend(Protocol):
+    """One way of isolating."""
+
+    level: IsolationLevel
+
+    def lacks(self, policy: SandboxPolicy) -> tuple[Lack, ...]:
+        """What this host cannot hold of that policy; an empty answer is a promise."""
+        ...
+
+    def open(self, policy: SandboxPolicy) -> Box:
+        """Open a box under the policy, leaving out what ``lacks`` named."""
+        ...

@@ -1,0 +1,1 @@
+"""The main path: a job under a policy becomes an outcome."""

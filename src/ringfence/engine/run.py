@@ -1,0 +1,80 @@
+"""The main path. ``run(job, policy)``: pick a backend, refuse what it cannot promise, run, judge."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from ringfence.backends.contract import Backend, Lack
+from ringfence.engine.supervision import supervise
+from ringfence.errors import UnavailableError
+from ringfence.model.events import OnEvent, OnOutput
+from ringfence.model.job import Job
+from ringfence.model.limits import IsolationLevel
+from ringfence.model.outcome import Outcome
+from ringfence.model.policy import SandboxPolicy
+
+# By name, so that a level is loaded only when it is used.
+BACKENDS = {
+    IsolationLevel.NONE: ("ringfence.backends.unsafe", "UnsafeBackend"),
+    IsolationLevel.PROCESS: ("ringfence.backends.process", "ProcessBackend"),
+}
+
+
+def run(
+    job: Job | Sequence[str | os.PathLike[str]],
+    policy: SandboxPolicy | None = None,
+    *,
+    on_event: OnEvent | None = None,
+    on_output: OnOutput | None = None,
+) -> Outcome:
+    """Run a job under a policy and say how it ended.
+
+    What the program does is in the outcome; only what we or the caller get wrong is an exception.
+
+    >>> run(["echo", "hello"]).stdout
+    b'hello\\n'
+    """
+    job = Job.of(job)
+    policy = policy or SandboxPolicy()
+    backend = backend_for(policy.isolation)
+    lacks = refuse(backend, policy)
+    box = backend.open(policy)
+    try:
+        return supervise(box, job, policy, partial=bool(lacks), on_event=on_event, on_output=on_output)
+    finally:
+        box.close()
+
+
+def backend_for(level: IsolationLevel) -> Backend:
+    """The backend of an isolation level."""
+    if level not in BACKENDS:
+        raise UnavailableError(
+            f"isolation {level} is not part of this version", missing=(str(level),),
+            hint=f"choose one of {', '.join(BACKENDS)}",
+        )  # fmt: skip
+    from importlib import import_module
+
+    module, name = BACKENDS[level]
+    backend: Backend = getattr(import_module(module), name)()
+    return backend
+
+
+def refuse(backend: Backend, policy: SandboxPolicy) -> tuple[Lack, ...]:
+    """Raise when this host can't hold the policy, unless the policy allows less; then say what."""
+    lacks = backend.lacks(policy)
+    if lacks and not policy.allow_partial:
+        named = "; ".join(f"{lack.capability}: no {lack.missing}" for lack in lacks)
+        fixes = dict.fromkeys(f"{lack.capability}: {lack.fix}" for lack in lacks)
+        raise UnavailableError(
+            f"isolation {backend.level} can't hold this policy here ({named})",
+            missing=tuple(lack.capability for lack in lacks),
+            hint="; ".join((*fixes, "or accept less with allow_partial")),
+        )
+    return lacks
+
+
+def new_run_id() -> str:
+    """A name for one run: sortable by time, unique."""
+    return f"{int(time.time() * 1000):012x}{os.urandom(6).hex()}"

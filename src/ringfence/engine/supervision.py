@@ -1,0 +1,176 @@
+"""One visit from start to outcome: one loop over the job's streams, its end and the deadline.
+
+The limits are held by the leader, close to the job. This loop only reads, feeds and waits; its own
+deadline is the net for a leader that was stopped or lost.
+"""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from ringfence.backends.contract import Box, Report, Visit
+from ringfence.engine.streams import Streams
+from ringfence.engine.verdict import Verdict, judge
+from ringfence.errors import SupervisionError
+from ringfence.model.events import Event, EventKind, OnEvent, OnOutput
+from ringfence.model.job import Job
+from ringfence.model.limits import OutputOverflow
+from ringfence.model.outcome import PARTIAL_ENFORCEMENT, Outcome, Status, Usage
+from ringfence.model.policy import SandboxPolicy
+
+_NET_S = 5.0
+_SIGKILL = 9
+
+
+def supervise(
+    box: Box,
+    job: Job,
+    policy: SandboxPolicy,
+    *,
+    partial: bool,
+    on_event: OnEvent | None = None,
+    on_output: OnOutput | None = None,
+    attach: Callable[[Visit, Streams], None] | None = None,
+) -> Outcome:
+    """Run one job in the box. ``attach`` is told of the running visit, to pass signals on to it."""
+    from ringfence.engine.run import new_run_id
+
+    run_id = new_run_id()
+    events: list[Event] = []
+
+    def tell(kind: EventKind, **details: object) -> None:
+        event = Event(kind=kind, run_id=run_id, time_s=time.time(), details=details)
+        events.append(event)
+        if on_event:
+            on_event(event)
+
+    streams = Streams(job, policy.output_bytes, on_output)
+    try:
+        visit = box.start(job, streams.theirs)
+        try:
+            streams.release_theirs()
+            tell(EventKind.START, argv=list(job.argv))
+            if attach:
+                attach(visit, streams)
+            report = _Loop(visit, streams, policy).run()
+        finally:
+            visit.close()
+        applied = frozenset(name for name, entry in box.enforced.items() if entry.applied)
+        verdict = judge(report, policy, applied, streams.stderr.tail)
+        outcome = _outcome(job, box, streams, report, verdict, partial)
+    finally:
+        streams.close()
+    for name in outcome.limits_hit:
+        tell(EventKind.LIMIT, capability=name, reason=outcome.reason)
+    tell(EventKind.EXIT, status=str(outcome.status), rc=outcome.rc)
+    return replace(outcome, run_id=run_id, events=tuple(events))
+
+
+class _Loop:
+    """Waits for whatever comes first, until the end has come."""
+
+    def __init__(self, visit: Visit, streams: Streams, policy: SandboxPolicy) -> None:
+        self.visit = visit
+        self.streams = streams
+        self.policy = policy
+        self.killed_for_output = False
+        self.selector = selectors.DefaultSelector()
+
+    def run(self) -> Report:
+        with self.selector:
+            self._register()
+            report = self._wait()
+        self.streams.drain()
+        if report.survivors:
+            raise SupervisionError(f"{report.survivors} processes of the job could not be killed")
+        return replace(report, cause="output") if self.killed_for_output else report
+
+    def _register(self) -> None:
+        self.selector.register(self.visit, selectors.EVENT_READ)
+        for descriptor in self.streams.readers:
+            self.selector.register(descriptor, selectors.EVENT_READ)
+        if self.streams.writer >= 0:
+            self.selector.register(self.streams.writer, selectors.EVENT_WRITE)
+
+    def _wait(self) -> Report:
+        net = time.monotonic() + self.policy.wall_time_s + _NET_S
+        while True:
+            ready = self.selector.select(max(0.0, net - time.monotonic()))
+            for key, _ in ready:
+                report = self._handle(key)
+                if report is not None:
+                    return report
+            if not ready and time.monotonic() >= net:
+                self.visit.abandon()
+                net += _NET_S
+
+    def _handle(self, key: selectors.SelectorKey) -> Report | None:
+        if key.fileobj is self.visit:
+            return self.visit.receive()
+        descriptor = key.fd
+        if descriptor == self.streams.writer:
+            if not self.streams.write():
+                self.selector.unregister(descriptor)
+                self.streams.stop_writing()
+        elif not self.streams.read(descriptor):
+            self.selector.unregister(descriptor)
+            self.streams.stop_reading(descriptor)
+        self._end_at_output_limit()
+        return None
+
+    def _end_at_output_limit(self) -> None:
+        dropped = self.streams.stdout.dropped or self.streams.stderr.dropped
+        if dropped and self.policy.on_output_limit is OutputOverflow.KILL and not self.killed_for_output:
+            self.killed_for_output = True
+            self.visit.signal(_SIGKILL)
+
+
+def _outcome(
+    job: Job, box: Box, streams: Streams, report: Report, verdict: Verdict, partial: bool
+) -> Outcome:
+    hit = dict.fromkeys(verdict.limits_hit)
+    dropped = streams.stdout.dropped or streams.stderr.dropped
+    if dropped:
+        hit["output"] = None
+    channel = streams.channel
+    return Outcome(
+        status=verdict.status,
+        rc=verdict.rc,
+        reason=_reason(verdict, streams, partial),
+        stdout=streams.stdout.result(),
+        stderr=streams.stderr.result(),
+        stdout_dropped=streams.stdout.dropped,
+        stderr_dropped=streams.stderr.dropped,
+        duration_ms=report.wall_ns // 1_000_000,
+        argv=job.argv,
+        enforced=box.enforced,
+        usage=_usage(report),
+        limits_hit=tuple(hit),
+        partial=partial,
+        message=channel.result() if channel is not None and not channel.dropped else None,
+    )
+
+
+def _reason(verdict: Verdict, streams: Streams, partial: bool) -> str:
+    if partial:
+        plain = verdict.status in (Status.OK, Status.FAILED)
+        return PARTIAL_ENFORCEMENT if plain else f"{PARTIAL_ENFORCEMENT}: {verdict.reason}"
+    cut = [capture for capture in (streams.stdout, streams.stderr) if capture.dropped]
+    notes = (f"{capture.name} was cut, {capture.dropped} bytes dropped" for capture in cut)
+    return "; ".join((verdict.reason, *notes))
+
+
+def _usage(report: Report) -> Usage:
+    return Usage(
+        wall_s=report.wall_ns / 1e9,
+        cpu_user_s=report.cpu_user_us / 1e6,
+        cpu_system_s=report.cpu_system_us / 1e6,
+        peak_memory_bytes=report.peak_memory_bytes,
+        processes=report.processes,
+        written_bytes=report.written_bytes,
+        voluntary_switches=report.voluntary_switches,
+        involuntary_switches=report.involuntary_switches,
+    )

@@ -1,0 +1,168 @@
+"""From the bare facts of an end to a status, a return code and a reason with the evidence in it.
+
+Only here is decided what an end means. The one thing taken from the job itself is the last line of
+its stderr, and only to say *which* of the limits in force made a program fail that failed anyway: a
+program can make its failure look like another failure, never like a success.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ringfence.backends.contract import Report
+from ringfence.model.limits import format_size
+from ringfence.model.outcome import FIXED_RC, Status
+from ringfence.model.policy import SandboxPolicy
+
+_CRASH_SIGNALS = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGQUIT"})
+_SIGNAL_STATUS = {
+    "SIGTERM": Status.KILLED_TERM,
+    "SIGKILL": Status.KILLED_KILL,
+    "SIGXCPU": Status.CPU_LIMIT,
+    "SIGXFSZ": Status.FILE_SIZE_LIMIT,
+    "SIGSYS": Status.FORBIDDEN_SYSCALL,
+}
+_CAPABILITY_STATUS = {
+    "wall_time": Status.TIMEOUT,
+    "cpu_time": Status.CPU_LIMIT,
+    "memory": Status.MEM_LIMIT,
+    "pids": Status.PIDS_LIMIT,
+    "nofile": Status.NOFILE_LIMIT,
+    "file_size": Status.FILE_SIZE_LIMIT,
+    "disk": Status.DISK_LIMIT,
+    "output": Status.OUTPUT_LIMIT,
+    "asked": Status.KILLED_KILL,
+    "owner_gone": Status.KILLED_KILL,
+}
+# What programs say on stderr when the kernel refused them something, and whose limit that is.
+_CLUES: tuple[tuple[bytes, str], ...] = (
+    (b"MemoryError", "memory"),
+    (b"Cannot allocate memory", "memory"),
+    (b"std::bad_alloc", "memory"),
+    (b"out of memory", "memory"),
+    (b"Too many open files", "nofile"),
+    (b"File too large", "file_size"),
+    (b"File size limit exceeded", "file_size"),
+    (b"No space left on device", "disk"),
+    (b"can't start new thread", "pids"),
+    (b"Resource temporarily unavailable", "pids"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What an end means."""
+
+    status: Status
+    rc: int
+    reason: str
+    limits_hit: tuple[str, ...] = ()
+
+
+def judge(report: Report, policy: SandboxPolicy, applied: frozenset[str], stderr_tail: bytes) -> Verdict:
+    """The first rule that fits decides."""
+    for rule in (_lost, _killed_by_us, _out_of_memory, _processor_time, _signalled, _refused, _exited):
+        verdict = rule(report, policy, applied, stderr_tail)
+        if verdict is not None:
+            return verdict
+    raise AssertionError("the last rule fits everything")
+
+
+def _own_rc(report: Report) -> int:
+    return 128 + (report.signal or 0) if report.exit_code is None else report.exit_code
+
+
+def _verdict(status: Status, report: Report, reason: str, hit: str = "") -> Verdict:
+    rc = FIXED_RC.get(status, _own_rc(report))
+    return Verdict(status=status, rc=rc, reason=reason, limits_hit=(hit,) if hit else ())
+
+
+def _lost(report: Report, *_: object) -> Verdict | None:
+    if not report.leader_lost:
+        return None
+    return _verdict(Status.KILLED_KILL, report, "the supervising process of the job was killed, and the job with it")
+
+
+def _killed_by_us(report: Report, policy: SandboxPolicy, *_: object) -> Verdict | None:
+    if not report.cause:
+        return None
+    status = _CAPABILITY_STATUS[report.cause]
+    hit = report.cause if report.cause in _EVIDENCE else ""
+    reason = _EVIDENCE.get(report.cause, _ended_on_request)(report, policy)
+    return _verdict(status, report, reason, hit)
+
+
+def _ended_on_request(report: Report, _: SandboxPolicy) -> str:
+    return "the caller ended it" if report.cause == "asked" else "the caller is gone"
+
+
+_EVIDENCE: dict[str, Callable[[Report, SandboxPolicy], str]] = {
+    "wall_time": lambda _, p: f"still running after {p.wall_time_s:g} s (wall clock)",
+    "cpu_time": lambda r, p: f"the tree used {r.measured} s of {p.cpu_time_s:g} s processor time (watchdog)",
+    "memory": lambda r, p: (
+        f"the tree reached {format_size(r.measured)} of {format_size(p.mem_bytes)} resident memory (watchdog)"
+    ),
+    "pids": lambda r, p: f"the tree reached {r.measured} tasks, {p.pids_max} are allowed (watchdog)",
+    "disk": lambda r, p: f"the tree wrote {format_size(r.measured)}, {format_size(p.disk_bytes or 0)} are allowed (watchdog)",
+    "output": lambda _, p: f"printed more than {format_size(p.output_bytes)} on one stream",
+}
+
+
+def _out_of_memory(report: Report, *_: object) -> Verdict | None:
+    if report.signal != 9 or report.oom_kills <= 0:
+        return None
+    reason = f"killed by the kernel's out-of-memory killer (oom_kill +{report.oom_kills} while it ran)"
+    return _verdict(Status.MEM_LIMIT, report, reason, "memory")
+
+
+def _processor_time(report: Report, policy: SandboxPolicy, applied: frozenset[str], _: bytes) -> Verdict | None:
+    """SIGXCPU, or the SIGKILL that follows when it is ignored, of the job or of a child it waited for."""
+    used_s = (report.cpu_user_us + report.cpu_system_us) / 1e6
+    ended_so = report.signal in (9, 24) or report.exit_code in (128 + 24, 128 + 9)
+    if "cpu_time" not in applied or not ended_so or used_s < policy.cpu_time_s * 0.95:
+        return None
+    how = "SIGXCPU" if 24 in (report.signal, (report.exit_code or 0) - 128) else "SIGKILL after SIGXCPU was ignored"
+    reason = f"used {used_s:.1f} s of {policy.cpu_time_s:g} s processor time (RLIMIT_CPU, {how})"
+    return _verdict(Status.CPU_LIMIT, report, reason, "cpu_time")
+
+
+def _signalled(report: Report, *_: object) -> Verdict | None:
+    if report.signal is None:
+        return None
+    name = _signal_name(report.signal)
+    status = _SIGNAL_STATUS.get(name, Status.CRASHED if name in _CRASH_SIGNALS else Status.KILLED_SIGNAL)
+    reason = {
+        Status.KILLED_KILL: "SIGKILL from outside: no limit was hit and the out-of-memory killer did not strike",
+        Status.KILLED_TERM: "SIGTERM, sent by somebody or by itself",
+        Status.FILE_SIZE_LIMIT: "wrote past the allowed size of a file (RLIMIT_FSIZE, SIGXFSZ)",
+        Status.FORBIDDEN_SYSCALL: "made a system call that is not allowed (SIGSYS)",
+        Status.CRASHED: f"crashed with {name}",
+    }.get(status, f"ended by {name}")
+    return _verdict(status, report, reason, "file_size" if status is Status.FILE_SIZE_LIMIT else "")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _refused(report: Report, _: SandboxPolicy, applied: frozenset[str], stderr_tail: bytes) -> Verdict | None:
+    """A program that failed and says on the last line of its stderr that the kernel refused it something."""
+    if report.exit_code == 0:
+        return None
+    last = stderr_tail.rstrip().rpartition(b"\n")[2]
+    for clue, capability in _CLUES:
+        if clue in last and capability in applied:
+            text = last.decode("utf-8", "replace").strip()[:200]
+            reason = f"exit code {report.exit_code} after the {capability} limit refused it: {text!r} on stderr"
+            return _verdict(_CAPABILITY_STATUS[capability], report, reason, capability)
+    return None
+
+
+def _exited(report: Report, *_: object) -> Verdict:
+    status = Status.OK if report.exit_code == 0 else Status.FAILED
+    return _verdict(status, report, f"exit code {report.exit_code}")

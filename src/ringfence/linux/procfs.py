@@ -1,0 +1,144 @@
+"""Reads the process tree below one process from /proc, in time that grows with the tree, not the host.
+
+It measures and lists; what follows from it is decided elsewhere. Everything read here may be gone or
+belong to a new process a moment later, so a process is known by its pid *and* its start time.
+"""
+
+from __future__ import annotations
+
+import os
+
+PAGE_BYTES = 4096 if not hasattr(os, "sysconf") else os.sysconf("SC_PAGE_SIZE")
+TICKS_PER_S = 100 if not hasattr(os, "sysconf") else os.sysconf("SC_CLK_TCK")
+# Fields of /proc/<pid>/stat, counted from the one after the name (which may hold anything).
+_STATE, _PPID, _UTIME, _STIME, _THREADS, _START, _RSS = 0, 1, 11, 12, 17, 19, 21
+
+
+class Process:
+    """One line of the table: enough to measure and to signal it safely."""
+
+    __slots__ = ("cpu_ticks", "pid", "rss_bytes", "start", "threads", "zombie")
+
+    def __init__(self, pid: int, fields: list[bytes]) -> None:
+        self.pid = pid
+        self.start = int(fields[_START])
+        self.cpu_ticks = int(fields[_UTIME]) + int(fields[_STIME])
+        self.threads = int(fields[_THREADS])
+        self.rss_bytes = int(fields[_RSS]) * PAGE_BYTES
+        self.zombie = fields[_STATE] in (b"Z", b"X")
+
+
+def _read(path: str, limit: int = 65536) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, limit)
+    finally:
+        os.close(descriptor)
+
+
+def stat(pid: int) -> Process | None:
+    """The process as it is now, or None when there is none."""
+    try:
+        line = _read(f"/proc/{pid}/stat", 4096)
+    except OSError:
+        return None
+    return Process(pid, line[line.rindex(b")") + 2 :].split())
+
+
+def children(pid: int) -> list[int]:
+    """Direct children, of every thread of the process."""
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for task in tasks:
+        try:
+            found += map(int, _read(f"/proc/{pid}/task/{task}/children", 1 << 20).split())
+        except OSError:
+            continue
+    return found
+
+
+def descendants(root: int) -> list[Process]:
+    """Every process below ``root`` that can be seen in one pass; a busy tree needs several passes."""
+    seen: dict[int, Process] = {}
+    waiting = children(root)
+    while waiting:
+        pid = waiting.pop()
+        process = None if pid in seen else stat(pid)
+        if process is not None:
+            seen[pid] = process
+            waiting += children(pid)
+    return list(seen.values())
+
+
+def proportional_bytes(process: Process) -> int:
+    """Memory with shared pages divided among their sharers; slow, so asked only in doubt."""
+    try:
+        text = _read(f"/proc/{process.pid}/smaps_rollup")
+    except OSError:
+        return process.rss_bytes  # it may have made itself unreadable to look small
+    return _number_after(text, b"Pss:") * 1024 or process.rss_bytes
+
+
+def written_bytes(pid: int) -> int:
+    """Bytes that the process caused to be written to storage."""
+    try:
+        return _number_after(_read(f"/proc/{pid}/io", 4096), b"\nwrite_bytes:")
+    except OSError:
+        return 0
+
+
+def open_own_io() -> int:
+    """The calling process' own count, which takes in that of every child it has waited for."""
+    try:
+        return os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def own_written_bytes(descriptor: int) -> int:
+    try:
+        return _number_after(os.pread(descriptor, 4096, 0), b"\nwrite_bytes:")
+    except OSError:
+        return 0
+
+
+def oom_kills() -> int:
+    """How often the kernel's out-of-memory killer has struck since boot, anywhere on this host."""
+    try:
+        return _number_after(_read("/proc/vmstat"), b"\noom_kill ")
+    except OSError:
+        return 0
+
+
+def task_count() -> int:
+    """Tasks on the whole host: a cheap upper bound of those of this user."""
+    try:
+        return int(_read("/proc/loadavg", 256).split()[3].split(b"/")[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _number_after(text: bytes, name: bytes) -> int:
+    place = text.find(name)
+    return int(text[place + len(name) :].split(None, 1)[0]) if place >= 0 else 0
+
+
+def kill(process: Process, number: int) -> None:
+    """Signal exactly this process: never another one that was given its pid meanwhile."""
+    from signal import pidfd_send_signal
+
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return
+    try:
+        now = stat(process.pid)
+        if now is not None and now.start == process.start:
+            pidfd_send_signal(descriptor, number)
+    except OSError:
+        pass  # gone, or not ours to signal (it changed its identity): the caller looks again
+    finally:
+        os.close(descriptor)

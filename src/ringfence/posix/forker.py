@@ -1,0 +1,129 @@
+"""Waits on a socket for descriptors and forks one leader per message. It never runs a job itself.
+
+This is the whole inside of the spawner: single-threaded, started with an isolated interpreter and an
+empty environment, so what it forks holds no secret and no lock of the caller.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from ringfence.posix import plan, visit
+
+MAX_DESCRIPTORS = 8
+
+
+def fork_leader(descriptors: list[int]) -> int:
+    """Fork a leader that owns ``descriptors`` (commands, reports, owner, streams…); its pid."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)
+        commands, reports, owner, *streams = _keep_only(descriptors)
+        visit.lead(commands, reports, owner, streams)
+    finally:
+        os._exit(0)
+
+
+def _keep_only(descriptors: list[int]) -> list[int]:
+    """Close every descriptor but these, which may be 0, 1 or 2; those become the null device."""
+    floor = 3 + len(descriptors) + max(descriptors)
+    kept = [plan.duplicate(descriptor, floor) for descriptor in descriptors]
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    start = 3
+    for descriptor in sorted(kept):
+        os.closerange(start, descriptor)
+        start = descriptor + 1
+    os.closerange(start, os.sysconf("SC_OPEN_MAX"))
+    return kept
+
+
+class Forker:
+    """The loop of the spawner process."""
+
+    def __init__(self, door: int) -> None:
+        import socket
+
+        self.door = socket.socket(fileno=door)
+        self.leaders: set[int] = set()
+
+    def serve(self) -> None:
+        """Until the owner closes the door; then until the last leader has ended."""
+        import select
+
+        wakeup = visit.wake_on_child()
+        poller = select.poll()
+        poller.register(self.door, select.POLLIN)
+        poller.register(wakeup, select.POLLIN)
+        open_for_more = True
+        while open_for_more or self.leaders:
+            for descriptor, _ in poller.poll():
+                if descriptor == wakeup:
+                    os.read(wakeup, 4096)
+                    self._reap()
+                elif not self._receive():
+                    open_for_more = False
+                    poller.unregister(self.door)
+
+    def _receive(self) -> bool:
+        import socket
+
+        message, descriptors, _, _ = socket.recv_fds(self.door, 16, MAX_DESCRIPTORS)
+        if not message:
+            return False
+        if len(descriptors) > 3:
+            self.leaders.add(fork_leader(descriptors))
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return True
+
+    def _reap(self) -> None:
+        """Collect leaders that ended; what is left of a tree whose leader was killed is killed too."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self.leaders and status != 0:
+                self._kill_orphans(pid)
+            self.leaders.discard(pid)
+
+    def _kill_orphans(self, dead_leader: int) -> None:
+        if sys.platform != "linux":
+            return
+        from ringfence.linux import procfs
+
+        self.leaders.discard(dead_leader)
+        mine = os.getpid()
+        for _ in range(1000):
+            orphans = [pid for pid in procfs.children(mine) if pid not in self.leaders]
+            rows = [row for pid in orphans for row in (procfs.stat(pid), *procfs.descendants(pid)) if row]
+            if not rows:
+                return
+            for row in rows:
+                procfs.kill(row, signal.SIGKILL)
+            for pid in orphans:
+                os.waitpid(pid, 0)
+
+
+def main(door: int) -> None:
+    """The spawner process: from here on it only forks."""
+    os.setsid()
+    os.chdir("/")
+    os.umask(0o077)
+    if sys.platform == "linux":
+        from ringfence.linux import processes, procfs  # noqa: F401  (loaded once, used by every fork)
+
+        processes.adopt_orphans()
+        processes.hide_memory()
+    Forker(door).serve()

@@ -1,0 +1,124 @@
+"""What the caller and the leader of a visit say to each other, over one pipe each way.
+
+Towards the leader (trusted): one marshalled request, then single-byte commands. Back (not trusted,
+for the job may have got at the leader): small frames of fixed layout, never anything that is
+evaluated or unpickled.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+from struct import Struct
+from struct import error as StructError
+
+MAX_FRAME_BYTES = 64 * 1024
+_HEAD = Struct("!cI")
+
+STARTED, FAILED, ENDED = b"S", b"F", b"E"
+"""Frames from the leader: the job runs (its pids), the set-up failed (step, problem), the end."""
+
+# Why the leader killed the tree, by position in the frame.
+CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone")
+
+REPORT_FIELDS = (
+    "wait_status", "cause", "measured", "wall_ns", "cpu_user_us", "cpu_system_us", "peak_memory_bytes",
+    "processes", "written_bytes", "voluntary_switches", "involuntary_switches", "oom_kills", "survivors",
+)  # fmt: skip
+_REPORT = Struct("!" + "q" * len(REPORT_FIELDS))
+_STARTED = Struct("!qq")
+
+
+class Garbled(Exception):
+    """Bytes that no honest leader sends."""
+
+
+def encode_request(request: dict[str, object]) -> bytes:
+    body = marshal.dumps(request)
+    return _HEAD.pack(b"R", len(body)) + body
+
+
+def read_request(descriptor: int) -> dict[str, object]:
+    """Block until the whole request is here; EOFError when the caller is gone."""
+    _, length = _HEAD.unpack(_read_exactly(descriptor, _HEAD.size))
+    request = marshal.loads(_read_exactly(descriptor, length))
+    assert isinstance(request, dict)
+    return request
+
+
+def _read_exactly(descriptor: int, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        piece = os.read(descriptor, count - len(parts))
+        if not piece:
+            raise EOFError
+        parts += piece
+    return bytes(parts)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def frame(kind: bytes, body: bytes) -> bytes:
+    return _HEAD.pack(kind, len(body)) + body
+
+
+def started_frame(leader: int, job: int) -> bytes:
+    return frame(STARTED, _STARTED.pack(leader, job))
+
+
+def failure(step: str, errno: int, problem: str) -> bytes:
+    return f"{step}\0{errno}\0{problem}".encode("utf-8", "replace")[:4096]
+
+
+def failed_frame(step: str, errno: int, problem: str) -> bytes:
+    return frame(FAILED, failure(step, errno, problem))
+
+
+def ended_frame(report: dict[str, int]) -> bytes:
+    return frame(ENDED, _REPORT.pack(*(report.get(name, 0) for name in REPORT_FIELDS)))
+
+
+def decode_started(body: bytes) -> tuple[int, int]:
+    try:
+        leader, job = _STARTED.unpack(body)
+    except StructError as error:
+        raise Garbled(str(error)) from error
+    return leader, job
+
+
+def decode_failed(body: bytes) -> tuple[str, int, str]:
+    parts = body.decode("utf-8", "replace").split("\0", 2)
+    if len(parts) != 3 or not parts[1].isdigit():
+        raise Garbled("a set-up failure without its three parts")
+    return parts[0], int(parts[1]), parts[2]
+
+
+def decode_ended(body: bytes) -> dict[str, int]:
+    try:
+        return dict(zip(REPORT_FIELDS, _REPORT.unpack(body), strict=True))
+    except StructError as error:
+        raise Garbled(str(error)) from error
+
+
+class Frames:
+    """Cuts the bytes that arrive into frames; keeps at most one unfinished frame."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
+        self._held += data
+        frames = []
+        while len(self._held) >= _HEAD.size:
+            kind, length = _HEAD.unpack_from(self._held)
+            if length > MAX_FRAME_BYTES or kind not in (STARTED, FAILED, ENDED):
+                raise Garbled(f"a frame {kind!r} of {length} bytes")
+            if len(self._held) < _HEAD.size + length:
+                break
+            frames.append((kind, bytes(self._held[_HEAD.size : _HEAD.size + length])))
+            del self._held[: _HEAD.size + length]
+        return frames
