@@ -6,7 +6,8 @@ must not load the whole toolkit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+# Not taken from typing, whose import costs more than that of this whole package.
+TYPE_CHECKING = False
 
 __version__ = "0.1.0"
 

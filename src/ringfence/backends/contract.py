@@ -8,50 +8,13 @@ contract and passes ``backends.conformance``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
+from ringfence.backends.facts import Lack, Report
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.outcome import Enforcement
 from ringfence.model.policy import SandboxPolicy
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lack:
-    """One thing that this host cannot hold for a policy, and the command or change that would."""
-
-    capability: str
-    missing: str
-    fix: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """The bare facts of an end, as the supervising side saw them; nothing in it is the job's word."""
-
-    exit_code: int | None = None
-    """Absent: it was ended by a signal."""
-    signal: int | None = None
-    """Absent: it exited by itself."""
-    cause: str = ""
-    """The capability for whose sake it was killed, ``asked`` by the caller, or nothing."""
-    measured: int = 0
-    """What was measured when the cause was found."""
-    wall_ns: int = 0
-    cpu_user_us: int = 0
-    cpu_system_us: int = 0
-    peak_memory_bytes: int = 0
-    processes: int = 0
-    written_bytes: int = 0
-    voluntary_switches: int = 0
-    involuntary_switches: int = 0
-    oom_kills: int = 0
-    """How often the kernel's out-of-memory killer struck while it ran."""
-    survivors: int = 0
-    """Processes that could not be killed."""
-    leader_lost: bool = False
-    """The supervising process itself was killed; the numbers above are then zero."""
 
 
 class Visit(Protocol):

@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
-from ringfence.backends.contract import Lack, Report
+from ringfence.backends.facts import Lack, Report
 from ringfence.backends.scratch import Scratch
 from ringfence.errors import SetupError
 from ringfence.model.job import Job
 from ringfence.model.limits import LIMIT_OF, IsolationLevel
 from ringfence.model.outcome import Enforcement
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import replace
 from ringfence.posix import rlimits, spawner, wire
 
 _UMASK = 0o022
@@ -33,8 +33,8 @@ _NOT_HERE = {
 }
 _MECHANISMS: Mapping[str, tuple[str, str]] = {
     "wall_time": ("deadline", "the whole tree is killed at the deadline"),
-    "cpu_time": ("RLIMIT_CPU and watchdog", "per process by the kernel, the tree a second later by the watchdog"),
-    "memory": ("RLIMIT_AS and watchdog", "address space per process by the kernel, resident tree by the watchdog"),
+    "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the tree a second later by the watchdog"),
+    "memory": ("RLIMIT_AS and watchdog", "a process' address space by the kernel, the resident tree by the watchdog"),
     "pids": (_WATCHDOG, "tasks of the tree, looked at every 25 ms; RLIMIT_NPROC as a net under it"),
     "nofile": ("RLIMIT_NOFILE", "per process"),
     "output": ("pipe reader", "each stream"),
@@ -55,7 +55,7 @@ class ProcessBackend:
         missing = [_not_here(name) for name in asked if name in _NOT_HERE]
         if sys.platform != "linux" and "disk" in asked:
             missing.append(Lack(capability="disk", missing="/proc/<pid>/io", fix="run on Linux"))
-        return (*missing, *(_over(*row) for row in rlimits.beyond_hard_limit(asked)))
+        return (*missing, *(_over(*row) for row in rlimits.beyond_hard_limit(policy.numbers())))
 
     def open(self, policy: SandboxPolicy) -> ProcessBox:
         lacking = {lack.capability: lack for lack in self.lacks(policy)}
@@ -101,9 +101,9 @@ def _windows_lack(name: str) -> Lack:
 
 def plan_limits(policy: SandboxPolicy) -> list[tuple[object, ...]]:
     """The rlimit steps of the plan, in the order of the table."""
-    asked = {name: value for name, value in policy.requested().items()}
-    for capability, _, hard in rlimits.beyond_hard_limit(asked):
-        asked[capability] = min(hard, asked[capability])  # type: ignore[call-overload]
+    asked = policy.numbers()
+    for capability, _, _ in rlimits.beyond_hard_limit(asked):
+        del asked[capability]  # the host's own hard limit is below it and stays in force
     return [("rlimit", *row) for row in rlimits.rows(asked, _host_tasks())]
 
 
@@ -131,7 +131,7 @@ class ProcessBox:
 
     def start(self, job: Job, streams: tuple[int, ...]) -> ProcessVisit:
         folder = self._scratch.prepare(job)
-        return ProcessVisit(self._request(job, folder), streams, self.policy.wall_time_s)
+        return ProcessVisit(self._request(job, folder), streams)
 
     def _request(self, job: Job, folder: str) -> dict[str, object]:
         environment = self._scratch.environment(self.policy, job)
@@ -149,10 +149,9 @@ class ProcessBox:
         }
 
     def _watched(self) -> dict[str, float]:
-        asked = self.policy.requested()
-        applied = {name for name, entry in self.enforced.items() if entry.applied}
         unlimited = dict.fromkeys(("cpu_time", "memory", "pids"), float("inf"))
-        return unlimited | {name: asked[name] for name in _MECHANISMS if name in applied}  # type: ignore[return-value]
+        numbers = self.policy.numbers()
+        return unlimited | {name: numbers[name] for name in numbers if self.enforced[name].applied}
 
     def close(self) -> None:
         self._scratch.remove()
@@ -161,7 +160,7 @@ class ProcessBox:
 class ProcessVisit:
     """The caller's end of the pipes to one leader."""
 
-    def __init__(self, request: dict[str, object], streams: tuple[int, ...], wall_time_s: float) -> None:
+    def __init__(self, request: dict[str, object], streams: tuple[int, ...]) -> None:
         self._frames = wire.Frames()
         self._leader_pidfd = -1
         self._report: Report | None = None
@@ -240,7 +239,7 @@ def _as_report(fields: dict[str, int]) -> Report:
     cause = fields.pop("cause")
     if not 0 <= cause < len(wire.CAUSES):
         raise wire.Garbled(f"cause {cause}")
-    report = Report(cause=wire.CAUSES[cause], **fields)
+    report = Report(cause=wire.CAUSES[cause], **fields)  # type: ignore[arg-type]
     if status >= 0 and os.WIFEXITED(status):
         return replace(report, exit_code=os.WEXITSTATUS(status))
     return replace(report, signal=os.WTERMSIG(status) if status >= 0 else 9)

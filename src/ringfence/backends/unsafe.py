@@ -5,7 +5,7 @@ Because a policy always asks for limits, this level runs only with ``allow_parti
 
 from __future__ import annotations
 
-from ringfence.backends.contract import Lack
+from ringfence.backends.facts import Lack
 from ringfence.backends.process import ProcessBox, enforcement_table
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy

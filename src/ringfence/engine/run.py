@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 
-from ringfence.backends.contract import Backend, Lack
-from ringfence.engine.supervision import supervise
+from ringfence.backends.facts import Lack
+from ringfence.engine.supervision import Attach, Listeners, supervise
 from ringfence.errors import UnavailableError
 from ringfence.model.events import OnEvent, OnOutput
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.backends.contract import Backend
 
 # By name, so that a level is loaded only when it is used.
 BACKENDS = {
@@ -28,6 +31,7 @@ def run(
     *,
     on_event: OnEvent | None = None,
     on_output: OnOutput | None = None,
+    attach: Attach | None = None,
 ) -> Outcome:
     """Run a job under a policy and say how it ended.
 
@@ -42,7 +46,8 @@ def run(
     lacks = refuse(backend, policy)
     box = backend.open(policy)
     try:
-        return supervise(box, job, policy, partial=bool(lacks), on_event=on_event, on_output=on_output)
+        listeners = Listeners(on_event=on_event, on_output=on_output, attach=attach)
+        return supervise(box, job, policy, partial=bool(lacks), listeners=listeners)
     finally:
         box.close()
 
@@ -73,8 +78,3 @@ def refuse(backend: Backend, policy: SandboxPolicy) -> tuple[Lack, ...]:
             hint="; ".join((*fixes, "or accept less with allow_partial")),
         )
     return lacks
-
-
-def new_run_id() -> str:
-    """A name for one run: sortable by time, unique."""
-    return f"{int(time.time() * 1000):012x}{os.urandom(6).hex()}"

@@ -7,7 +7,6 @@ away, so the job never blocks on a full pipe.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
@@ -36,7 +35,7 @@ class Capture:
         room = self.limit - len(self._kept)
         kept = piece[:room]
         if len(piece) > room and not self.dropped:
-            kept = kept[: _whole_characters(self._kept[-4:] + kept) - len(self._kept[-4:])] if room else kept
+            kept = kept[: _whole_characters(kept)]
             self.limit = len(self._kept) + len(kept)
         self.dropped += len(piece) - len(kept)
         self._kept += kept
@@ -71,6 +70,7 @@ class Streams:
         self.channel = Capture("channel", MESSAGE_BYTES) if job.channel else None
         self.readers: dict[int, Capture] = {}
         self.writer = -1
+        self.keyboard = -1
         self._pending = memoryview(b"")
         self._theirs: list[int] = []
         self._job = job
@@ -106,10 +106,11 @@ class Streams:
         return writer
 
     def _open_terminal(self) -> None:
-        """One terminal for all three; what is typed arrives by ``type_in``."""
+        """One terminal for all three; what is typed on the caller's own is relayed to it."""
         import pty
 
         ours, theirs = pty.openpty()
+        self.keyboard = self._job.stdin if isinstance(self._job.stdin, int) else -1
         os.set_blocking(ours, False)
         self.readers[ours] = self.stdout
         self._theirs += [theirs, os.dup(theirs), os.dup(theirs)]
@@ -150,6 +151,15 @@ class Streams:
             return False
         return bool(self._pending)
 
+    def relay_keyboard(self) -> bool:
+        """Pass on what was typed; false when the caller's terminal has ended."""
+        typed = os.read(self.keyboard, 1024)
+        try:
+            os.write(self.terminal, typed)
+        except OSError:
+            return False  # the job does not read, or is gone
+        return bool(typed)
+
     def stop_reading(self, descriptor: int) -> None:
         del self.readers[descriptor]
         os.close(descriptor)
@@ -178,6 +188,3 @@ def _ready(descriptor: int) -> bool:
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(0))
-
-
-Resize = Callable[[], None]

@@ -6,12 +6,12 @@ deadline is the net for a leader that was stopped or lost.
 
 from __future__ import annotations
 
+import os
 import selectors
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
-from ringfence.backends.contract import Box, Report, Visit
+from ringfence.backends.facts import Report
 from ringfence.engine.streams import Streams
 from ringfence.engine.verdict import Verdict, judge
 from ringfence.errors import SupervisionError
@@ -20,53 +20,78 @@ from ringfence.model.job import Job
 from ringfence.model.limits import OutputOverflow
 from ringfence.model.outcome import PARTIAL_ENFORCEMENT, Outcome, Status, Usage
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import record, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from ringfence.backends.contract import Box, Visit
 
 _NET_S = 5.0
 _SIGKILL = 9
 
 
-def supervise(
-    box: Box,
-    job: Job,
-    policy: SandboxPolicy,
-    *,
-    partial: bool,
-    on_event: OnEvent | None = None,
-    on_output: OnOutput | None = None,
-    attach: Callable[[Visit, Streams], None] | None = None,
-) -> Outcome:
-    """Run one job in the box. ``attach`` is told of the running visit, to pass signals on to it."""
-    from ringfence.engine.run import new_run_id
+Attach: TypeAlias = "Callable[[Visit, Streams], None]"
 
-    run_id = new_run_id()
-    events: list[Event] = []
 
-    def tell(kind: EventKind, **details: object) -> None:
-        event = Event(kind=kind, run_id=run_id, time_s=time.time(), details=details)
-        events.append(event)
-        if on_event:
-            on_event(event)
+@record
+class Listeners:
+    """Who is told what while a job runs."""
 
-    streams = Streams(job, policy.output_bytes, on_output)
+    on_event: OnEvent | None = None
+    on_output: OnOutput | None = None
+    attach: Attach | None = None
+    """Told once of the running visit, to pass signals on to it."""
+
+
+def new_run_id() -> str:
+    """A name for one run: sortable by time, unique."""
+    return f"{int(time.time() * 1000):012x}{os.urandom(6).hex()}"
+
+
+class _Log:
+    """The events of one run."""
+
+    def __init__(self, on_event: OnEvent | None) -> None:
+        self.run_id = new_run_id()
+        self.events: list[Event] = []
+        self._on_event = on_event
+
+    def tell(self, kind: EventKind, **details: object) -> None:
+        event = Event(kind=kind, run_id=self.run_id, time_s=time.time(), details=details)
+        self.events.append(event)
+        if self._on_event:
+            self._on_event(event)
+
+
+def supervise(box: Box, job: Job, policy: SandboxPolicy, *, partial: bool, listeners: Listeners) -> Outcome:
+    """Run one job in the box."""
+    log = _Log(listeners.on_event)
+    streams = Streams(job, policy.output_bytes, listeners.on_output)
     try:
-        visit = box.start(job, streams.theirs)
-        try:
-            streams.release_theirs()
-            tell(EventKind.START, argv=list(job.argv))
-            if attach:
-                attach(visit, streams)
-            report = _Loop(visit, streams, policy).run()
-        finally:
-            visit.close()
+        log.tell(EventKind.START, argv=list(job.argv))
+        report = _visit(box, job, policy, streams, listeners.attach)
         applied = frozenset(name for name, entry in box.enforced.items() if entry.applied)
         verdict = judge(report, policy, applied, streams.stderr.tail)
         outcome = _outcome(job, box, streams, report, verdict, partial)
     finally:
         streams.close()
     for name in outcome.limits_hit:
-        tell(EventKind.LIMIT, capability=name, reason=outcome.reason)
-    tell(EventKind.EXIT, status=str(outcome.status), rc=outcome.rc)
-    return replace(outcome, run_id=run_id, events=tuple(events))
+        log.tell(EventKind.LIMIT, capability=name, reason=outcome.reason)
+    log.tell(EventKind.EXIT, status=str(outcome.status), rc=outcome.rc)
+    return replace(outcome, run_id=log.run_id, events=tuple(log.events))
+
+
+def _visit(box: Box, job: Job, policy: SandboxPolicy, streams: Streams, attach: Attach | None) -> Report:
+    visit = box.start(job, streams.theirs)
+    try:
+        streams.release_theirs()
+        if attach:
+            attach(visit, streams)
+        return _Loop(visit, streams, policy).run()
+    finally:
+        visit.close()
 
 
 class _Loop:
@@ -94,6 +119,8 @@ class _Loop:
             self.selector.register(descriptor, selectors.EVENT_READ)
         if self.streams.writer >= 0:
             self.selector.register(self.streams.writer, selectors.EVENT_WRITE)
+        if self.streams.keyboard >= 0:
+            self.selector.register(self.streams.keyboard, selectors.EVENT_READ)
 
     def _wait(self) -> Report:
         net = time.monotonic() + self.policy.wall_time_s + _NET_S
@@ -111,7 +138,10 @@ class _Loop:
         if key.fileobj is self.visit:
             return self.visit.receive()
         descriptor = key.fd
-        if descriptor == self.streams.writer:
+        if descriptor == self.streams.keyboard:
+            if not self.streams.relay_keyboard():
+                self.selector.unregister(descriptor)
+        elif descriptor == self.streams.writer:
             if not self.streams.write():
                 self.selector.unregister(descriptor)
                 self.streams.stop_writing()

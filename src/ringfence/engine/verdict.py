@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from ringfence.backends.contract import Report
+from ringfence.backends.facts import Report
 from ringfence.model.limits import format_size
 from ringfence.model.outcome import FIXED_RC, Status
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import record
 
 _CRASH_SIGNALS = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGQUIT"})
 _SIGNAL_STATUS = {
@@ -51,7 +51,7 @@ _CLUES: tuple[tuple[bytes, str], ...] = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Verdict:
     """What an end means."""
 
@@ -82,7 +82,8 @@ def _verdict(status: Status, report: Report, reason: str, hit: str = "") -> Verd
 def _lost(report: Report, *_: object) -> Verdict | None:
     if not report.leader_lost:
         return None
-    return _verdict(Status.KILLED_KILL, report, "the supervising process of the job was killed, and the job with it")
+    reason = "the supervising process of the job was killed, and the job with it"
+    return _verdict(Status.KILLED_KILL, report, reason)
 
 
 def _killed_by_us(report: Report, policy: SandboxPolicy, *_: object) -> Verdict | None:
@@ -105,7 +106,9 @@ _EVIDENCE: dict[str, Callable[[Report, SandboxPolicy], str]] = {
         f"the tree reached {format_size(r.measured)} of {format_size(p.mem_bytes)} resident memory (watchdog)"
     ),
     "pids": lambda r, p: f"the tree reached {r.measured} tasks, {p.pids_max} are allowed (watchdog)",
-    "disk": lambda r, p: f"the tree wrote {format_size(r.measured)}, {format_size(p.disk_bytes or 0)} are allowed (watchdog)",
+    "disk": lambda r, p: (
+        f"the tree wrote {format_size(r.measured)}, {format_size(p.disk_bytes or 0)} are allowed (watchdog)"
+    ),
     "output": lambda _, p: f"printed more than {format_size(p.output_bytes)} on one stream",
 }
 
@@ -117,13 +120,16 @@ def _out_of_memory(report: Report, *_: object) -> Verdict | None:
     return _verdict(Status.MEM_LIMIT, report, reason, "memory")
 
 
-def _processor_time(report: Report, policy: SandboxPolicy, applied: frozenset[str], _: bytes) -> Verdict | None:
+def _processor_time(
+    report: Report, policy: SandboxPolicy, applied: frozenset[str], _: bytes
+) -> Verdict | None:
     """SIGXCPU, or the SIGKILL that follows when it is ignored, of the job or of a child it waited for."""
     used_s = (report.cpu_user_us + report.cpu_system_us) / 1e6
     ended_so = report.signal in (9, 24) or report.exit_code in (128 + 24, 128 + 9)
     if "cpu_time" not in applied or not ended_so or used_s < policy.cpu_time_s * 0.95:
         return None
-    how = "SIGXCPU" if 24 in (report.signal, (report.exit_code or 0) - 128) else "SIGKILL after SIGXCPU was ignored"
+    obeyed = 24 in (report.signal, (report.exit_code or 0) - 128)
+    how = "SIGXCPU" if obeyed else "SIGKILL after SIGXCPU was ignored"
     reason = f"used {used_s:.1f} s of {policy.cpu_time_s:g} s processor time (RLIMIT_CPU, {how})"
     return _verdict(Status.CPU_LIMIT, report, reason, "cpu_time")
 
@@ -134,7 +140,7 @@ def _signalled(report: Report, *_: object) -> Verdict | None:
     name = _signal_name(report.signal)
     status = _SIGNAL_STATUS.get(name, Status.CRASHED if name in _CRASH_SIGNALS else Status.KILLED_SIGNAL)
     reason = {
-        Status.KILLED_KILL: "SIGKILL from outside: no limit was hit and the out-of-memory killer did not strike",
+        Status.KILLED_KILL: "SIGKILL from outside: no limit was hit, and no out-of-memory kill happened",
         Status.KILLED_TERM: "SIGTERM, sent by somebody or by itself",
         Status.FILE_SIZE_LIMIT: "wrote past the allowed size of a file (RLIMIT_FSIZE, SIGXFSZ)",
         Status.FORBIDDEN_SYSCALL: "made a system call that is not allowed (SIGSYS)",
@@ -158,7 +164,7 @@ def _refused(report: Report, _: SandboxPolicy, applied: frozenset[str], stderr_t
     for clue, capability in _CLUES:
         if clue in last and capability in applied:
             text = last.decode("utf-8", "replace").strip()[:200]
-            reason = f"exit code {report.exit_code} after the {capability} limit refused it: {text!r} on stderr"
+            reason = f"exit code {_own_rc(report)} after the {capability} limit refused it: {text!r} on stderr"
             return _verdict(_CAPABILITY_STATUS[capability], report, reason, capability)
     return None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
+
+from ringfence.model.record import record
 
 
 class EventKind(StrEnum):
@@ -19,14 +21,14 @@ class EventKind(StrEnum):
     EXIT = "exit"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Event:
     """What happened, to which run, when (seconds since the epoch), with plain details."""
 
     kind: EventKind
     run_id: str
     time_s: float
-    details: Mapping[str, object] = field(default_factory=dict, hash=False)
+    details: Mapping[str, object] = MappingProxyType({})
 
 
 OnEvent = Callable[[Event], None]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ringfence.errors import UsageError
+from ringfence.model.record import record
 
 MAX_ARGUMENT_BYTES = 128 * 1024
 """Linux' MAX_ARG_STRLEN: one longer argument makes execve fail for a reason nobody understands."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Job:
     """A command with what it is given: arguments, environment, input and files.
 
@@ -24,11 +24,11 @@ class Job:
     argv: tuple[str, ...]
     cwd: str | None = None
     """Absent: a fresh private folder that is removed afterwards."""
-    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    environment: Mapping[str, str] = MappingProxyType({})
     """Set for this job, over what the policy sets."""
     stdin: bytes | int | None = None
     """Bytes to feed, or a descriptor to hand over; absent: the null device."""
-    files: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    files: Mapping[str, bytes] = MappingProxyType({})
     """Written below the working folder before the start, by relative path; absent: none."""
     channel: bool = False
     """Give the job a descriptor of its own for a result, beside its output (see Outcome.message)."""
@@ -50,7 +50,8 @@ class Job:
         if isinstance(what, Job):
             return what
         if isinstance(what, str | bytes):
-            raise UsageError("a command is a list of arguments, not one text", hint="write [program, argument, …]")
+            hint = "write [program, argument, …]"
+            raise UsageError("a command is a list of arguments, not one text", hint=hint)
         return cls(argv=tuple(os.fspath(part) for part in what))
 
 

@@ -6,8 +6,9 @@ from it, and the message after a limit was hit takes «what would raise it» fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from ringfence.model.record import record
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -48,7 +49,7 @@ class Unit(StrEnum):
     CORES = "cores"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Limit:
     """One number of the policy: where it stands, how it is written, and how far it may go."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 
 from ringfence.model.events import Event
+from ringfence.model.record import record
 
 
 class Status(StrEnum):
@@ -46,7 +47,7 @@ FIXED_RC: Mapping[Status, int] = {
 PARTIAL_ENFORCEMENT = "PARTIAL_ENFORCEMENT"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Enforcement:
     """What was asked of one capability and what became of it."""
 
@@ -56,7 +57,7 @@ class Enforcement:
     details: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Usage:
     """What the whole tree of the job used."""
 
@@ -71,7 +72,7 @@ class Usage:
     involuntary_switches: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Outcome:
     """How a job ended."""
 
@@ -87,7 +88,7 @@ class Outcome:
     duration_ms: int = 0
     argv: tuple[str, ...] = ()
     run_id: str = ""
-    enforced: Mapping[str, Enforcement] = field(default_factory=dict, hash=False)
+    enforced: Mapping[str, Enforcement] = MappingProxyType({})
     usage: Usage = Usage()
     limits_hit: tuple[str, ...] = ()
     """Capabilities whose limit was reached, whether or not that ended the job."""
@@ -103,11 +104,16 @@ class Outcome:
 
     def to_dict(self) -> dict[str, object]:
         """Plain data for ``--json``; bytes that are not UTF-8 become replacement characters."""
-        plain = asdict(self)
-        plain["status"] = str(self.status)
-        plain["argv"] = list(self.argv)
-        plain["limits_hit"] = list(self.limits_hit)
-        for name in ("stdout", "stderr"):
-            plain[name] = plain[name].decode("utf-8", "replace")
-        plain["message"] = None if self.message is None else self.message.decode("utf-8", "replace")
-        return plain
+        return {name: _plain(value) for name, value in self.__dict__.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, Enforcement | Usage | Event):
+        return _plain(value.__dict__)
+    return str(value) if isinstance(value, StrEnum) else value

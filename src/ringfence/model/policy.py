@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 
 from ringfence.errors import PolicyError
@@ -23,6 +22,7 @@ from ringfence.model.limits import (
     parse_duration,
     parse_size,
 )
+from ringfence.model.record import field_names, record, replace
 
 Problem = tuple[str, str]
 """(field, what is wrong with it)."""
@@ -33,7 +33,7 @@ PATH_FIELDS = ("readable_paths", "writable_paths", "hidden_paths")
 _CLOSED_LEVELS = (IsolationLevel.CONTAINER, IsolationLevel.STRICT)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SandboxPolicy:
     """What the untrusted program may do and how much of it.
 
@@ -66,7 +66,7 @@ class SandboxPolicy:
     """Absent: what the isolation level lets it write by itself."""
     hidden_paths: tuple[str, ...] = ()
     """Absent: nothing beyond what the isolation level hides by itself."""
-    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    environment: Mapping[str, str] = MappingProxyType({})
     """Set for the job, over the small clean environment that every job gets."""
     pass_environment: tuple[str, ...] = ()
     """Names of the caller's variables that are passed on; absent: none."""
@@ -90,11 +90,16 @@ class SandboxPolicy:
 
     def requested(self) -> dict[str, object]:
         """Every capability that this policy asks for, with what it asks."""
-        asked = {limit.capability: getattr(self, limit.field) for limit in LIMITS}
+        asked: dict[str, object] = {**self.numbers()}
         if self.network_rule != HOST_NETWORK:
             asked["network"] = self.network_rule
         asked |= {name: getattr(self, name) or None for name in PATH_FIELDS}
         asked["syscalls"] = self.syscall_profile
+        return {name: value for name, value in asked.items() if value is not None}
+
+    def numbers(self) -> dict[str, float]:
+        """The limits that this policy sets, by capability."""
+        asked = {limit.capability: getattr(self, limit.field) for limit in LIMITS}
         return {name: value for name, value in asked.items() if value is not None}
 
     def with_changes(self, **changes: object) -> SandboxPolicy:
@@ -103,7 +108,7 @@ class SandboxPolicy:
 
     def to_dict(self) -> dict[str, object]:
         """Plain data: ``from_dict`` makes an equal policy of it."""
-        return {entry.name: _plain(getattr(self, entry.name)) for entry in fields(self)}
+        return {name: _plain(getattr(self, name)) for name in field_names(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> SandboxPolicy:
@@ -130,7 +135,7 @@ class SandboxPolicy:
         return read_policy(os.fspath(path))
 
 
-_FIELD_NAMES = frozenset(entry.name for entry in fields(SandboxPolicy))
+_FIELD_NAMES = frozenset(field_names(SandboxPolicy))
 
 
 def _policy_error(problems: list[Problem]) -> PolicyError:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ringfence.errors import PolicyError, UsageError
 from ringfence.model.policy import SandboxPolicy
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from yaml.nodes import Node
+    from typing import Any
+
+    Node = Any  # yaml's nodes are not typed finely enough to be of help
 
 MAX_FILE_BYTES = 2**20
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}

@@ -103,7 +103,11 @@ def _die_with_leader(leader: int) -> None:
         raise ProcessLookupError("the leader is gone")
 
 
-def _exec(argv: Sequence[str], environment: dict[str, str]) -> None:
+def _umask(mask: int) -> None:
+    os.umask(mask)
+
+
+def _exec(argv: list[str], environment: dict[str, str]) -> None:
     os.execvpe(argv[0], argv, environment)
 
 
@@ -112,7 +116,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "terminal": _terminal,
     "die with leader": _die_with_leader,
     "folder": os.chdir,
-    "umask": lambda mask: os.umask(mask) and None,
+    "umask": _umask,
     "signals": _signals,
     "no new privileges": _no_new_privileges,
     "rlimit": rlimits.apply,

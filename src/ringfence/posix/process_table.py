@@ -40,7 +40,8 @@ def _table() -> list[list[str]]:
     import subprocess
 
     command = ["ps", "-A", "-o", "pid=,ppid=,rss=,time=,state="]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"LC_ALL": "C", "PATH": os.defpath})
+    environment = {"LC_ALL": "C", "PATH": os.defpath}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return [line.split() for line in done.stdout.splitlines()]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 # How long after SIGXCPU a program that ignores it is left alive by the kernel.
 CPU_GRACE_S = 2
@@ -10,34 +11,34 @@ CPU_GRACE_S = 2
 # wide enough that other work of the same user never hits it, narrow enough that a bomb ends.
 NPROC_SLACK = 4096
 
-# (capability, name of the limit, how the asked number becomes (soft, hard))
+# (capability, name of the limit, seconds or bytes between the soft and the hard limit)
 ROWS = (
-    ("cpu_time", "RLIMIT_CPU", lambda asked: (math.ceil(asked), math.ceil(asked) + CPU_GRACE_S)),
-    ("memory", "RLIMIT_AS", lambda asked: (asked, asked)),
-    ("nofile", "RLIMIT_NOFILE", lambda asked: (asked, asked)),
-    ("file_size", "RLIMIT_FSIZE", lambda asked: (asked, asked)),
+    ("cpu_time", "RLIMIT_CPU", CPU_GRACE_S),
+    ("memory", "RLIMIT_AS", 0),
+    ("nofile", "RLIMIT_NOFILE", 0),
+    ("file_size", "RLIMIT_FSIZE", 0),
 )
 
 
-def rows(asked: dict[str, object], user_tasks: int) -> list[tuple[str, int, int]]:
+def rows(asked: Mapping[str, float], host_tasks: int) -> list[tuple[str, int, int]]:
     """(name, soft, hard) for what is asked, and always no core files and a net against fork bombs."""
-    limits = [(name, *make(asked[capability])) for capability, name, make in ROWS if capability in asked]
-    pids = asked["pids"]
-    assert isinstance(pids, int)
-    net = user_tasks + pids + NPROC_SLACK
+    limits = [
+        (name, math.ceil(asked[capability]), math.ceil(asked[capability]) + grace)
+        for capability, name, grace in ROWS
+        if capability in asked
+    ]
+    net = host_tasks + int(asked["pids"]) + NPROC_SLACK
     return [("RLIMIT_CORE", 0, 0), ("RLIMIT_NPROC", net, net), *limits]
 
 
-def beyond_hard_limit(asked: dict[str, object]) -> list[tuple[str, str, int]]:
+def beyond_hard_limit(asked: Mapping[str, float]) -> list[tuple[str, str, int]]:
     """(capability, limit, the host's hard limit) where more is asked than this process may grant."""
     import resource
 
     over = []
-    for capability, name, make in ROWS:
-        if capability not in asked:
-            continue
+    for capability, name, grace in ROWS:
         hard = resource.getrlimit(getattr(resource, name))[1]
-        if hard != resource.RLIM_INFINITY and make(asked[capability])[1] > hard:
+        if hard != resource.RLIM_INFINITY and math.ceil(asked.get(capability, 0)) + grace > hard:
             over.append((capability, name, hard))
     return over
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
+from _thread import allocate_lock
 
 from ringfence.errors import SetupError
 from ringfence.posix import forker
 
-_BOOT = "import sys; sys.path.insert(0, {path!r}); from ringfence.posix.forker import main; del sys.path[0]; main({door})"
+_BOOT = (
+    "import sys; sys.path.insert(0, {path!r}); from ringfence.posix.forker import main; "
+    "del sys.path[0]; main({door})"
+)
 _BUSY_WAIT_S = 10.0
 
-_lock = threading.Lock()
+_lock = allocate_lock()
 _current: Spawner | None = None
 _in_place = False
 
@@ -133,7 +136,7 @@ def shutdown() -> None:
 def _after_fork_in_child() -> None:
     """A forked copy of the caller has no spawner: the lock may be held by a thread that is not here."""
     global _lock, _current
-    _lock = threading.Lock()
+    _lock = allocate_lock()
     if _current is not None:
         _current.socket.close()
     _current = None

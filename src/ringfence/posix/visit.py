@@ -17,12 +17,16 @@ from collections.abc import Sequence
 
 from ringfence.posix import plan, wire
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _REAP_WAIT_S = 10.0
 _TICK_NS = 25_000_000
 _ASK_KILL = b"\x09"
 
 
-def _table():  # type: ignore[no-untyped-def]
+def _table() -> Any:
     """The reader of the process tree that this system has."""
     if sys.platform == "linux":
         from ringfence.linux import procfs

@@ -1,0 +1,126 @@
+"""The command line: a table of commands, each a module of its own that is loaded when it is used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+# command: (module in this package, one line of help)
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "run": ("run", "run a command under a policy"),
+    "test": ("test", "run pytest under a policy"),
+    "probe": ("probe", "what this host can enforce, and how to enable what is missing"),
+    "policy": ("policy", "show or check a policy file"),
+    "selfcheck": ("selfcheck", "attack the sandbox on this host and see each promise hold"),
+    "demo": ("demo", "watch a hostile script run into its limits"),
+}
+PROCTOR_COMMANDS: Mapping[str, tuple[str, str]] = {}
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of ``ringfence``."""
+    return dispatch("ringfence", COMMANDS, sys.argv[1:] if argv is None else list(argv))
+
+
+def proctor_main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of ``proctor``."""
+    return dispatch("proctor", PROCTOR_COMMANDS, sys.argv[1:] if argv is None else list(argv))
+
+
+def dispatch(program: str, commands: Mapping[str, tuple[str, str]], argv: list[str]) -> int:
+    """Find the command, load its module, parse its arguments, run it, and turn errors into words."""
+    name = argv[0] if argv else "--help"
+    if name in ("-V", "--version"):
+        from ringfence import __version__
+
+        print(f"{program} {__version__}")
+        return 0
+    if name not in commands:
+        return _top_level_help(program, commands, name)
+    _defer_inspect()
+    return _execute(program, name, commands[name], argv[1:])
+
+
+def _execute(program: str, name: str, entry: tuple[str, str], rest: list[str]) -> int:
+    import argparse
+    from importlib import import_module
+
+    from ringfence.errors import SandboxError
+
+    module = import_module(f"ringfence.cli.{entry[0]}")
+    parser = argparse.ArgumentParser(
+        prog=f"{program} {name}",
+        description=module.__doc__,
+        epilog=getattr(module, "EXAMPLES", None),
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=_width()),
+        allow_abbrev=False,
+    )
+    module.configure(parser)
+    try:
+        code: int = module.execute(parser.parse_args(rest))
+        return code
+    except SandboxError as error:
+        return _report(program, error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; there is nobody left to tell.
+        sys.stderr = None
+        return 141
+
+
+def _width() -> int:
+    """Asked here because argparse would load shutil, with all its archive formats, to ask."""
+    import os
+
+    try:
+        return min(os.get_terminal_size().columns, 110) - 2
+    except OSError:
+        return 98
+
+
+def _report(program: str, error: Exception) -> int:
+    """Say what went wrong and what to do; the exit code comes from one table."""
+    from ringfence import errors
+
+    for each in (error, *getattr(error, "more", ())):
+        prefix = "" if getattr(each, "where", "") else f"{program}: "
+        print(f"{prefix}{each}", file=sys.stderr)
+    hint = getattr(error, "hint", "")
+    if hint:
+        print(f"  {hint}", file=sys.stderr)
+    codes = {errors.UsageError: 2, errors.UnavailableError: 2}
+    found = (code for kind, code in codes.items() if isinstance(error, kind))
+    return next(found, getattr(error, "exit_code", 1))
+
+
+def _top_level_help(program: str, commands: Mapping[str, tuple[str, str]], name: str) -> int:
+    asked = name in ("-h", "--help", "help")
+    lines = [f"usage: {program} COMMAND …", "", "commands:"]
+    lines += [f"  {command:<12} {help_line}" for command, (_, help_line) in commands.items()]
+    lines += ["", f"{program} COMMAND --help tells more."]
+    if not asked:
+        lines = [f"{program}: there is no command {name!r}", "", *lines]
+    print("\n".join(lines), file=sys.stdout if asked else sys.stderr)
+    return 0 if asked else 2
+
+
+def _defer_inspect() -> None:
+    """Load ``inspect`` only if something touches it.
+
+    dataclasses imports it for a corner case that frozen classes with a docstring never reach, and it
+    takes longer to load than all of ringfence.
+    """
+    if "inspect" in sys.modules:
+        return
+    from importlib.util import LazyLoader, find_spec, module_from_spec
+
+    spec = find_spec("inspect")
+    if spec is None or spec.loader is None:
+        return
+    spec.loader = LazyLoader(spec.loader)
+    module = module_from_spec(spec)
+    sys.modules["inspect"] = module
+    spec.loader.exec_module(module)

@@ -1,0 +1,67 @@
+"""Makes a sandboxed command feel like a plain one: live output, signals, Ctrl-C, the terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+from ringfence.engine.streams import Streams
+from ringfence.model.job import Job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.backends.contract import Visit
+
+_FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+# Somebody who presses Ctrl-C a second and a third time means it.
+_ESCALATION = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+class Passthrough:
+    """While entered, signals to us go to the job; at the end everything is as it was."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.visit: Visit | None = None
+        self.interrupts = 0
+        self._saved_handlers: dict[int, object] = {}
+        self._terminal: object = None
+
+    def __enter__(self) -> Passthrough:
+        for name in _FORWARDED:
+            number = getattr(signal, name, None)
+            if number is not None:
+                self._saved_handlers[number] = signal.signal(number, self._forward)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.visit = None
+        for number, handler in self._saved_handlers.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        if self._terminal is not None:
+            self._terminal.close()  # type: ignore[attr-defined]
+
+    def attach(self, visit: Visit, streams: Streams) -> None:
+        self.visit = visit
+        if self.job.terminal:
+            from ringfence.cli.terminal import TerminalRelay
+
+            self._terminal = TerminalRelay(streams)
+
+    def _forward(self, number: int, _: FrameType | None) -> None:
+        if self.visit is None:
+            raise KeyboardInterrupt
+        if number == signal.SIGINT:
+            number = _ESCALATION[min(self.interrupts, len(_ESCALATION) - 1)]
+            self.interrupts += 1
+        self.visit.signal(number)
+
+
+def write_through(stream: str, piece: bytes) -> None:
+    """Put a piece of the job's output where ours goes, at once."""
+    target = sys.stdout.fileno() if stream == "stdout" else sys.stderr.fileno()
+    view = memoryview(piece)
+    while view:
+        view = view[os.write(target, view) :]

@@ -1,0 +1,60 @@
+"""The flags that make a policy, shared by every command that runs something."""
+
+from __future__ import annotations
+
+import argparse
+
+from ringfence.model.limits import LIMITS, IsolationLevel
+from ringfence.model.policy import SandboxPolicy
+
+
+def add_policy_flags(parser: argparse.ArgumentParser) -> None:
+    """One flag per limit of the table, and the switches."""
+    parser.add_argument("--policy", metavar="FILE", help="a policy file (YAML); flags override it")
+    for limit in LIMITS:
+        parser.add_argument(limit.flag, metavar=limit.unit.upper(), dest=limit.field, help=limit.help)
+    levels = [str(level) for level in IsolationLevel]
+    parser.add_argument("--isolation", choices=levels, help="how it is kept apart (process)")
+    parser.add_argument("--network", metavar="RULE", help="none, host, or hosts: a.org,b.org")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME[=TEXT]",
+                        help="set a variable, or pass on one of yours; may be repeated")  # fmt: skip
+    parser.add_argument("--allow-partial", action="store_true", default=None,
+                        help="run even where something that was asked for can't be enforced")  # fmt: skip
+
+
+def policy_from(arguments: argparse.Namespace) -> SandboxPolicy:
+    """The policy file, if any, with the flags over it."""
+    policy = SandboxPolicy.from_yaml(arguments.policy) if arguments.policy else SandboxPolicy()
+    changes = {limit.field: getattr(arguments, limit.field) for limit in LIMITS}
+    changes |= {"isolation": arguments.isolation, "allow_partial": arguments.allow_partial}
+    changes["network"] = _network(arguments.network)
+    given = {name: _number(value) for name, value in changes.items() if value is not None}
+    given |= _environment(policy, arguments.env)
+    return SandboxPolicy.from_dict(policy.to_dict() | given) if given else policy
+
+
+def _network(text: str | None) -> object:
+    return text.split(",") if text and text not in ("none", "host") else text
+
+
+def _number(value: object) -> object:
+    """Counts and cores have no unit, so a plain number is taken as one; the policy judges the rest."""
+    if not isinstance(value, str):
+        return value
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _environment(policy: SandboxPolicy, entries: list[str]) -> dict[str, object]:
+    if not entries:
+        return {}
+    set_here = dict(entry.split("=", 1) for entry in entries if "=" in entry)
+    passed = [entry for entry in entries if "=" not in entry]
+    return {
+        "environment": dict(policy.environment) | set_here,
+        "pass_environment": [*policy.pass_environment, *passed],
+    }

@@ -1,0 +1,87 @@
+"""Run a command under a policy: its input, output, signals and exit code are passed through."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from ringfence.cli.policy_flags import add_policy_flags, policy_from
+from ringfence.engine.run import run
+from ringfence.errors import SetupError, UsageError
+from ringfence.model.job import Job
+from ringfence.model.outcome import Outcome, Status
+from ringfence.posix import spawner
+
+EXAMPLES = """\
+examples:
+  ringfence run -- python3 script.py
+  ringfence run --memory 256M --wall 10 -- ./solver < input.txt
+  ringfence run --policy policy.yaml --json -- make test
+
+The exit code is the command's own, or 124 (deadline), 152 (processor time), 137 (memory, killed),
+143 (terminated), 159 (forbidden system call), 126/127 (can't be executed, not found),
+2 (ringfence could not do what you asked), 1 (ringfence failed).
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_policy_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
+    parser.add_argument("--quiet", action="store_true", help="no word on stderr about limits that were hit")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command:
+        raise UsageError("no command was given", hint="ringfence run -- PROGRAM ARGUMENTS…")
+    policy = policy_from(arguments)
+    interactive = not arguments.json and os.isatty(0) and os.isatty(1)
+    job = Job(argv=tuple(command), cwd=os.getcwd(), stdin=0, terminal=interactive)
+    spawner.fork_in_place()
+    from ringfence.cli.passthrough import Passthrough, write_through
+
+    try:
+        with Passthrough(job) as passthrough:
+            on_output = None if arguments.json else write_through
+            outcome = run(job, policy, on_output=on_output, attach=passthrough.attach)
+    except SetupError as error:
+        error.exit_code = _exec_code(error)  # type: ignore[attr-defined]
+        raise
+    _tell(arguments, outcome)
+    return outcome.rc
+
+
+def _exec_code(error: SetupError) -> int:
+    """As shells have it: 127 when there is no such program, 126 when it can't be executed."""
+    if error.step != "exec":
+        return 1
+    return 127 if "No such file" in str(error) else 126
+
+
+def _tell(arguments: argparse.Namespace, outcome: Outcome) -> None:
+    if arguments.json:
+        import json
+
+        print(json.dumps(outcome.to_dict(), indent=2, default=str))
+    elif not arguments.quiet:
+        for line in explain(outcome):
+            print(line, file=sys.stderr)
+
+
+def explain(outcome: Outcome) -> list[str]:
+    """One line for people: what ended the job and what would raise it. Nothing to say: no line."""
+    from ringfence.model.limits import LIMIT_OF
+
+    lines = []
+    if outcome.status not in (Status.OK, Status.FAILED):
+        raises = [LIMIT_OF[name].flag for name in outcome.limits_hit if name in LIMIT_OF]
+        advice = f". Raise it with {' or '.join(raises)}" if raises else ""
+        lines.append(f"ringfence: {outcome.status}: {outcome.reason}{advice}")
+    elif outcome.stdout_dropped or outcome.stderr_dropped:
+        lines.append(f"ringfence: {outcome.reason}. Raise it with --output")
+    if outcome.partial:
+        missing = [name for name, entry in outcome.enforced.items() if not entry.applied]
+        lines.append(f"ringfence: PARTIAL_ENFORCEMENT: not applied: {', '.join(missing)}")
+    return lines

@@ -1,0 +1,1 @@
+"""The pytest door: run_pytests, run_pytests_v2, SandboxResultV2."""

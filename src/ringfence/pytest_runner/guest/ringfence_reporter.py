@@ -1,0 +1,76 @@
+"""A pytest plugin that runs inside the sandbox: tells each test's outcome over the job's channel.
+
+It stands alone in its folder, so that the interpreter of the tests needs nothing else of ringfence.
+What it writes is the guest's word, like everything that comes out of a sandbox.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+CHANNEL_VARIABLE = "RINGFENCE_CHANNEL"
+TYPE_CHECKING = False
+
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+    from typing import Any
+
+
+class Reporter:
+    """Writes one JSON object a line: a test's outcome, the counts of collection, the end."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self.stream = open(descriptor, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
+
+    def _tell(self, **record: object) -> None:
+        self.stream.write(json.dumps(record) + "\n")
+        self.stream.flush()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        outcome = _outcome_of(report)
+        if outcome:
+            self._tell(test=report.nodeid, outcome=outcome, duration_s=round(report.duration, 6))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._tell(test=report.nodeid, outcome="error", duration_s=0.0)
+
+    def pytest_deselected(self, items: Sequence[object]) -> None:
+        self._tell(deselected=len(items))
+
+    def pytest_sessionfinish(self, session: object, exitstatus: int) -> None:
+        self._tell(finished=int(exitstatus))
+
+
+def _outcome_of(report: pytest.TestReport) -> str | None:
+    expected_to_fail = hasattr(report, "wasxfail")
+    if report.when == "call" and report.passed:
+        return "xpassed" if expected_to_fail else "passed"
+    if report.skipped:
+        return "xfailed" if expected_to_fail else "skipped"
+    if report.failed:
+        return "failed" if report.when == "call" else "error"
+    return None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Workers of pytest-xdist report to their controller, which reports here.
+    channel = os.environ.pop(CHANNEL_VARIABLE, None)
+    if channel and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Reporter(int(channel)), "ringfence-reporter")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_report_header(config: pytest.Config) -> Generator[None, Any, None]:
+    """Leave the private cache folder out of the header: it has another name in every run."""
+    result = yield
+    result.force_result([part for part in result.get_result() if not _names_cache(part)])
+
+
+def _names_cache(part: object) -> bool:
+    return isinstance(part, str) and part.startswith("cachedir:")

@@ -1,0 +1,109 @@
+"""``run_pytests`` and ``run_pytests_v2``: pytest under a policy, in a working folder of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ringfence.engine.run import run
+from ringfence.engine.supervision import new_run_id
+from ringfence.errors import SandboxError, UnavailableError
+from ringfence.model.events import OnOutput
+from ringfence.model.job import Job
+from ringfence.model.outcome import Enforcement, Outcome
+from ringfence.model.policy import SandboxPolicy
+from ringfence.posix.plan import CHANNEL_FD
+from ringfence.pytest_runner.records import parse_records
+from ringfence.pytest_runner.result import SandboxResultV2, from_outcome, from_refusal
+
+_GUEST_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guest")
+_DETERMINISTIC = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def run_pytests(paths: list[str], timeout_s: int) -> tuple[int, str]:
+    """Run pytest with a wall-clock timeout; (return code, stdout and stderr).
+
+    The processor-time limit is set so high that only the timeout binds, as it always did here.
+    """
+    cores = os.cpu_count() or 1
+    result = run_pytests_v2(paths, SandboxPolicy(wall_time_s=timeout_s, cpu_time_s=timeout_s * cores + 1))
+    failed_to_run = "" if result["status"] != "INTERNAL_ERROR" else result["reason"]
+    return result["rc"], result["stdout"] + result["stderr"] + failed_to_run
+
+
+def run_pytests_v2(
+    paths: Sequence[str | os.PathLike[str]],
+    policy: SandboxPolicy | None = None,
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    arguments: Sequence[str] = (),
+    on_output: OnOutput | None = None,
+) -> SandboxResultV2:
+    """Run pytest on ``paths`` under ``policy``; never raises for what the host or the tests do.
+
+    The working folder is fresh and private unless ``cwd`` names one; ``arguments`` go to pytest.
+    """
+    policy = policy or SandboxPolicy()
+    job = _job(paths, cwd, arguments)
+    try:
+        outcome = run(job, policy, on_output=on_output)
+    except SandboxError as error:
+        return from_refusal(_refusal(error), list(job.argv), _nothing_applied(policy, error), new_run_id())
+    return _result(outcome)
+
+
+def _result(outcome: Outcome) -> SandboxResultV2:
+    return from_outcome(outcome, parse_records(outcome.message))
+
+
+def _job(
+    paths: Sequence[str | os.PathLike[str]], cwd: str | os.PathLike[str] | None, arguments: Sequence[str]
+) -> Job:
+    targets = [_absolute(os.fspath(path)) for path in paths] or [os.getcwd()]
+    # The cache goes into the private folder: nothing of a run may change the next one.
+    options = ["-p", "ringfence_reporter", "-o", "cache_dir=$TMPDIR/pytest-cache"]
+    return Job(
+        argv=(sys.executable, "-m", "pytest", *options, *arguments, *targets),
+        cwd=None if cwd is None else os.fspath(cwd),
+        environment=_environment(),
+        channel=True,
+    )
+
+
+def _absolute(target: str) -> str:
+    """A path or a node id (``path::test``), whatever folder pytest is started in."""
+    path, separator, rest = target.partition("::")
+    return os.path.abspath(path) + separator + rest
+
+
+def _environment() -> dict[str, str]:
+    here = os.getcwd()
+    # «python -m pytest» finds modules in the folder it is started in; that must stay the caller's.
+    search = [_GUEST_FOLDER, here, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = _DETERMINISTIC | {
+        "PYTHONPATH": os.pathsep.join(search),
+        "RINGFENCE_CHANNEL": str(CHANNEL_FD),
+        "COVERAGE_FILE": os.path.abspath(os.environ.get("COVERAGE_FILE", ".coverage")),
+    }
+    start = os.environ.get("COVERAGE_PROCESS_START")
+    if start:
+        environment["COVERAGE_PROCESS_START"] = os.path.abspath(start)
+    return environment
+
+
+def _refusal(error: SandboxError) -> str:
+    return f"{error}; {error.hint}" if error.hint else str(error)
+
+
+def _nothing_applied(policy: SandboxPolicy, error: SandboxError) -> dict[str, Enforcement]:
+    missing = error.missing if isinstance(error, UnavailableError) else ()
+    return {
+        name: Enforcement(
+            requested=asked,
+            applied=False,
+            mechanism="none",
+            details="missing on this host" if name in missing else "nothing was run",
+        )
+        for name, asked in policy.requested().items()
+    }
