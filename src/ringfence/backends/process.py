@@ -33,8 +33,8 @@ _NOT_HERE = {
 }
 _MECHANISMS: Mapping[str, tuple[str, str]] = {
     "wall_time": ("deadline", "the whole tree is killed at the deadline"),
-    "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the tree a second later by the watchdog"),
-    "memory": ("RLIMIT_AS and watchdog", "a process' address space by the kernel, the resident tree by the watchdog"),
+    "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the tree a second later"),
+    "memory": ("RLIMIT_AS and watchdog", "address space of a process, resident memory of the tree"),
     "pids": (_WATCHDOG, "tasks of the tree, looked at every 25 ms; RLIMIT_NPROC as a net under it"),
     "nofile": ("RLIMIT_NOFILE", "per process"),
     "output": ("pipe reader", "each stream"),

@@ -23,12 +23,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_policy_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
     parser.add_argument("--here", action="store_true",
-                        help="run in the current folder in place of a fresh private one")  # fmt: skip
+                        help="run the tests in the current folder in place of a private one")  # fmt: skip
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    import os
-
     from ringfence.cli.passthrough import write_through
     from ringfence.pytest_runner.runner import run_pytests_v2
 
@@ -36,7 +34,7 @@ def execute(arguments: argparse.Namespace) -> int:
     result = run_pytests_v2(
         paths,
         policy_from(arguments),
-        cwd=os.getcwd() if arguments.here else None,
+        here=arguments.here,
         arguments=extra,
         on_output=None if arguments.json else write_through,
     )

@@ -164,7 +164,8 @@ def _refused(report: Report, _: SandboxPolicy, applied: frozenset[str], stderr_t
     for clue, capability in _CLUES:
         if clue in last and capability in applied:
             text = last.decode("utf-8", "replace").strip()[:200]
-            reason = f"exit code {_own_rc(report)} after the {capability} limit refused it: {text!r} on stderr"
+            how = f"exit code {_own_rc(report)}"
+            reason = f"{how} after the {capability} limit refused it: {text!r} on stderr"
             return _verdict(_CAPABILITY_STATUS[capability], report, reason, capability)
     return None
 

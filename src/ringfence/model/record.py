@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+__all__ = ["field_names", "record", "replace"]
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataclasses import replace

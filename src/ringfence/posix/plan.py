@@ -108,7 +108,10 @@ def _umask(mask: int) -> None:
 
 
 def _exec(argv: list[str], environment: dict[str, str]) -> None:
-    os.execvpe(argv[0], argv, environment)
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, argv[0]) from error  # not the last folder tried
 
 
 STEPS: dict[str, Callable[..., None]] = {

@@ -11,7 +11,7 @@ from ringfence.engine.supervision import new_run_id
 from ringfence.errors import SandboxError, UnavailableError
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
-from ringfence.model.outcome import Enforcement, Outcome
+from ringfence.model.outcome import Enforcement
 from ringfence.model.policy import SandboxPolicy
 from ringfence.posix.plan import CHANNEL_FD
 from ringfence.pytest_runner.records import parse_records
@@ -19,6 +19,7 @@ from ringfence.pytest_runner.result import SandboxResultV2, from_outcome, from_r
 
 _GUEST_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guest")
 _DETERMINISTIC = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+_COVERAGE = ("COVERAGE_PROCESS_START", "COVERAGE_FILE")
 
 
 def run_pytests(paths: list[str], timeout_s: int) -> tuple[int, str]:
@@ -36,37 +37,32 @@ def run_pytests_v2(
     paths: Sequence[str | os.PathLike[str]],
     policy: SandboxPolicy | None = None,
     *,
-    cwd: str | os.PathLike[str] | None = None,
+    here: bool = False,
     arguments: Sequence[str] = (),
     on_output: OnOutput | None = None,
 ) -> SandboxResultV2:
     """Run pytest on ``paths`` under ``policy``; never raises for what the host or the tests do.
 
-    The working folder is fresh and private unless ``cwd`` names one; ``arguments`` go to pytest.
+    The tests run in a fresh private folder, or in the current one with ``here``; ``arguments`` go to
+    pytest.
     """
     policy = policy or SandboxPolicy()
-    job = _job(paths, cwd, arguments)
+    job = _job(paths, here, arguments)
     try:
         outcome = run(job, policy, on_output=on_output)
     except SandboxError as error:
         return from_refusal(_refusal(error), list(job.argv), _nothing_applied(policy, error), new_run_id())
-    return _result(outcome)
-
-
-def _result(outcome: Outcome) -> SandboxResultV2:
     return from_outcome(outcome, parse_records(outcome.message))
 
 
-def _job(
-    paths: Sequence[str | os.PathLike[str]], cwd: str | os.PathLike[str] | None, arguments: Sequence[str]
-) -> Job:
-    targets = [_absolute(os.fspath(path)) for path in paths] or [os.getcwd()]
+def _job(paths: Sequence[str | os.PathLike[str]], here: bool, arguments: Sequence[str]) -> Job:
+    targets = [_absolute(os.fspath(path)) for path in paths]
     # The cache goes into the private folder: nothing of a run may change the next one.
     options = ["-p", "ringfence_reporter", "-o", "cache_dir=$TMPDIR/pytest-cache"]
     return Job(
         argv=(sys.executable, "-m", "pytest", *options, *arguments, *targets),
-        cwd=None if cwd is None else os.fspath(cwd),
-        environment=_environment(),
+        cwd=os.getcwd(),
+        environment=_environment() | ({} if here else {"RINGFENCE_TEST_FOLDER": "$TMPDIR/work"}),
         channel=True,
     )
 
@@ -78,18 +74,14 @@ def _absolute(target: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    here = os.getcwd()
-    # «python -m pytest» finds modules in the folder it is started in; that must stay the caller's.
-    search = [_GUEST_FOLDER, here, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = _DETERMINISTIC | {
+    search = [_GUEST_FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = {name: os.path.abspath(os.environ[name]) for name in _COVERAGE if os.environ.get(name)}
+    return {
+        **_DETERMINISTIC,
+        **paths,
         "PYTHONPATH": os.pathsep.join(search),
         "RINGFENCE_CHANNEL": str(CHANNEL_FD),
-        "COVERAGE_FILE": os.path.abspath(os.environ.get("COVERAGE_FILE", ".coverage")),
     }
-    start = os.environ.get("COVERAGE_PROCESS_START")
-    if start:
-        environment["COVERAGE_PROCESS_START"] = os.path.abspath(start)
-    return environment
 
 
 def _refusal(error: SandboxError) -> str:

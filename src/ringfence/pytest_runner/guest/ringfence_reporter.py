@@ -1,4 +1,4 @@
-"""A pytest plugin that runs inside the sandbox: tells each test's outcome over the job's channel.
+"""A pytest plugin that runs inside the sandbox: a private working folder, and each test's outcome told.
 
 It stands alone in its folder, so that the interpreter of the tests needs nothing else of ringfence.
 What it writes is the guest's word, like everything that comes out of a sandbox.
@@ -12,6 +12,7 @@ import os
 import pytest
 
 CHANNEL_VARIABLE = "RINGFENCE_CHANNEL"
+FOLDER_VARIABLE = "RINGFENCE_TEST_FOLDER"
 TYPE_CHECKING = False
 
 
@@ -63,6 +64,15 @@ def pytest_configure(config: pytest.Config) -> None:
     channel = os.environ.pop(CHANNEL_VARIABLE, None)
     if channel and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Reporter(int(channel)), "ringfence-reporter")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Options, conftest files and collection saw the caller's folder; the tests run in one of their own."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder:
+        os.makedirs(os.path.expandvars(folder), exist_ok=True)
+        os.chdir(os.path.expandvars(folder))
 
 
 @pytest.hookimpl(hookwrapper=True)
