@@ -21,7 +21,7 @@ The exit code is 0 when the default policy can be held here, 1 when it can't.
 # Everything that a policy can ask for, so that the answer covers every capability.
 _EVERYTHING: dict[str, object] = {
     "disk_bytes": 2**30, "file_bytes": 2**20, "cpu_share": 1, "network": "none", "syscall_profile": "default",
-    "hidden_paths": ("/nonexistent/hidden",), "readable_paths": ("/usr",), "writable_paths": ("/nonexistent",),
+    "hidden_paths": ("/nonexistent",), "readable_paths": ("/usr",), "writable_paths": ("/tmp",),
     "allow_partial": True,
 }  # fmt: skip
 
@@ -78,7 +78,7 @@ def _host() -> dict[str, str]:
 
 def _print(levels: dict[str, dict[str, object]]) -> None:
     host = _host()
-    print(f"{host['system']} {host['release']} {host['machine']}, Python {host['python']}, uid {host['user']}")
+    print(f"{host['system']} {host['release']} {host['machine']}, Python {host['python']}")
     for name, level in levels.items():
         print(f"\n{name}")
         if not level["available"]:

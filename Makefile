@@ -1,0 +1,31 @@
+# Two commands are all a newcomer needs: `make run` and `make test`. Both set everything up first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test check bench clean
+
+run: $(VENV)/.ready
+	@$(BIN)/ringfence demo
+
+test: $(VENV)/.ready
+	@$(BIN)/python -m tests.run
+
+check: $(VENV)/.ready
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/unit/test_layers.py
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m bench
+
+$(VENV)/.ready: pyproject.toml
+	@echo "setting up $(VENV) (once)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ringfence needs Python 3.11 or later")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' 2>&1 | grep -v '^WARNING' || true
+	@$(BIN)/python -c 'import ringfence, pytest, yaml'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .coverage* htmlcov bench/results

@@ -1,0 +1,241 @@
+"""The suite that every backend must pass, as data: an attack, the promise it tests, and a control.
+
+Each probe is a small program that prints ``ESCAPED`` when it got what it must not get. It runs twice:
+in the sandbox, where it must fail in the way that is promised, and plainly on the host as the positive
+control, where it must succeed. A check whose control fails proves nothing, and says so.
+
+The suite is given the engine's ``run``; it does not import upwards.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from ringfence.model.job import Job
+from ringfence.model.limits import IsolationLevel
+from ringfence.model.outcome import Outcome, Status
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import record
+
+Run = Callable[[Job, SandboxPolicy], Outcome]
+CANARY = "RINGFENCE_CANARY"
+ESCAPED = b"ESCAPED"
+_PYTHON = (sys.executable, "-I", "-S", "-c")
+_SETTLE_S = 1.2
+
+
+@record
+class Check:
+    """One promise with its attack."""
+
+    name: str
+    promise: str
+    probe: str
+    policy: Mapping[str, object] = MappingProxyType({})
+    expect: Status | None = None
+    """Absent: any status will do as long as the probe did not escape."""
+    aftermath: bool = False
+    """The probe leaves ``marker`` (its first argument) when it escaped, some time after its end."""
+
+
+@record
+class Finding:
+    """How one check went."""
+
+    check: Check
+    held: bool
+    proven: bool
+    """The control succeeded: without the sandbox the probe really gets what it is after."""
+    problem: str = ""
+
+
+_DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        {before}
+        time.sleep(0.6)
+        open(sys.argv[1], "w").close()
+        time.sleep(30)
+    os._exit(0)
+time.sleep({stay})
+"""
+_MEMORY = """
+import os, time
+def hog(mib):
+    block = bytearray(mib << 20)
+    for place in range(0, len(block), 4096): block[place] = 1
+    return block
+"""
+
+CHECKS: tuple[Check, ...] = (
+    Check(name="deadline", promise="a program is ended at the deadline", expect=Status.TIMEOUT,
+          probe="import time; time.sleep(1); print('ESCAPED')", policy={"wall_time_s": 0.4}),
+    Check(name="deadline ignores", promise="a program that ignores every signal is ended at the deadline",
+          expect=Status.TIMEOUT, policy={"wall_time_s": 0.4},
+          probe="import signal, time\nfor n in (1, 2, 3, 15, 24): signal.signal(n, signal.SIG_IGN)\n"
+                "time.sleep(1); print('ESCAPED')"),
+    Check(name="deadline stopped", promise="a stopped tree is ended at the deadline", expect=Status.TIMEOUT,
+          policy={"wall_time_s": 0.4}, aftermath=True,
+          probe="import os, signal, sys, time\nif os.fork() == 0:\n os.kill(os.getppid(), signal.SIGSTOP)\n"
+                " time.sleep(0.8); open(sys.argv[1], 'w').close(); os._exit(0)\ntime.sleep(1)"),
+    Check(name="daemon", promise="a double-forked daemon in its own session ends with the job",
+          probe=_DAEMON.format(before="pass", stay=0), aftermath=True, expect=Status.OK),
+    Check(name="daemon deadline", promise="a double-forked daemon ends at the deadline",
+          probe=_DAEMON.format(before="pass", stay=20), aftermath=True, expect=Status.TIMEOUT,
+          policy={"wall_time_s": 0.4}),
+    Check(name="daemon deaf", promise="a daemon that ignores SIGTERM and SIGHUP ends with the job",
+          probe=_DAEMON.format(before="import signal; signal.signal(15, signal.SIG_IGN); "
+                                      "signal.signal(1, signal.SIG_IGN)", stay=0),
+          aftermath=True, expect=Status.OK),
+    Check(name="pipe holder", promise="a child that holds the output open does not hold the caller",
+          probe=_DAEMON.format(before="pass", stay=0), aftermath=True, expect=Status.OK,
+          policy={"wall_time_s": 25}),
+    Check(name="processor time", promise="processor time is bounded", expect=Status.CPU_LIMIT,
+          policy={"cpu_time_s": 1},
+          probe="import time\nend = time.process_time() + 1.6\nwhile time.process_time() < end: pass\n"
+                "print('ESCAPED')"),
+    Check(name="processor time deaf", promise="ignoring SIGXCPU does not help", expect=Status.CPU_LIMIT,
+          policy={"cpu_time_s": 1},
+          probe="import signal, time\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
+                "end = time.process_time() + 4\nwhile time.process_time() < end: pass\nprint('ESCAPED')"),
+    Check(name="memory", promise="the memory of one process is bounded", expect=Status.MEM_LIMIT,
+          policy={"mem_bytes": 200 << 20}, probe=_MEMORY + "hog(400); print('ESCAPED')"),
+    Check(name="memory tree", promise="the memory of many small processes together is bounded",
+          expect=Status.MEM_LIMIT, policy={"mem_bytes": 200 << 20},
+          probe=_MEMORY + "kids = []\nfor _ in range(6):\n pid = os.fork()\n if pid == 0:\n"
+                "  block = hog(60); time.sleep(0.8); os._exit(0)\n kids.append(pid)\n"
+                "ends = [os.waitpid(pid, 0)[1] for pid in kids]\nif not any(ends): print('ESCAPED')"),
+    Check(name="processes", promise="the number of processes is bounded", policy={"pids_max": 8},
+          expect=Status.PIDS_LIMIT,
+          probe="import os, time\nkids = []\nfor _ in range(20):\n pid = os.fork()\n if pid == 0:\n"
+                "  time.sleep(0.8); os._exit(0)\n kids.append(pid)\n"
+                "ends = [os.waitpid(pid, 0)[1] for pid in kids]\nif not any(ends): print('ESCAPED')"),
+    Check(name="threads", promise="the number of threads is bounded", policy={"pids_max": 8},
+          expect=Status.PIDS_LIMIT,
+          probe="import _thread, time\nfor _ in range(20): _thread.start_new_thread(time.sleep, (0.8,))\n"
+                "time.sleep(0.8); print('ESCAPED')"),
+    Check(name="descriptors", promise="the number of open descriptors is bounded",
+          expect=Status.NOFILE_LIMIT, policy={"nofile": 64},
+          probe="import os\nfor _ in range(100): os.open('/dev/null', 0)\nprint('ESCAPED')"),
+    Check(name="file size", promise="the size of a file is bounded", expect=Status.FILE_SIZE_LIMIT,
+          policy={"file_bytes": 1 << 20},
+          probe="import os\nwith open('big', 'wb') as file:\n for _ in range(3): file.write(bytes(1 << 20))\n"
+                "print('ESCAPED')"),
+    Check(name="output", promise="output beyond the bound ends the job where that is asked for",
+          expect=Status.OUTPUT_LIMIT, policy={"output_bytes": 4096, "on_output_limit": "kill"},
+          probe="import os, time\nos.write(1, b'x' * 60000)\ntime.sleep(1)\nos.write(1, b'ESCAPED')"),
+    Check(name="environment", promise="the caller's environment stays with the caller", expect=Status.OK,
+          probe=f"import os\nif os.environ.get('{CANARY}'): print('ESCAPED')"),
+    Check(name="inherited descriptor", promise="no descriptor of the caller is inherited", expect=Status.OK,
+          probe=f"import os\nfor fd in range(3, 64):\n try: text = os.pread(fd, 64, 0)\n"
+                f" except OSError: continue\n if b'{CANARY}' in text: print('ESCAPED')"),
+    Check(name="terminal", promise="the caller's session is out of reach", expect=Status.OK,
+          probe="import os, sys\nif os.getsid(0) == int(sys.argv[2]): print('ESCAPED')"),
+    Check(name="privileges", promise="a set-user-id program gains nothing", expect=Status.OK,
+          probe="for line in open('/proc/self/status'):\n"
+                " if line.startswith('NoNewPrivs') and line.split()[1] == '0': print('ESCAPED')"),
+)  # fmt: skip
+
+
+def perform(run: Run, level: IsolationLevel, policy: SandboxPolicy | None = None) -> Iterator[Finding]:
+    """Every check on one level, one after the other."""
+    for check in CHECKS:
+        yield perform_one(run, level, check, policy)
+
+
+def perform_one(
+    run: Run, level: IsolationLevel, check: Check, policy: SandboxPolicy | None = None
+) -> Finding:
+    """The attack in the sandbox, then the same attack without it."""
+    plain = (policy or SandboxPolicy()).to_dict() | {"isolation": str(level)}
+    policy = SandboxPolicy.from_dict(plain | dict(check.policy))
+    with _Bait() as bait:
+        problem = _attack(run, policy, check, bait)
+        proven = _control(check, bait)
+    broken = bool(problem)
+    if not broken and not proven:
+        problem = "this host stops the probe even without the sandbox, so nothing was shown"
+    return Finding(check=check, held=not broken, proven=proven, problem=problem)
+
+
+def _attack(run: Run, policy: SandboxPolicy, check: Check, bait: _Bait) -> str:
+    marker = bait.marker("attack")
+    outcome = run(Job(argv=(*_PYTHON, check.probe, marker, str(os.getsid(0)))), policy)
+    if ESCAPED in outcome.stdout:
+        return "the probe escaped"
+    if check.expect is not None and outcome.status is not check.expect:
+        told = outcome.stderr[-300:].decode("utf-8", "replace")
+        return f"ended with {outcome.status} ({outcome.reason}), not {check.expect}: {told!r}"
+    if check.aftermath and _appears(marker):
+        return "something outlived the job"
+    return ""
+
+
+def _control(check: Check, bait: _Bait) -> bool:
+    """The probe without protection: does it succeed? If not, the attack proved nothing."""
+    marker = bait.marker("control")
+    command = [*_PYTHON, check.probe, marker, str(os.getsid(0))]
+    plain = subprocess.Popen(command, stdout=subprocess.PIPE, close_fds=False, cwd=bait.folder)
+    assert plain.stdout is not None
+    if check.aftermath:
+        escaped = _appears(marker)
+        _end_session_strays(marker)
+    else:
+        escaped = ESCAPED in plain.stdout.read()
+    plain.kill()
+    plain.stdout.close()
+    plain.wait()
+    return escaped
+
+
+def _appears(path: str) -> bool:
+    until = time.monotonic() + _SETTLE_S
+    while time.monotonic() < until:
+        if os.path.exists(path):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _end_session_strays(marker: str) -> None:
+    """The control's own daemon is still there; it is known by the marker on its command line."""
+    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                if os.fsencode(marker) in file.read():
+                    os.kill(int(name), 9)
+        except OSError:
+            continue
+
+
+class _Bait:
+    """What the probes are after: a variable, an inheritable descriptor, a place for markers."""
+
+    def __enter__(self) -> _Bait:
+        import tempfile
+
+        self._folder = tempfile.TemporaryDirectory(prefix="ringfence-check-")
+        self.folder = self._folder.name
+        os.chmod(self.folder, 0o777)
+        os.environ[CANARY] = "1"
+        bait = os.path.join(self.folder, "bait")
+        with open(bait, "w", encoding="ascii") as file:
+            file.write(CANARY)
+        self._descriptor = os.open(bait, os.O_RDONLY)
+        os.set_inheritable(self._descriptor, True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.environ.pop(CANARY, None)
+        os.close(self._descriptor)
+        self._folder.cleanup()
+
+    def marker(self, name: str) -> str:
+        return os.path.join(self.folder, name)
