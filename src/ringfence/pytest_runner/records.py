@@ -47,9 +47,9 @@ def _take(records: TestRecords, record: object) -> bool:
     match record:
         case {"test": str(name), "outcome": str(outcome), "duration_s": float(took)} if outcome in OUTCOMES:
             records.tests.append((name[:MAX_NAME_CHARS], outcome, took))
-        case {"deselected": int(count)} if 0 <= count < 2**31:
+        case {"deselected": int(count)} if type(count) is int and 0 <= count < 2**31:
             records.deselected += count
-        case {"finished": int(status)} if 0 <= status < 256:
+        case {"finished": int(status)} if type(status) is int and 0 <= status < 256:
             records.finished = status
         case _:
             return False

@@ -1,0 +1,7 @@
+"""``python -m ringfence`` is the command line."""
+
+import sys
+
+from ringfence.cli import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""The tests. ``python -m tests.run`` is what ``make test`` calls."""

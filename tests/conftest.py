@@ -1,0 +1,53 @@
+"""What every test may use: measuring inside the spawner, and no skipped test where one could run."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _measure_the_spawner() -> Iterator[None]:
+    """The spawner starts without site-packages and so without coverage; give it both while measuring."""
+    config = os.environ.get("COVERAGE_PROCESS_START")
+    if not config:
+        yield
+        return
+    from ringfence.posix import spawner
+
+    start = (
+        f"import sys, os; sys.path += {site.getsitepackages()!r}; "
+        f"os.environ['COVERAGE_PROCESS_START'] = {config!r}; "
+        f"os.environ['COVERAGE_FILE'] = {os.environ['COVERAGE_FILE']!r}; "
+        "import coverage; coverage.process_startup(); "
+    )
+    before = spawner._BOOT
+    spawner._BOOT = start + before
+    yield
+    spawner.shutdown()
+    spawner._BOOT = before
+
+
+@pytest.fixture
+def ringfence_command() -> list[str]:
+    """The command line of this very interpreter."""
+    return [sys.executable, "-m", "ringfence"]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A skipped test proves nothing: with the switch on it is a failure."""
+    if not os.environ.get("RINGFENCE_NO_SKIPS") or hasattr(session.config, "workerinput"):
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter else []
+    if skipped:
+        reporter.write_line(f"{len(skipped)} skipped, and RINGFENCE_NO_SKIPS is set: that is a failure", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,37 @@
+"""Every backend passes the conformance suite, and the suite notices a backend that does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringfence import IsolationLevel, Job, Outcome, SandboxPolicy, run
+from ringfence.backends.conformance import CHECKS, Check, perform_one
+
+LEVELS = (IsolationLevel.PROCESS,)
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=str)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_the_promise_holds_and_its_control_succeeds(level: IsolationLevel, check: Check) -> None:
+    finding = perform_one(run, level, check)
+    assert finding.held, finding.problem
+    assert finding.proven, finding.problem
+
+
+def _run_without_protection(job: Job, policy: SandboxPolicy) -> Outcome:
+    plain = {"isolation": "none", "allow_partial": True, "wall_time_s": 30, "output_bytes": 1 << 20,
+             "on_output_limit": "truncate"}  # fmt: skip
+    return run(job, SandboxPolicy.from_dict(policy.to_dict() | plain))
+
+
+# What a plain child process gives by itself: it is killed with its tree and inherits nothing.
+GIVEN_BY_ANY_LEVEL = {"daemon", "daemon deaf", "pipe holder", "environment", "inherited descriptor",
+                      "terminal", "privileges"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "check", [c for c in CHECKS if c.name not in GIVEN_BY_ANY_LEVEL and "deadline" not in c.name], ids=lambda c: c.name
+)
+def test_the_suite_notices_a_level_that_does_not_hold_the_promise(check: Check) -> None:
+    finding = perform_one(_run_without_protection, IsolationLevel.PROCESS, check)
+    assert not finding.held

@@ -1,0 +1,246 @@
+"""The command line as a person and as a script meet it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+
+def _ringfence(command: list[str], *words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=60, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_the_output_and_exit_code_of_the_command_are_passed_through(ringfence_command: list[str]) -> None:
+    done = _ringfence(ringfence_command, "run", "--", "sh", "-c", "echo out; echo err >&2; exit 5")
+    assert (done.returncode, done.stdout, done.stderr) == (5, "out\n", "err\n")
+
+
+def test_stdin_is_passed_through(ringfence_command: list[str]) -> None:
+    done = _ringfence(ringfence_command, "run", "--", "cat", input="hello")
+    assert done.stdout == "hello"
+
+
+def test_the_command_runs_in_the_current_folder(ringfence_command: list[str], tmp_path: Path) -> None:
+    done = _ringfence(ringfence_command, "run", "--", "pwd", cwd=tmp_path)
+    assert done.stdout.strip() == str(tmp_path)
+
+
+def test_output_arrives_while_the_command_runs(ringfence_command: list[str]) -> None:
+    command = [*ringfence_command, "run", "--", "sh", "-c", "echo first; sleep 20"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"first\n"
+    assert process.poll() is None
+    process.terminate()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "status", "advice"),
+    [
+        (["--wall", "0.3", "--", "sleep", "5"], 124, "TIMEOUT", "--wall"),
+        (["--cpu", "1", "--", sys.executable, "-c", "while True: pass"], 152, "CPU_LIMIT", "--cpu"),
+        (["--memory", "100M", "--", sys.executable, "-c", "x = bytearray(1 << 30)"], 137, "MEM_LIMIT", "--memory"),
+        (["--nofile", "32", "--", sys.executable, "-c", "a = [open('/dev/null') for _ in range(99)]"],
+         1, "NOFILE_LIMIT", "--nofile"),
+        (["--", "sh", "-c", "kill -9 $$"], 137, "KILLED_KILL", ""),
+        (["--", "sh", "-c", "kill -15 $$"], 143, "KILLED_TERM", ""),
+        (["--", "sh", "-c", "kill -11 $$"], 139, "CRASHED", ""),
+    ],
+)  # fmt: skip
+def test_one_line_says_which_limit_was_hit_and_what_would_raise_it(
+    ringfence_command: list[str], words: list[str], code: int, status: str, advice: str
+) -> None:
+    done = _ringfence(ringfence_command, "run", *words)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == code
+    assert last.startswith(f"ringfence: {status}: ")
+    assert last.endswith(f"Raise it with {advice}" if advice else last[-1])
+
+
+def test_json_is_the_whole_result_and_nothing_else(ringfence_command: list[str]) -> None:
+    done = _ringfence(ringfence_command, "run", "--json", "--", "sh", "-c", "echo out; exit 3")
+    result = json.loads(done.stdout)
+    assert done.returncode == 3
+    assert (result["status"], result["rc"], result["stdout"]) == ("FAILED", 3, "out\n")
+    assert result["enforced"]["memory"]["applied"] is True
+    assert result["usage"]["wall_s"] > 0
+    assert [event["kind"] for event in result["events"]] == ["start", "exit"]
+
+
+def test_output_that_is_cut_is_said_to_be_cut(ringfence_command: list[str]) -> None:
+    done = _ringfence(ringfence_command, "run", "--output", "1K", "--", "sh", "-c", "yes | head -c 5000")
+    assert done.returncode == 0
+    assert len(done.stdout) == 1024
+    assert "3976 bytes dropped" in done.stderr
+    assert "--output" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "word"),
+    [
+        (["run"], 2, "no command"),
+        (["run", "--", "/no/such/program"], 127, "No such file"),
+        (["run", "--", "/etc/passwd"], 126, "Permission denied"),
+        (["run", "--memory", "lots", "--", "true"], 2, "not a size"),
+        (["run", "--wall", "-1", "--", "true"], 2, "wall_time_s"),
+        (["run", "--network", "none", "--", "true"], 2, "network"),
+        (["run", "--isolation", "container", "--", "true"], 2, "container"),
+        (["run", "--policy", "/no/such/file", "--", "true"], 2, "No such file"),
+        (["nonsense"], 2, "no command 'nonsense'"),
+        (["policy", "check"], 2, "no file"),
+    ],
+)
+def test_a_mistake_is_explained_and_has_its_exit_code(
+    ringfence_command: list[str], words: list[str], code: int, word: str
+) -> None:
+    done = _ringfence(ringfence_command, *words)
+    assert done.returncode == code, done.stderr
+    assert word in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_partial_enforcement_is_said_aloud(ringfence_command: list[str]) -> None:
+    done = _ringfence(ringfence_command, "run", "--network", "none", "--allow-partial", "--", "true")
+    assert done.returncode == 0
+    assert "PARTIAL_ENFORCEMENT: not applied: network" in done.stderr
+
+
+def test_policy_errors_name_file_line_and_field(ringfence_command: list[str], tmp_path: Path) -> None:
+    policy = tmp_path / "p.yaml"
+    policy.write_text("wall_time_s: 5\nmem_bytes: 512MM\nnetwrok: none\n")
+    done = _ringfence(ringfence_command, "policy", "check", str(policy))
+    assert done.returncode == 2
+    assert f'{policy}:2:1: mem_bytes: "512MM" is not a size' in done.stderr
+    assert f'{policy}:3:1: netwrok: unknown key; did you mean "network"?' in done.stderr
+
+
+def test_a_policy_that_is_shown_can_be_read_again(ringfence_command: list[str], tmp_path: Path) -> None:
+    policy = tmp_path / "p.yaml"
+    policy.write_text("mem_bytes: 1G\nenvironment: {A: b}\n")
+    shown = _ringfence(ringfence_command, "policy", "show", str(policy)).stdout
+    policy.write_text(shown)
+    assert "mem_bytes: 1073741824" in shown
+    assert _ringfence(ringfence_command, "policy", "show", str(policy)).stdout == shown
+
+
+def test_flags_override_the_policy_file(ringfence_command: list[str], tmp_path: Path) -> None:
+    policy = tmp_path / "p.yaml"
+    policy.write_text("nofile: 99\npids_max: 7\n")
+    done = _ringfence(ringfence_command, "run", "--policy", str(policy), "--pids", "9", "--env", "A=b c", "--json",
+                      "--", "sh", "-c", "ulimit -n; echo $A")  # fmt: skip
+    result = json.loads(done.stdout)
+    assert result["stdout"] == "99\nb c\n"
+    assert result["enforced"]["pids"]["requested"] == 9
+
+
+def test_probe_tells_each_capability_with_its_mechanism(ringfence_command: list[str]) -> None:
+    done = _ringfence(ringfence_command, "probe", "--json")
+    levels = json.loads(done.stdout)["levels"]
+    assert done.returncode == 0
+    assert levels["process"]["capabilities"]["nofile"] == {
+        "applied": True, "mechanism": "RLIMIT_NOFILE", "details": "per process",
+    }  # fmt: skip
+    assert levels["process"]["capabilities"]["network"]["applied"] is False
+    assert "yes  memory" in _ringfence(ringfence_command, "probe").stdout
+
+
+def test_the_demo_shows_what_was_tried_and_what_stopped_it(ringfence_command: list[str]) -> None:
+    done = _ringfence(ringfence_command, "demo")
+    assert done.returncode == 0, done.stderr
+    assert "REACHED" not in done.stdout
+    assert "fork bomb" in done.stdout
+    assert "status PIDS_LIMIT" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["test", "--help"], ["probe", "--help"],
+                                   ["policy", "--help"], ["selfcheck", "--help"], ["--version"]])  # fmt: skip
+def test_help_is_there_for_every_command(ringfence_command: list[str], words: list[str]) -> None:
+    done = _ringfence(ringfence_command, *words)
+    assert done.returncode == 0
+    assert len(done.stdout) > 10
+
+
+def test_a_reader_that_goes_away_does_not_cause_a_traceback(ringfence_command: list[str]) -> None:
+    words = " ".join([*ringfence_command, "run", "--output", "100M", "--", "yes"])
+    done = subprocess.run(["bash", "-c", f"{words} | head -1; exit ${{PIPESTATUS[0]}}"], capture_output=True,
+                          text=True, timeout=30, stdin=subprocess.DEVNULL, check=False)  # fmt: skip
+    assert done.stdout == "y\n"
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 141
+
+
+class Terminal:
+    """A person at a terminal: types, and reads the screen."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.ours, theirs = pty.openpty()
+        fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
+        self.process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+        os.close(theirs)
+        self.screen = b""
+
+    def wait_for(self, text: bytes, seconds: float = 15) -> bool:
+        until = time.monotonic() + seconds
+        while text not in self.screen and time.monotonic() < until:
+            if select.select([self.ours], [], [], 0.1)[0]:
+                try:
+                    self.screen += os.read(self.ours, 4096)
+                except OSError:
+                    break
+        return text in self.screen
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.ours, keys)
+
+    def end(self) -> int:
+        code = self.process.wait(timeout=15)
+        os.close(self.ours)
+        return code
+
+
+def test_on_a_terminal_the_command_has_one_of_its_own(ringfence_command: list[str]) -> None:
+    code = "import os, sys; print(os.isatty(0), os.isatty(1), *os.get_terminal_size()); print('<', input(), '>')"
+    terminal = Terminal([*ringfence_command, "run", "--", sys.executable, "-c", code])
+    assert terminal.wait_for(b"True True 77 33"), terminal.screen
+    terminal.type(b"typed\n")
+    assert terminal.wait_for(b"< typed >"), terminal.screen
+    assert terminal.end() == 0
+
+
+def test_ctrl_c_on_a_terminal_interrupts_the_command(ringfence_command: list[str]) -> None:
+    code = "import time\ntry:\n print('ready'); time.sleep(30)\nexcept KeyboardInterrupt: print('stopped'); exit(9)"
+    terminal = Terminal([*ringfence_command, "run", "--", sys.executable, "-c", code])
+    assert terminal.wait_for(b"ready")
+    terminal.type(b"\x03")
+    assert terminal.wait_for(b"stopped"), terminal.screen
+    assert terminal.end() == 9
+
+
+def test_the_job_cannot_type_into_the_callers_terminal(
+    ringfence_command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TIOCSTI would push keys into the shell behind us; the job's terminal is not ours."""
+    code = "import fcntl, termios\nfor key in b'echo INJECTED\\n':\n try: fcntl.ioctl(0, termios.TIOCSTI, bytes([key]))"
+    monkeypatch.setenv("CODE", code + "\n except OSError: pass")
+    words = " ".join([*ringfence_command, "run", "--", sys.executable, "-c", '"$CODE"'])
+    terminal = Terminal(["sh", "-c", f"{words}; echo after; cat"])
+    try:
+        assert terminal.wait_for(b"after")
+        terminal.wait_for(b"INJECTED\r\nINJECTED", seconds=1)
+        assert b"INJECTED" not in terminal.screen.split(b"after", 1)[1]
+    finally:
+        terminal.process.kill()
+        terminal.end()

@@ -1,0 +1,261 @@
+"""Whatever happens to the caller, no process, descriptor, folder or thread of a job outlives it."""
+
+from __future__ import annotations
+
+import gc
+import glob
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ringfence import Job, SandboxPolicy, Status, run
+from ringfence.posix import spawner
+
+SLEEPER = "import os, sys, time\nif os.fork() == 0:\n os.setsid()\n os.fork()\ntime.sleep(60)  # {tag}"
+
+
+@pytest.fixture
+def private_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Scratch folders of this test only."""
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield folder
+
+
+def _processes_with(tag: str) -> list[int]:
+    found = []
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            if tag.encode() in Path(path).read_bytes() and int(path.split("/")[2]) != os.getpid():
+                found.append(int(path.split("/")[2]))
+        except OSError:
+            continue
+    return found
+
+
+def _gone(tag: str, seconds: float = 10) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not _processes_with(tag):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _until(condition: object, seconds: float = 15) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if condition():  # type: ignore[operator]
+            return True
+        time.sleep(0.05)
+    return False
+
+
+CALLERS = {
+    "library": "from ringfence import run; run([sys.executable, '-c', code])",
+    "command line": "from ringfence.cli import main; main(['run', '--', sys.executable, '-c', code])",
+    "after a fork of the caller": (
+        # A second process holds copies of every pipe of the caller: its death must be seen all the same.
+        "import os, time\nfrom ringfence import run\nimport threading\n"
+        "threading.Thread(target=run, args=([sys.executable, '-c', code],)).start()\ntime.sleep(1.0)\n"
+        "os.fork()\ntime.sleep(30)  # holder"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", CALLERS)
+def test_a_killed_caller_takes_the_whole_tree_and_its_folder_along(how: str, private_tmp: Path) -> None:
+    tag = f"tag-{os.urandom(6).hex()}"
+    code = SLEEPER.format(tag=tag)
+    program = f"import sys\ncode = {code!r}\n{CALLERS[how]}"
+    caller = subprocess.Popen([sys.executable, "-c", program], start_new_session=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)  # fmt: skip
+    try:
+        assert _until(lambda: len(_processes_with(tag)) >= 4), "the tree never came up"
+        time.sleep(1.2 if "fork" in how else 0)
+        os.kill(caller.pid, signal.SIGKILL)
+        caller.wait()
+        jobs_gone = _until(lambda: not [p for p in _processes_with(tag) if not _is_python_c(p, "holder")])
+        assert jobs_gone
+        assert _until(lambda: not list(private_tmp.glob("ringfence-*")))
+    finally:
+        for pid in _processes_with(tag):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _is_python_c(pid: int, word: str) -> bool:
+    try:
+        return word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_without_the_leader_a_killed_caller_leaves_its_children_behind() -> None:
+    """The positive control: this is what a plain subprocess does."""
+    tag = f"tag-{os.urandom(6).hex()}"
+    program = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {SLEEPER.format(tag=tag)!r}])"
+    caller = subprocess.Popen([sys.executable, "-c", program])
+    assert _until(lambda: len(_processes_with(tag)) >= 4)
+    caller.kill()
+    caller.wait()
+    time.sleep(0.5)
+    left = _processes_with(tag)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left
+
+
+def test_ctrl_c_in_the_library_ends_the_job_and_is_raised(private_tmp: Path) -> None:
+    tag = f"tag-{os.urandom(6).hex()}"
+    timer = threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        run([sys.executable, "-c", SLEEPER.format(tag=tag)])
+    timer.join()
+    assert _gone(tag)
+    assert _until(lambda: not list(private_tmp.glob("ringfence-*")))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_to_the_command_line_reach_the_job(number: int, ringfence_command: list[str]) -> None:
+    code = (
+        "import signal, sys, time\n"
+        f"signal.signal({int(number)}, lambda n, f: (print('got', n, flush=True), sys.exit(7)))\n"
+        "print('ready', flush=True)\ntime.sleep(30)"
+    )
+    command = [*ringfence_command, "run", "--", sys.executable, "-c", code]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(number)
+    assert process.stdout.read() == b"got %d\n" % number
+    assert process.wait() == 7
+
+
+def test_the_third_ctrl_c_ends_a_job_that_ignores_the_others(ringfence_command: list[str]) -> None:
+    code = ("import signal, time\nsignal.signal(2, signal.SIG_IGN); signal.signal(15, signal.SIG_IGN)\n"
+            "print('ready', flush=True)\ntime.sleep(30)")  # fmt: skip
+    command = [*ringfence_command, "run", "--", sys.executable, "-c", code]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    _, told = process.communicate(timeout=10)
+    assert process.returncode == 137
+    assert b"KILLED_KILL" in told
+
+
+def test_fifty_threads_at_once_each_get_their_own_result() -> None:
+    results: dict[int, bytes] = {}
+
+    def one(number: int) -> None:
+        outcome = run(["sh", "-c", f"echo {number}; exit {number % 7}"], SandboxPolicy(wall_time_s=120))
+        results[number] = outcome.stdout + bytes(str(outcome.rc), "ascii")
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {number: b"%d\n%d" % (number, number % 7) for number in range(50)}
+
+
+def test_the_deadline_of_one_thread_does_not_touch_the_job_of_another() -> None:
+    outcomes = {}
+
+    def one(name: str, seconds: float) -> None:
+        outcomes[name] = run(["sleep", "1"], SandboxPolicy(wall_time_s=seconds)).status
+
+    threads = [threading.Thread(target=one, args=args) for args in (("short", 0.3), ("long", 60))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == {"short": Status.TIMEOUT, "long": Status.OK}
+
+
+def _resident_kib(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def test_a_thousand_runs_leave_nothing_and_grow_nothing(private_tmp: Path) -> None:
+    def state() -> dict[str, int]:
+        gc.collect()
+        helper = spawner._current.process.pid if spawner._current else 0
+        return {
+            "descriptors": len(os.listdir("/proc/self/fd")),
+            "threads": threading.active_count(),
+            "children": len(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()),
+            "spawner's descriptors": len(os.listdir(f"/proc/{helper}/fd")) if os.geteuid() == 0 else 0,
+            "spawner's children": len(Path(f"/proc/{helper}/task/{helper}/children").read_text().split()),
+            "folders": len(list(private_tmp.iterdir())),
+        }
+
+    policy = SandboxPolicy(wall_time_s=60)
+    for _ in range(30):
+        run(["/bin/true"], policy)
+    spawned = spawner._current
+    assert spawned is not None
+    before, memory = state(), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, _resident_kib(spawned.process.pid))
+    for number in range(1000):
+        assert run(["/bin/true"] if number % 10 else ["sh", "-c", "echo x; exit 3"], policy).rc in (0, 3)
+    assert _until(lambda: state() == before), (before, state())
+    assert spawner._current is spawned
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory[0]
+    assert grown < 4096, f"{grown} KiB more resident memory after 1,000 runs"
+    assert _resident_kib(spawned.process.pid) - memory[1] < 2048
+
+
+def test_a_job_that_kills_its_leader_does_not_live_on() -> None:
+    """At the process level the job has the caller's user and can do it; what is left must still die."""
+    tag = f"tag-{os.urandom(6).hex()}"
+    code = (
+        "import os, signal, time\n"
+        "leader = os.getppid()\n"
+        "if os.fork() == 0:\n os.setsid()\n time.sleep(60)  # " + tag + "\n"
+        "os.kill(leader, signal.SIGKILL)\ntime.sleep(60)"
+    )
+    outcome = run([sys.executable, "-c", code])
+    assert outcome.status is Status.KILLED_KILL
+    assert "supervising process" in outcome.reason
+    assert _gone(tag)
+
+
+def test_a_job_that_stops_its_leader_is_ended_by_the_caller() -> None:
+    tag = f"tag-{os.urandom(6).hex()}"
+    code = f"import os, signal, time\nos.kill(os.getppid(), signal.SIGSTOP)\ntime.sleep(60)  # {tag}"
+    outcome = run([sys.executable, "-c", code], SandboxPolicy(wall_time_s=0.5))
+    assert outcome.status is Status.KILLED_KILL
+    assert _gone(tag)
+
+
+def test_a_folder_that_the_job_locked_and_nested_is_removed(private_tmp: Path) -> None:
+    code = (
+        "import os\n"
+        "for _ in range(1500):\n os.mkdir('d'); os.chdir('d')\n"
+        "os.mkfifo('pipe'); os.symlink('/etc', 'link')\n"
+        "os.chdir(os.environ['TMPDIR']); os.mkdir('locked'); open('locked/f', 'w').close(); os.chmod('locked', 0)\n"
+        "open(b'\\xff\\n', 'w').close()"
+    )
+    outcome = run([sys.executable, "-c", code])
+    assert outcome.status is Status.OK, outcome.stderr
+    assert not list(private_tmp.iterdir())
+    assert os.path.isdir("/etc")
+
+
+def test_files_are_put_before_the_start_and_the_input_is_fed() -> None:
+    job = Job(argv=("sh", "-c", "cat a/b; cat"), files={"a/b": b"file "}, stdin=b"input" * 50_000)
+    outcome = run(job)
+    assert outcome.stdout == b"file " + b"input" * 50_000

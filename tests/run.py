@@ -1,0 +1,130 @@
+"""``make test``: the whole suite as the calling user and, when that is root, as an ordinary user too.
+
+Ends with an error when a test fails, when one is skipped that could have run here, when coverage is
+below what is promised, or when a run leaves something behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+USER = "ringfence-test"
+OVERALL_PERCENT, ENFORCEMENT_PERCENT = 85, 90
+ENFORCEMENT = ("posix", "linux", "backends", "engine")
+# What the suite of the ordinary user needs beyond the package's own dependencies.
+USER_PACKAGES = ("pytest>=8,<=9.1", "pytest-xdist>=3.6", "pytest-cov>=5", "hypothesis>=6.100", "psutil>=6")
+
+
+def main() -> int:
+    if os.name != "posix":
+        return _pytest([sys.executable], ROOT, ["tests/unit"])
+    failed = _as_caller()
+    if os.geteuid() == 0:
+        failed |= _as_ordinary_user()
+    return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    print(f"\n── {text}", flush=True)
+
+
+def _pytest(python: list[str], folder: Path, arguments: list[str], **environment: str) -> int:
+    command = [*python, "-m", "pytest", "-q", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=os.environ | {"RINGFENCE_NO_SKIPS": "1"} | environment, check=False
+    ).returncode
+
+
+def _as_caller() -> int:
+    _say(f"tests as uid {os.geteuid()}, with coverage")
+    for old in ROOT.glob(".coverage*"):
+        old.unlink()
+    environment = {
+        "COVERAGE_PROCESS_START": str(ROOT / "tests" / "coverage.ini"),
+        "COVERAGE_FILE": str(ROOT / ".coverage"),
+    }
+    command = [sys.executable, "-m", "coverage", "run", "--rcfile=tests/coverage.ini"]
+    failed = _pytest(command, ROOT, ["tests"], **environment)
+    return failed | _coverage()
+
+
+def _coverage() -> int:
+    coverage = [sys.executable, "-m", "coverage"]
+    options = ["--rcfile=tests/coverage.ini"]
+    subprocess.run([*coverage, "combine", "-q", *options], cwd=ROOT, check=False)
+    failed = 0
+    for label, least, include in (
+        ("everything", OVERALL_PERCENT, "*/src/ringfence/*"),
+        ("enforcement code", ENFORCEMENT_PERCENT, ",".join(f"*/ringfence/{name}/*" for name in ENFORCEMENT)),
+    ):
+        _say(f"coverage of {label}: at least {least} %")
+        report = [*coverage, "report", *options, f"--include={include}", f"--fail-under={least}"]
+        done = subprocess.run([*report, "--skip-covered"], cwd=ROOT, check=False)
+        failed |= done.returncode
+    return failed
+
+
+def _as_ordinary_user() -> int:
+    """Root is bound by less than a user and is trusted with more; both must hold."""
+    _say(f"tests as the ordinary user {USER}")
+    if subprocess.run(["id", USER], capture_output=True, check=False).returncode:
+        subprocess.run(["useradd", "--create-home", USER], check=True)
+    with tempfile.TemporaryDirectory(prefix="ringfence-user-", dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        python = _user_python(folder)
+        for part in ("src", "tests", "examples", "bench", "docs", "pyproject.toml", "README.md"):
+            _copy(ROOT / part, folder / "project" / part)
+        subprocess.run(["chown", "-R", USER, str(folder / "project")], check=True)
+        drop = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups", "--reset-env"]
+        variables = ["env", f"PYTHONPATH={folder}/project/src", "RINGFENCE_NO_SKIPS=1", "PYTHONDONTWRITEBYTECODE=1"]
+        return _pytest([*drop, *variables, str(python)], folder / "project", ["-p", "no:cacheprovider", "tests"])
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "results"))
+    elif source.exists():
+        shutil.copy(source, target)
+
+
+def _user_python(folder: Path) -> Path:
+    """An environment that another user can read: an interpreter below root's home is not."""
+    base = next((path for path in _interpreters() if _readable_by_all(path)), None)
+    if base is None:
+        raise SystemExit("no Python 3.11 or later that an ordinary user could read; install python3")
+    environment = folder / "venv"
+    subprocess.run([str(base), "-m", "venv", "--without-pip", str(environment)], check=True)
+    python = environment / "bin" / "python"
+    packages = [*_dependencies(), *USER_PACKAGES]
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", *packages]
+    subprocess.run(install, check=True, stderr=subprocess.DEVNULL)
+    return python
+
+
+def _dependencies() -> list[str]:
+    import tomllib
+
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+
+
+def _interpreters() -> list[Path]:
+    own = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    return [own, *(Path(f"/usr/bin/python3.{minor}") for minor in (13, 12, 11))]
+
+
+def _readable_by_all(path: Path) -> bool:
+    if not path.exists():
+        return False
+    return all(parent.stat().st_mode & 0o005 == 0o005 for parent in (path.resolve(), *path.resolve().parents))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
