@@ -193,7 +193,7 @@ def _resident_kib(pid: int) -> int:
 def test_a_thousand_runs_leave_nothing_and_grow_nothing(private_tmp: Path) -> None:
     def state() -> dict[str, int]:
         gc.collect()
-        helper = spawner._current.process.pid if spawner._current else 0
+        helper = spawner._current.pid if spawner._current else 0
         return {
             "descriptors": len(os.listdir("/proc/self/fd")),
             "threads": threading.active_count(),
@@ -208,28 +208,37 @@ def test_a_thousand_runs_leave_nothing_and_grow_nothing(private_tmp: Path) -> No
         run(["/bin/true"], policy)
     spawned = spawner._current
     assert spawned is not None
-    before, memory = state(), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, _resident_kib(spawned.process.pid))
+    before, memory = state(), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, _resident_kib(spawned.pid))
     for number in range(1000):
         assert run(["/bin/true"] if number % 10 else ["sh", "-c", "echo x; exit 3"], policy).rc in (0, 3)
     assert _until(lambda: state() == before), (before, state())
     assert spawner._current is spawned
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory[0]
     assert grown < 4096, f"{grown} KiB more resident memory after 1,000 runs"
-    assert _resident_kib(spawned.process.pid) - memory[1] < 2048
+    assert _resident_kib(spawned.pid) - memory[1] < 2048
+
+
+KILL_LEADER = (
+    "import os, signal, time\nleader = os.getppid()\nif os.fork() == 0:\n os.setsid()\n time.sleep(60)\n"
+    "time.sleep(0.2)\nos.kill(leader, signal.SIGKILL)\ntime.sleep(60)  # "
+)
 
 
 def test_a_job_that_kills_its_leader_does_not_live_on() -> None:
     """At the process level the job has the caller's user and can do it; what is left must still die."""
     tag = f"tag-{os.urandom(6).hex()}"
-    code = (
-        "import os, signal, time\n"
-        "leader = os.getppid()\n"
-        "if os.fork() == 0:\n os.setsid()\n time.sleep(60)  # " + tag + "\n"
-        "os.kill(leader, signal.SIGKILL)\ntime.sleep(60)"
-    )
-    outcome = run([sys.executable, "-c", code])
+    outcome = run([sys.executable, "-c", KILL_LEADER + tag])
     assert outcome.status is Status.KILLED_KILL
     assert "supervising process" in outcome.reason
+    assert _gone(tag)
+
+
+def test_a_job_of_the_command_line_that_kills_its_leader_does_not_live_on(ringfence_command: list[str]) -> None:
+    tag = f"tag-{os.urandom(6).hex()}"
+    command = [*ringfence_command, "run", "--", sys.executable, "-c", KILL_LEADER + tag]
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=60)
+    assert done.returncode == 137
+    assert b"KILLED_KILL" in done.stderr
     assert _gone(tag)
 
 

@@ -22,6 +22,8 @@ from ringfence.model.record import replace
 from ringfence.posix import rlimits, spawner, wire
 
 _UMASK = 0o022
+_SIGKILL = 9
+_END_WAIT_MS = 15_000
 _WATCHDOG = "watchdog"
 _NOT_HERE = {
     "cpu_share": ("cgroups", "use isolation strict, which holds it with cpu.max"),
@@ -168,7 +170,7 @@ class ProcessVisit:
         self._reports, reports = os.pipe()
         owner = _owner_watch(commands)
         try:
-            self._leader = spawner.fork_leader([commands, reports, owner, *streams])
+            spawner.fork_leader([commands, reports, owner, *streams])
         except BaseException:
             os.close(self._commands)
             os.close(self._reports)
@@ -225,13 +227,29 @@ class ProcessVisit:
             _kill_pidfd(self._leader_pidfd)
 
     def close(self) -> None:
-        """Closing the command pipe is how the leader learns that nobody wants the job any more."""
+        """End the job if it runs, and wait until its tree is gone: its folder is removed next."""
+        if self._report is None:
+            self.signal(_SIGKILL)
+            _wait_for_end(self._reports)
         for name in ("_commands", "_reports", "_leader_pidfd"):
             descriptor = getattr(self, name)
             if descriptor >= 0:
                 os.close(descriptor)
                 setattr(self, name, -1)
-        self._leader.collect()
+
+
+def _wait_for_end(reports: int) -> None:
+    """Until the leader has closed its side, which it does when nothing of the tree is left."""
+    import select
+
+    poller = select.poll()
+    poller.register(reports, select.POLLIN)
+    while poller.poll(_END_WAIT_MS):
+        try:
+            if not os.read(reports, 65536):
+                return
+        except BlockingIOError:
+            continue
 
 
 def _as_report(fields: dict[str, int]) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -16,17 +17,40 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 PROCTOR_COMMANDS: Mapping[str, tuple[str, str]] = {}
 
+# Commands that will run a job for certain.
+FORK_EARLY = frozenset({"run"})
 INTERRUPTED = 130
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``ringfence``."""
-    return dispatch("ringfence", COMMANDS, sys.argv[1:] if argv is None else list(argv))
+    return _enter("ringfence", COMMANDS, argv)
 
 
 def proctor_main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``proctor``."""
-    return dispatch("proctor", PROCTOR_COMMANDS, sys.argv[1:] if argv is None else list(argv))
+    return _enter("proctor", PROCTOR_COMMANDS, argv)
+
+
+def _enter(program: str, commands: Mapping[str, tuple[str, str]], argv: Sequence[str] | None) -> int:
+    if argv is not None:
+        return dispatch(program, commands, list(argv))
+    code = dispatch(program, commands, sys.argv[1:])
+    _flush()
+    # The interpreter's own farewell takes some milliseconds and has nothing left to do here.
+    os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, AttributeError):
+            continue  # nobody reads it any more
 
 
 def dispatch(program: str, commands: Mapping[str, tuple[str, str]], argv: list[str]) -> int:
@@ -39,42 +63,50 @@ def dispatch(program: str, commands: Mapping[str, tuple[str, str]], argv: list[s
         return 0
     if name not in commands:
         return _top_level_help(program, commands, name)
-    _defer_inspect()
+    if name in FORK_EARLY:
+        from ringfence.posix import spawner
+
+        spawner.fork_early()
     return _execute(program, name, commands[name], argv[1:])
 
 
 def _execute(program: str, name: str, entry: tuple[str, str], rest: list[str]) -> int:
-    import argparse
     from importlib import import_module
 
     from ringfence.errors import SandboxError
 
     module = import_module(f"ringfence.cli.{entry[0]}")
-    parser = argparse.ArgumentParser(
-        prog=f"{program} {name}",
-        description=module.__doc__,
-        epilog=getattr(module, "EXAMPLES", None),
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=_width()),
-        allow_abbrev=False,
-    )
-    module.configure(parser)
     try:
-        code: int = module.execute(parser.parse_args(rest))
+        code: int = module.execute(_parse(f"{program} {name}", module, rest))
         return code
     except SandboxError as error:
         return _report(program, error)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone; there is nobody left to tell.
-        sys.stderr = None
-        return 141
+        return 141  # whoever read our output has gone; there is nobody left to tell
+
+
+def _parse(program: str, module: ModuleType, rest: list[str]) -> object:
+    """By the command's own quick reader where it has one and understands everything, else by argparse."""
+    quick: object = module.parse_quickly(rest) if hasattr(module, "parse_quickly") else None
+    if quick is not None:
+        return quick
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=module.__doc__,
+        epilog=getattr(module, "EXAMPLES", None),
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=_width()),
+        allow_abbrev=False,
+    )
+    module.configure(parser)
+    return parser.parse_args(rest)
 
 
 def _width() -> int:
     """Asked here because argparse would load shutil, with all its archive formats, to ask."""
-    import os
-
     try:
         return min(os.get_terminal_size().columns, 110) - 2
     except OSError:
@@ -105,22 +137,3 @@ def _top_level_help(program: str, commands: Mapping[str, tuple[str, str]], name:
         lines = [f"{program}: there is no command {name!r}", "", *lines]
     print("\n".join(lines), file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2
-
-
-def _defer_inspect() -> None:
-    """Load ``inspect`` only if something touches it.
-
-    dataclasses imports it for a corner case that frozen classes with a docstring never reach, and it
-    takes longer to load than all of ringfence.
-    """
-    if "inspect" in sys.modules:
-        return
-    from importlib.util import LazyLoader, find_spec, module_from_spec
-
-    spec = find_spec("inspect")
-    if spec is None or spec.loader is None:
-        return
-    spec.loader = LazyLoader(spec.loader)
-    module = module_from_spec(spec)
-    sys.modules["inspect"] = module
-    spec.loader.exec_module(module)

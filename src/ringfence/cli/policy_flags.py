@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
-
 from ringfence.model.limits import LIMITS, IsolationLevel
 from ringfence.model.policy import SandboxPolicy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from types import SimpleNamespace
+
+# flag: name in the parsed arguments
+VALUE_FLAGS = {limit.flag: limit.field for limit in LIMITS} | {
+    "--policy": "policy",
+    "--isolation": "isolation",
+    "--network": "network",
+}
 
 
 def add_policy_flags(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +32,7 @@ def add_policy_flags(parser: argparse.ArgumentParser) -> None:
                         help="run even where something that was asked for can't be enforced")  # fmt: skip
 
 
-def policy_from(arguments: argparse.Namespace) -> SandboxPolicy:
+def policy_from(arguments: argparse.Namespace | SimpleNamespace) -> SandboxPolicy:
     """The policy file, if any, with the flags over it."""
     policy = SandboxPolicy.from_yaml(arguments.policy) if arguments.policy else SandboxPolicy()
     changes = {limit.field: getattr(arguments, limit.field) for limit in LIMITS}

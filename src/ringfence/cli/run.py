@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
+from types import SimpleNamespace
 
-from ringfence.cli.policy_flags import add_policy_flags, policy_from
+from ringfence.cli.policy_flags import VALUE_FLAGS, add_policy_flags, policy_from
 from ringfence.engine.run import run
 from ringfence.errors import SetupError, UsageError
 from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome, Status
-from ringfence.posix import spawner
 
 EXAMPLES = """\
 examples:
@@ -25,21 +24,48 @@ The exit code is the command's own, or 124 (deadline), 152 (processor time), 137
 """
 
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+SWITCHES = {"--json": "json", "--quiet": "quiet"}
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     add_policy_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
     parser.add_argument("--quiet", action="store_true", help="no word on stderr about limits that were hit")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
+    parser.add_argument("command", nargs="...", metavar="-- COMMAND …")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def parse_quickly(words: list[str]) -> SimpleNamespace | None:
+    """Read ``--flag value … -- command`` without argparse, which takes longer to load than a small job
+    takes to run. Anything else (help, mistakes, rarer flags) is left to argparse: None.
+    """
+    found = SimpleNamespace(env=[], allow_partial=None, **dict.fromkeys(SWITCHES.values(), False))
+    vars(found).update(dict.fromkeys(VALUE_FLAGS.values()))
+    place = 0
+    while place < len(words) and words[place] != "--":
+        word = words[place]
+        if word in SWITCHES:
+            setattr(found, SWITCHES[word], True)
+            place += 1
+        elif word in VALUE_FLAGS and place + 1 < len(words) and not words[place + 1].startswith("-"):
+            setattr(found, VALUE_FLAGS[word], words[place + 1])
+            place += 2
+        else:
+            return None
+    found.command = words[place:]
+    return found if found.command else None
+
+
+def execute(arguments: argparse.Namespace | SimpleNamespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise UsageError("no command was given", hint="ringfence run -- PROGRAM ARGUMENTS…")
     policy = policy_from(arguments)
     interactive = not arguments.json and os.isatty(0) and os.isatty(1)
     job = Job(argv=tuple(command), cwd=os.getcwd(), stdin=0, terminal=interactive)
-    spawner.fork_in_place()
     from ringfence.cli.passthrough import Passthrough, write_through
 
     try:
@@ -60,7 +86,7 @@ def _exec_code(error: SetupError) -> int:
     return 127 if "No such file" in str(error) else 126
 
 
-def _tell(arguments: argparse.Namespace, outcome: Outcome) -> None:
+def _tell(arguments: argparse.Namespace | SimpleNamespace, outcome: Outcome) -> None:
     if arguments.json:
         import json
 

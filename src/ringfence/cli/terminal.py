@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import signal
 import sys
-import termios
-import tty
 
 from ringfence.engine.streams import Streams
 
@@ -15,6 +12,9 @@ class TerminalRelay:
     """From here until ``close`` every key goes to the job's terminal, Ctrl-C among them."""
 
     def __init__(self, streams: Streams) -> None:
+        import termios
+        import tty
+
         self._streams = streams
         self._saved = termios.tcgetattr(sys.stdin.fileno())
         self._old_handler = signal.signal(signal.SIGWINCH, lambda *_: self._resize())
@@ -22,9 +22,14 @@ class TerminalRelay:
         self._resize()
 
     def _resize(self) -> None:
+        import fcntl
+        import termios
+
         size = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, bytes(8))
         fcntl.ioctl(self._streams.terminal, termios.TIOCSWINSZ, size)
 
     def close(self) -> None:
+        import termios
+
         termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._saved)
         signal.signal(signal.SIGWINCH, self._old_handler)

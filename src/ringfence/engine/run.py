@@ -70,7 +70,7 @@ def refuse(backend: Backend, policy: SandboxPolicy) -> tuple[Lack, ...]:
     """Raise when this host can't hold the policy, unless the policy allows less; then say what."""
     lacks = backend.lacks(policy)
     if lacks and not policy.allow_partial:
-        named = "; ".join(f"{lack.capability}: no {lack.missing}" for lack in lacks)
+        named = "; ".join(f"{lack.capability} needs {lack.missing}" for lack in lacks)
         fixes = dict.fromkeys(f"{lack.capability}: {lack.fix}" for lack in lacks)
         raise UnavailableError(
             f"isolation {backend.level} can't hold this policy here ({named})",

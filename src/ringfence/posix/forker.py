@@ -1,7 +1,7 @@
 """Waits on a socket for descriptors and forks one leader per message. It never runs a job itself.
 
-This is the whole inside of the spawner: single-threaded, started with an isolated interpreter and an
-empty environment, so what it forks holds no secret and no lock of the caller.
+This is the whole inside of the spawner: single-threaded, and started with an isolated interpreter and
+an empty environment, so what it forks holds no secret and no lock of the caller.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ import os
 import signal
 import sys
 
-from ringfence.posix import plan, visit
-
-MAX_DESCRIPTORS = 8
+from ringfence.posix import passing, plan, visit
 
 
 def fork_leader(descriptors: list[int]) -> int:
@@ -23,8 +21,6 @@ def fork_leader(descriptors: list[int]) -> int:
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_IGN)
         commands, reports, owner, *streams = _keep_only(descriptors)
         visit.lead(commands, reports, owner, streams)
     finally:
@@ -50,9 +46,7 @@ class Forker:
     """The loop of the spawner process."""
 
     def __init__(self, door: int) -> None:
-        import socket
-
-        self.door = socket.socket(fileno=door)
+        self.door = door
         self.leaders: set[int] = set()
 
     def serve(self) -> None:
@@ -74,10 +68,8 @@ class Forker:
                     poller.unregister(self.door)
 
     def _receive(self) -> bool:
-        import socket
-
-        message, descriptors, _, _ = socket.recv_fds(self.door, 16, MAX_DESCRIPTORS)
-        if not message:
+        descriptors = passing.receive(self.door)
+        if descriptors is None:
             return False
         if len(descriptors) > 3:
             self.leaders.add(fork_leader(descriptors))
@@ -121,6 +113,9 @@ def main(door: int) -> None:
     os.setsid()
     os.chdir("/")
     os.umask(0o077)
+    (door,) = _keep_only([door])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         from ringfence.linux import processes, procfs  # noqa: F401  (loaded once, used by every fork)
 

@@ -2,7 +2,7 @@
 
 Forking a process that has threads is unsafe and copies its secrets, so a library caller never forks:
 it sends descriptors to a small process that does. The command line is single-threaded and its own
-process; it forks in place and saves the start of a second interpreter.
+process; it forks that small process at once and saves the start of a second interpreter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from _thread import allocate_lock
 
 from ringfence.errors import SetupError
-from ringfence.posix import forker
+from ringfence.posix import forker, passing
 
 _BOOT = (
     "import sys; sys.path.insert(0, {path!r}); from ringfence.posix.forker import main; "
@@ -23,55 +23,67 @@ _BUSY_WAIT_S = 10.0
 
 _lock = allocate_lock()
 _current: Spawner | None = None
-_in_place = False
-
-
-class Leader:
-    """A leader that was forked: ``pid`` is ours to collect only if it was forked in place."""
-
-    def __init__(self, pid: int = 0) -> None:
-        self.pid = pid
-
-    def collect(self) -> None:
-        if self.pid:
-            os.waitpid(self.pid, 0)
-            self.pid = 0
 
 
 class Spawner:
-    """A running spawner process and the socket to it."""
+    """A running spawner process and our end of the channel to it."""
 
-    def __init__(self) -> None:
-        import socket
+    def __init__(self, door: int, pid: int) -> None:
+        self.owner_pid = os.getpid()
+        self.door = door
+        self.pid = pid
+
+    @classmethod
+    def started(cls) -> Spawner:
+        """With an interpreter of its own."""
         import subprocess
 
-        kind = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_STREAM
-        self.owner_pid = os.getpid()
-        self.socket, theirs = socket.socketpair(socket.AF_UNIX, kind)
-        code = _BOOT.format(path=_import_root(), door=theirs.fileno())
+        ours, theirs = passing.channel()
+        code = _BOOT.format(path=_import_root(), door=theirs)
         try:
-            self.process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", code],
-                pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                pass_fds=(theirs,), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, env={}, cwd="/",
             )  # fmt: skip
         except OSError as error:
+            os.close(ours)
             raise SetupError("start the spawner", str(error)) from error
         finally:
-            theirs.close()
+            os.close(theirs)
+        process.returncode = 0  # collected below, by its pid
+        return cls(ours, process.pid)
+
+    @classmethod
+    def forked(cls) -> Spawner:
+        """From this process, which must have one thread."""
+        ours, theirs = passing.channel()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(ours)
+                forker.main(theirs)
+            finally:
+                os._exit(0)
+        os.close(theirs)
+        return cls(ours, pid)
 
     def usable(self) -> bool:
-        return self.owner_pid == os.getpid() and self.process.poll() is None
+        return self.owner_pid == os.getpid() and not self._ended()
+
+    def _ended(self) -> bool:
+        try:
+            return os.waitpid(self.pid, os.WNOHANG)[0] != 0
+        except ChildProcessError:
+            return True
 
     def send(self, descriptors: list[int]) -> None:
         import errno
-        import socket
 
         give_up = time.monotonic() + _BUSY_WAIT_S
         while True:
             try:
-                socket.send_fds(self.socket, [b"f"], descriptors)
-                return
+                return passing.send(self.door, descriptors)
             except OSError as error:
                 # Too many descriptors under way at once: the kernel's bound per user, a matter of time.
                 if error.errno != errno.ETOOMANYREFS or time.monotonic() > give_up:
@@ -79,25 +91,29 @@ class Spawner:
                 time.sleep(0.002)
 
     def close(self) -> None:
-        self.socket.close()
-        if self.owner_pid == os.getpid():
-            self.process.wait()
+        """Close the door and wait until the spawner, and with it every leader, has ended."""
+        os.close(self.door)
+        try:
+            os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            pass
 
 
 def _import_root() -> str:
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def fork_in_place() -> None:
-    """For a process that is ours alone and has one thread: leaders are forked from it directly."""
-    global _in_place
-    _in_place = True
+def fork_early() -> None:
+    """For the command line, a process that is ours alone and has one thread: fork the spawner now.
+
+    It gets ready on another core while this process still loads the rest of the program.
+    """
+    global _current
+    _current = Spawner.forked()
 
 
-def fork_leader(descriptors: list[int]) -> Leader:
+def fork_leader(descriptors: list[int]) -> None:
     """Have a leader forked that owns copies of ``descriptors``."""
-    if _in_place:
-        return Leader(forker.fork_leader(descriptors))
     with _lock:
         try:
             _running().send(descriptors)
@@ -107,39 +123,37 @@ def fork_leader(descriptors: list[int]) -> Leader:
                 _running().send(descriptors)
             except OSError as error:
                 raise SetupError("reach the spawner", str(error)) from error
-    return Leader()
 
 
 def _running() -> Spawner:
     global _current
     if _current is None or not _current.usable():
         _forget()
-        _current = Spawner()
+        _current = Spawner.started()
     return _current
 
 
 def _forget() -> None:
     global _current
     if _current is not None:
-        _current.socket.close()
+        os.close(_current.door)
     _current = None
 
 
 def shutdown() -> None:
     """End the spawner of this process; the next job starts a new one."""
+    global _current
     with _lock:
-        if _current is not None:
-            _current.close()
-        _forget()
+        ending, _current = _current, None
+    if ending is not None:
+        ending.close()
 
 
 def _after_fork_in_child() -> None:
     """A forked copy of the caller has no spawner: the lock may be held by a thread that is not here."""
-    global _lock, _current
+    global _lock
     _lock = allocate_lock()
-    if _current is not None:
-        _current.socket.close()
-    _current = None
+    _forget()
 
 
 if hasattr(os, "register_at_fork"):

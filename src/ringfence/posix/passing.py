@@ -1,0 +1,59 @@
+"""Passes descriptors over a Unix socket (SCM_RIGHTS), straight through the C module.
+
+The ``socket`` module builds its tables of constants at import, which costs a small run more than the
+passing itself; its C half has all that is needed here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from struct import Struct, calcsize
+
+MAX_DESCRIPTORS = 8
+_ONE = Struct("i")
+
+
+def channel() -> tuple[int, int]:
+    """Two connected descriptors that carry whole messages with descriptors attached."""
+    import _socket
+
+    # macOS has no SEQPACKET for Unix sockets; a stream keeps messages with descriptors apart as well.
+    kind = _socket.SOCK_SEQPACKET if sys.platform == "linux" else _socket.SOCK_STREAM
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, kind, 0)
+    return ours.detach(), theirs.detach()
+
+
+def send(door: int, descriptors: list[int]) -> None:
+    """Send copies of the descriptors; OSError when nobody is there."""
+    import _socket
+
+    rights = Struct(f"{len(descriptors)}i").pack(*descriptors)
+    link = _socket.socket(fileno=door)
+    try:
+        link.sendmsg([b"f"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
+    finally:
+        link.detach()
+
+
+def receive(door: int) -> list[int] | None:
+    """The descriptors of the next message, closed on exec; None when the other side is gone."""
+    import _socket
+
+    link = _socket.socket(fileno=door)
+    try:
+        room = _socket.CMSG_SPACE(MAX_DESCRIPTORS * calcsize("i"))
+        message, ancillary, _, _ = link.recvmsg(16, room, _CLOSE_ON_EXEC)
+    except ConnectionResetError:
+        return None
+    finally:
+        link.detach()
+    rights = b"".join(data for level, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
+    found = [number for (number,) in _ONE.iter_unpack(rights[: len(rights) - len(rights) % _ONE.size])]
+    for descriptor in found:
+        os.set_inheritable(descriptor, False)
+    return found if message else None
+
+
+_NO_SIGNAL = 0x4000 if sys.platform == "linux" else 0
+_CLOSE_ON_EXEC = 0x40000000 if sys.platform == "linux" else 0
