@@ -79,7 +79,8 @@ def _as_ordinary_user() -> int:
         folder = Path(name)
         folder.chmod(0o755)
         python = _user_python(folder)
-        for part in ("src", "tests", "examples", "bench", "docs", "pyproject.toml", "README.md"):
+        documents = [document.name for document in ROOT.glob("*.md")]
+        for part in ("src", "tests", "examples", "bench", "docs", "pyproject.toml", "Makefile", "LICENSE", *documents):
             _copy(ROOT / part, folder / "project" / part)
         subprocess.run(["chown", "-R", USER, str(folder / "project")], check=True)
         drop = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups", "--reset-env"]
