@@ -68,15 +68,21 @@ def agrees(printed: str, written: str) -> bool:
     return re.fullmatch(pattern, printed.rstrip("\n"), re.DOTALL) is not None
 
 
-def _environment() -> dict[str, str]:
-    beside_python = os.path.dirname(sys.executable)
-    path = os.pathsep.join((beside_python, os.environ.get("PATH", os.defpath)))
-    return {"PATH": path, "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
+def _environment(folder: Path) -> dict[str, str]:
+    """The caller's, with this interpreter and a ``ringfence`` of its own first on the PATH."""
+    commands_folder = folder / "bin"
+    commands_folder.mkdir()
+    command = commands_folder / "ringfence"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m ringfence "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    first = (str(commands_folder), os.path.dirname(sys.executable))
+    path = os.pathsep.join((*first, os.environ.get("PATH", os.defpath)))
+    return os.environ | {"PATH": path, "LANG": "C.UTF-8"}
 
 
-def _run(command: list[str], folder: Path) -> str:
+def _run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
     done = subprocess.run(
-        command, cwd=folder, env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, encoding="utf-8", timeout=120, check=False,
     )  # fmt: skip
     return done.stdout
@@ -86,7 +92,9 @@ def play(console: str, folder: Path) -> list[tuple[str, str, str]]:
     """(command, what is written, what was printed): all in one shell, so that ``$?`` and files carry over."""
     pairs = commands(console)
     script = "".join(f"{command}\nlast=$?; printf '%s\\n' '{_MARK}'; (exit $last)\n" for command, _ in pairs)
-    printed = _run(["bash", "-c", script], folder).split(f"{_MARK}\n")
+    work = folder / "work"
+    work.mkdir()
+    printed = _run(["bash", "-c", script], work, _environment(folder)).split(f"{_MARK}\n")
     assert len(printed) == len(pairs) + 1, "the shell ended before the last command"
     return [(command, written, output) for (command, written), output in zip(pairs, printed, strict=False)]
 
@@ -101,7 +109,7 @@ def test_a_console_example_prints_what_is_written_under_it(block: Block, tmp_pat
 def test_a_python_example_prints_what_is_written_under_it(block: Block, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(block.text, encoding="utf-8")
-    printed = _run([sys.executable, str(script)], tmp_path)
+    printed = _run([sys.executable, str(script)], tmp_path, _environment(tmp_path))
     assert agrees(printed, block.below), printed
 
 
