@@ -1,0 +1,135 @@
+"""What a system call filter is made of: actions, argument conditions, rules with a reason, profiles.
+
+Plain data and one pure function, ``decide``: the meaning of a profile in Python, which the supervisor asks
+about a notification and the tests hold against the compiled program. It deliberately compiles and installs
+nothing, and is loaded in the parent only: the sandbox is handed bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ringfence.errors import PolicyError
+from ringfence.linux.syscall_numbers import AARCH64, AUDIT_ARCH, NO_CALL, NUMBERS, X32_BIT, X86_64, name_of
+
+LOW_32 = 0xFFFFFFFF
+ALL_64 = 0xFFFFFFFFFFFFFFFF
+
+
+class Kind(StrEnum):
+    """What becomes of a call; with a listener the supervisor is told of the middle three."""
+
+    ALLOW = "allow"
+    NOTE = "note"  # told, then goes on; without a listener: allowed
+    REPORT = "report"  # told, then fails with the errno; without a listener: the errno
+    FORBID = "forbid"  # told, then the process is killed; without a listener: killed by the kernel, unnamed
+    DENY = "deny"  # the errno, nobody is told: for what honest programs try at every start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """A kind and, for REPORT and DENY, the errno that the program sees."""
+
+    kind: Kind
+    errno: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class When:
+    """A condition on one argument: (argument & bits) is one of the values, or with negate none of them.
+
+    Most calls take int or unsigned int and the kernel drops the upper half, so the lower half is the default:
+    comparing all 64 bits there would let ``TIOCSTI | 1 << 32`` through.
+    """
+
+    arg: int
+    values: tuple[int, ...]
+    bits: int = LOW_32
+    negate: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.arg <= 5 or not 0 < self.bits <= ALL_64 or not self.values:
+            raise PolicyError("when", f"no such argument, no bits or no values: {self}")
+        if any(value & ~self.bits for value in self.values):
+            raise PolicyError("when", f"a value outside the bits can never match: {self}")
+
+    def holds(self, args: tuple[int, ...]) -> bool:
+        """Whether the condition is true of these six registers."""
+        return ((args[self.arg] & self.bits) in self.values) != self.negate
+
+
+def one_of(arg: int, *values: int, bits: int = LOW_32) -> When:
+    """The argument, as far as the bits go, is one of these."""
+    return When(arg=arg, values=values, bits=bits)
+
+
+def none_of(arg: int, *values: int, bits: int = LOW_32) -> When:
+    """The argument, as far as the bits go, is none of these."""
+    return When(arg=arg, values=values, bits=bits, negate=True)
+
+
+def any_bit(arg: int, bits: int) -> When:
+    """At least one of the bits is set."""
+    return none_of(arg, 0, bits=bits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What happens to some calls when all conditions hold, and why."""
+
+    calls: tuple[str, ...]
+    action: Action
+    reason: str
+    when: tuple[When, ...] = ()
+    # none: always
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """Rules in the order in which they are asked: closed, noted, open. The first that holds decides."""
+
+    name: str
+    closed: tuple[Rule, ...]
+    open: tuple[Rule, ...]
+    noted: tuple[Rule, ...] = ()
+    unknown: Rule
+    # for a number that no table knows, and a known call that no rule decides
+    foreign: Rule
+    # for a call through the entry of another architecture
+
+    def __post_init__(self) -> None:
+        for rule in self.rules:
+            _check_names(rule)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules, in the order in which they are asked."""
+        return self.closed + self.noted + self.open
+
+    def chain(self, call: str) -> tuple[Rule, ...]:
+        """The rules that can decide this call; the last one has no condition."""
+        chain: list[Rule] = []
+        for rule in self.rules:
+            if call in rule.calls:
+                chain.append(rule)
+                if not rule.when:
+                    return tuple(chain)
+        return (*chain, self.unknown)
+
+
+def _check_names(rule: Rule) -> None:
+    for call in rule.calls:
+        if call not in NUMBERS[X86_64] and call not in NUMBERS[AARCH64]:
+            raise PolicyError("calls", f"no system call is named {call!r}")
+
+
+def decide(profile: Profile, number: int, args: tuple[int, ...], audit_arch: int) -> Rule:
+    """The rule that decides this call, from what the kernel says of it (struct seccomp_data)."""
+    arch = next((name for name, known in AUDIT_ARCH.items() if known == audit_arch), None)
+    if arch is None or (arch == X86_64 and number & X32_BIT and number != NO_CALL):
+        return profile.foreign
+    for rule in profile.chain(name_of(number, arch)):
+        if all(condition.holds(args) for condition in rule.when):
+            return rule
+    return profile.unknown
