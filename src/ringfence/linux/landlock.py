@@ -1,8 +1,8 @@
 """Landlock: a process gives up files, ports, sockets and signals outside what it names, for good.
 
-A ruleset is plain data; ``missing`` says what a kernel can't keep of it, ``restrict`` applies it to the calling
-thread. It deliberately makes no mount and knows no policy: it is the second wall, behind the mounts, and has
-to be put up after them (a restricted process can't mount).
+A ruleset is plain data; ``missing`` says what a kernel can't keep of it, ``restrict`` applies it to the
+calling thread. It deliberately makes no mount and knows no policy: it is the second wall, behind the mounts,
+and has to be put up after them (a restricted process can't mount).
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ WRITE = (
     *("write_file", "truncate", "remove_dir", "remove_file", "make_dir", "make_reg", "make_sym", "make_fifo"),
     *("make_sock", "refer"),
 )
+# For /dev: its devices are there to be used, ioctl included.
+DEVICES = (*READ, "write_file", "truncate", "ioctl_dev")
 # The rights that a rule on a single file may name; the kernel refuses the others there.
 _ON_A_FILE = ("execute", "write_file", "read_file", "truncate", "ioctl_dev", "resolve_unix")
 
@@ -64,9 +66,10 @@ _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS = 2, 4
 class Ruleset:
     """What is handled (closed unless a rule opens it), and the rules. Names are the keys of the tables above.
 
-    files: rights that are handled; ports: the same; scopes: what ends at the sandbox's border.
+    files, ports: the rights that are handled; scopes: what ends at the sandbox's border.
     beneath: (path or O_PATH descriptor, rights), for a file or a folder and all under it. open_ports: (port,
-    rights); port 0 with a bind right is "any port the kernel picks".
+    rights); port 0 with a bind right is "any port the kernel picks". What a rule opens and nothing handles is
+    open anyway.
     """
 
     __slots__ = ("beneath", "files", "open_ports", "ports", "scopes")
@@ -74,7 +77,7 @@ class Ruleset:
     def __init__(
         self,
         *,
-        files: tuple[str, ...] = tuple(FILE_RIGHTS),
+        files: tuple[str, ...] = (),
         beneath: tuple[tuple[str | int, tuple[str, ...]], ...] = (),
         ports: tuple[str, ...] = (),
         open_ports: tuple[tuple[int, tuple[str, ...]], ...] = (),
@@ -85,15 +88,17 @@ class Ruleset:
         _check("files", FILE_RIGHTS, files)
         _check("ports", PORT_RIGHTS, ports)
         _check("scopes", SCOPES, scopes)
-        for _, rights in beneath:
-            _check("beneath", dict.fromkeys(files), rights)
+        for place, rights in beneath:
+            _check("beneath", FILE_RIGHTS, rights)
+            if isinstance(place, str) and "\0" in place:
+                raise PolicyError("beneath", f"{place!r} is no path")
         for port, rights in open_ports:
-            _check("open_ports", dict.fromkeys(ports), rights)
+            _check("open_ports", PORT_RIGHTS, rights)
             if not 0 <= port <= 65535:
                 raise PolicyError("open_ports", f"{port} is no port")
 
 
-def _check(field: str, known: dict[str, tuple[int, int]] | dict[str, None], names: tuple[str, ...]) -> None:
+def _check(field: str, known: dict[str, tuple[int, int]], names: tuple[str, ...]) -> None:
     for name in names:
         if name not in known:
             raise PolicyError(field, f"{name!r} is not one of {', '.join(known)}")
@@ -113,6 +118,11 @@ def errata() -> int:
         return syscalls.call("landlock_create_ruleset", None, 0, _CREATE_ERRATA)
     except OSError:
         return 0
+
+
+def known(table: dict[str, tuple[int, int]], version: int) -> tuple[str, ...]:
+    """The names in one of the tables that this ABI has."""
+    return tuple(name for name, (_, since) in table.items() if since <= version)
 
 
 def missing(ruleset: Ruleset, version: int) -> tuple[str, ...]:
@@ -172,29 +182,33 @@ def _add_rules(ruleset_fd: int, ruleset: Ruleset, version: int) -> None:
     for place, rights in ruleset.beneath:
         descriptor = place if isinstance(place, int) else _open(place)
         try:
-            _add_path(ruleset_fd, descriptor, rights, version)
+            _add_path(ruleset_fd, descriptor, _common(rights, ruleset.files), version)
         finally:
             if descriptor is not place:
                 os.close(descriptor)
     for port, rights in ruleset.open_ports:
-        allowed = _bits(PORT_RIGHTS, rights, version)
+        allowed = _bits(PORT_RIGHTS, _common(rights, ruleset.ports), version)
         if allowed:
             syscalls.call("landlock_add_rule", ruleset_fd, _RULE_PORT, pack("=QQ", allowed, port), 0)
 
 
 def _add_path(ruleset_fd: int, descriptor: int, rights: tuple[str, ...], version: int) -> None:
     if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-        rights = tuple(right for right in rights if right in _ON_A_FILE)
+        rights = _common(rights, _ON_A_FILE)
     allowed = _bits(FILE_RIGHTS, rights, version)
     if allowed:
         syscalls.call("landlock_add_rule", ruleset_fd, _RULE_PATH, pack("=Qi", allowed, descriptor), 0)
+
+
+def _common(rights: tuple[str, ...], among: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(right for right in rights if right in among)
 
 
 def _open(path: str) -> int:
     """A path without any link in it: one in a workspace could have been made by an earlier guest."""
     how = pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS)
     try:
-        return syscalls.call("openat2", -100, os.fsencode(path) + b"\0", how, len(how))
+        return syscalls.call("openat2", -100, os.fsencode(path), how, len(how))
     except OSError as error:
         hint = "give the real path, without links" if error.errno == errno.ELOOP else ""
         raise SetupError("landlock", f"{path}: {error}", hint=hint) from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-import signal
 from struct import pack, unpack_from
 
 from ringfence.errors import SupervisionError
@@ -20,7 +19,7 @@ from ringfence.linux.syscall_numbers import name_of_audited
 _GET_NOTIF_SIZES = 3
 _FLAG_CONTINUE = 1
 _PAGE_BYTES = 4096
-# struct seccomp_notif: id, pid, flags, then seccomp_data: number, architecture, instruction pointer, arguments
+# struct seccomp_notif: id, pid, flags, seccomp_data (number, architecture, instruction pointer, arguments)
 _NOTIF = "<QII iIQ6Q"
 # struct seccomp_notif_resp: id, value, error, flags
 _RESPONSE = "<QqiI"
@@ -54,7 +53,7 @@ class Listener:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._notif_bytes, self._response_bytes = _sizes()
-        # The kernel waits if asked too early; asking it only when it has something keeps handle() from waiting.
+        # The kernel waits if asked too early: it is asked only when it has something.
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
         self.finished = False
@@ -71,7 +70,7 @@ class Listener:
             self.finished = True
 
     def handle(self) -> Notification | None:
-        """The next waiting call; None if there is none. ``finished`` turns true when there can't be another."""
+        """The next waiting call, None if there is none; ``finished`` when there can't be another."""
         if self.finished:
             return None
         ready = self._poll.poll(0)
@@ -98,12 +97,17 @@ class Listener:
         return self._respond(notification, 0, _FLAG_CONTINUE)
 
     def kill(self, notification: Notification) -> bool:
-        """End the whole process that made the call, which is never carried out. False: it was gone."""
+        """End the whole process that made the call, which is never carried out.
+
+        False: it is gone already, or out of this process's reach; then at least the call fails.
+        """
+        import signal
+
         try:
             process = os.pidfd_open(self.process(notification))
         except OSError:
-            # Can't be reached from here, or is gone: then at least the call fails.
-            return self.deny(notification, errno.EPERM)
+            self.deny(notification, errno.EPERM)
+            return False
         try:
             # Only now is it certain that the descriptor is of the process that waits.
             if not self.valid(notification):
@@ -127,8 +131,9 @@ class Listener:
         except OSError:
             return None
         try:
-            # The descriptor is bound to that memory for good; checked after, it was the right one.
-            return _read_pages(memory, address, size) if self.valid(notification) else None
+            raw = _read_pages(memory, address, size)
+            # Asked last: if the call waits now it waited all along, so this was its memory and no successor's.
+            return raw if self.valid(notification) else None
         finally:
             os.close(memory)
 

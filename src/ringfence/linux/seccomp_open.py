@@ -14,8 +14,8 @@ _ALLOW = Action(kind=Kind.ALLOW)
 _PURPOSES = {
     "read and write open files": """
         read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 lseek sendfile splice tee
-        vmsplice copy_file_range readahead fadvise64 sync_file_range fsync fdatasync sync syncfs fallocate ftruncate
-        io_setup io_destroy io_getevents io_pgetevents io_submit io_cancel cachestat
+        vmsplice copy_file_range readahead fadvise64 sync_file_range fsync fdatasync sync syncfs fallocate
+        ftruncate io_setup io_destroy io_getevents io_pgetevents io_submit io_cancel cachestat
     """,
     "open files and folders; the mounts say which": """
         open openat openat2 creat close close_range getdents getdents64 getcwd chdir fchdir truncate

@@ -32,7 +32,7 @@ def libc() -> ctypes.CDLL:
 
 
 def call(name: str, *args: object) -> int:
-    """Make one system call. An int goes into the register, None as 0, bytes and ctypes objects as pointers."""
+    """Make one system call. An int goes into a register, None as 0, bytes and ctypes objects as pointers."""
     import ctypes
 
     number = syscall_numbers.NUMBERS[syscall_numbers.architecture()].get(name)
