@@ -132,7 +132,7 @@ class Listener:
             return None
         try:
             raw = _read_pages(memory, address, size)
-            # Asked last: if the call waits now it waited all along, so this was its memory and no successor's.
+            # Asked last: a call that waits now has waited all along, so this was its memory.
             return raw if self.valid(notification) else None
         finally:
             os.close(memory)

@@ -1,0 +1,113 @@
+"""Runs a piece of a test in a forked child: what it returned, or how it died."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from ringfence.linux import seccomp, syscalls
+from ringfence.linux.notify import Listener
+from ringfence.linux.seccomp_rules import Profile
+from ringfence.linux.syscall_numbers import architecture
+
+MINUS_ONE = (-1,) * 6
+
+
+class Died(Exception):
+    """The child was ended by a signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"signal {number}")
+        self.signal = number
+
+
+class Child:
+    """A forked child that runs one function; its result comes back as JSON."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._result, writer = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._result)
+            _work_and_leave(work, writer)
+        os.close(writer)
+
+    def result(self) -> Any:
+        with os.fdopen(self._result, "rb") as stream:
+            raw = stream.read()
+        _, status = os.waitpid(self.pid, 0)
+        if os.WIFSIGNALED(status):
+            raise Died(os.WTERMSIG(status))
+        assert os.WEXITSTATUS(status) == 0, f"the child failed: {raw!r}"
+        return json.loads(raw)
+
+
+def _work_and_leave(work: Callable[[], Any], writer: int) -> None:
+    code = 1
+    try:
+        os.write(writer, json.dumps(work()).encode())
+        code = 0
+    except BaseException:
+        traceback.print_exc(file=sys.stderr)
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    return Child(work).result()
+
+
+def program(profile: Profile, *, notify: bool = False) -> bytes:
+    return seccomp.compile(profile, architecture(), notify=notify)
+
+
+def filtered(profile: Profile, work: Callable[[], Any]) -> Any:
+    """The result of the work in a child under the profile, without a listener."""
+    code = program(profile)
+
+    def under_the_filter() -> Any:
+        seccomp.install(code)
+        return work()
+
+    return in_child(under_the_filter)
+
+
+def outcome(work: Callable[[], int]) -> int:
+    """0 if the call succeeded, else its errno."""
+    try:
+        work()
+    except OSError as error:
+        return error.errno
+    return 0
+
+
+def attempt(name: str, *args: object) -> Callable[[], int]:
+    """A system call whose outcome is a number."""
+    return lambda: outcome(lambda: syscalls.call(name, *args))
+
+
+def supervised(profile: Profile, work: Callable[[], Any]) -> tuple[Child, Listener]:
+    """A child under the profile and the listener it handed over before the work."""
+    code = program(profile, notify=True)
+    ours, theirs = socket.socketpair()
+
+    def under_the_filter() -> Any:
+        ours.close()
+        listener = seccomp.install(code, notify=True)
+        assert listener is not None
+        socket.send_fds(theirs, [b"x"], [listener])
+        os.close(listener)
+        theirs.close()
+        return work()
+
+    child = Child(under_the_filter)
+    theirs.close()
+    with ours:
+        _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
+    return child, Listener(descriptors[0])
