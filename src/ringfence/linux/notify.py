@@ -151,6 +151,8 @@ class Listener:
     def _ask(self, number: int, direction: int, buffer: bytearray) -> bool:
         import fcntl
 
+        if self._descriptor < 0:
+            raise SupervisionError("seccomp listener: closed")
         request = direction << 30 | len(buffer) << 16 | ord("!") << 8 | number
         try:
             fcntl.ioctl(self._descriptor, request, buffer, True)
