@@ -77,7 +77,7 @@ def test_a_call_that_this_architecture_lacks_does_not_exist() -> None:
 
 def test_what_runs_inside_loads_nothing_heavy() -> None:
     script = (
-        "import sys; before = set(sys.modules)\n"
+        f"import sys; sys.path[:] = {sys.path!r}; before = set(sys.modules)\n"
         "import ringfence.linux.seccomp, ringfence.linux.landlock, ringfence.linux.notify\n"
         "print(*sorted(set(sys.modules) - before))"
     )
