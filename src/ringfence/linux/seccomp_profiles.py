@@ -42,6 +42,7 @@ AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET = 1, 2, 5
 _SOCK_TYPE = 0xF  # the rest of the argument is SOCK_CLOEXEC and SOCK_NONBLOCK
 NETLINK_ROUTE = 0
+_MSG_FASTOPEN = 0x20000000
 _TERMINAL_COMMANDS = (0x5412, 0x541C, 0x541D, 0x5423)  # TIOCSTI TIOCLINUX TIOCCONS TIOCSETD
 # PER_LINUX PER_LINUX32, each with UNAME26, ADDR_NO_RANDOMIZE (debuggers, sanitizers), the query.
 _PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF)
@@ -127,6 +128,13 @@ ATTEMPTS = (
         one_of(0, AF_NETLINK),
         none_of(2, NETLINK_ROUTE),
     ),
+    _closed(
+        "sendto sendmmsg",
+        _report(errno.EOPNOTSUPP),
+        "TCP Fast Open connects without the connect that Landlock and the recorder watch",
+        any_bit(3, _MSG_FASTOPEN),
+    ),
+    _closed("sendmsg", _report(errno.EOPNOTSUPP), "as sendto", any_bit(2, _MSG_FASTOPEN)),
     _closed(
         "socketpair",
         _report(errno.EAFNOSUPPORT),

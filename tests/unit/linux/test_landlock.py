@@ -14,8 +14,10 @@ import pytest
 from forked import Child, in_child, outcome
 
 from ringfence.errors import PolicyError, SetupError, UnavailableError
-from ringfence.linux import landlock
+from ringfence.linux import landlock, seccomp
 from ringfence.linux.landlock import DEVICES, FILE_RIGHTS, PORT_RIGHTS, READ, SCOPES, WRITE, Ruleset, known
+from ringfence.linux.seccomp_profiles import DEFAULT
+from ringfence.linux.syscall_numbers import architecture
 
 ABI = landlock.abi()
 
@@ -214,6 +216,42 @@ def test_only_the_named_ports_can_be_reached_and_bound() -> None:
         assert under(ruleset, tcp("bind", named)) == errno.EACCES
         assert in_child(tcp("connect", unnamed)) == 0
         assert in_child(tcp("bind", named)) == errno.EADDRINUSE
+
+
+def fast_open(port: int) -> int:
+    with socket.socket() as end:
+        end.settimeout(5)
+        return outcome(lambda: end.sendto(b"x", socket.MSG_FASTOPEN, ("127.0.0.1", port)))
+
+
+def multipath(port: int) -> int:
+    def connect() -> int:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as end:
+            return end.connect(("127.0.0.1", port)) or 0
+
+    return outcome(connect)
+
+
+@needs(4)
+@pytest.mark.parametrize(
+    ("detour", "refusal"), [(fast_open, errno.EOPNOTSUPP), (multipath, errno.EPROTONOSUPPORT)]
+)
+def test_the_filter_closes_the_detours_around_the_port_rules(
+    detour: Callable[[int], int], refusal: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        shut = Ruleset(ports=("bind_tcp", "connect_tcp"))
+        program = seccomp.compile(DEFAULT, architecture())
+
+        def behind_both_walls() -> int:
+            seccomp.install(program)
+            return detour(port)
+
+        # Fast Open begins to connect and says so. A kernel that closes the detour itself says EACCES.
+        assert under(shut, lambda: detour(port)) in (0, errno.EINPROGRESS, errno.EACCES)
+        assert in_child(lambda: detour(port)) in (0, errno.EINPROGRESS)
+        assert under(shut, behind_both_walls) == refusal
 
 
 @needs(4)
