@@ -152,7 +152,7 @@ PROBES = (
         _deny(errno.EPROTONOSUPPORT),
         "MPTCP and SMC pass Landlock's TCP rules; Go falls back to TCP",
         one_of(0, AF_INET, AF_INET6),
-        none_of(2, 0, 1, 6, 17, 58),  # by type, ICMP, TCP, UDP, ICMPv6
+        none_of(2, 0, 1, 6, 17, 58, 136),  # by type, ICMP, TCP, UDP, ICMPv6, UDP-Lite
     ),
     _closed(
         "seccomp",

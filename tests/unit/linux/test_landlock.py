@@ -248,9 +248,12 @@ def test_the_filter_closes_the_detours_around_the_port_rules(
             seccomp.install(program)
             return detour(port)
 
+        unwalled = in_child(lambda: detour(port))
+        if unwalled in (errno.EPROTONOSUPPORT, errno.ENOPROTOOPT):
+            pytest.skip("this kernel has no MPTCP")
         # Fast Open begins to connect and says so. A kernel that closes the detour itself says EACCES.
+        assert unwalled in (0, errno.EINPROGRESS)
         assert under(shut, lambda: detour(port)) in (0, errno.EINPROGRESS, errno.EACCES)
-        assert in_child(lambda: detour(port)) in (0, errno.EINPROGRESS)
         assert under(shut, behind_both_walls) == refusal
 
 
