@@ -18,7 +18,8 @@ USER = "ringfence-test"
 OVERALL_PERCENT, ENFORCEMENT_PERCENT = 85, 90
 ENFORCEMENT = ("posix", "linux", "backends", "engine")
 # What the suite of the ordinary user needs beyond the package's own dependencies.
-USER_PACKAGES = ("pytest>=8,<=9.1", "pytest-xdist>=3.6", "pytest-cov>=5", "hypothesis>=6.100", "psutil>=6")
+USER_PACKAGES = ("pytest>=8,<=9.1", "pytest-xdist>=3.6", "pytest-cov>=5", "hypothesis>=6.100", "psutil>=6",
+                 "landlockpy>=0.2", "seccompy>=0.2")  # fmt: skip
 
 
 def main() -> int:

@@ -9,10 +9,10 @@ follow, and are the business of the mounts, of Landlock and of the network names
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 
 from ringfence.linux.seccomp_open import OPEN
 from ringfence.linux.seccomp_rules import ALL_64, Action, Kind, Profile, Rule, When, any_bit, none_of, one_of
+from ringfence.model.record import replace
 
 FORBID = Action(kind=Kind.FORBID)
 NOTE = Action(kind=Kind.NOTE)

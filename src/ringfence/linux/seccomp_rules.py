@@ -7,11 +7,11 @@ nothing, and is loaded in the parent only: the sandbox is handed bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ringfence.errors import PolicyError
 from ringfence.linux.syscall_numbers import AARCH64, AUDIT_ARCH, NO_CALL, NUMBERS, X32_BIT, X86_64, name_of
+from ringfence.model.record import record
 
 LOW_32 = 0xFFFFFFFF
 ALL_64 = 0xFFFFFFFFFFFFFFFF
@@ -27,7 +27,7 @@ class Kind(StrEnum):
     DENY = "deny"  # the errno, nobody is told: for what honest programs try at every start
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Action:
     """A kind and, for REPORT and DENY, the errno that the program sees."""
 
@@ -35,7 +35,7 @@ class Action:
     errno: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class When:
     """A condition on one argument: (argument & bits) is one of the values, or with negate none of them.
 
@@ -74,7 +74,7 @@ def any_bit(arg: int, bits: int) -> When:
     return none_of(arg, 0, bits=bits)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Rule:
     """What happens to some calls when all conditions hold, and why."""
 
@@ -85,7 +85,7 @@ class Rule:
     # none: always
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Profile:
     """Rules in the order in which they are asked: closed, noted, open. The first that holds decides."""
 

@@ -12,7 +12,6 @@ import struct
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from forked import MINUS_ONE, Died, attempt, filtered, in_child, outcome
@@ -22,6 +21,7 @@ from ringfence.linux import bpf, seccomp, syscalls
 from ringfence.linux.seccomp_profiles import DEFAULT, TIGHT
 from ringfence.linux.seccomp_rules import Kind, Profile, Rule
 from ringfence.linux.syscall_numbers import NUMBERS, architecture
+from ringfence.model.record import replace
 
 # An errno that no kernel uses: whoever sees it was stopped by the filter.
 MARK = 3999

@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -148,10 +149,10 @@ PROGRAMS = {
     "asyncio": python(ASYNCIO),
     "sockets": python(SOCKETS),
     "pytest": shell(f"echo 'def test_x(): assert 1' > test_x.py; {sys.executable} -m pytest -q"),
-    "pip": shell(PIP),
     "git": shell(GIT),
     "gcc": shell(GCC),
     "node": ["node", "-e", NODE],
+    **({"pip": shell(PIP)} if find_spec("pip") else {}),
     "tar": shell("mkdir d; echo 1 > d/f; tar czf a.tgz d; rm -r d; tar xzf a.tgz; test -f d/f"),
 }
 

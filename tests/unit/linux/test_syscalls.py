@@ -75,15 +75,20 @@ def test_a_call_that_this_architecture_lacks_does_not_exist() -> None:
     assert caught.value.errno == errno.ENOSYS
 
 
+def test_the_profiles_load_nothing_slow() -> None:
+    loaded = loaded_by("ringfence.linux.seccomp, ringfence.linux.seccomp_profiles")
+    assert "ringfence.linux.seccomp_profiles" in loaded
+    assert {"dataclasses", "inspect", "typing", "re", "ctypes"}.isdisjoint(loaded)
+
+
 def test_what_runs_inside_loads_nothing_heavy() -> None:
-    script = (
-        f"import sys; sys.path[:] = {sys.path!r}; before = set(sys.modules)\n"
-        "import ringfence.linux.seccomp, ringfence.linux.landlock, ringfence.linux.notify\n"
-        "print(*sorted(set(sys.modules) - before))"
-    )
-    loaded = subprocess.run(
-        [sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True
-    ).stdout.split()
+    loaded = loaded_by("ringfence.linux.seccomp, ringfence.linux.landlock, ringfence.linux.notify")
     assert "ringfence.linux.seccomp" in loaded
     heavy = {"dataclasses", "typing", "re", "json", "subprocess", "enum", "ctypes", "logging", "inspect"}
     assert heavy.isdisjoint(loaded)
+
+
+def loaded_by(modules: str) -> set[str]:
+    script = f"import sys; sys.path[:] = {sys.path!r}; import {modules}; print(*sys.modules)"
+    command = [sys.executable, "-I", "-S", "-c", script]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
