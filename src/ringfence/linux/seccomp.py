@@ -15,7 +15,10 @@ from ringfence.linux.syscall_numbers import AUDIT_ARCH, NO_CALL, NUMBERS, X32_BI
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ringfence.linux.seccomp_rules import Action, Profile, Rule, When
+    from ringfence.linux.seccomp_rules import Action, Profile, When
+
+    # What the rules of one call come to: answers, each with its conditions, the last without.
+    Block = tuple[tuple[int, tuple[When, ...]], ...]
 
 SET_MODE_FILTER = 1
 FLAG_NEW_LISTENER = 1 << 3
@@ -43,26 +46,29 @@ _RETURNS = {
 
 def compile(profile: Profile, arch: str, *, notify: bool = False) -> bytes:
     """The profile as a program for one architecture, with or without a supervisor that is told."""
-    blocks, ranges = _layout(profile, arch)
+    blocks, ranges = _layout(profile, arch, notify)
     program = [bpf.load(_ARCH), bpf.if_equal(AUDIT_ARCH[arch], otherwise="foreign"), bpf.load(_NUMBER)]
     if arch == X86_64:
         # x32 shares the architecture's number. -1 is no call at all and fails in the kernel.
         program += [bpf.if_at_least(NO_CALL, then="unknown"), bpf.if_at_least(X32_BIT, then="foreign")]
     _search(ranges, program)
-    for rules, name in blocks.items():
-        _block(rules, name, program, notify)
+    for block, name in blocks.items():
+        _block(block, name, program)
     program += [bpf.label("foreign"), bpf.give(_answer(profile.foreign.action, notify))]
     return bpf.assemble(program)
 
 
-def _layout(profile: Profile, arch: str) -> tuple[dict[tuple[Rule, ...], str], list[tuple[int, str]]]:
-    """The distinct chains of rules with a label each, and where each range of numbers goes."""
-    blocks: dict[tuple[Rule, ...], str] = {(profile.unknown,): "unknown"}
+def _layout(profile: Profile, arch: str, notify: bool) -> tuple[dict[Block, str], list[tuple[int, str]]]:
+    """The distinct blocks with a label each, and where each range of numbers goes."""
+    unknown: Block = ((_answer(profile.unknown.action, notify), ()),)
+    blocks = {unknown: "unknown"}
     ranges: list[tuple[int, str]] = []
-    chains = {number: profile.chain(call) for call, number in NUMBERS[arch].items()}
-    for number in range(max(chains) + 2):
-        rules = chains.get(number, (profile.unknown,))
-        target = blocks.setdefault(rules, f"block {len(blocks)}")
+    numbered: dict[int, Block] = {}
+    for call, rules in profile.chains().items():
+        if call in NUMBERS[arch]:
+            numbered[NUMBERS[arch][call]] = tuple((_answer(rule.action, notify), rule.when) for rule in rules)
+    for number in range(max(numbered) + 2):
+        target = blocks.setdefault(numbered.get(number, unknown), f"block {len(blocks)}")
         if not ranges or target != ranges[-1][1]:
             ranges.append((number, target))
     return blocks, ranges
@@ -84,13 +90,13 @@ def _search(ranges: list[tuple[int, str]], program: list[bpf.Instruction]) -> No
         _search(high, program)
 
 
-def _block(rules: tuple[Rule, ...], name: str, program: list[bpf.Instruction], notify: bool) -> None:
+def _block(block: Block, name: str, program: list[bpf.Instruction]) -> None:
     program.append(bpf.label(name))
-    for position, rule in enumerate(rules):
+    for position, (answer, when) in enumerate(block):
         fails = f"{name} rule {position} fails"
-        for index, condition in enumerate(rule.when):
+        for index, condition in enumerate(when):
             _condition(condition, f"{name} rule {position} condition {index}", fails, program)
-        program += [bpf.give(_answer(rule.action, notify)), bpf.label(fails)]
+        program += [bpf.give(answer), bpf.label(fails)]
 
 
 def _condition(condition: When, name: str, fails: str, program: list[bpf.Instruction]) -> None:

@@ -107,15 +107,18 @@ class Profile:
         """All rules, in the order in which they are asked."""
         return self.closed + self.noted + self.open
 
-    def chain(self, call: str) -> tuple[Rule, ...]:
-        """The rules that can decide this call; the last one has no condition."""
-        chain: list[Rule] = []
+    def chains(self) -> dict[str, list[Rule]]:
+        """For each call the rules that can decide it, in order; the last of them has no condition."""
+        chains: dict[str, list[Rule]] = {}
         for rule in self.rules:
-            if call in rule.calls:
-                chain.append(rule)
-                if not rule.when:
-                    return tuple(chain)
-        return (*chain, self.unknown)
+            for call in rule.calls:
+                chain = chains.setdefault(call, [])
+                if not chain or chain[-1].when:
+                    chain.append(rule)
+        for chain in chains.values():
+            if chain[-1].when:
+                chain.append(self.unknown)
+        return chains
 
 
 def _check_names(rule: Rule) -> None:
@@ -129,7 +132,8 @@ def decide(profile: Profile, number: int, args: tuple[int, ...], audit_arch: int
     arch = next((name for name, known in AUDIT_ARCH.items() if known == audit_arch), None)
     if arch is None or (arch == X86_64 and number & X32_BIT and number != NO_CALL):
         return profile.foreign
-    for rule in profile.chain(name_of(number, arch)):
-        if all(condition.holds(args) for condition in rule.when):
+    call = name_of(number, arch)
+    for rule in profile.rules:
+        if call in rule.calls and all(condition.holds(args) for condition in rule.when):
             return rule
     return profile.unknown

@@ -53,7 +53,7 @@ def edges(condition: When) -> set[int]:
 
 
 def argument_sets(profile: Profile, call: str) -> set[tuple[int, ...]]:
-    conditions = [condition for rule in profile.chain(call) for condition in rule.when]
+    conditions = [condition for rule in profile.rules if call in rule.calls for condition in rule.when]
     sets = {ZEROS, ONES}
     for condition in conditions:
         bases = {ZEROS} | {_with(ZEROS, other.arg, value) for other in conditions for value in other.values}
