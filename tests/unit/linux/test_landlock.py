@@ -44,7 +44,7 @@ def under(ruleset: Ruleset, work: Callable[[], object]) -> object:
         landlock.restrict(ruleset)
         return work()
 
-    return in_child(restricted)
+    return in_child(restricted, measured=True)
 
 
 def walls(tree: Path) -> Ruleset:
@@ -186,7 +186,7 @@ def test_a_link_that_a_guest_left_opens_nothing(tree: Path, link: str) -> None:
             return error.hint
         return "followed"
 
-    assert "without links" in in_child(attempt)
+    assert "without links" in in_child(attempt, measured=True)
 
 
 def test_a_rule_for_a_missing_path_is_a_setup_error_that_names_it() -> None:
@@ -345,7 +345,7 @@ def test_every_older_version_gives_what_it_has_and_says_the_rest(
         lacking = landlock.restrict(everything, allow_partial=True)
         return [list(lacking), outcome(lambda: len(os.listdir(tree)))]
 
-    assert in_child(partly) == [list(landlock.missing(everything, version)), errno.EACCES]
+    assert in_child(partly, measured=True) == [list(landlock.missing(everything, version)), errno.EACCES]
 
 
 def test_no_landlock_is_never_partial(monkeypatch: pytest.MonkeyPatch) -> None:

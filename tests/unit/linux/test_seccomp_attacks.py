@@ -407,5 +407,5 @@ def test_a_broken_program_is_a_setup_error() -> None:
             return error.step
         return "installed"
 
-    assert in_child(work) == "seccomp"
+    assert in_child(work, measured=True) == "seccomp"
 
