@@ -1,0 +1,212 @@
+"""A virtual machine with a real cgroup v2: Debian's kernel for this architecture under QEMU's emulator.
+
+Owns getting the emulator and the kernel, the cache, and one run. There is no accelerator: /dev/kvm may exist and
+still be unusable, and emulation is quick enough. Whatever is missing is an error here, never a skipped test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import glob
+import hashlib
+import json
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import guest_image
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROJECT = os.path.dirname(os.path.dirname(HERE))
+CACHE = os.environ.get("RINGFENCE_TEST_CACHE") or os.path.expanduser("~/.cache/ringfence-tests")
+MARK = "@@guest "
+MEMORY_MIB = 1024
+COMMAND_LINE = "quiet loglevel=1 panic=-1 rdinit=/init cgroup_no_v1=all mitigations=off"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What differs between the two processors this project is used on."""
+
+    emulator: str
+    emulator_package: str
+    kernel_package: str
+    console: str
+    options: tuple[str, ...]
+
+
+MACHINES = {
+    "aarch64": Machine(
+        emulator="qemu-system-aarch64",
+        emulator_package="qemu-system-arm",
+        kernel_package="linux-image-cloud-arm64",
+        console="ttyAMA0",
+        options=("-machine", "virt,gic-version=2", "-cpu", "max,pauth=off"),
+    ),
+    "x86_64": Machine(
+        emulator="qemu-system-x86_64",
+        emulator_package="qemu-system-x86",
+        kernel_package="linux-image-cloud-amd64",
+        console="ttyS0",
+        options=("-machine", "q35", "-cpu", "max"),
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GuestReport:
+    """What the guest said; ``console`` is all of it, for when it said something else."""
+
+    facts: tuple[dict[str, object], ...]
+    console: str
+
+    def of(self, who: str, key: str) -> list[dict[str, object]]:
+        return [fact for fact in self.facts if fact.get("who") == who and key in fact]
+
+    def fact(self, key: str) -> dict[str, object]:
+        for fact in self.facts:
+            if key in fact:
+                return fact
+        raise AssertionError(f"the guest never said {key!r}; its console:\n{self.console[-4000:]}")
+
+
+def run(tests: tuple[str, ...], environment: dict[str, str], *, deadline_s: float = 170) -> GuestReport:
+    """Boot, run these tests as root and as an ordinary user, power off; the console, parsed."""
+    machine = MACHINES[os.uname().machine]
+    emulator = _emulator(machine)
+    with _locked(CACHE):
+        kernel = _kernel(machine)
+        interpreter = _interpreter_archive()
+    image = os.path.join(CACHE, f"run-{os.getpid()}.cpio")
+    try:
+        _write_image(image, interpreter, kernel, _job(tests, environment))
+        argv = [emulator, *machine.options, "-accel", "tcg,thread=multi", "-smp", "2", "-m", str(MEMORY_MIB),
+                "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
+                "-kernel", f"{kernel}/vmlinuz", "-initrd", image,
+                "-append", f"console={machine.console} {COMMAND_LINE}"]  # fmt: skip
+        return _parsed(_console_of(argv, deadline_s))
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(image)
+
+
+def _console_of(argv: list[str], deadline_s: float) -> str:
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as guest:
+        try:
+            said, _ = guest.communicate(timeout=deadline_s)
+        except subprocess.TimeoutExpired:
+            guest.kill()
+            said, _ = guest.communicate()
+    return said.decode(errors="replace").replace("\r", "")
+
+
+def _parsed(console: str) -> GuestReport:
+    lines = [line[len(MARK) :] for line in console.split("\n") if line.startswith(MARK)]
+    return GuestReport(facts=tuple(json.loads(line) for line in lines), console=console)
+
+
+def _job(tests: tuple[str, ...], environment: dict[str, str]) -> bytes:
+    pytest_home = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules["pytest"].__file__ or "")))
+    return json.dumps({
+        "tests": [os.path.join(PROJECT, test) for test in tests],
+        "environment": environment,
+        "ini": os.path.join(PROJECT, "pyproject.toml"),
+        "pythonpath": [os.path.join(PROJECT, "src"), HERE, pytest_home],
+    }).encode()  # fmt: skip
+
+
+def _write_image(image: str, interpreter: str, kernel: str, job: bytes) -> None:
+    """The kernel unpacks archives that follow each other: the large one is cached, the project is always fresh."""
+    with open(os.path.join(HERE, "guest_init.py"), "rb") as file:
+        init = file.read()
+    texts = [("/init", b"#!%s -I\n" % os.path.realpath(sys.executable).encode() + init, 0o755),
+             ("/guest/job.json", job, 0o644)]  # fmt: skip
+    files = [(path, path) for path in guest_image.project_files(PROJECT)]
+    files.append(("/guest/brd.ko", f"{kernel}/brd.ko"))
+    with open(image, "wb") as out, open(interpreter, "rb") as cached:
+        shutil.copyfileobj(cached, out)
+        out.write(guest_image.archive(files, texts))
+
+
+def _interpreter_archive() -> str:
+    files = guest_image.interpreter_files()
+    states = [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in files]
+    with open(guest_image.__file__, "rb") as file:
+        key = hashlib.sha256(file.read() + repr(states).encode()).hexdigest()[:16]
+    path = os.path.join(CACHE, f"interpreter-{key}.cpio")
+    if not os.path.exists(path):
+        for old in glob.glob(os.path.join(CACHE, "interpreter-*.cpio")):
+            os.unlink(old)
+        _write_atomically(path, guest_image.archive((path, path) for path in files))
+    return path
+
+
+def _emulator(machine: Machine) -> str:
+    found = shutil.which(machine.emulator)
+    if found is None:
+        _apt(["install", "-y", "--no-install-recommends", machine.emulator_package])
+        found = shutil.which(machine.emulator)
+    assert found, f"no {machine.emulator}; fix: apt-get install {machine.emulator_package}"
+    return found
+
+
+def _kernel(machine: Machine) -> str:
+    """A folder with vmlinuz and brd.ko (the block device that io.max is tried on), unpacked from Debian's package."""
+    folder = os.path.join(CACHE, f"kernel-{machine.kernel_package}")
+    if not os.path.exists(folder):
+        scratch = f"{folder}.{os.getpid()}"
+        os.makedirs(f"{scratch}/unpacked")
+        try:
+            _unpack_kernel(machine, scratch)
+            shutil.rmtree(f"{scratch}/unpacked")
+            os.rename(scratch, folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return folder
+
+
+def _unpack_kernel(machine: Machine, scratch: str) -> None:
+    shown = ["apt-cache", "depends", machine.kernel_package]
+    said = subprocess.run(shown, capture_output=True, text=True, check=False).stdout
+    if "Depends: linux-image" not in said:
+        _apt(["update"])
+        said = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
+    package = next(line.split()[-1] for line in said.splitlines() if "Depends: linux-image" in line)
+    _apt(["download", package], cwd=scratch)
+    (deb,) = glob.glob(f"{scratch}/*.deb")
+    subprocess.run(["dpkg-deb", "-x", deb, f"{scratch}/unpacked"], check=True)
+    os.unlink(deb)
+    (vmlinuz,) = glob.glob(f"{scratch}/unpacked/boot/vmlinuz-*")
+    os.rename(vmlinuz, f"{scratch}/vmlinuz")
+    (module,) = glob.glob(f"{scratch}/unpacked/**/brd.ko*", recursive=True)
+    with (lzma.open if module.endswith(".xz") else open)(module, "rb") as file:
+        _write_atomically(f"{scratch}/brd.ko", file.read())
+
+
+def _apt(words: list[str], cwd: str | None = None) -> None:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    argv = ["apt-get", "-qq", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
+    if done.returncode != 0 and words[0] == "install":
+        _apt(["update"])
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, f"{' '.join(argv)} failed: {done.stderr[-1000:]}"
+
+
+def _write_atomically(path: str, content: bytes) -> None:
+    with open(f"{path}.{os.getpid()}", "wb") as file:
+        file.write(content)
+    os.rename(file.name, path)
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,104 @@
+"""The initramfs of the guest: this interpreter, pytest, the project and an init, as one cpio archive in memory.
+
+Owns which files go in and the archive format. Does not own the kernel or how the guest is run (guest.py).
+Nothing is mounted from the host, so the guest can change nothing there; every folder is 0755, so an ordinary
+user inside can use an interpreter that lies under somebody's private home.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import marshal
+import os
+import re
+import stat
+import subprocess
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator
+
+PYTEST_MODULES = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
+FOLDERS_LEFT_OUT = frozenset({"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip",
+                              "site-packages", "dist-packages", "pydoc_data", "distutils", "__pycache__"})  # fmt: skip
+FILES_LEFT_OUT = re.compile(r"\.(a|exe|pyc)$|^(_tkinter|_test\w*|xxlimited\w*)\.")
+UNCHECKED_HASH = (1).to_bytes(4, "little")
+
+
+def interpreter_files() -> list[str]:
+    """The real interpreter, its standard library, pytest, and the shared libraries all of them load."""
+    executable = os.path.realpath(sys.executable)
+    paths = sysconfig.get_paths(vars={"base": sys.base_prefix, "platbase": sys.base_exec_prefix})
+    found = [executable]
+    for folder in sorted({paths["stdlib"], paths["platstdlib"]}):
+        found += _tree(folder)
+    for module in PYTEST_MODULES:
+        spec = importlib.util.find_spec(module)
+        if spec is not None and spec.origin:
+            found += _tree(os.path.dirname(spec.origin)) if spec.submodule_search_locations else [spec.origin]
+    return found + _libraries([executable, *(path for path in found if path.endswith(".so"))])
+
+
+def project_files(project: str) -> list[str]:
+    folders = (f"{project}/src", f"{project}/tests/hosts", f"{project}/tests/unit/linux")
+    return [path for folder in folders for path in _tree(folder)] + [f"{project}/pyproject.toml"]
+
+
+def _tree(folder: str) -> list[str]:
+    found: list[str] = []
+    for here, folders, names in os.walk(folder):
+        folders[:] = sorted(set(folders) - FOLDERS_LEFT_OUT)
+        found += [os.path.join(here, name) for name in sorted(names) if not FILES_LEFT_OUT.search(name)]
+    return found
+
+
+def _libraries(binaries: list[str]) -> list[str]:
+    said = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout
+    return sorted(set(re.findall(r"(?:=> |^\t)(/\S+) \(0x", said, re.MULTILINE)))
+
+
+def archive(files: Iterable[tuple[str, str]], texts: Iterable[tuple[str, bytes, int]] = ()) -> bytes:
+    """A newc cpio archive of (path in the guest, path on the host) and (path in the guest, content, mode)."""
+    made: set[str] = set()
+    parts: list[bytes] = []
+    for inside, outside in files:
+        # Links are followed: a library is found under the name that the loader asks for, whatever it points to.
+        with open(outside, "rb") as file:
+            content = file.read()
+        parts += _parents(inside, made)
+        parts.append(_record(inside, stat.S_IFREG | (0o755 if os.access(outside, os.X_OK) else 0o644), content))
+        if inside.endswith(".py"):
+            parts += _compiled(inside, content, made)
+    for inside, content, mode in texts:
+        parts += _parents(inside, made)
+        parts.append(_record(inside, stat.S_IFREG | mode, content))
+    parts.append(_record("TRAILER!!!", 0, b""))
+    return b"".join(parts)
+
+
+def _compiled(path: str, source: bytes, made: set[str]) -> Iterator[bytes]:
+    """Byte code that is valid whatever the file's time: the kernel unpacks without times, and compiling is slow."""
+    with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings(action="ignore"):
+        code = marshal.dumps(compile(source, path, "exec", dont_inherit=True))
+        header = importlib.util.MAGIC_NUMBER + UNCHECKED_HASH + importlib.util.source_hash(source)
+        cached = importlib.util.cache_from_source(path)
+        yield from _parents(cached, made)
+        yield _record(cached, stat.S_IFREG | 0o644, header + code)
+
+
+def _parents(path: str, made: set[str]) -> Iterator[bytes]:
+    names = path.strip("/").split("/")[:-1]
+    for depth in range(1, len(names) + 1):
+        folder = "/".join(names[:depth])
+        if folder not in made:
+            made.add(folder)
+            yield _record(folder, stat.S_IFDIR | 0o755, b"")
+
+
+def _record(path: str, mode: int, content: bytes) -> bytes:
+    name = path.lstrip("/").encode() + b"\0"
+    links = 2 if stat.S_ISDIR(mode) else 1
+    fields = (0, mode, 0, 0, links, 0, len(content), 0, 0, 0, 0, len(name), 0)
+    header = b"070701" + b"".join(b"%08X" % field for field in fields) + name
+    return header + b"\0" * (-len(header) % 4) + content + b"\0" * (-len(content) % 4)

@@ -1,0 +1,128 @@
+"""The first process of the guest: mounts, a block device, a delegated group, then pytest as root and as a user.
+
+Runs only inside the guest, as pid 1, under the interpreter that the archive carries. Answers on the console,
+one JSON object a line behind MARK; everything else on the console is noise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import time
+import traceback
+
+MARK = "@@guest "
+USER = 1000
+ROOT_GROUP = "/sys/fs/cgroup/session.scope"
+DELEGATED = "/sys/fs/cgroup/user.scope"
+CONTROLLERS = ("cpu", "io", "memory", "pids")
+DELEGATED_FILES = ("cgroup.procs", "cgroup.subtree_control", "cgroup.threads")
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def say(**fact: object) -> None:
+    os.write(1, ("\n" + MARK + json.dumps(fact) + "\n").encode())
+
+
+def mount(source: str, target: str, kind: str, options: str = "") -> None:
+    os.makedirs(target, exist_ok=True)
+    if libc.mount(source.encode(), target.encode(), kind.encode(), 0, options.encode()) != 0:
+        raise OSError(ctypes.get_errno(), f"mount {target}")
+
+
+def load_module(path: str, parameters: str) -> None:
+    with open(path, "rb") as file:
+        content = file.read()
+    number = {"x86_64": 175, "aarch64": 105}[os.uname().machine]
+    if libc.syscall(number, content, ctypes.c_ulong(len(content)), parameters.encode()) != 0:
+        raise OSError(ctypes.get_errno(), f"init_module {path}")
+
+
+def write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def prepare() -> None:
+    mount("proc", "/proc", "proc")
+    mount("sysfs", "/sys", "sysfs")
+    mount("devtmpfs", "/dev", "devtmpfs")
+    mount("tmpfs", "/dev/shm", "tmpfs")
+    # Not a mount of its own: the project may lie under /tmp.
+    os.makedirs("/tmp", exist_ok=True)
+    os.chmod("/tmp", 0o1777)
+    mount("cgroup2", "/sys/fs/cgroup", "cgroup2")
+    load_module("/guest/brd.ko", "rd_nr=1 rd_size=65536")
+    write("/sys/fs/cgroup/cgroup.subtree_control", " ".join("+" + name for name in CONTROLLERS))
+    os.mkdir(ROOT_GROUP)
+    os.mkdir(DELEGATED)
+    # What systemd does for Delegate=yes: the folder and these files change hands, the limits above do not.
+    for path in (DELEGATED, *(f"{DELEGATED}/{name}" for name in DELEGATED_FILES)):
+        os.chown(path, USER, USER)
+    # The test of io.max reads this device; a real user would have a file on a disk.
+    os.chmod("/dev/ram0", 0o666)
+
+
+def run_pytest(who: str, group: str, uid: int, job: dict[str, object]) -> None:
+    """pytest in a child that is placed in ``group`` and, for an ordinary user, has dropped root for good."""
+    started = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        write(f"{group}/cgroup.procs", "0")
+        if uid:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+        os.environ["GUEST_WHO"] = who
+        os._exit(pytest_main(who, job))
+    _, status = os.waitpid(child, 0)
+    say(who=who, exit_code=os.waitstatus_to_exitcode(status), seconds=round(time.monotonic() - started, 2),
+        left_behind=[here for here, _, _ in os.walk(group) if "/ringfence-" in here])  # fmt: skip
+
+
+def pytest_main(who: str, job: dict[str, object]) -> int:
+    import pytest
+
+    return int(pytest.main(["-q", "--color=no", "-p", "no:cacheprovider", "-p", "guest_report", "-c", job["ini"],
+                            f"--basetemp=/tmp/{who}", *job["tests"]]))  # fmt: skip
+
+
+def become_ready(job: dict[str, object]) -> None:
+    """Import once what both runs need: under emulation that takes as long as the tests."""
+    sys.path[:0] = job["pythonpath"]
+    sys.dont_write_bytecode = True
+    os.chdir("/tmp")
+    os.environ.update({"HOME": "/tmp", "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+                       "GUEST_REPORT_FD": str(os.dup2(1, 9)), **job["environment"]})  # fmt: skip
+    import pytest
+
+    pytest.main(["--version"])
+
+
+def main() -> None:
+    started = time.monotonic()
+    try:
+        prepare()
+        with open("/guest/job.json", encoding="utf-8") as file:
+            job = json.load(file)
+        with open("/sys/fs/cgroup/cgroup.controllers", encoding="ascii") as file:
+            say(kernel=os.uname().release, controllers=file.read().split(), boot_s=round(started, 2))
+        become_ready(job)
+        say(ready_s=round(time.monotonic(), 2))
+        run_pytest("root", ROOT_GROUP, 0, job)
+        run_pytest("user", DELEGATED, USER, job)
+        say(done=True)
+    except BaseException:
+        say(done=False, error=traceback.format_exc())
+    finally:
+        libc.reboot(0x4321FEDC)
+        time.sleep(60)
+
+
+main()

@@ -1,0 +1,28 @@
+"""A pytest plugin, loaded inside the guest only: one JSON line on the console for each test and phase that tells."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+MARK = "@@guest "
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" or report.outcome != "passed":
+        _say(test=report.nodeid.rpartition("/")[2], outcome=report.outcome, seconds=round(report.duration, 2),
+             text="" if report.passed else str(report.longrepr)[-3000:])  # fmt: skip
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:
+        _say(test=report.nodeid, outcome="failed", seconds=0, text=str(report.longrepr)[-3000:])
+
+
+def _say(**fact: object) -> None:
+    # A copy of the console that init made: pytest's capture has descriptor 1, and a user may not open the console.
+    line = "\n" + MARK + json.dumps({"who": os.environ["GUEST_WHO"], **fact}) + "\n"
+    os.write(int(os.environ["GUEST_REPORT_FD"]), line.encode())
