@@ -1,7 +1,7 @@
 """A virtual machine with a real cgroup v2: Debian's kernel for this architecture under QEMU's emulator.
 
-Owns getting the emulator and the kernel, the cache, and one run. There is no accelerator: /dev/kvm may exist and
-still be unusable, and emulation is quick enough. Whatever is missing is an error here, never a skipped test.
+Owns getting the emulator and the kernel, the cache, and one run. There is no accelerator: /dev/kvm may exist
+and still be unusable, and emulation is quick enough. What is missing is an error, never a skipped test.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def run(tests: tuple[str, ...], environment: dict[str, str], *, deadline_s: floa
 
 
 def _console_of(argv: list[str], deadline_s: float) -> str:
-    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as guest:
+    pipe, none = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(argv, stdin=none, stdout=pipe, stderr=subprocess.STDOUT) as guest:
         try:
             said, _ = guest.communicate(timeout=deadline_s)
         except subprocess.TimeoutExpired:
@@ -121,7 +122,7 @@ def _job(tests: tuple[str, ...], environment: dict[str, str]) -> bytes:
 
 
 def _write_image(image: str, interpreter: str, kernel: str, job: bytes) -> None:
-    """The kernel unpacks archives that follow each other: the large one is cached, the project is always fresh."""
+    """The kernel unpacks archives that follow each other: the large one is cached, the project is fresh."""
     with open(os.path.join(HERE, "guest_init.py"), "rb") as file:
         init = file.read()
     texts = [("/init", b"#!%s -I\n" % os.path.realpath(sys.executable).encode() + init, 0o755),
@@ -156,7 +157,7 @@ def _emulator(machine: Machine) -> str:
 
 
 def _kernel(machine: Machine) -> str:
-    """A folder with vmlinuz and brd.ko (the block device that io.max is tried on), unpacked from Debian's package."""
+    """A folder with vmlinuz and brd.ko, the block device that io.max is tried on, from Debian's package."""
     folder = os.path.join(CACHE, f"kernel-{machine.kernel_package}")
     if not os.path.exists(folder):
         scratch = f"{folder}.{os.getpid()}"

@@ -1,4 +1,4 @@
-"""The initramfs of the guest: this interpreter, pytest, the project and an init, as one cpio archive in memory.
+"""The initramfs of the guest: this interpreter, pytest, the project and an init, as a cpio archive.
 
 Owns which files go in and the archive format. Does not own the kernel or how the guest is run (guest.py).
 Nothing is mounted from the host, so the guest can change nothing there; every folder is 0755, so an ordinary
@@ -21,7 +21,8 @@ from collections.abc import Iterable, Iterator
 
 PYTEST_MODULES = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
 FOLDERS_LEFT_OUT = frozenset({"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip",
-                              "site-packages", "dist-packages", "pydoc_data", "distutils", "__pycache__"})  # fmt: skip
+                              "site-packages", "dist-packages", "pydoc_data", "distutils",
+                              "__pycache__"})  # fmt: skip
 FILES_LEFT_OUT = re.compile(r"\.(a|exe|pyc)$|^(_tkinter|_test\w*|xxlimited\w*)\.")
 UNCHECKED_HASH = (1).to_bytes(4, "little")
 
@@ -63,11 +64,12 @@ def archive(files: Iterable[tuple[str, str]], texts: Iterable[tuple[str, bytes, 
     made: set[str] = set()
     parts: list[bytes] = []
     for inside, outside in files:
-        # Links are followed: a library is found under the name that the loader asks for, whatever it points to.
+        # Links are followed: a library must be found under the name that the loader asks for.
         with open(outside, "rb") as file:
             content = file.read()
         parts += _parents(inside, made)
-        parts.append(_record(inside, stat.S_IFREG | (0o755 if os.access(outside, os.X_OK) else 0o644), content))
+        mode = 0o755 if os.access(outside, os.X_OK) else 0o644
+        parts.append(_record(inside, stat.S_IFREG | mode, content))
         if inside.endswith(".py"):
             parts += _compiled(inside, content, made)
     for inside, content, mode in texts:
@@ -78,7 +80,7 @@ def archive(files: Iterable[tuple[str, str]], texts: Iterable[tuple[str, bytes, 
 
 
 def _compiled(path: str, source: bytes, made: set[str]) -> Iterator[bytes]:
-    """Byte code that is valid whatever the file's time: the kernel unpacks without times, and compiling is slow."""
+    """Byte code that holds whatever the file's time: the kernel unpacks without times, compiling is slow."""
     with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings(action="ignore"):
         code = marshal.dumps(compile(source, path, "exec", dont_inherit=True))
         header = importlib.util.MAGIC_NUMBER + UNCHECKED_HASH + importlib.util.source_hash(source)

@@ -1,4 +1,4 @@
-"""The first process of the guest: mounts, a block device, a delegated group, then pytest as root and as a user.
+"""The first process of the guest: mounts, a block device, a delegated group, pytest as root and as a user.
 
 Runs only inside the guest, as pid 1, under the interpreter that the archive carries. Answers on the console,
 one JSON object a line behind MARK; everything else on the console is noise.
@@ -89,8 +89,8 @@ def run_pytest(who: str, group: str, uid: int, job: dict[str, object]) -> None:
 def pytest_main(who: str, job: dict[str, object]) -> int:
     import pytest
 
-    return int(pytest.main(["-q", "--color=no", "-p", "no:cacheprovider", "-p", "guest_report", "-c", job["ini"],
-                            f"--basetemp=/tmp/{who}", *job["tests"]]))  # fmt: skip
+    options = ["-q", "--color=no", "-p", "no:cacheprovider", "-p", "guest_report", "-c", str(job["ini"])]
+    return int(pytest.main([*options, f"--basetemp=/tmp/{who}", *job["tests"]]))
 
 
 def become_ready(job: dict[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""A pytest plugin, loaded inside the guest only: one JSON line on the console for each test and phase that tells."""
+"""A pytest plugin, loaded inside the guest only: one JSON line on the console for each test."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 
 
 def _say(**fact: object) -> None:
-    # A copy of the console that init made: pytest's capture has descriptor 1, and a user may not open the console.
+    # A copy of the console that init made: pytest captures descriptor 1, and a user may not open the console.
     line = "\n" + MARK + json.dumps({"who": os.environ["GUEST_WHO"], **fact}) + "\n"
     os.write(int(os.environ["GUEST_REPORT_FD"]), line.encode())

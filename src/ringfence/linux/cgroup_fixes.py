@@ -1,0 +1,80 @@
+"""Why a control group can't be used here, in words, and the command that changes it.
+
+Only texts, made from what cgroup_host.py found. It decides nothing and looks only at who the caller is and
+whether systemd runs, since the command depends on that.
+"""
+
+from __future__ import annotations
+
+import os
+
+Lack = tuple[str, str]
+"""(what is missing, the command that fixes it)"""
+
+NOT_MOUNTED: Lack = (
+    "no cgroup file system is mounted",
+    "sudo mkdir -p /sys/fs/cgroup && sudo mount -t cgroup2 cgroup2 /sys/fs/cgroup",
+)
+USER_SERVICE = "/etc/systemd/system/user@.service.d"
+
+
+def outside(group: str, mountpoint: str) -> Lack:
+    problem = f"this process is in the group {group}, which is outside of what {mountpoint} shows"
+    return problem, f"sudo mount -t cgroup2 cgroup2 {mountpoint}"
+
+
+def not_a_group(directory: str) -> Lack:
+    if os.path.isdir(directory):
+        return f"{directory} is a plain folder, not a control group", NOT_MOUNTED[1]
+    return f"there is no control group {directory}", f"sudo mkdir -p {directory}"
+
+
+def not_delegated(directory: str, version: int) -> Lack:
+    if _read_only(directory):
+        return f"{directory} is mounted read-only", f"sudo mount -o remount,rw {directory}"
+    return f"no delegated cgroup: {directory} is not this user's", delegate(directory, version)
+
+
+def cannot_migrate(parent: str, common: str) -> Lack:
+    where = common or "what lies above"
+    return f"processes can't be moved to {parent}: {where} is not this user's", delegate(parent, 2)
+
+
+def shared(parent: str, foreign: list[int]) -> Lack:
+    problem = f"{parent} holds {len(foreign)} processes (such as {foreign[0]}) that are not ours to move"
+    if _systemd():
+        return problem, delegate(parent, 2)
+    leaf = f"{parent}/leaf"
+    return problem, f"mkdir {leaf} && xargs -rn1 < {parent}/cgroup.procs > {leaf}/cgroup.procs"
+
+
+def delegate(directory: str, version: int) -> str:
+    """The command that gives this user a group of his own."""
+    if _systemd() and version == 2:
+        return f"systemd-run {'--user ' if os.geteuid() else ''}--scope -p Delegate=yes ringfence …"
+    group, user = f"{directory}/ringfence", os.geteuid()
+    hand_over = f"sudo mkdir {group} && sudo chown -R {user} {group}"
+    if version == 2:
+        return f"{hand_over} && echo $$ | sudo tee {group}/cgroup.procs"
+    return f"{hand_over}  (the same in each hierarchy; then set RINGFENCE_CGROUP)"
+
+
+def no_controller(kind: str, controller: str, parent: str) -> Lack:
+    if kind != "v2":
+        place = f"/sys/fs/cgroup/{controller}"
+        mount = f"sudo mount -t cgroup -o {controller} {controller} {place}"
+        return f"the cgroup v1 {controller} controller is not mounted", f"sudo mkdir -p {place} && {mount}"
+    problem = f"the {controller} controller is not enabled in {parent}"
+    if _systemd() and os.geteuid():
+        text = r"'[Service]\nDelegate=cpu io memory pids\n'"
+        write = f"printf {text} | sudo tee {USER_SERVICE}/ringfence.conf"
+        return problem, f"sudo mkdir -p {USER_SERVICE} && {write} && sudo systemctl daemon-reload"
+    return problem, f"echo +{controller} | sudo tee {os.path.dirname(parent)}/cgroup.subtree_control"
+
+
+def _systemd() -> bool:
+    return os.path.isdir("/run/systemd/system")
+
+
+def _read_only(directory: str) -> bool:
+    return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)

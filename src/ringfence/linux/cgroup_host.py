@@ -1,0 +1,265 @@
+"""Which control groups this caller can use: hierarchies, controllers, where new groups go, what is missing.
+
+Looks only; makes, moves and writes nothing (cgroups.py does). Every «no» has the reason and the command that
+fixes it. A folder counts as a cgroup only if it lies on the very device that the mount table names for one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ringfence.errors import PolicyError
+from ringfence.linux import cgroup_fixes, cgroup_tree, procfs
+
+PARENT_VARIABLE = "RINGFENCE_CGROUP"
+SUPERVISOR = "ringfence.supervisor"
+"""The leaf into which the caller moves: on v2 a group whose children have limits may hold no process."""
+
+V2_CONTROLLERS = frozenset({"cpu", "io", "memory", "pids"})
+V2_CORE = "cgroup"
+"""Stands for the files that every v2 group has: cgroup.kill, cgroup.freeze, cpu.stat."""
+
+WAYS: Mapping[str, tuple[tuple[int, str], ...]] = {
+    "memory": ((2, "memory"), (1, "memory")),
+    "pids": ((2, "pids"), (1, "pids")),
+    "cpu_share": ((2, "cpu"), (1, "cpu")),
+    "io": ((2, "io"), (1, "blkio")),
+    "freeze": ((2, V2_CORE), (1, "freezer")),
+    "cpu_usage": ((2, V2_CORE), (1, "cpuacct")),
+}
+"""Capability → (version, controller), best first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """One cgroup mount; ``root`` is the group that its mount point shows."""
+
+    version: int
+    mountpoint: str
+    root: str
+    device: str
+    controllers: frozenset[str] = frozenset()
+
+    def directory_of(self, group: str) -> str | None:
+        """Where a group of /proc/<pid>/cgroup lies, or None if it is outside of what is mounted here."""
+        root = "" if self.root == "/" else self.root
+        inside = group == root or group.startswith(f"{root}/")
+        outside_namespace = group.startswith("/..") and not root.startswith("/..")
+        if not inside or outside_namespace:
+            return None
+        return (self.mountpoint + group[len(root) :]).rstrip("/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hierarchy:
+    """One tree of groups as this caller finds it."""
+
+    version: int
+    parent: str
+    """The group under which new ones are made."""
+    offered: frozenset[str] = frozenset()
+    """Controllers that this tree has at all."""
+    usable: frozenset[str] = frozenset()
+    """Controllers whose limits this caller can set in a child of ``parent``."""
+    moves_callers: bool = False
+    """Making a child with limits first moves the processes of ``parent`` into a leaf beside it (v2 only)."""
+    problem: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CgroupHost:
+    """What this host offers to this caller."""
+
+    kind: str
+    """``v2``, ``v1``, ``hybrid`` (v1 controllers beside a v2 tree) or ``none``."""
+    hierarchies: tuple[Hierarchy, ...] = ()
+
+    def find(self, capability: str) -> tuple[Hierarchy, str] | None:
+        """The hierarchy and controller that keep this promise, or None."""
+        for version, controller in WAYS[capability]:
+            for hierarchy in self.hierarchies:
+                if hierarchy.version == version and controller in hierarchy.usable:
+                    return hierarchy, controller
+        return None
+
+    def missing(self, capability: str) -> tuple[str, str] | None:
+        """(what is missing, the command that fixes it), or None if the promise can be kept."""
+        if self.find(capability):
+            return None
+        if self.kind == "none":
+            return cgroup_fixes.NOT_MOUNTED
+        ways = WAYS[capability]
+        for hierarchy in self.hierarchies:
+            if hierarchy.problem and any((hierarchy.version, name) in ways for name in hierarchy.offered):
+                return hierarchy.problem, hierarchy.fix
+        controller = ways[0 if self.kind == "v2" else -1][1]
+        return cgroup_fixes.no_controller(self.kind, controller, self.hierarchies[0].parent)
+
+
+def probe(*, parent: str = "", proc: str = "/proc") -> CgroupHost:
+    """Look at the host. ``parent`` (or else RINGFENCE_CGROUP) is a group given by the operator: a path as in
+    /proc/self/cgroup, or the folder itself."""
+    own = parse_own_groups(cgroup_tree.read(f"{proc}/self/cgroup") or "")
+    mounts = parse_mounts(cgroup_tree.read(f"{proc}/self/mountinfo") or "", _controllers(own))
+    given = _given_group(parent or os.environ.get(PARENT_VARIABLE, ""), mounts)
+    found = tuple(_hierarchy(mount, own, given) for mount in _one_per_hierarchy(mounts, own, given))
+    return CgroupHost(kind=_kind(found), hierarchies=found)
+
+
+def _controllers(own: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(name for name in own if name and not name.startswith("name="))
+
+
+def parse_own_groups(text: str) -> dict[str, str]:
+    """/proc/self/cgroup as controller → group; the v2 group has the name ''."""
+    own: dict[str, str] = {}
+    for line in text.splitlines():
+        _, controllers, group = line.split(":", 2)
+        for controller in controllers.split(","):
+            own[controller] = group.removesuffix(" (deleted)")
+    return own
+
+
+def parse_mounts(mountinfo: str, controllers: frozenset[str]) -> tuple[Mount, ...]:
+    """The cgroup mounts of /proc/self/mountinfo, in order; hierarchies without a controller are left out."""
+    found: list[Mount] = []
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        left, (kind, _, options, *_) = before.split(" "), [*after.split(" "), "", "", ""]
+        mine = controllers & frozenset(options.split(","))
+        if kind == "cgroup2" or (kind == "cgroup" and mine):
+            root, mountpoint = _unescaped(left[3]), _unescaped(left[4])
+            version = 2 if kind == "cgroup2" else 1
+            found.append(
+                Mount(version=version, device=left[2], root=root, mountpoint=mountpoint, controllers=mine)
+            )
+    return tuple(found)
+
+
+def _unescaped(text: str) -> str:
+    """mountinfo writes space, tab, newline and backslash as three octal digits."""
+    for escape, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(escape, char)
+    return text
+
+
+def _given_group(given: str, mounts: tuple[Mount, ...]) -> str:
+    if given and (not given.startswith("/") or ".." in given.split("/")):
+        raise PolicyError(PARENT_VARIABLE, f"{given!r} is not an absolute path of a group")
+    for mount in sorted(mounts, key=lambda mount: -len(mount.mountpoint)):
+        if given == mount.mountpoint or given.startswith(mount.mountpoint + "/"):
+            return (mount.root.rstrip("/") + given[len(mount.mountpoint) :]) or "/"
+    return given.rstrip("/") or given
+
+
+def _one_per_hierarchy(mounts: tuple[Mount, ...], own: Mapping[str, str], given: str) -> Iterator[Mount]:
+    """A hierarchy may be mounted in several places: the first that shows the wanted group, else the first."""
+    by_hierarchy: dict[frozenset[str], list[Mount]] = {}
+    for mount in mounts:
+        by_hierarchy.setdefault(mount.controllers, []).append(mount)
+    for places in by_hierarchy.values():
+        wanted = given or _own(places[0], own)
+        showing = [mount for mount in places if _is_cgroup(mount, mount.directory_of(wanted))]
+        yield (showing or places)[0]
+
+
+def _own(mount: Mount, own: Mapping[str, str]) -> str:
+    return own.get(next(iter(mount.controllers), ""), "/..")
+
+
+def _is_cgroup(mount: Mount, directory: str | None) -> bool:
+    """The device tells a cgroup from a plain folder or tmpfs in its place, as statfs's magic number would."""
+    if directory is None:
+        return False
+    try:
+        device = os.stat(directory).st_dev
+    except OSError:
+        return False
+    return f"{os.major(device)}:{os.minor(device)}" == mount.device
+
+
+def _kind(found: tuple[Hierarchy, ...]) -> str:
+    versions = sorted({hierarchy.version for hierarchy in found})
+    return {(): "none", (1,): "v1", (2,): "v2"}.get(tuple(versions), "hybrid")
+
+
+def _hierarchy(mount: Mount, own: Mapping[str, str], given: str) -> Hierarchy:
+    group = given or _own(mount, own)
+    parent = mount.directory_of(group) or ""
+    if not given and os.path.basename(parent) == SUPERVISOR:
+        parent = os.path.dirname(parent)
+    bare = Hierarchy(version=mount.version, parent=parent, offered=_offered(mount, parent))
+    if not parent:
+        return _refused(bare, cgroup_fixes.outside(group, mount.mountpoint))
+    if not _is_cgroup(mount, parent):
+        return _refused(bare, cgroup_fixes.not_a_group(parent))
+    if not _writable(parent, "", "cgroup.procs"):
+        return _refused(bare, cgroup_fixes.not_delegated(parent, mount.version))
+    if mount.version == 1:
+        return replace(bare, usable=bare.offered)
+    return _v2_hierarchy(bare, mount.directory_of(own.get("", "/..")))
+
+
+def _refused(bare: Hierarchy, lack: tuple[str, str], usable: frozenset[str] = frozenset()) -> Hierarchy:
+    return replace(bare, problem=lack[0], fix=lack[1], usable=usable)
+
+
+def _offered(mount: Mount, parent: str) -> frozenset[str]:
+    if mount.version == 1:
+        return mount.controllers
+    where = parent if os.path.isdir(parent) else mount.mountpoint
+    return _words(f"{where}/cgroup.controllers") & V2_CONTROLLERS | {V2_CORE}
+
+
+def _writable(directory: str, *names: str) -> bool:
+    return all(os.access(f"{directory}/{name}", os.W_OK, effective_ids=True) for name in names)
+
+
+def _v2_hierarchy(bare: Hierarchy, own: str | None) -> Hierarchy:
+    parent = bare.parent
+    common = os.path.commonpath([parent, own]) if own else ""
+    if not common or not _writable(common, "cgroup.procs"):
+        return _refused(bare, cgroup_fixes.cannot_migrate(parent, common))
+    enabled = bare.offered & (_words(f"{parent}/cgroup.subtree_control") | {V2_CORE})
+    if enabled == bare.offered:
+        return replace(bare, usable=enabled)
+    if not _writable(parent, "cgroup.subtree_control"):
+        return _refused(bare, cgroup_fixes.not_delegated(parent, 2), enabled)
+    busy = not is_root(parent) and bool(cgroup_tree.read(f"{parent}/cgroup.procs"))
+    foreign = foreigners(parent) if busy else []
+    if foreign:
+        return _refused(bare, cgroup_fixes.shared(parent, foreign), enabled)
+    return replace(bare, usable=bare.offered, moves_callers=busy)
+
+
+def is_root(directory: str) -> bool:
+    """The real root of the v2 tree (not a namespace's): the only one that may hold processes too."""
+    return not os.path.exists(f"{directory}/cgroup.type")
+
+
+def foreigners(directory: str) -> list[int]:
+    """Processes in the group that are not ours to move. In a group that systemd has marked as delegated every
+    process is: it was handed over with them, and a leaf of the same group changes nothing for them."""
+    if delegated(directory):
+        return []
+    ours = {os.getpid(), *(process.pid for process in procfs.descendants(os.getpid()))}
+    listed = {int(word) for word in (cgroup_tree.read(f"{directory}/cgroup.procs") or "").split()}
+    # One that ended meanwhile is nobody's.
+    return sorted(pid for pid in listed - ours if pid == 0 or procfs.stat(pid) is not None)
+
+
+def delegated(directory: str) -> bool:
+    for name in ("user.delegate", "trusted.delegate"):
+        try:
+            if os.getxattr(directory, name) == b"1":
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _words(path: str) -> frozenset[str]:
+    return frozenset((cgroup_tree.read(path) or "").split())

@@ -1,0 +1,199 @@
+"""Control groups as a list of folders, of whatever hierarchies: enter, list, freeze, kill, remove.
+
+Runs in small processes too (a sandbox's init enters with it, a spawner that outlives its caller cleans up
+with it), so it imports nothing heavy and takes only plain data. It chooses no folder and sets no limit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from ringfence.errors import SetupError, SupervisionError
+
+GONE = (errno.ENOENT, errno.ENODEV)
+FREEZERS = ("cgroup.freeze", "freezer.state")
+
+
+def enter(procs_paths: Iterable[str]) -> None:
+    """Move the calling process into every group: before the job's first instruction and the loss of ids."""
+    for path in procs_paths:
+        try:
+            write(path, "0")
+        except OSError as error:
+            raise SetupError("enter cgroup", f"{path}: {error.strerror}") from error
+
+
+def write(path: str, text: str) -> None:
+    """One write to a file that exists. No O_CREAT: in a plain folder a limit must fail, not become a file."""
+    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode("ascii"))
+    finally:
+        os.close(fd)
+
+
+def read(path: str) -> str | None:
+    """The content, or None if this kernel has no such file or the group is gone."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError as error:
+        if error.errno in (*GONE, errno.EOPNOTSUPP):
+            return None
+        raise SupervisionError(f"{path}: {error.strerror}") from error
+
+
+def table(path: str) -> dict[str, int]:
+    """A flat keyed file such as memory.events; empty if there is none."""
+    rows = (line.split() for line in (read(path) or "").splitlines())
+    return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+
+
+def groups_within(directory: str) -> Iterator[str]:
+    """The group and all below it, deepest first."""
+    for here, _, _ in os.walk(directory, topdown=False):
+        yield here
+
+
+def members(directories: Iterable[str]) -> set[int]:
+    """Process ids in the groups. Those of other pid namespaces read as 0 and can't be named: they stay 0."""
+    found: set[int] = set()
+    for directory in directories:
+        for group in groups_within(directory):
+            found.update(int(word) for word in (read(f"{group}/cgroup.procs") or "").split())
+    return found
+
+
+def freeze(directories: Iterable[str], *, timeout_s: float = 5.0) -> None:
+    """Stop every process where it stands; returns when all are stopped."""
+    kept = tuple(directories)
+    _switch(kept, "1", "FROZEN")
+    _wait(lambda: _all_frozen(kept), timeout_s, "the group does not freeze", kept)
+
+
+def thaw(directories: Iterable[str]) -> None:
+    _switch(directories, "0", "THAWED")
+
+
+def can_freeze(directories: Iterable[str]) -> bool:
+    return any(os.path.exists(f"{directory}/{name}") for directory in directories for name in FREEZERS)
+
+
+def kill(directories: Iterable[str], *, timeout_s: float = 10.0) -> None:
+    """SIGKILL until the groups are empty. cgroup.kill does it in one step, also against a fork bomb; where
+    the kernel has none, no process may start (pids.max 0) and the rest is killed while frozen. Final."""
+    kept = tuple(directories)
+    _write_if_there(kept, "cgroup.kill", "1")
+    if _quiet_within(kept, 0.05):
+        return
+    _write_if_there(kept, "pids.max", "0")
+    _wait(lambda: _strike(kept), timeout_s, "processes survive SIGKILL", kept)
+
+
+def remove(directories: Iterable[str], *, timeout_s: float = 5.0) -> None:
+    """Kill what is left, then remove the groups and all below; a group that is gone already is fine."""
+    kept = tuple(directories)
+    if members(kept):
+        kill(kept)
+    _wait(lambda: not any(map(_remains, kept)), timeout_s, "can't remove", kept)
+
+
+def _strike(directories: tuple[str, ...]) -> bool:
+    frozen = can_freeze(directories)
+    if frozen:
+        _switch(directories, "1", "FROZEN")
+    for pid in members(directories):
+        _kill_member(pid, directories)
+    if frozen:
+        # A process frozen by the v1 freezer dies only after it is thawed.
+        _switch(directories, "0", "THAWED")
+    _write_if_there(directories, "cgroup.kill", "1")
+    return not members(directories)
+
+
+def _kill_member(pid: int, directories: tuple[str, ...]) -> None:
+    """Kill through a descriptor, and only if the process behind it is still in the group: pids are reused."""
+    if pid <= 0:
+        return
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    except OSError:
+        fd = -1  # a kernel without pidfd (< 5.3)
+    try:
+        groups = read(f"/proc/{pid}/cgroup") or ""
+        if not any(f"/{os.path.basename(directory)}" in groups for directory in directories):
+            return
+        if fd >= 0:
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _switch(directories: Iterable[str], v2_text: str, v1_text: str) -> None:
+    kept = tuple(directories)
+    _write_if_there(kept, "cgroup.freeze", v2_text)
+    _write_if_there(kept, "freezer.state", v1_text)
+
+
+def _all_frozen(directories: tuple[str, ...]) -> bool:
+    # The v1 freezer may miss a process that was being forked: writing again catches it.
+    _write_if_there(directories, "freezer.state", "FROZEN")
+    for directory in directories:
+        state = read(f"{directory}/freezer.state")
+        if state is not None and state.strip() != "FROZEN":
+            return False
+        if table(f"{directory}/cgroup.events").get("frozen") == 0:
+            return False
+    return True
+
+
+def _write_if_there(directories: Iterable[str], name: str, text: str) -> None:
+    for directory in directories:
+        try:
+            write(f"{directory}/{name}", text)
+        except OSError as error:
+            if error.errno not in GONE:
+                raise SupervisionError(f"{directory}/{name}: {error.strerror}") from error
+
+
+def _remains(directory: str) -> bool:
+    for group in groups_within(directory):
+        try:
+            os.rmdir(group)
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                return True
+            if error.errno not in GONE:
+                raise SupervisionError(f"can't remove {group}: {error.strerror}") from error
+    return False
+
+
+def _quiet_within(directories: tuple[str, ...], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while members(directories):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.0005)
+    return True
+
+
+def _wait(done: Callable[[], bool], timeout_s: float, problem: str, directories: tuple[str, ...]) -> None:
+    end = time.monotonic() + timeout_s
+    pause_s = 0.0005
+    while not done():
+        if time.monotonic() > end:
+            left = sorted(members(directories))
+            raise SupervisionError(f"{problem} after {timeout_s:g} s: {directories[0]} (processes {left})")
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, 0.02)

@@ -1,0 +1,259 @@
+"""One control group per sandbox: made with its limits, measured, frozen, killed, removed; v2, v1, hybrid.
+
+Owns the order: look (cgroup_host), make, write limits and read them back (cgroup_limits), hand out the paths
+by which a process enters before its first instruction (cgroup_tree), account (cgroup_usage), clean up, also
+after callers that were killed. It starts no process and does not decide what an exhausted limit means.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ringfence.errors import SetupError, SupervisionError, UnavailableError
+from ringfence.linux import cgroup_host, cgroup_tree, cgroup_usage, procfs
+from ringfence.linux.cgroup_host import CgroupHost, Hierarchy, probe
+from ringfence.linux.cgroup_limits import CgroupLimits, Setting, disk_of, settings
+from ringfence.linux.cgroup_usage import CgroupEvents, CgroupUsage
+from ringfence.model.outcome import Enforcement
+
+__all__ = [
+    "Cgroup", "CgroupEvents", "CgroupHost", "CgroupLimits", "CgroupUsage", "create", "probe", "sweep",
+]  # fmt: skip
+
+ALWAYS = ("freeze", "cpu_usage", "memory", "pids")
+"""Groups that are made, where they can be, even without a limit: to end the job as a whole and to measure it."""
+
+NAME = re.compile(r"ringfence-(?P<namespace>\d+)-(?P<pid>\d+)-(?P<start>\d+)-\d+")
+NOTES = {("io", 1): "reads and direct writes only"}
+
+_numbers = itertools.count()
+_preparing = threading.Lock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cgroup:
+    """A group that exists until ``remove``; everything in it is plain data that may go to another process."""
+
+    name: str
+    places: Mapping[str, str]
+    """Capability → folder; several share one, and on v2 all do."""
+    applied: Mapping[str, Enforcement]
+    """What became of each limit; ``details`` has the values as the kernel reads them back."""
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.places.values()))
+
+    @property
+    def enter_paths(self) -> tuple[str, ...]:
+        """For ``cgroup_tree.enter``."""
+        return tuple(f"{directory}/cgroup.procs" for directory in self.directories)
+
+    def usage(self) -> CgroupUsage:
+        return cgroup_usage.usage(self.places)
+
+    def events(self) -> CgroupEvents:
+        return cgroup_usage.events(self.places)
+
+    def members(self) -> set[int]:
+        return cgroup_tree.members(self.directories)
+
+    def freeze(self) -> None:
+        cgroup_tree.freeze(self.directories)
+
+    def thaw(self) -> None:
+        cgroup_tree.thaw(self.directories)
+
+    def kill(self) -> None:
+        """End every process in it; final: nothing may be started in the group afterwards."""
+        cgroup_tree.kill(self.directories)
+
+    def remove(self) -> None:
+        cgroup_tree.remove(self.directories)
+
+    def __enter__(self) -> Cgroup:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def create(limits: CgroupLimits, *, host: CgroupHost | None = None, allow_partial: bool = False) -> Cgroup:
+    """A new group under these limits. UnavailableError if one can't be kept here, unless ``allow_partial``;
+    SetupError if the kernel did not take a value. ``host`` may be an earlier ``probe()``."""
+    host = host or probe()
+    asked = limits.asked()
+    lacks = _lacks(host, limits)
+    if lacks and not allow_partial:
+        raise _unavailable(lacks)
+    name = _new_name()
+    places = _make(host, name, (*ALWAYS, *asked))
+    try:
+        applied = {
+            capability: _not_applied(wanted, lacks[capability])
+            if capability in lacks
+            else _enforce(host, places[capability], capability, limits)
+            for capability, wanted in asked.items()
+        }
+    except BaseException:
+        cgroup_tree.remove(tuple(dict.fromkeys(places.values())))
+        raise
+    return Cgroup(name=name, places=places, applied=applied)
+
+
+def sweep(host: CgroupHost | None = None) -> tuple[str, ...]:
+    """Kill and remove groups whose maker is dead; their names. Only groups of this user and of this pid
+    namespace, in which alone the maker's pid can be judged."""
+    host = host or probe()
+    orphans: dict[str, list[str]] = {}
+    for hierarchy in host.hierarchies:
+        for entry in _listed(hierarchy.parent):
+            if _is_orphan(entry):
+                orphans.setdefault(entry.name, []).append(entry.path)
+    failed: list[SupervisionError] = []
+    for directories in orphans.values():
+        try:
+            cgroup_tree.remove(directories)
+        except SupervisionError as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
+    return tuple(orphans)
+
+
+def _lacks(host: CgroupHost, limits: CgroupLimits) -> dict[str, tuple[str, str]]:
+    lacks = {capability: host.missing(capability) for capability in limits.asked()}
+    if "io" in lacks and not disk_of(limits.io_path):
+        fix = "give a path on a file system that has a disk of its own"
+        lacks["io"] = (f"{limits.io_path} lies on no disk that can be throttled", fix)
+    return {capability: lack for capability, lack in lacks.items() if lack}
+
+
+def _unavailable(lacks: Mapping[str, tuple[str, str]]) -> UnavailableError:
+    problems = "; ".join(f"{capability}: {problem}" for capability, (problem, _) in lacks.items())
+    fixes = "\n".join(dict.fromkeys(fix for _, fix in lacks.values()))
+    return UnavailableError(f"no control group: {problems}", missing=tuple(lacks), hint=fixes)
+
+
+def _not_applied(wanted: object, lack: tuple[str, str]) -> Enforcement:
+    return Enforcement(requested=wanted, applied=False, mechanism="none", details=lack[0])
+
+
+def _new_name() -> str:
+    """Tells who made it, so that it can be swept when he is dead; a start of 0 is never swept."""
+    me = procfs.stat(os.getpid())
+    return f"ringfence-{_pid_namespace()}-{os.getpid()}-{me.start if me else 0}-{next(_numbers)}"
+
+
+def _pid_namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def _make(host: CgroupHost, name: str, capabilities: tuple[str, ...]) -> dict[str, str]:
+    places: dict[str, str] = {}
+    try:
+        for capability in dict.fromkeys(capabilities):
+            found = host.find(capability)
+            if found is not None:
+                _prepare(found[0])
+                places[capability] = f"{found[0].parent}/{name}"
+                os.makedirs(places[capability], mode=0o755, exist_ok=True)
+    except OSError as error:
+        cgroup_tree.remove(tuple(dict.fromkeys(places.values())))
+        raise SetupError("create cgroup", f"{error.filename}: {error.strerror}") from error
+    return places
+
+
+def _prepare(hierarchy: Hierarchy) -> None:
+    """On v2, let children have the controllers; which no group may that has processes of its own."""
+    if hierarchy.version == 1:
+        return
+    control = f"{hierarchy.parent}/cgroup.subtree_control"
+    with _preparing:
+        absent = hierarchy.usable - {cgroup_host.V2_CORE} - set((cgroup_tree.read(control) or "").split())
+        if not absent:
+            return
+        if hierarchy.moves_callers:
+            _move_into_leaf(hierarchy.parent)
+        cgroup_tree.write(control, " ".join(f"+{name}" for name in sorted(absent)))
+
+
+def _move_into_leaf(parent: str) -> None:
+    """Move our processes of ``parent`` into a leaf below it: the same group and limits for them as before."""
+    leaf = f"{parent}/{cgroup_host.SUPERVISOR}"
+    for _ in range(100):
+        os.makedirs(leaf, mode=0o755, exist_ok=True)
+        waiting = (cgroup_tree.read(f"{parent}/cgroup.procs") or "").split()
+        if not waiting:
+            return
+        foreign = cgroup_host.foreigners(parent)
+        if foreign:
+            raise SetupError("create cgroup", f"{parent} got processes that are not ours to move: {foreign}")
+        for pid in waiting:
+            try:
+                cgroup_tree.write(f"{leaf}/cgroup.procs", pid)
+            except (ProcessLookupError, FileNotFoundError):
+                continue  # it ended, or a sweep took the empty leaf: the next round sees
+    raise SetupError("create cgroup", f"{parent} does not become empty")
+
+
+def _enforce(host: CgroupHost, directory: str, capability: str, limits: CgroupLimits) -> Enforcement:
+    found = host.find(capability)
+    assert found is not None, capability
+    version = found[0].version
+    wanted = settings(capability, version, limits)
+    values = [f"{s.file}={value}" for s in wanted if (value := _apply(directory, s)) is not None]
+    note = NOTES.get((capability, version), "")
+    return Enforcement(requested=limits.asked()[capability], applied=True,
+                       mechanism=f"cgroup v{version} {wanted[0].file}",
+                       details="; ".join([*values, note] if note else values))  # fmt: skip
+
+
+def _apply(directory: str, setting: Setting) -> str | None:
+    """Write and read back; None if the kernel has no such file and needs none."""
+    path = f"{directory}/{setting.file}"
+    if setting.only_if_there and not os.path.exists(path):
+        return None
+    try:
+        cgroup_tree.write(path, setting.text)
+    except FileNotFoundError as error:
+        fix = "sudo swapoff -a" if "sw" in setting.file else "boot a kernel that has it"
+        problem = f"no control group: {path} does not exist"
+        raise UnavailableError(problem, missing=(setting.file,), hint=fix) from error
+    except OSError as error:
+        raise SetupError("limit cgroup", f"{path}: {setting.text!r}: {error.strerror}") from error
+    value = (cgroup_tree.read(path) or "").strip()
+    if not setting.holds(value):
+        raise SetupError("limit cgroup", f"{path}: wrote {setting.text!r}, but it reads {value!r}")
+    return value
+
+
+def _listed(parent: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(parent) as entries:
+            return [entry for entry in entries if NAME.fullmatch(entry.name)]
+    except OSError:
+        return []
+
+
+def _is_orphan(entry: os.DirEntry[str]) -> bool:
+    maker = NAME.fullmatch(entry.name)
+    if maker is None or maker["start"] == "0" or int(maker["namespace"]) != _pid_namespace():
+        return False
+    try:
+        if entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+            return False
+        os.kill(int(maker["pid"]), 0)
+    except FileNotFoundError:
+        return False
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    now = procfs.stat(int(maker["pid"]))
+    return now is not None and str(now.start) != maker["start"]
