@@ -14,6 +14,7 @@ import hashlib
 import json
 import lzma
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -113,11 +114,12 @@ def _parsed(console: str) -> GuestReport:
 
 def _job(tests: tuple[str, ...], environment: dict[str, str]) -> bytes:
     pytest_home = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules["pytest"].__file__ or "")))
+    ours = [os.path.join(PROJECT, name) for name in ("src", "tests/hosts", "tests/unit/linux")]
     return json.dumps({
         "tests": [os.path.join(PROJECT, test) for test in tests],
         "environment": environment,
         "ini": os.path.join(PROJECT, "pyproject.toml"),
-        "pythonpath": [os.path.join(PROJECT, "src"), HERE, pytest_home],
+        "pythonpath": [*ours, pytest_home],
     }).encode()  # fmt: skip
 
 
@@ -211,3 +213,13 @@ def _locked(folder: str) -> Iterator[None]:
     with open(os.path.join(folder, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def names_of_tests(tests: tuple[str, ...]) -> set[str]:
+    """``file.py::test_name`` of every test function in these files, so that none can be missing unnoticed."""
+    found: set[str] = set()
+    for path in tests:
+        with open(os.path.join(PROJECT, path), encoding="utf-8") as file:
+            names = re.findall(r"^def (test_\w+)", file.read(), re.MULTILINE)
+        found |= {f"{os.path.basename(path)}::{name}" for name in names}
+    return found

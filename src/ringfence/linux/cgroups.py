@@ -22,7 +22,8 @@ from ringfence.linux.cgroup_usage import CgroupEvents, CgroupUsage
 from ringfence.model.outcome import Enforcement
 
 __all__ = [
-    "Cgroup", "CgroupEvents", "CgroupHost", "CgroupLimits", "CgroupUsage", "create", "probe", "sweep",
+    "Cgroup", "CgroupEvents", "CgroupHost", "CgroupLimits", "CgroupUsage", "create", "disk_of", "probe",
+    "sweep",
 ]  # fmt: skip
 
 ALWAYS = ("freeze", "cpu_usage", "memory", "pids")

@@ -1,0 +1,137 @@
+"""Rules that only cgroup v2 has; run by test_cgroup_v2_guest.py inside the guest, never collected elsewhere."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+
+import group_jobs as jobs
+import pytest
+
+from ringfence.errors import SetupError, UnavailableError
+from ringfence.linux import cgroup_host, cgroup_tree, cgroups
+from ringfence.linux.cgroups import CgroupLimits
+
+MIB = 1 << 20
+
+
+def _own_group() -> str:
+    return "/sys/fs/cgroup" + cgroup_host.parse_own_groups(cgroup_tree.read("/proc/self/cgroup") or "")[""]
+
+
+@pytest.fixture
+def parent():
+    """A group of ours whose children may have limits: where the caller was before he moved into the leaf."""
+    with cgroups.create(CgroupLimits(pids_max=100)) as group:
+        yield os.path.dirname(group.directories[0])
+
+
+@pytest.fixture
+def scope(parent: str):
+    """A group with a process that is nobody's child here, as a shell beside us would be."""
+    path = f"{parent}/shared.scope"
+    os.mkdir(path)
+    with jobs.pipe() as (read, write):
+        first = jobs.start(None, partial(jobs.daemonise, write))
+        stranger = int(os.read(read, 32))
+    jobs.end(first)
+    cgroup_tree.write(f"{path}/cgroup.procs", str(stranger))
+    yield path, stranger
+    cgroup_tree.remove([path])
+
+
+def _inside(path: str, program) -> str:
+    """What ``program`` says in a child that is in the group."""
+    with jobs.pipe() as (read, write):
+
+        def run() -> None:
+            cgroup_tree.write(f"{path}/cgroup.procs", "0")
+            try:
+                os.write(write, str(program()).encode())
+            except (UnavailableError, SetupError) as error:
+                os.write(write, f"{error} | {error.hint}".encode())
+
+        assert jobs.end(jobs.start(None, run)) == 0
+        return os.read(read, 65536).decode()
+
+
+def test_the_host_is_v2_and_offers_everything() -> None:
+    host = cgroups.probe()
+    assert host.kind == "v2"
+    assert [host.missing(capability) for capability in cgroup_host.WAYS] == [None] * len(cgroup_host.WAYS)
+
+
+def test_the_caller_moves_into_a_leaf_and_the_parent_gets_its_controllers(parent: str) -> None:
+    assert _own_group() == f"{parent}/{cgroup_host.SUPERVISOR}"
+    assert (cgroup_tree.read(f"{parent}/cgroup.procs") or "").split() == []
+    assert set((cgroup_tree.read(f"{parent}/cgroup.subtree_control") or "").split()) >= cgroup_host.V2_CONTROLLERS
+
+
+def test_a_second_caller_in_the_leaf_makes_its_groups_beside_it(parent: str) -> None:
+    host = cgroups.probe()
+    assert [h.parent for h in host.hierarchies] == [parent]
+    assert not host.hierarchies[0].moves_callers
+
+
+def test_processes_of_others_are_never_moved(scope: tuple[str, int]) -> None:
+    path, stranger = scope
+    said = _inside(path, lambda: cgroups.create(CgroupLimits(mem_bytes=MIB)))
+    assert f"(such as {stranger}) that are not ours to move" in said
+    assert f"{path}/leaf" in said or "systemd-run" in said
+    assert cgroup_tree.members([path]) == {stranger}
+    assert not os.path.exists(f"{path}/{cgroup_host.SUPERVISOR}")
+
+
+def test_what_needs_no_controller_works_beside_others(scope: tuple[str, int]) -> None:
+    path, _ = scope
+
+    def freeze_and_kill() -> bool:
+        with cgroups.create(CgroupLimits()) as group:
+            job = jobs.start(group, partial(time.sleep, 60))
+            assert jobs.eventually(lambda: job in group.members())
+            group.freeze()
+            group.kill()
+            return not group.members()
+
+    assert _inside(path, freeze_and_kill) == "True"
+
+
+def test_in_a_scope_that_systemd_has_delegated_everyone_moves(scope: tuple[str, int]) -> None:
+    path, stranger = scope
+    os.setxattr(path, "user.delegate", b"1")
+
+    def limited() -> str:
+        with cgroups.create(CgroupLimits(mem_bytes=16 * MIB)) as group:
+            return f"{jobs.end(jobs.start(group, partial(jobs.use_memory, 32 * MIB)))} {group.events().oom_kills}"
+
+    assert _inside(path, limited) == "-9 1"
+    assert stranger in cgroup_tree.members([f"{path}/{cgroup_host.SUPERVISOR}"])
+    assert jobs.alive(stranger)
+
+
+def test_a_group_given_by_the_operator_is_used_and_nobody_moves(parent: str, monkeypatch) -> None:
+    given = f"{parent}/operator"
+    os.mkdir(given)
+    try:
+        for name in (given, given.removeprefix("/sys/fs/cgroup")):
+            monkeypatch.setenv(cgroup_host.PARENT_VARIABLE, name)
+            before = _own_group()
+            with cgroups.create(CgroupLimits(mem_bytes=16 * MIB)) as group:
+                assert os.path.dirname(group.directories[0]) == given
+                assert jobs.end(jobs.start(group, partial(jobs.use_memory, 32 * MIB))) == -9
+            assert _own_group() == before
+    finally:
+        os.rmdir(given)
+
+
+def test_a_limit_above_holds_whatever_is_asked_below(parent: str) -> None:
+    given = f"{parent}/small"
+    os.mkdir(given)
+    try:
+        cgroup_tree.write(f"{given}/memory.max", str(16 * MIB))
+        host = cgroups.probe(parent=given)
+        with cgroups.create(CgroupLimits(mem_bytes=64 * MIB), host=host) as group:
+            assert jobs.end(jobs.start(group, partial(jobs.use_memory, 32 * MIB))) == -9
+    finally:
+        os.rmdir(given)
