@@ -76,7 +76,7 @@ class GuestReport:
         raise AssertionError(f"the guest never said {key!r}; its console:\n{self.console[-4000:]}")
 
 
-def run(tests: tuple[str, ...], environment: dict[str, str], *, deadline_s: float = 170) -> GuestReport:
+def run(tests: tuple[str, ...], environment: dict[str, str], *, deadline_s: float = 400) -> GuestReport:
     """Boot, run these tests as root and as an ordinary user, power off; the console, parsed."""
     machine = MACHINES[os.uname().machine]
     emulator = _emulator(machine)

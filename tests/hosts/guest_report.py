@@ -13,13 +13,14 @@ MARK = "@@guest "
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call" or report.outcome != "passed":
-        _say(test=report.nodeid.rpartition("/")[2], outcome=report.outcome, seconds=round(report.duration, 2),
-             text="" if report.passed else str(report.longrepr)[-3000:])  # fmt: skip
+        text = "" if report.passed else str(report.longrepr)[-3000:]
+        _say(test=report.nodeid.rpartition("/")[2], outcome=report.outcome, passed=report.passed,
+             seconds=round(report.duration, 2), text=text)  # fmt: skip
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     if report.failed:
-        _say(test=report.nodeid, outcome="failed", seconds=0, text=str(report.longrepr)[-3000:])
+        _say(test=report.nodeid, outcome="failed", passed=False, seconds=0, text=str(report.longrepr)[-3000:])
 
 
 def _say(**fact: object) -> None:

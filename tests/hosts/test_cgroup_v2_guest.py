@@ -1,4 +1,4 @@
-"""The tests of control groups on a real cgroup v2, in a guest kernel, as root and as a user with a delegated group."""
+"""The tests of control groups on a real cgroup v2: in a guest, as root and as a user with delegation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_guest_runs_to_its_end(report: guest.GuestReport) -> None:
 @pytest.mark.parametrize("who", ["root", "user"])
 def test_every_promise_holds_on_cgroup_v2(report: guest.GuestReport, who: str) -> None:
     tests = report.of(who, "test")
-    wrong = [f"{fact['test']} {fact['outcome']}:\n{fact['text']}" for fact in tests if fact["outcome"] != "passed"]
+    wrong = [f"{fact['test']}: {fact['outcome']}\n{fact['text']}" for fact in tests if not fact["passed"]]
     assert not wrong, "\n\n".join(wrong)
     ran = {str(fact["test"]).partition("[")[0] for fact in tests}
     assert guest.names_of_tests(TESTS) <= ran, report.console[-4000:]

@@ -27,7 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 ALWAYS = ("freeze", "cpu_usage", "memory", "pids")
-"""Groups that are made, where they can be, even without a limit: to end the job as a whole and to measure it."""
+"""Groups that are made, where they can be, even without a limit: to end the job whole and to measure it."""
 
 NAME = re.compile(r"ringfence-(?P<namespace>\d+)-(?P<pid>\d+)-(?P<start>\d+)-\d+")
 NOTES = {("io", 1): "reads and direct writes only"}

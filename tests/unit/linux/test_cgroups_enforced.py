@@ -58,24 +58,24 @@ def make(host: CgroupHost):
 
 
 def test_a_memory_hog_is_killed_and_the_event_says_so(make) -> None:
-    group = make(mem_bytes=32 * MIB)
-    assert jobs.end(jobs.start(group, partial(jobs.use_memory, 64 * MIB))) == -signal.SIGKILL
+    group = make(mem_bytes=16 * MIB)
+    assert jobs.end(jobs.start(group, partial(jobs.use_memory, 32 * MIB))) == -signal.SIGKILL
     assert group.events().oom_kills >= 1
-    assert 16 * MIB < (group.usage().peak_memory_bytes or 17 * MIB) <= 32 * MIB
+    assert 8 * MIB < (group.usage().peak_memory_bytes or 9 * MIB) <= 16 * MIB
 
 
 def test_the_same_memory_without_a_limit_lives(make) -> None:
     group = make(pids_max=64)
-    assert jobs.end(jobs.start(group, partial(jobs.use_memory, 64 * MIB))) == 0
+    assert jobs.end(jobs.start(group, partial(jobs.use_memory, 32 * MIB))) == 0
     assert group.events().oom_kills == 0
 
 
 def test_many_small_processes_are_counted_together(make) -> None:
-    group = make(mem_bytes=32 * MIB)
+    group = make(mem_bytes=16 * MIB)
 
     def hold() -> None:
-        memory = mmap.mmap(-1, 8 * MIB)
-        memory[:: jobs.PAGE] = b"x" * (8 * MIB // jobs.PAGE)
+        memory = mmap.mmap(-1, 4 * MIB)
+        memory[:: jobs.PAGE] = b"x" * (4 * MIB // jobs.PAGE)
         time.sleep(30)
 
     pids = [jobs.start(group, hold) for _ in range(6)]
@@ -85,9 +85,9 @@ def test_many_small_processes_are_counted_together(make) -> None:
 
 
 def test_on_v2_no_half_of_a_job_outlives_the_memory_limit(make, host: CgroupHost) -> None:
-    group = make(mem_bytes=32 * MIB)
+    group = make(mem_bytes=16 * MIB)
     innocent = jobs.start(group, partial(time.sleep, 30))
-    assert jobs.end(jobs.start(group, partial(jobs.use_memory, 64 * MIB))) == -signal.SIGKILL
+    assert jobs.end(jobs.start(group, partial(jobs.use_memory, 32 * MIB))) == -signal.SIGKILL
     grouped = "memory.oom.group=1" in group.applied["memory"].details
     assert grouped == (host.kind == "v2")
     assert jobs.eventually(lambda: not jobs.alive(innocent), 5 if grouped else 0.2) == grouped
@@ -246,12 +246,12 @@ def test_a_job_is_in_every_group_before_its_first_instruction(make) -> None:
 
 def test_usage_counts_what_was_used(make) -> None:
     group = make(mem_bytes=128 * MIB, pids_max=8)
-    jobs.end(jobs.start(group, partial(jobs.use_memory, 40 * MIB)))
+    jobs.end(jobs.start(group, partial(jobs.use_memory, 20 * MIB)))
     jobs.end(jobs.start(group, partial(jobs.spin, 0.3)))
     used = group.usage()
     assert 0.1 < _cpu_s(group) < 20
     assert used.memory_bytes is not None and used.processes == 0
-    assert used.peak_memory_bytes is None or used.peak_memory_bytes >= 40 * MIB
+    assert used.peak_memory_bytes is None or used.peak_memory_bytes >= 20 * MIB
     assert used.peak_processes is None or used.peak_processes >= 1
 
 
@@ -278,7 +278,7 @@ def test_fifty_threads_make_and_remove_groups_at_once(host: CgroupHost) -> None:
 
 
 def test_a_group_that_vanished_is_no_error(make) -> None:
-    group = make(mem_bytes=64 * MIB)
+    group = make(mem_bytes=16 * MIB)
     for directory in group.directories:
         os.rmdir(directory)
     assert group.members() == set()

@@ -1,0 +1,65 @@
+"""An ordinary user on a v1 or hybrid host, in groups that the operator has handed over in each hierarchy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+
+import group_jobs as jobs
+import pytest
+
+from ringfence.linux import cgroup_tree, cgroups
+from ringfence.linux.cgroup_host import PARENT_VARIABLE
+from ringfence.linux.cgroups import CgroupLimits
+
+USER = 65534
+MIB = 1 << 20
+FOUND = cgroups.probe()
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or FOUND.kind not in ("v1", "hybrid"), reason="only root can hand v1 groups over"
+)
+
+
+@pytest.fixture
+def handed_over() -> Iterator[str]:
+    name = f"/handed-over-{os.getpid()}"
+    groups = [hierarchy.parent for hierarchy in cgroups.probe(parent=name).hierarchies]
+    for group in groups:
+        os.mkdir(group)
+        for path in (group, f"{group}/cgroup.procs"):
+            os.chown(path, USER, USER)
+    yield name
+    cgroup_tree.remove(groups)
+
+
+def _as_user(program) -> bytes:
+    with jobs.pipe() as (read, write):
+
+        def run() -> None:
+            os.setgroups([])
+            os.setresgid(USER, USER, USER)
+            os.setresuid(USER, USER, USER)
+            os.write(write, repr(program()).encode())
+
+        assert jobs.end(jobs.start(None, run)) == 0
+        return os.read(read, 4096)
+
+
+def _hog() -> tuple[int, int, bool]:
+    with cgroups.create(CgroupLimits(mem_bytes=16 * MIB, pids_max=8, cpu_share=0.5)) as group:
+        ended = jobs.end(jobs.start(group, partial(jobs.use_memory, 32 * MIB)))
+        made = jobs.end(jobs.start(group, partial(jobs.fork_until_refused, 20)))
+        group.kill()
+        return ended, made, group.events().oom_kills >= 1
+
+
+def test_a_user_with_groups_of_his_own_gets_every_limit(handed_over: str, monkeypatch) -> None:
+    monkeypatch.setenv(PARENT_VARIABLE, handed_over)
+    assert _as_user(_hog) == b"(-9, 7, True)"
+
+
+def test_without_them_the_same_user_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PARENT_VARIABLE, raising=False)
+    assert b"no delegated cgroup" in _as_user(lambda: cgroups.probe().missing("memory"))
