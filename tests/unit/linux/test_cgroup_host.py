@@ -17,7 +17,7 @@ HYBRID_GROUPS = "4:memory:/jobs/a\n3:cpu,cpuacct:/\n2:pids:/\n1:name=systemd:/in
 
 
 class FakeHost:
-    """A proc folder and hierarchies below ``root``, on the device that the mount table names, or on another."""
+    """A proc folder and hierarchies below ``root``, on the device that the mount table names or another."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
