@@ -79,9 +79,44 @@ def test_processes_of_others_are_never_moved(scope: tuple[str, int]) -> None:
     path, stranger = scope
     said = _inside(path, lambda: cgroups.create(CgroupLimits(mem_bytes=MIB)))
     assert f"(such as {stranger}) that are not ours to move" in said
-    assert f"{path}/leaf" in said or "systemd-run" in said
+    assert f"{path}/{cgroup_host.SUPERVISOR}/cgroup.procs" in said
     assert cgroup_tree.members([path]) == {stranger}
     assert not os.path.exists(f"{path}/{cgroup_host.SUPERVISOR}")
+
+
+def test_the_command_that_is_told_then_helps(scope: tuple[str, int]) -> None:
+    """mkdir LEAF && xargs -rn1 < cgroup.procs > LEAF/cgroup.procs, by hand: the guest has no shell."""
+    path, _ = scope
+    leaf = f"{path}/{cgroup_host.SUPERVISOR}"
+    os.mkdir(leaf)
+    for pid in (cgroup_tree.read(f"{path}/cgroup.procs") or "").split():
+        cgroup_tree.write(f"{leaf}/cgroup.procs", pid)
+    assert _inside(leaf, _memory_is_limited) == "True"
+
+
+def _memory_is_limited() -> bool:
+    with cgroups.create(CgroupLimits(mem_bytes=16 * MIB)) as group:
+        return jobs.end(jobs.start(group, partial(jobs.use_memory, 32 * MIB))) == -9
+
+
+def test_a_user_whose_shell_is_in_a_leaf_of_a_group_handed_over_gets_limits(parent: str) -> None:
+    """What the fix for hosts without systemd says, by hand: the folder and three files change hands."""
+    group, uid = f"{parent}/handed-over", os.geteuid() or 1001
+    os.makedirs(f"{group}/shell")
+    for path in (group, *(f"{group}/cgroup.{name}" for name in ("procs", "subtree_control", "threads"))):
+        os.chown(path, uid, -1)
+
+    def as_user() -> bool:
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setresuid(uid, uid, uid)
+        os.environ[cgroup_host.PARENT_VARIABLE] = group
+        return _memory_is_limited()
+
+    try:
+        assert _inside(f"{group}/shell", as_user) == "True"
+    finally:
+        cgroup_tree.remove([group])
 
 
 def test_what_needs_no_controller_works_beside_others(scope: tuple[str, int]) -> None:

@@ -15,12 +15,16 @@ NOT_MOUNTED: Lack = (
     "no cgroup file system is mounted",
     "sudo mkdir -p /sys/fs/cgroup && sudo mount -t cgroup2 cgroup2 /sys/fs/cgroup",
 )
+SUPERVISOR = "ringfence.supervisor"
+"""The leaf into which callers move: on v2 a group whose children have limits may hold no process."""
+
 USER_SERVICE = "/etc/systemd/system/user@.service.d"
 
 
 def outside(group: str, mountpoint: str) -> Lack:
     problem = f"this process is in the group {group}, which is outside of what {mountpoint} shows"
-    return problem, f"sudo mount -t cgroup2 cgroup2 {mountpoint}"
+    mount = f"mount -t cgroup2 cgroup2 {mountpoint}"
+    return problem, f"sudo unshare --cgroup --mount sh -c '{mount} && exec sh'"
 
 
 def not_a_group(directory: str) -> Lack:
@@ -29,34 +33,40 @@ def not_a_group(directory: str) -> Lack:
     return f"there is no control group {directory}", f"sudo mkdir -p {directory}"
 
 
-def not_delegated(directory: str, version: int) -> Lack:
+def not_delegated(directory: str, version: int, mountpoint: str) -> Lack:
     if _read_only(directory):
         return f"{directory} is mounted read-only", f"sudo mount -o remount,rw {directory}"
-    return f"no delegated cgroup: {directory} is not this user's", delegate(directory, version)
+    return f"no delegated cgroup: {directory} is not this user's", delegate(version, mountpoint)
 
 
-def cannot_migrate(parent: str, common: str) -> Lack:
+def cannot_migrate(parent: str, common: str, mountpoint: str) -> Lack:
     where = common or "what lies above"
-    return f"processes can't be moved to {parent}: {where} is not this user's", delegate(parent, 2)
+    return f"processes can't be moved to {parent}: {where} is not this user's", delegate(2, mountpoint)
 
 
 def shared(parent: str, foreign: list[int]) -> Lack:
     problem = f"{parent} holds {len(foreign)} processes (such as {foreign[0]}) that are not ours to move"
     if _systemd():
-        return problem, delegate(parent, 2)
-    leaf = f"{parent}/leaf"
+        return problem, delegate(2, parent)
+    leaf = f"{parent}/{SUPERVISOR}"
     return problem, f"mkdir {leaf} && xargs -rn1 < {parent}/cgroup.procs > {leaf}/cgroup.procs"
 
 
-def delegate(directory: str, version: int) -> str:
+def delegate(version: int, mountpoint: str) -> str:
     """The command that gives this user a group of his own."""
-    if _systemd() and version == 2:
+    if version == 2 and _systemd():
         return f"systemd-run {'--user ' if os.geteuid() else ''}--scope -p Delegate=yes ringfence …"
-    group, user = f"{directory}/ringfence", os.geteuid()
-    hand_over = f"sudo mkdir {group} && sudo chown -R {user} {group}"
-    if version == 2:
-        return f"{hand_over} && echo $$ | sudo tee {group}/cgroup.procs"
-    return f"{hand_over}  (the same in each hierarchy; then set RINGFENCE_CGROUP)"
+    group, user = f"{mountpoint}/ringfence", os.geteuid()
+    if version == 1:
+        hand_over = f"sudo mkdir -p {group} && sudo chown {user} {group} {group}/cgroup.procs"
+        return f"{hand_over} && export RINGFENCE_CGROUP=/ringfence  (the first two in every hierarchy)"
+    return " && ".join((
+        f"echo '+cpu +io +memory +pids' | sudo tee {mountpoint}/cgroup.subtree_control",
+        f"sudo mkdir -p {group}/shell",
+        f"sudo chown {user} {group} {group}/cgroup.{{procs,subtree_control,threads}}",
+        f"echo $$ | sudo tee {group}/shell/cgroup.procs",
+        "export RINGFENCE_CGROUP=/ringfence",
+    ))  # fmt: skip
 
 
 def no_controller(kind: str, controller: str, parent: str) -> Lack:

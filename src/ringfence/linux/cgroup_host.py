@@ -14,9 +14,7 @@ from ringfence.errors import PolicyError
 from ringfence.linux import cgroup_fixes, cgroup_tree, procfs
 
 PARENT_VARIABLE = "RINGFENCE_CGROUP"
-SUPERVISOR = "ringfence.supervisor"
-"""The leaf into which the caller moves: on v2 a group whose children have limits may hold no process."""
-
+SUPERVISOR = cgroup_fixes.SUPERVISOR
 V2_CONTROLLERS = frozenset({"cpu", "io", "memory", "pids"})
 V2_CORE = "cgroup"
 """Stands for the files that every v2 group has: cgroup.kill, cgroup.freeze, cpu.stat."""
@@ -197,10 +195,10 @@ def _hierarchy(mount: Mount, own: Mapping[str, str], given: str) -> Hierarchy:
     if not _is_cgroup(mount, parent):
         return _refused(bare, cgroup_fixes.not_a_group(parent))
     if not _writable(parent, "", "cgroup.procs"):
-        return _refused(bare, cgroup_fixes.not_delegated(parent, mount.version))
+        return _refused(bare, cgroup_fixes.not_delegated(parent, mount.version, mount.mountpoint))
     if mount.version == 1:
         return replace(bare, usable=bare.offered)
-    return _v2_hierarchy(bare, mount.directory_of(own.get("", "/..")))
+    return _v2_hierarchy(bare, mount, mount.directory_of(own.get("", "/..")))
 
 
 def _refused(bare: Hierarchy, lack: tuple[str, str], usable: frozenset[str] = frozenset()) -> Hierarchy:
@@ -218,16 +216,16 @@ def _writable(directory: str, *names: str) -> bool:
     return all(os.access(f"{directory}/{name}", os.W_OK, effective_ids=True) for name in names)
 
 
-def _v2_hierarchy(bare: Hierarchy, own: str | None) -> Hierarchy:
+def _v2_hierarchy(bare: Hierarchy, mount: Mount, own: str | None) -> Hierarchy:
     parent = bare.parent
     common = os.path.commonpath([parent, own]) if own else ""
     if not common or not _writable(common, "cgroup.procs"):
-        return _refused(bare, cgroup_fixes.cannot_migrate(parent, common))
+        return _refused(bare, cgroup_fixes.cannot_migrate(parent, common, mount.mountpoint))
     enabled = bare.offered & (_words(f"{parent}/cgroup.subtree_control") | {V2_CORE})
     if enabled == bare.offered:
         return replace(bare, usable=enabled)
     if not _writable(parent, "cgroup.subtree_control"):
-        return _refused(bare, cgroup_fixes.not_delegated(parent, 2), enabled)
+        return _refused(bare, cgroup_fixes.not_delegated(parent, 2, mount.mountpoint), enabled)
     busy = not is_root(parent) and bool(cgroup_tree.read(f"{parent}/cgroup.procs"))
     foreign = foreigners(parent) if busy else []
     if foreign:

@@ -15,6 +15,8 @@ CPU_PERIOD_US = 100_000
 SMALLEST_QUOTA_US = 1_000
 """The kernel refuses less."""
 
+SWAP_FIX = "sudo swapoff -a, or boot with swapaccount=1"
+
 
 @dataclass(frozen=True, kw_only=True)
 class CgroupLimits:
@@ -48,6 +50,8 @@ class Setting:
     holds: Callable[[str], bool]
     only_if_there: bool = False
     """The promise stands without the file, where a kernel has none."""
+    fix: str = ""
+    """What helps where the kernel has no such file and must."""
 
 
 def settings(capability: str, version: int, limits: CgroupLimits) -> tuple[Setting, ...]:
@@ -95,9 +99,10 @@ def _v2_memory(limits: CgroupLimits) -> tuple[Setting, ...]:
     size, swap = limits.mem_bytes or 0, limits.swap_bytes
     return (
         Setting(file="memory.max", text=str(size), holds=_at_most(size)),
-        Setting(file="memory.swap.max", text=str(swap), holds=_at_most(swap), only_if_there=not swap_is_on()),
+        Setting(file="memory.swap.max", text=str(swap), holds=_at_most(swap),
+                only_if_there=not swap_is_on(), fix=SWAP_FIX),
         Setting(file="memory.oom.group", text="1", holds=_equal("1"), only_if_there=True),
-    )
+    )  # fmt: skip
 
 
 def _v1_memory(limits: CgroupLimits) -> tuple[Setting, ...]:
@@ -106,7 +111,7 @@ def _v1_memory(limits: CgroupLimits) -> tuple[Setting, ...]:
     return (
         Setting(file="memory.limit_in_bytes", text=str(size), holds=_at_most(size)),
         Setting(file="memory.memsw.limit_in_bytes", text=str(both), holds=_at_most(both),
-                only_if_there=not swap_is_on()),
+                only_if_there=not swap_is_on(), fix=SWAP_FIX),
     )  # fmt: skip
 
 

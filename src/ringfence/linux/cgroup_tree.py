@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
 
 from ringfence.errors import SetupError, SupervisionError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+SIGKILL = 9
 GONE = (errno.ENOENT, errno.ENODEV)
 FREEZERS = ("cgroup.freeze", "freezer.state")
 
@@ -117,6 +120,8 @@ def _strike(directories: tuple[str, ...]) -> bool:
 
 def _kill_member(pid: int, directories: tuple[str, ...]) -> None:
     """Kill through a descriptor, and only if the process behind it is still in the group: pids are reused."""
+    from signal import pidfd_send_signal
+
     if pid <= 0:
         return
     try:
@@ -130,9 +135,9 @@ def _kill_member(pid: int, directories: tuple[str, ...]) -> None:
         if not any(f"/{os.path.basename(directory)}" in groups for directory in directories):
             return
         if fd >= 0:
-            signal.pidfd_send_signal(fd, signal.SIGKILL)
+            pidfd_send_signal(fd, SIGKILL)
         else:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, SIGKILL)
     except ProcessLookupError:
         pass
     finally:

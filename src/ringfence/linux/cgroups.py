@@ -95,16 +95,13 @@ def create(limits: CgroupLimits, *, host: CgroupHost | None = None, allow_partia
     name = _new_name()
     places = _make(host, name, (*ALWAYS, *asked))
     try:
-        applied = {
-            capability: _not_applied(wanted, lacks[capability])
-            if capability in lacks
-            else _enforce(host, places[capability], capability, limits)
-            for capability, wanted in asked.items()
-        }
+        applied = {capability: _enforce(host, places[capability], capability, limits)
+                   for capability in asked if capability not in lacks}  # fmt: skip
     except BaseException:
         cgroup_tree.remove(tuple(dict.fromkeys(places.values())))
         raise
-    return Cgroup(name=name, places=places, applied=applied)
+    missing = {capability: _not_applied(asked[capability], lack) for capability, lack in lacks.items()}
+    return Cgroup(name=name, places=places, applied=applied | missing)
 
 
 def sweep(host: CgroupHost | None = None) -> tuple[str, ...]:
@@ -223,9 +220,7 @@ def _apply(directory: str, setting: Setting) -> str | None:
     try:
         cgroup_tree.write(path, setting.text)
     except FileNotFoundError as error:
-        fix = "sudo swapoff -a" if "sw" in setting.file else "boot a kernel that has it"
-        problem = f"no control group: {path} does not exist"
-        raise UnavailableError(problem, missing=(setting.file,), hint=fix) from error
+        raise SetupError("limit cgroup", f"this kernel has no {setting.file}", hint=setting.fix) from error
     except OSError as error:
         raise SetupError("limit cgroup", f"{path}: {setting.text!r}: {error.strerror}") from error
     value = (cgroup_tree.read(path) or "").strip()

@@ -341,4 +341,4 @@ def test_someone_who_has_no_group_is_told_what_to_do(host: CgroupHost) -> None:
         said, missing, hint = os.read(read, 4096).decode().split("\n")
     assert "memory" in said and "not this user's" in said
     assert missing == "('memory',)"
-    assert "sudo mkdir /sys/fs/cgroup" in hint or "systemd-run" in hint
+    assert "sudo mkdir -p /sys/fs/cgroup" in hint or "systemd-run" in hint
