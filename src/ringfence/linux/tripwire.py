@@ -1,0 +1,254 @@
+"""The tripwire's half outside the sandbox: answer every request at once, and record what touched the hidden.
+
+A hidden place answers «no such file» to everything; a veiled folder (see ``tripwire_layout``) shows its
+visible names and nothing else. Made for someone else's ``selectors`` loop: ``fileno()``, ``handle()``,
+``finished``. Holds no data of any hidden file, so there is nothing it could give away; mounts nothing
+(``tripwire_mount``), keeps no records (``recorder``).
+
+Once the kernel has handed us a request, the requester waits for the answer even if killed. So whoever is
+looked up in /proc between reading and answering is who asked: no reuse of process ids in between.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import time
+from collections.abc import Callable
+
+from ringfence.linux import fuse_wire as wire
+from ringfence.linux.fuse_wire import Op, Request
+from ringfence.linux.recorder import Attempt
+from ringfence.linux.requester import Requester, identify
+from ringfence.linux.tripwire_layout import LINK_MODE, Layout, Node, Role, join
+
+MAX_REQUESTS_PER_TURN = 256
+_ENDED = frozenset((errno.ENODEV, errno.ECONNABORTED, errno.EBADF))
+_CHANGES = frozenset(
+    (Op.SETATTR, Op.SYMLINK, Op.MKNOD, Op.MKDIR, Op.UNLINK, Op.RMDIR, Op.RENAME, Op.RENAME2, Op.LINK,
+     Op.CREATE, Op.TMPFILE, Op.SETXATTR, Op.REMOVEXATTR, Op.WRITE, Op.FALLOCATE)
+)  # fmt: skip
+# What is refused of visible things with another error than ENOENT. ENOSYS makes the kernel stop asking, for
+# hidden places too: only where asking is not what tells us.
+_REFUSALS: dict[int, int] = {
+    Op.GETXATTR: errno.ENODATA,
+    Op.LISTXATTR: errno.ENODATA,
+    Op.ACCESS: errno.EROFS,
+    Op.IOCTL: errno.ENOTTY,
+    Op.FSYNCDIR: errno.ENOSYS,
+    Op.STATX: errno.ENOSYS,
+}
+
+
+class Tripwire:
+    """Serves one FUSE device. ``finished`` says that the file system is gone: then stop polling."""
+
+    def __init__(self, device: int, layout: Layout, *, mounter: int, uid: int = 0, gid: int = 0) -> None:
+        """``mounter``: our number for the process that calls ``tripwire_mount.bind_all``.
+
+        ``uid`` and ``gid`` own the veiled folders, as seen in the sandbox. The device is ours to close.
+        """
+        os.set_blocking(device, False)
+        self._device = device
+        self._mounter = mounter
+        self._pids_are_ours = False
+        self._nodes = layout.nodes
+        self._owner = (uid, gid)
+        self._buffer = bytearray(wire.READ_BUFFER_BYTES)
+        self._listings: dict[int, tuple[tuple[bytes, int], ...]] = {}
+        self._visible_answers = self._table()
+        self.finished = False
+        self.lost = 0
+        """Requests that could not be decoded or answered: attempts may hide in them."""
+
+    def fileno(self) -> int:
+        return self._device
+
+    def close(self) -> None:
+        """Ends the file system: whoever touches a hidden place afterwards gets ENOTCONN."""
+        if self._device >= 0:
+            os.close(self._device)
+        self._device, self.finished = -1, True
+
+    def handle(self, *, detailed: bool = True) -> list[Attempt]:
+        """Answer what is waiting, but never so long that a flood starves the caller's loop."""
+        attempts: list[Attempt] = []
+        for _ in range(MAX_REQUESTS_PER_TURN):
+            data = self._next()
+            if data is None:
+                break
+            attempts += self._serve(data, detailed)
+        return attempts
+
+    def _next(self) -> bytes | None:
+        while not self.finished:
+            try:
+                size = os.readv(self._device, [self._buffer])
+            except BlockingIOError:
+                return None
+            except OSError as error:
+                if error.errno == errno.ENOENT:  # that request was withdrawn while we read it
+                    continue
+                self.finished = True
+                self.lost += error.errno not in _ENDED
+                return None
+            self.finished = size == 0
+            return bytes(memoryview(self._buffer)[:size]) if size else None
+        return None
+
+    def _serve(self, data: bytes, detailed: bool) -> list[Attempt]:
+        request = wire.decode(data)
+        if request is None or request.op in wire.SILENT_OPS:
+            self.lost += request is None
+            return []
+        try:
+            attempts, answer = self._decide(request, detailed)
+        except (struct.error, ValueError):
+            # A body shorter than its kind has. The requester must not wait for ever because of it.
+            self.lost += 1
+            attempts, answer = [], wire.reply(request.unique, error=errno.EIO)
+        self._send(answer)
+        return attempts
+
+    def _decide(self, request: Request, detailed: bool) -> tuple[list[Attempt], bytes]:
+        if request.op == Op.INIT:
+            return [], wire.init_reply(request)
+        if request.op == Op.DESTROY:
+            return [], wire.reply(request.unique)
+        error, answer = self._answer(request)
+        touched = self._touched(request)
+        who = self._who(request, detailed) if touched else Requester()
+        return [_attempt(request, who, path, error) for path in touched], answer
+
+    def _who(self, request: Request, detailed: bool) -> Requester:
+        if not self._pids_are_ours:
+            return Requester()
+        return identify(request.pid) if detailed else Requester(pid=request.pid)
+
+    def _send(self, message: bytes) -> None:
+        try:
+            os.write(self._device, message)
+        except OSError as error:
+            if error.errno == errno.ENOENT:  # the requester no longer waits
+                return
+            self.finished = self.finished or error.errno in _ENDED
+            self.lost += error.errno not in _ENDED
+
+    def _touched(self, request: Request) -> list[bytes]:
+        """Hidden paths that a request is about."""
+        node = self._nodes.get(request.node)
+        pairs = wire.names(request)
+        if not pairs:
+            return [node.path] if node is not None and node.role is Role.SPOT else []
+        places = [(self._nodes.get(folder), name) for folder, name in pairs]
+        return [join(place.path, name) for place, name in places if place is not None and _hides(place, name)]
+
+    def _answer(self, request: Request) -> tuple[int, bytes]:
+        node = self._nodes.get(request.node)
+        if request.op not in wire.KNOWN_OPS:
+            error, answer = errno.ENOSYS, None
+        elif node is None or node.role is Role.SPOT:
+            error, answer = errno.ENOENT, None
+        elif request.op in _CHANGES:
+            error, answer = errno.EROFS, None
+        else:
+            error = _REFUSALS.get(request.op, errno.ENOENT)
+            answer = self._visible_answers.get(request.op, _refused)(request, node)
+        if answer is not None:
+            return 0, answer
+        return error, wire.reply(request.unique, error=error)
+
+    def _table(self) -> dict[int, Callable[[Request, Node], bytes | None]]:
+        """Answers of what is visible; None means refused."""
+        return {
+            Op.LOOKUP: self._lookup,
+            Op.GETATTR: self._getattr,
+            Op.READLINK: _readlink,
+            Op.OPENDIR: self._opendir,
+            Op.READDIR: self._listing,
+            Op.READDIRPLUS: self._listing,
+            Op.RELEASEDIR: lambda request, node: wire.reply(request.unique),
+            Op.STATFS: lambda request, node: wire.statfs_reply(request.unique),
+            Op.ACCESS: _access,
+        }
+
+    def _opendir(self, request: Request, node: Node) -> bytes:
+        # Kernels differ: pids are those of the mounter's pid namespace or of the reader's. The mounter is the
+        # one that lists the stage, so this tells which; a wrong guess would accuse an innocent process.
+        if request.node == wire.ROOT_NODE:
+            self._pids_are_ours = request.pid == self._mounter
+        return wire.open_reply(request.unique)
+
+    def _getattr(self, request: Request, node: Node) -> bytes:
+        return wire.attr_reply(request.unique, self._attrs(request.node, node))
+
+    def _lookup(self, request: Request, node: Node) -> bytes | None:
+        ((_, name),) = wire.names(request)
+        child = node.children.get(name)
+        if child is not None:
+            return wire.reply(request.unique, self._entry(child))
+        return None if name in node.hidden else wire.reply(request.unique, wire.absent_entry())
+
+    def _listing(self, request: Request, node: Node) -> bytes:
+        rows = self._listings.setdefault(request.node, tuple(node.children.items()))
+        offset, size = wire.read_window(request)
+        answer = bytearray()
+        for index in range(offset, len(rows)):
+            row = self._row(rows[index], index + 1, plus=request.op == Op.READDIRPLUS)
+            if len(answer) + len(row) > size:
+                break
+            answer += row
+        return wire.reply(request.unique, bytes(answer))
+
+    def _row(self, child: tuple[bytes, int], next_offset: int, *, plus: bool) -> bytes:
+        name, node_id = child
+        entry = self._entry(node_id) if plus else b""
+        mode = self._nodes[node_id].mode
+        return wire.dirent(node=node_id, next_offset=next_offset, mode=mode, name=name, plus=entry)
+
+    def _entry(self, node_id: int) -> bytes:
+        node = self._nodes[node_id]
+        # What the kernel remembers it does not ask for: of a hidden place it must remember nothing.
+        valid_s = 0 if node.role is Role.SPOT else wire.FOREVER_S
+        return wire.entry(node_id, self._attrs(node_id, node), attr_valid_s=valid_s)
+
+    def _attrs(self, node_id: int, node: Node) -> bytes:
+        uid, gid = self._owner
+        return wire.attributes(node=node_id, mode=node.mode, uid=uid, gid=gid, size=len(node.target))
+
+
+def _hides(place: Node, name: bytes) -> bool:
+    return place.role is Role.SPOT or name in place.hidden
+
+
+def _refused(request: Request, node: Node) -> bytes | None:
+    return None
+
+
+def _readlink(request: Request, node: Node) -> bytes | None:
+    return wire.reply(request.unique, node.target) if node.mode == LINK_MODE else None
+
+
+def _access(request: Request, node: Node) -> bytes | None:
+    return None if wire.access_mask(request) & os.W_OK else wire.reply(request.unique)
+
+
+def _attempt(request: Request, who: Requester, path: bytes, error: int) -> Attempt:
+    name = path.rpartition(b"/")[2]
+    op = wire.KNOWN_OPS.get(request.op)
+    return Attempt(
+        time_ns=time.monotonic_ns(),
+        wall_ns=time.time_ns(),
+        operation=op.name.lower() if op is not None else f"request {request.op}",
+        path=os.fsdecode(path),
+        errno=error,
+        pid=who.pid,
+        uid=request.uid,
+        start_ticks=who.start_ticks,
+        comm=who.comm,
+        argv=who.argv,
+        syscall=who.syscall,
+        asked=next((text for text in who.asked if os.fsdecode(name) in text), "".join(who.asked[:1])),
+        writes=who.writes or request.op in _CHANGES,
+    )
