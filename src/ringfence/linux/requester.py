@@ -157,8 +157,8 @@ def _describe_call(folder: int) -> tuple[str, tuple[str, ...], bool]:
     if len(words) < 7 or not words[0].isdigit():
         return "", (), False
     call = _calls_by_number().get(int(words[0]))
-    if call is None:
-        return f"call {int(words[0])}", (), False
+    if call is None:  # none that takes a path: a kernel worker of io_uring, with stale registers
+        return "", (), False
     arguments = [int(word, 16) for word in words[1:7]]
     try:
         with _opened("mem", os.O_RDONLY, folder) as memory:

@@ -59,6 +59,7 @@ class Tripwire:
         self._listings: dict[int, tuple[tuple[bytes, int], ...]] = {}
         self._visible_answers = self._table()
         self.finished = False
+        self.answered = 0
         self.lost = 0
         """Requests that could not be decoded or answered: attempts may hide in them."""
 
@@ -127,6 +128,7 @@ class Tripwire:
         return identify(request.pid) if detailed else Requester(pid=request.pid)
 
     def _send(self, message: bytes) -> None:
+        self.answered += 1
         try:
             os.write(self._device, message)
         except OSError as error:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -111,6 +111,19 @@ def read_veil(folder: bytes, hidden: Iterable[bytes], *, source: bytes = b"") ->
     except OSError as error:
         raise UsageError(f"cannot list the folder to veil: {error}") from error
     return Veil(folder=folder, hidden=gone, visible=visible)
+
+
+def read_veils(
+    paths: Iterable[bytes], *, source: Callable[[bytes], bytes] = lambda folder: folder
+) -> tuple[Veil, ...]:
+    """One veil for each folder that has one of these paths in it; ``source`` says where a folder lies now."""
+    wanted = set(paths)
+    names: dict[bytes, set[bytes]] = {}
+    for path in wanted:
+        if not _is_below(path, wanted):
+            folder, _, name = path.rpartition(b"/")
+            names.setdefault(folder or b"/", set()).add(name)
+    return tuple(read_veil(folder, names[folder], source=source(folder)) for folder in sorted(names))
 
 
 def _entry(item: os.DirEntry[bytes]) -> Entry:

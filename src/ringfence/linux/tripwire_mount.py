@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from ringfence.errors import SetupError, UnavailableError
 
@@ -21,11 +22,13 @@ _STEP = "tripwire"
 # which tells that something is there, and would never be recorded. Every write is refused by the answer.
 MOUNT_FLAGS = 2 | 4  # MS_NOSUID | MS_NODEV
 _BIND = 4096 | 16384  # MS_BIND | MS_REC
-MNT_DETACH = 2
+_MNT_DETACH = 2
 
 # mount(source, target, type, flags, options), as mount(2); raises OSError
 Mount = Callable[[bytes, bytes, bytes, int, bytes], None]
-# opens a place of the sandbox with O_PATH, resolved inside its root; raises OSError
+# unmount(target, flags), as umount2(2); raises OSError
+Unmount = Callable[[bytes, int], None]
+# opens a place of the sandbox with O_PATH, by its path inside the root, anew each time; raises OSError
 OpenTarget = Callable[[bytes], int]
 
 
@@ -55,14 +58,20 @@ def bind_all(
     *,
     stage: bytes,
     mount: Mount,
+    unmount: Unmount,
     open_target: OpenTarget,
 ) -> None:
-    """Bind each node of the file system mounted at ``stage`` over its place; see ``Layout.bindings``."""
+    """Bind each node of the file system mounted at ``stage`` over its place, then take the stage away.
+
+    ``bindings`` are ``Layout.bindings``. The stage may lie in a folder that becomes covered by one of them.
+    """
     try:
-        # One listing brings all nodes into the kernel's cache; a lookup for each would be a round trip each.
-        os.listdir(stage)
-        for name, place, visible in bindings:
-            _bind_one(stage + b"/" + name, place, visible, mount, open_target)
+        with _opened(stage, os.O_RDONLY | os.O_DIRECTORY) as nodes:
+            # One listing brings all nodes into the kernel's cache; without it each is a round trip.
+            os.listdir(nodes)
+            for name, place, visible in bindings:
+                _bind_one(_fd_path(nodes) + b"/" + name, place, visible, mount, open_target)
+            unmount(_fd_path(nodes), _MNT_DETACH)
     except OSError as error:
         raise SetupError(_STEP, f"cannot lay a tripwire: {error}") from error
 
@@ -70,38 +79,41 @@ def bind_all(
 def _bind_one(
     node: bytes, place: bytes, visible: tuple[bytes, ...], mount: Mount, open_target: OpenTarget
 ) -> None:
-    covered = open_target(place)
-    try:
+    with _closing(open_target(place)) as covered:
         mount(node, _fd_path(covered), b"", _BIND, b"")
         if visible:
             _bind_visible(covered, place, visible, mount, open_target)
-    finally:
-        os.close(covered)
 
 
 def _bind_visible(
     covered: int, place: bytes, visible: tuple[bytes, ...], mount: Mount, open_target: OpenTarget
 ) -> None:
-    veil = open_target(place)
-    try:
+    with _closing(open_target(place)) as veil:
         os.listdir(_fd_path(veil))
         for name in visible:
             _bind_child(covered, veil, name, mount)
-    finally:
-        os.close(veil)
 
 
 def _bind_child(covered: int, veil: int, name: bytes, mount: Mount) -> None:
     try:
-        source = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=covered)
+        with _opened(name, os.O_PATH | os.O_NOFOLLOW, covered) as source:
+            if not stat.S_ISLNK(os.fstat(source).st_mode):
+                mount(_fd_path(source), _fd_path(veil) + b"/" + name, b"", _BIND, b"")
     except FileNotFoundError:
-        return  # gone since the folder was listed: the node below answers «no such file»
-    try:
-        if not stat.S_ISLNK(os.fstat(source).st_mode):
-            mount(_fd_path(source), _fd_path(veil) + b"/" + name, b"", _BIND, b"")
-    finally:
-        os.close(source)
+        return  # gone since the folder was listed: the node below it answers «no such file»
 
 
 def _fd_path(descriptor: int) -> bytes:
     return b"/proc/self/fd/%d" % descriptor
+
+
+def _opened(path: bytes, flags: int, folder: int | None = None) -> AbstractContextManager[int]:
+    return _closing(os.open(path, flags | os.O_CLOEXEC, dir_fd=folder))
+
+
+@contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

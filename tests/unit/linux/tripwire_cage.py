@@ -49,6 +49,10 @@ def mount(source: bytes, target: bytes, kind: bytes, flags: int, options: bytes)
     check(libc().mount(source, target, kind, ctypes.c_ulong(flags), options), f"mount {target!r}")
 
 
+def unmount(target: bytes, flags: int) -> None:
+    check(libc().umount2(target, flags), f"umount {target!r}")
+
+
 def open_target(path: bytes) -> int:
     return os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
 
@@ -130,8 +134,8 @@ def furnish(prepare: Callable[[], None]) -> None:
     prepare()
 
 
-def lay(layout: Layout, channel: socket.socket) -> float:
-    """What the sandbox's init does."""
+def lay(layout: Layout, channel: socket.socket, open_place: tripwire_mount.OpenTarget = open_target) -> float:
+    """What the sandbox's set-up does."""
     started = time.monotonic()
     device = tripwire_mount.open_device()
     stage = ARENA + b"/stage"
@@ -139,8 +143,9 @@ def lay(layout: Layout, channel: socket.socket) -> float:
     mount(b"none", stage, b"fuse", tripwire_mount.MOUNT_FLAGS, options)
     socket.send_fds(channel, [b"device"], [device])
     os.close(device)
-    tripwire_mount.bind_all(layout.bindings, stage=stage, mount=mount, open_target=open_target)
-    check(libc().umount2(stage, tripwire_mount.MNT_DETACH), "umount stage")
+    tripwire_mount.bind_all(
+        layout.bindings, stage=stage, mount=mount, unmount=unmount, open_target=open_place
+    )
     return time.monotonic() - started
 
 
@@ -151,14 +156,22 @@ class Cage:
     """
 
     def __init__(
-        self, layout: Layout, prepare: Callable[[], None], probe: Callable[[], Any], *, inside: bool = False
+        self,
+        layout: Layout,
+        prepare: Callable[[], None],
+        probe: Callable[[], Any],
+        *,
+        inside: bool = False,
+        open_place: tripwire_mount.OpenTarget = open_target,
+        answer_late_s: float = 0.0,
     ) -> None:
+        self.answer_late_s = answer_late_s
         self.ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.results, write_end = os.pipe()
         self.guest = os.fork()
         if self.guest == 0:
             self.ours.close()
-            _outer(lambda: _set_up(layout, prepare, theirs), probe, write_end, inside)
+            _outer(lambda: _set_up(layout, prepare, theirs, open_place), probe, write_end, inside)
         theirs.close()
         os.close(write_end)
         self.ours.settimeout(DEADLINE_S)
@@ -185,6 +198,7 @@ class Cage:
             while time.monotonic() < deadline:
                 ready = {key.fileobj for key, _ in selector.select(1)}
                 if self.tripwire in ready:
+                    time.sleep(self.answer_late_s)
                     self.turn()
                     if self.tripwire.finished:
                         selector.unregister(self.tripwire)
@@ -212,10 +226,12 @@ class Cage:
         return Ran(value, self.attempts, self.recorder, self.tripwire, setup_s, self.guest)
 
 
-def _set_up(layout: Layout, prepare: Callable[[], None], channel: socket.socket) -> float:
+def _set_up(
+    layout: Layout, prepare: Callable[[], None], channel: socket.socket, open_place: tripwire_mount.OpenTarget
+) -> float:
     try:
         furnish(prepare)
-        return lay(layout, channel)
+        return lay(layout, channel, open_place)
     except BaseException as error:
         with contextlib.suppress(OSError):
             channel.send(repr(error).encode())
