@@ -1,0 +1,115 @@
+"""The recorder: bounded under any flood, honest about anything missing, and never in the guest's way."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Mapping
+
+import pytest
+
+from ringfence.linux.recorder import Attempt, Recorder
+
+
+def attempt(
+    number: int = 0, *, path: str = "/oracle/a", operation: str = "open", argv: str = "cat"
+) -> Attempt:
+    return Attempt(
+        time_ns=number, wall_ns=number, operation=operation, path=path, errno=errno.ENOENT, argv=(argv,)
+    )
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_first_are_kept_in_full_and_the_rest_counted_by_operation_and_path() -> None:
+    recorder = Recorder(keep_full=2)
+    for number in range(10):
+        recorder.record(attempt(number, operation="open" if number % 2 else "stat"))
+    assert [kept.time_ns for kept in recorder.attempts] == [0, 1]
+    rows = {(row.operation, row.path): (row.count, row.first_ns, row.last_ns) for row in recorder.summary}
+    assert rows == {("stat", "/oracle/a"): (4, 2, 8), ("open", "/oracle/a"): (4, 3, 9)}
+    health = recorder.close()
+    assert (health.total, health.kept, health.summarised, health.uncategorised) == (10, 2, 8, 0)
+    assert health.complete and not health.clean
+
+
+def test_a_million_attempts_on_a_million_paths_stay_in_bounded_memory_and_are_all_counted() -> None:
+    recorder = Recorder()
+    before_bytes = resident_bytes()
+    for number in range(1_000_000):
+        recorder.record(attempt(number, path=f"/oracle/{number}"))
+    grown_bytes = resident_bytes() - before_bytes
+    health = recorder.close()
+    assert health.total == 1_000_000 == health.kept + health.summarised + health.uncategorised
+    assert (health.kept, health.summarised) == (1000, 1000)
+    assert health.complete
+    assert grown_bytes < 8 << 20
+
+
+def test_detail_is_wanted_only_while_records_are_kept_in_full() -> None:
+    recorder = Recorder(keep_full=1)
+    assert recorder.wants_detail
+    recorder.record(attempt())
+    assert not recorder.wants_detail
+
+
+def test_nothing_recorded_and_nothing_lost_is_clean() -> None:
+    assert Recorder().close().clean
+
+
+@pytest.mark.parametrize("reason", ["lost", "late", "unwritten"])
+def test_anything_lost_late_or_unwritten_is_never_clean_nor_complete(reason: str) -> None:
+    def full_disk(record: Mapping[str, object]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    recorder = Recorder(write=full_disk)
+    if reason == "lost":
+        recorder.lose(3, "the device failed")
+    elif reason == "late":
+        recorder.close()
+        recorder.record(attempt())
+    else:
+        recorder.record(attempt())
+    health = recorder.health
+    assert getattr(health, reason) > 0
+    assert not health.complete and not health.clean
+    assert len(health.problems) == 1
+
+
+def test_a_full_disk_is_reported_once_and_the_records_stay() -> None:
+    def full_disk(record: Mapping[str, object]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    recorder = Recorder(write=full_disk, keep_full=50)
+    for number in range(100):
+        recorder.record(attempt(number))
+    health = recorder.close()
+    assert (health.unwritten, health.kept, health.total) == (50, 50, 100)
+    assert health.problems == ("a record could not be written: [Errno 28] No space left on device",)
+
+
+def test_losing_nothing_is_not_a_problem() -> None:
+    recorder = Recorder()
+    recorder.lose(0, "no reason")
+    assert recorder.close().clean
+
+
+def test_the_reasons_are_bounded_too() -> None:
+    recorder = Recorder()
+    for number in range(1000):
+        recorder.lose(1, f"reason {number}")
+    assert len(recorder.health.problems) == 8
+    assert recorder.health.lost == 1000
+
+
+def test_a_record_is_plain_json_whatever_the_names() -> None:
+    written: list[Mapping[str, object]] = []
+    recorder = Recorder(write=written.append)
+    recorder.record(attempt(2**62, path="/oracle/\udcff\udc80é", argv="\udcfe"))
+    record = json.loads(json.dumps(dict(written[0]), ensure_ascii=False).encode())
+    assert (record["path"], record["argv"]) == ("/oracle/\\xff\\x80é", ["\\xfe"])
+    assert record["time_ns"] == str(2**62)
