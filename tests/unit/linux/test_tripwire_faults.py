@@ -136,29 +136,6 @@ def test_a_flood_is_counted_to_the_last_attempt_in_bounded_memory(caller: str) -
     assert grown_kib < 32 * 1024
 
 
-def test_one_turn_of_a_flood_gives_the_loop_back(caller: str) -> None:
-    def probe() -> None:
-        pids = [spawn(lambda: [knock() for _ in range(500)]) for _ in range(4)]
-        for pid in pids:
-            os.waitpid(pid, 0)
-
-    def scenario() -> Any:
-        cage, turns = Cage(VEIL, prepare, probe), []
-        original = cage.turn
-
-        def timed() -> None:
-            before = cage.tripwire.answered
-            original()
-            turns.append(cage.tripwire.answered - before)
-
-        cage.turn = timed  # type: ignore[method-assign]
-        return cage.serve().recorder.health.total, max(turns)
-
-    total, longest = as_caller(caller, scenario)
-    assert total == 2000
-    assert 0 < longest <= 256
-
-
 def test_when_the_supervisor_is_killed_the_guest_gets_an_error_and_does_not_hang(caller: str) -> None:
     def scenario() -> tuple[bytes, float]:
         told, tell = os.pipe()

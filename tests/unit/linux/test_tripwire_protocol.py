@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ringfence.linux import fuse_wire as wire
+from ringfence.linux import tripwire
 from ringfence.linux.fuse_wire import Op
 from ringfence.linux.tripwire import Tripwire
 from ringfence.linux.tripwire_layout import FILE_MODE, FOLDER_MODE, LINK_MODE, Entry, Spot, Veil, lay_out
@@ -204,6 +205,13 @@ def test_every_request_is_answered_exactly_once_whatever_it_says(op: int, node: 
     finally:
         kernel.end.close()
         kernel.tripwire.close()
+
+
+def test_one_turn_of_a_flood_gives_the_loop_back(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tripwire, "MAX_REQUESTS_PER_TURN", 10)
+    for unique in range(25):
+        kernel.end.send(struct.pack("=IIQQIIIHH", 40, Op.GETATTR, unique, SPOT, 0, 0, 0, 0, 0))
+    assert [len(kernel.tripwire.handle()) for _ in range(4)] == [10, 10, 5, 0]
 
 
 def test_a_device_that_ends_finishes_without_a_loss(kernel: Kernel) -> None:
