@@ -289,6 +289,40 @@ def test_reading_a_large_tree_beside_a_tripwire_asks_nothing(caller: str) -> Non
     assert (count, attempts, health.clean) == (2000, [], True)
 
 
+def test_a_job_that_runs_as_another_id_than_the_mounter_meets_the_same_wire() -> None:
+    if why_not("root"):
+        pytest.skip(why_not("root"))
+
+    def probe() -> tuple[str, str]:
+        os.setresgid(1, 1, 1)
+        os.setresuid(1, 1, 1)
+        return outcome(lambda: os.stat(FOLDER + b"/secret")), outcome(lambda: os.stat(FOLDER + b"/open.txt"))
+
+    result, attempts, _, _ = run("root", VEIL, probe, other_ids=True)
+    assert result == ("ENOENT", "ok")
+    assert [(attempt.path, attempt.uid) for attempt in attempts] == [("/mnt/f/secret", 1)]
+    assert attempts[0].syscall == "newfstatat" and attempts[0].argv != ()
+
+
+def test_a_process_outside_the_sandbox_that_walks_in_is_turned_away(caller: str) -> None:
+    """Through /proc/<pid>/root the wire is reachable from the host: it must not hang there nor be recorded."""
+
+    def scenario() -> Any:
+        asked, ask = os.pipe()
+        told, tell = os.pipe()
+        cage = Cage(VEIL, prepare, lambda: (os.write(tell, b"x"), os.read(asked, 1)))
+        watcher = os.fork()
+        if watcher == 0:
+            os.read(told, 1)
+            code = outcome(lambda: os.stat(b"/proc/%d/root" % cage.guest + FOLDER + b"/secret"))
+            os.write(ask, b"x")
+            os._exit(0 if code == "EACCES" else 1)
+        ran = cage.serve()
+        return os.waitstatus_to_exitcode(os.waitpid(watcher, 0)[1]), ran.recorder.health.total
+
+    assert as_caller(caller, scenario) == (0, 0)
+
+
 def test_the_guest_keeps_no_descriptor_of_the_device(caller: str) -> None:
     def probe() -> list[str]:
         paths = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]

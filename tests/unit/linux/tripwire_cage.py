@@ -119,12 +119,33 @@ class Ran:
     guest: int
 
 
-def enter_namespaces() -> None:
+def enter_namespaces(other_ids: bool) -> None:
+    """``other_ids``: map a second user besides the caller, which takes root outside."""
+    flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID
+    if other_ids:
+        _mapped_from_outside(lambda: check(libc().unshare(flags), "unshare"))
+        return
     uid, gid = os.getuid(), os.getgid()
-    check(libc().unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID), "unshare")
+    check(libc().unshare(flags), "unshare")
     for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
+
+
+def _mapped_from_outside(unshare: Callable[[], None]) -> None:
+    asked, ask = os.pipe()
+    guest, helper = os.getpid(), os.fork()
+    if helper == 0:
+        os.read(asked, 1)
+        for name in ("uid_map", "gid_map"):
+            with open(f"/proc/{guest}/{name}", "w") as file:
+                file.write(f"0 0 1\n1 {ORDINARY_ID} 1\n")
+        os._exit(0)
+    unshare()
+    os.write(ask, b"x")
+    os.waitpid(helper, 0)
+    os.close(asked)
+    os.close(ask)
 
 
 def furnish(prepare: Callable[[], None]) -> None:
@@ -164,6 +185,7 @@ class Cage:
         inside: bool = False,
         open_place: tripwire_mount.OpenTarget = open_target,
         answer_late_s: float = 0.0,
+        other_ids: bool = False,
     ) -> None:
         self.answer_late_s = answer_late_s
         self.ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -171,7 +193,7 @@ class Cage:
         self.guest = os.fork()
         if self.guest == 0:
             self.ours.close()
-            _outer(lambda: _set_up(layout, prepare, theirs, open_place), probe, write_end, inside)
+            _outer(lambda: _set_up(layout, prepare, theirs, open_place), probe, write_end, inside, other_ids)
         theirs.close()
         os.close(write_end)
         self.ours.settimeout(DEADLINE_S)
@@ -240,10 +262,12 @@ def _set_up(
         channel.close()
 
 
-def _outer(set_up: Callable[[], float], probe: Callable[[], Any], results: int, inside: bool) -> None:
+def _outer(
+    set_up: Callable[[], float], probe: Callable[[], Any], results: int, inside: bool, other_ids: bool
+) -> None:
     answer: tuple[Any, ...]
     try:
-        enter_namespaces()
+        enter_namespaces(other_ids)
         setup_s = 0.0 if inside else set_up()
         init = os.fork()
         if init:
