@@ -304,6 +304,17 @@ def test_a_job_that_runs_as_another_id_than_the_mounter_meets_the_same_wire() ->
     assert attempts[0].syscall == "newfstatat" and attempts[0].argv != ()
 
 
+def test_a_sandbox_without_an_id_0_meets_the_same_wire(caller: str) -> None:
+    def probe() -> tuple[int, int, str, str]:
+        found = os.stat(FOLDER)
+        path = FOLDER + b"/secret"
+        return found.st_uid, found.st_gid, outcome(lambda: os.stat(path)), outcome(lambda: os.mkdir(path))
+
+    result, attempts, _, _ = run(caller, VEIL, probe, inner_id=1234)
+    assert result == (1234, 1234, "ENOENT", "EROFS")
+    assert {attempt.uid for attempt in attempts} == {1234}
+
+
 def test_a_process_outside_the_sandbox_that_walks_in_is_turned_away(caller: str) -> None:
     """Through /proc/<pid>/root the wire is reachable from the host: it must not hang there nor be recorded."""
 

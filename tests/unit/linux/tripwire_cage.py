@@ -119,7 +119,7 @@ class Ran:
     guest: int
 
 
-def enter_namespaces(other_ids: bool) -> None:
+def enter_namespaces(other_ids: bool = False, inner_id: int = 0) -> None:
     """``other_ids``: map a second user besides the caller, which takes root outside."""
     flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID
     if other_ids:
@@ -127,7 +127,7 @@ def enter_namespaces(other_ids: bool) -> None:
         return
     uid, gid = os.getuid(), os.getgid()
     check(libc().unshare(flags), "unshare")
-    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{inner_id} {uid} 1"), ("gid_map", f"{inner_id} {gid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
 
@@ -160,7 +160,7 @@ def lay(layout: Layout, channel: socket.socket, open_place: tripwire_mount.OpenT
     started = time.monotonic()
     device = tripwire_mount.open_device()
     stage = ARENA + b"/stage"
-    options = tripwire_mount.mount_options(device)
+    options = tripwire_mount.mount_options(device, uid=os.getuid(), gid=os.getgid())
     mount(b"none", stage, b"fuse", tripwire_mount.MOUNT_FLAGS, options)
     socket.send_fds(channel, [b"device"], [device])
     os.close(device)
@@ -186,6 +186,7 @@ class Cage:
         open_place: tripwire_mount.OpenTarget = open_target,
         answer_late_s: float = 0.0,
         other_ids: bool = False,
+        inner_id: int = 0,
     ) -> None:
         self.answer_late_s = answer_late_s
         self.ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -193,14 +194,14 @@ class Cage:
         self.guest = os.fork()
         if self.guest == 0:
             self.ours.close()
-            _outer(lambda: _set_up(layout, prepare, theirs, open_place), probe, write_end, inside, other_ids)
+            _outer(lambda: _set_up(layout, prepare, theirs, open_place), probe, write_end, inside, other_ids, inner_id)
         theirs.close()
         os.close(write_end)
         self.ours.settimeout(DEADLINE_S)
         message, descriptors, _, _ = socket.recv_fds(self.ours, 4096, 1)
         if not descriptors:
             raise RuntimeError(f"set-up failed: {message!r}")
-        self.tripwire = Tripwire(descriptors[0], layout, mounter=self.guest)
+        self.tripwire = Tripwire(descriptors[0], layout, mounter=self.guest, uid=inner_id, gid=inner_id)
         self.recorder = Recorder()
         self.attempts: list[Attempt] = []
 
@@ -263,11 +264,16 @@ def _set_up(
 
 
 def _outer(
-    set_up: Callable[[], float], probe: Callable[[], Any], results: int, inside: bool, other_ids: bool
+    set_up: Callable[[], float],
+    probe: Callable[[], Any],
+    results: int,
+    inside: bool,
+    other_ids: bool,
+    inner_id: int,
 ) -> None:
     answer: tuple[Any, ...]
     try:
-        enter_namespaces(other_ids)
+        enter_namespaces(other_ids, inner_id)
         setup_s = 0.0 if inside else set_up()
         init = os.fork()
         if init:
