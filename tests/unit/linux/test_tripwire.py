@@ -316,7 +316,7 @@ def test_a_sandbox_without_an_id_0_meets_the_same_wire(caller: str) -> None:
 
 
 def test_a_process_outside_the_sandbox_that_walks_in_is_turned_away(caller: str) -> None:
-    """Through /proc/<pid>/root the wire is reachable from the host: it must not hang there nor be recorded."""
+    """Through /proc/<pid>/root the host can reach the wire: it must neither hang there nor be recorded."""
 
     def scenario() -> Any:
         asked, ask = os.pipe()

@@ -18,6 +18,7 @@ import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ringfence.linux import tripwire_mount
@@ -125,9 +126,9 @@ def enter_namespaces(other_ids: bool = False, inner_id: int = 0) -> None:
     if other_ids:
         _mapped_from_outside(lambda: check(libc().unshare(flags), "unshare"))
         return
-    uid, gid = os.getuid(), os.getgid()
+    users, groups = f"{inner_id} {os.getuid()} 1", f"{inner_id} {os.getgid()} 1"
     check(libc().unshare(flags), "unshare")
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{inner_id} {uid} 1"), ("gid_map", f"{inner_id} {gid} 1")):
+    for name, text in (("setgroups", "deny"), ("uid_map", users), ("gid_map", groups)):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
 
@@ -194,7 +195,8 @@ class Cage:
         self.guest = os.fork()
         if self.guest == 0:
             self.ours.close()
-            _outer(lambda: _set_up(layout, prepare, theirs, open_place), probe, write_end, inside, other_ids, inner_id)
+            set_up = partial(_set_up, layout, prepare, theirs, open_place)
+            _outer(set_up, probe, write_end, inside, partial(enter_namespaces, other_ids, inner_id))
         theirs.close()
         os.close(write_end)
         self.ours.settimeout(DEADLINE_S)
@@ -268,12 +270,11 @@ def _outer(
     probe: Callable[[], Any],
     results: int,
     inside: bool,
-    other_ids: bool,
-    inner_id: int,
+    enter: Callable[[], None],
 ) -> None:
     answer: tuple[Any, ...]
     try:
-        enter_namespaces(other_ids, inner_id)
+        enter()
         setup_s = 0.0 if inside else set_up()
         init = os.fork()
         if init:
