@@ -24,7 +24,6 @@ from ringfence.linux.requester import Requester, identify
 from ringfence.linux.tripwire_layout import LINK_MODE, Layout, Node, Role, join
 
 MAX_REQUESTS_PER_TURN = 256
-_ENDED = frozenset((errno.ENODEV, errno.ECONNABORTED, errno.EBADF))
 _CHANGES = frozenset(
     (Op.SETATTR, Op.SYMLINK, Op.MKNOD, Op.MKDIR, Op.UNLINK, Op.RMDIR, Op.RENAME, Op.RENAME2, Op.LINK,
      Op.CREATE, Op.TMPFILE, Op.SETXATTR, Op.REMOVEXATTR, Op.WRITE, Op.FALLOCATE)
@@ -52,7 +51,6 @@ class Tripwire:
         os.set_blocking(device, False)
         self._device = device
         self._mounter = mounter
-        self._pids_are_ours = False
         self._nodes = layout.nodes
         self._owner = (uid, gid)
         self._buffer = bytearray(wire.READ_BUFFER_BYTES)
@@ -60,6 +58,8 @@ class Tripwire:
         self._visible_answers = self._table()
         self.finished = False
         self.answered = 0
+        self.names_processes = False
+        """Whether pids in requests are of our pid namespace; settled while the wire is laid."""
         self.lost = 0
         """Requests that could not be decoded or answered: attempts may hide in them."""
 
@@ -79,24 +79,29 @@ class Tripwire:
             data = self._next()
             if data is None:
                 break
-            attempts += self._serve(data, detailed)
+            if data:
+                attempts += self._serve(data, detailed)
         return attempts
 
     def _next(self) -> bytes | None:
-        while not self.finished:
-            try:
-                size = os.readv(self._device, [self._buffer])
-            except BlockingIOError:
-                return None
-            except OSError as error:
-                if error.errno == errno.ENOENT:  # that request was withdrawn while we read it
-                    continue
-                self.finished = True
-                self.lost += error.errno not in _ENDED
-                return None
-            self.finished = size == 0
-            return bytes(memoryview(self._buffer)[:size]) if size else None
-        return None
+        """One request; None when there is none, empty when it was withdrawn while we read it."""
+        if self.finished:
+            return None
+        try:
+            size = os.readv(self._device, [self._buffer])
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                self._end(error)
+            return None if self.finished else b""
+        self.finished = size == 0
+        return bytes(memoryview(self._buffer)[:size])
+
+    def _end(self, error: OSError) -> None:
+        """ENODEV: the last mount is gone, as it should. Anything else left hidden places unwatched."""
+        self.finished = True
+        self.lost += error.errno != errno.ENODEV
 
     def _serve(self, data: bytes, detailed: bool) -> list[Attempt]:
         request = wire.decode(data)
@@ -123,7 +128,7 @@ class Tripwire:
         return [_attempt(request, who, path, error) for path in touched], answer
 
     def _who(self, request: Request, detailed: bool) -> Requester:
-        if not self._pids_are_ours:
+        if not self.names_processes:
             return Requester()
         return identify(request.pid) if detailed else Requester(pid=request.pid)
 
@@ -132,10 +137,8 @@ class Tripwire:
         try:
             os.write(self._device, message)
         except OSError as error:
-            if error.errno == errno.ENOENT:  # the requester no longer waits
-                return
-            self.finished = self.finished or error.errno in _ENDED
-            self.lost += error.errno not in _ENDED
+            if error.errno != errno.ENOENT:  # ENOENT: the requester no longer waits
+                self._end(error)
 
     def _touched(self, request: Request) -> list[bytes]:
         """Hidden paths that a request is about."""
@@ -179,7 +182,7 @@ class Tripwire:
         # Kernels differ: pids are those of the mounter's pid namespace or of the reader's. The mounter is the
         # one that lists the stage, so this tells which; a wrong guess would accuse an innocent process.
         if request.node == wire.ROOT_NODE:
-            self._pids_are_ours = request.pid == self._mounter
+            self.names_processes = request.pid == self._mounter
         return wire.open_reply(request.unique)
 
     def _getattr(self, request: Request, node: Node) -> bytes:

@@ -81,15 +81,18 @@ def test_anything_lost_late_or_unwritten_is_never_clean_nor_complete(reason: str
 
 
 def test_a_full_disk_is_reported_once_and_the_records_stay() -> None:
-    def full_disk(record: Mapping[str, object]) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    recorder = Recorder(write=full_disk, keep_full=50)
+    disk = os.open("/dev/full", os.O_WRONLY)
+    recorder = Recorder(write=lambda record: _append(disk, record), keep_full=50)
     for number in range(100):
         recorder.record(attempt(number))
+    os.close(disk)
     health = recorder.close()
     assert (health.unwritten, health.kept, health.total) == (50, 50, 100)
     assert health.problems == ("a record could not be written: [Errno 28] No space left on device",)
+
+
+def _append(file: int, record: Mapping[str, object]) -> None:
+    os.write(file, json.dumps(dict(record)).encode())
 
 
 def test_losing_nothing_is_not_a_problem() -> None:

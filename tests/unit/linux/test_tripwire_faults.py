@@ -12,7 +12,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tripwire_cage import ARENA, Cage, as_caller, mount, outcome, why_not
+from tripwire_cage import (
+    ARENA,
+    CLONE_NEWNS,
+    MS_PRIVATE,
+    MS_REC,
+    Cage,
+    as_caller,
+    check,
+    libc,
+    mount,
+    outcome,
+    why_not,
+)
 from tripwire_routes import FOLDER, prepare
 
 from ringfence.linux import tripwire
@@ -186,6 +198,38 @@ def test_a_guest_that_is_gone_ends_the_file_system(caller: str) -> None:
         return ran.tripwire.finished, ran.tripwire.lost
 
     assert as_caller(caller, scenario) == (True, 0)
+
+
+def test_a_wire_that_is_cut_while_the_guest_lives_is_never_clean() -> None:
+    if why_not("root"):
+        pytest.skip(why_not("root"))
+
+    def scenario() -> Any:
+        check(libc().unshare(CLONE_NEWNS), "unshare")
+        mount(b"none", b"/", b"", MS_REC | MS_PRIVATE, b"")
+        control = b"/sys/fs/fuse/connections"
+        mount(b"none", control, b"fusectl", 0, b"")
+        asked, ask = os.pipe()
+        told, tell = os.pipe()
+
+        def probe() -> str:
+            os.write(tell, b"%d" % os.minor(os.stat(FOLDER).st_dev))
+            os.read(asked, 1)
+            return knock()
+
+        def cut() -> None:
+            with open(control + b"/" + os.read(told, 20) + b"/abort", "wb") as abort:
+                abort.write(b"1")
+            os.write(ask, b"x")
+
+        cutter = spawn(cut)
+        ran = Cage(VEIL, prepare, probe).serve()
+        os.waitpid(cutter, 0)
+        return ran.result, ran.tripwire.finished, ran.recorder.health
+
+    error, finished, health = as_caller("root", scenario)
+    assert error in ("ENOTCONN", "ECONNABORTED") and finished
+    assert health.lost == 1 and not health.clean
 
 
 def _replaced_on_the_host(
