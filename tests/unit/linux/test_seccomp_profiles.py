@@ -48,8 +48,8 @@ def edges(condition: When) -> set[int]:
     """Values just inside and outside a condition, with and without garbage in the upper half."""
     near = {0, condition.bits, 2**64 - 1, 2**32, ~condition.bits & (2**64 - 1)}
     near |= {value + delta for value in condition.values for delta in (-1, 0, 1)}
-    near |= {1 << bit for bit in range(64) if condition.bits >> bit & 1}
-    return {(value ^ flip) & (2**64 - 1) for value in near for flip in (0, 2**32, 2**63, 0xFFFFFFFF << 32)}
+    flipped = {(value ^ flip) & (2**64 - 1) for value in near for flip in (0, 2**32, 0xFFFFFFFF << 32)}
+    return flipped | {1 << bit for bit in range(0, 64, 5)}
 
 
 def argument_sets(profile: Profile, call: str) -> set[tuple[int, ...]]:
@@ -65,15 +65,15 @@ def _with(args: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
     return (*args[:index], value, *args[index + 1 :])
 
 
-@pytest.mark.parametrize("notify", [False, True])
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("profile", [*PROFILES.values(), noting(DEFAULT)], ids=lambda profile: profile.name)
-def test_the_program_means_what_the_rules_say(profile: Profile, arch: str, notify: bool) -> None:
-    program, audit_arch = compiled(profile, arch, notify), AUDIT_ARCH[arch]
+def test_the_program_means_what_the_rules_say(profile: Profile, arch: str) -> None:
+    told, untold, audit_arch = compiled(profile, arch, True), compiled(profile, arch, False), AUDIT_ARCH[arch]
     for call, number in NUMBERS[arch].items():
         for args in argument_sets(profile, call):
-            wanted = expected(decide(profile, number, args, audit_arch), notify)
-            assert run(program, seccomp_data(number, audit_arch, args)) == wanted, (call, args)
+            rule, data = decide(profile, number, args, audit_arch), seccomp_data(number, audit_arch, args)
+            assert run(told, data) == expected(rule, True), (call, args)
+            assert run(untold, data) == expected(rule, False), (call, args)
 
 
 @pytest.mark.parametrize("arch", ARCHES)
