@@ -36,6 +36,10 @@ class Report:
     involuntary_switches: int = 0
     oom_kills: int = 0
     """How often the kernel's out-of-memory killer struck while it ran."""
+    cgroup_oom_kills: int = 0
+    """How often the job's own cgroup ran out of memory and had a process killed."""
+    cgroup_pids_hits: int = 0
+    """How often the job's own cgroup refused a new task."""
     survivors: int = 0
     """Processes that could not be killed."""
     leader_lost: bool = False

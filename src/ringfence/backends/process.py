@@ -57,7 +57,7 @@ class ProcessBackend:
         missing = [_not_here(name) for name in asked if name in _NOT_HERE]
         if sys.platform != "linux" and "disk" in asked:
             missing.append(Lack(capability="disk", missing="/proc/<pid>/io", fix="run on Linux"))
-        return (*missing, *(_over(*row) for row in rlimits.beyond_hard_limit(policy.numbers())))
+        return (*missing, *beyond_hard_limits(policy))
 
     def open(self, policy: SandboxPolicy) -> ProcessBox:
         lacking = {lack.capability: lack for lack in self.lacks(policy)}
@@ -86,6 +86,11 @@ def enforcement_table(
 def _not_here(name: str) -> Lack:
     missing, fix = _NOT_HERE[name]
     return Lack(capability=name, missing=missing, fix=fix)
+
+
+def beyond_hard_limits(policy: SandboxPolicy) -> tuple[Lack, ...]:
+    """What this process itself may not grant."""
+    return tuple(_over(*row) for row in rlimits.beyond_hard_limit(policy.numbers()))
 
 
 def _over(capability: str, name: str, hard: int) -> Lack:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from ringfence.errors import SetupError, UsageError
 from ringfence.model.job import Job
@@ -39,8 +41,12 @@ class Scratch:
         except OSError as error:
             raise SetupError("make the private folder", str(error)) from error
 
-    def environment(self, policy: SandboxPolicy, job: Job) -> dict[str, str]:
-        """What the job finds: little and known, then what is passed on, set by the policy, by the job."""
+    def environment(
+        self, policy: SandboxPolicy, job: Job, level: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, str]:
+        """What the job finds: little and known, then what the isolation level sets, what is passed on, set
+        by the policy, by the job.
+        """
         clean = {
             "PATH": os.environ.get("PATH", _FALLBACK_PATH),
             "HOME": os.path.join(self.path, "home"),
@@ -50,7 +56,7 @@ class Scratch:
         if job.terminal:
             clean["TERM"] = os.environ.get("TERM", "dumb")
         passed = {name: os.environ[name] for name in policy.pass_environment if name in os.environ}
-        return clean | passed | dict(policy.environment) | dict(job.environment)
+        return clean | dict(level) | passed | dict(policy.environment) | dict(job.environment)
 
     def remove(self) -> None:
         if not self.path:

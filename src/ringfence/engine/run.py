@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 BACKENDS = {
     IsolationLevel.NONE: ("ringfence.backends.unsafe", "UnsafeBackend"),
     IsolationLevel.PROCESS: ("ringfence.backends.process", "ProcessBackend"),
+    IsolationLevel.STRICT: ("ringfence.backends.strict", "StrictBackend"),
 }
 
 

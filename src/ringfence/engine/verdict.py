@@ -62,7 +62,7 @@ class Verdict:
 
 def judge(report: Report, policy: SandboxPolicy, applied: frozenset[str], stderr_tail: bytes) -> Verdict:
     """The first rule that fits decides."""
-    for rule in (_lost, _killed_by_us, _out_of_memory, _processor_time, _signalled, _refused, _exited):
+    for rule in (_lost, _killed_by_us, _held_by_cgroup, _out_of_memory, _processor_time, _signalled, _refused, _exited):
         verdict = rule(report, policy, applied, stderr_tail)
         if verdict is not None:
             return verdict
@@ -110,6 +110,20 @@ _EVIDENCE: dict[str, Callable[[Report, SandboxPolicy], str]] = {
     ),
     "output": lambda _, p: f"printed more than {format_size(p.output_bytes)} on one stream",
 }
+
+
+def _held_by_cgroup(report: Report, policy: SandboxPolicy, *_: object) -> Verdict | None:
+    """A job that did not succeed, and whose own cgroup says why."""
+    if report.exit_code == 0:
+        return None
+    if report.cgroup_oom_kills:
+        limit = format_size(policy.mem_bytes)
+        reason = f"the process tree reached {limit} (memory cgroup, oom_kill {report.cgroup_oom_kills})"
+        return _verdict(Status.MEM_LIMIT, report, reason, "memory")
+    if report.cgroup_pids_hits:
+        reason = f"refused a task beyond {policy.pids_max} (pids cgroup, {report.cgroup_pids_hits} times)"
+        return _verdict(Status.PIDS_LIMIT, report, reason, "pids")
+    return None
 
 
 def _out_of_memory(report: Report, *_: object) -> Verdict | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+_PR_SET_NAME = 15
 _SIGKILL = 9
 
 
@@ -34,3 +35,25 @@ def hide_memory() -> None:
 def no_new_privileges() -> None:
     """No program started from here on gains anything by its set-user-id bit or file capabilities."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def show_memory() -> None:
+    """Undo ``hide_memory``, for as long as the process must write its own files in /proc."""
+    _prctl(_PR_SET_DUMPABLE, 1)
+
+
+def forget_command_line(name: str) -> None:
+    """Overwrite what /proc shows of this process: its arguments and its first environment tell of the host."""
+    import ctypes
+
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    arguments, arguments_end, environment, environment_end = (int(field) for field in fields[45:49])
+    for start, end in ((arguments, arguments_end), (environment, environment_end)):
+        if 0 < start < end:
+            ctypes.memset(start, 0, end - start)
+    if arguments:
+        shown = name.encode()[: arguments_end - arguments - 1]
+        ctypes.memmove(arguments, shown, len(shown))
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)

@@ -48,20 +48,18 @@ def _terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def place_descriptors(sources: Sequence[int], keep: int) -> int:
-    """Put the sources at 0, 1, 2 … and close all else but ``keep``, which closes itself on exec.
+def place_descriptors(sources: Sequence[int], keep: Sequence[int]) -> range:
+    """Put the sources at 0, 1, 2 …, those to keep behind them, closed on exec, and close all else.
 
-    Returns the new number of ``keep``.
+    Returns the new numbers of those that are kept.
     """
     # First out of the way of the targets, so that no dup2 overwrites a source that is still needed.
-    floor = len(sources) + 1
-    moved = [duplicate(source, floor) for source in sources]
-    saved = duplicate(keep, floor)
+    floor = len(sources) + len(keep)
+    moved = [duplicate(source, floor) for source in (*sources, *keep)]
     for target, source in enumerate(moved):
-        os.dup2(source, target)
-    os.dup2(saved, len(sources), inheritable=False)
+        os.dup2(source, target, inheritable=target < len(sources))
     os.closerange(floor, os.sysconf("SC_OPEN_MAX"))
-    return len(sources)
+    return range(len(sources), floor)
 
 
 def duplicate(descriptor: int, floor: int) -> int:
@@ -131,10 +129,19 @@ def execute(plan: Sequence[Step]) -> None:
     """Carry the steps out in order; returns only if the last one is not an exec."""
     for name, *arguments in plan:
         try:
-            STEPS[str(name)](*arguments)
+            _step(str(name))(*arguments)
         except BaseException as error:
             raise StepFailed(_label(str(name), arguments), error) from error
 
 
+def _step(name: str) -> Callable[..., None]:
+    if name in STEPS:
+        return STEPS[name]
+    from ringfence.linux import plan as linux_plan
+
+    return linux_plan.STEPS[name]
+
+
 def _label(name: str, arguments: list[object]) -> str:
-    return f"{name} {arguments[0]}" if name == "rlimit" else name
+    shown = name in ("rlimit", "attach", "file system", "overlay", "whiteout")
+    return f"{name} {arguments[-2] if name == 'attach' else arguments[0]}" if shown else name

@@ -75,6 +75,8 @@ class Visit:
         self.owner = owner
         self.table = _table()
         self.own_io = -1
+        self.contained = bool(request.get("contained"))
+        self.inside = -1
         self.job = 0
         self.wait_status: int | None = None
         self.cause = ""
@@ -96,14 +98,36 @@ class Visit:
         self.wakeup = wake_on_child()
         self.oom_before = self.table.oom_kills()
         self.started = time.monotonic_ns()
-        self.job, problem = _fork_job(self.plan, streams)
+        self.job, problem = self._fork_job(streams)
         for descriptor in streams:
             os.close(descriptor)
         if problem:
             step, errno, text = wire.decode_failed(problem)
-            self._reap()
             raise plan.StepFailed(step, OSError(errno, text))
         _say(self.reports, wire.started_frame(os.getpid(), self.job))
+
+    def _fork_job(self, streams: Sequence[int]) -> tuple[int, bytes]:
+        """(pid, nothing) once the program runs, else (pid, the failed step)."""
+        leader = os.getpid()
+        reader, writer = os.pipe()
+        keep = [writer]
+        if self.contained:
+            self.inside, told = os.pipe()
+            keep.append(told)
+        child = os.fork()
+        if child == 0:
+            _become_job(self.plan, streams, keep, leader)
+        for descriptor in keep:
+            os.close(descriptor)
+        problem = _read_to_end(reader)
+        if self.contained and not problem:
+            child = self._told_by_inside() or child  # pid 1 of the sandbox, in whose name the job is led
+        return child, problem
+
+    def _told_by_inside(self) -> int | None:
+        """The next number from inside: first the pid of pid 1, then how the job ended."""
+        data = os.read(self.inside, 4)
+        return int.from_bytes(data, "big", signed=True) if len(data) == 4 else None
 
     # ---- the loop
 
@@ -141,7 +165,14 @@ class Visit:
             if number == _ASK_KILL[0]:
                 self._note("asked", 0)
             else:
-                _signal_group(self.job, number)
+                _signal_group(self._group(), number)
+
+    def _group(self) -> int:
+        """The job's process group: named after its first process, which in a sandbox is pid 1's first child."""
+        if not self.contained:
+            return self.job
+        first = self.table.children(self.job)
+        return min(first, default=0)
 
     def _note(self, cause: str, measured: float) -> None:
         if not self.cause:
@@ -185,7 +216,8 @@ class Visit:
             if pid == 0:
                 return self.wait_status is not None
             if pid == self.job:
-                self.wait_status = status
+                told = self._told_by_inside() if self.contained else None
+                self.wait_status = status if told is None else told
 
     def end_tree(self) -> None:
         """Kill until no child is left. A tree that forks while it dies needs several passes."""
@@ -193,7 +225,7 @@ class Visit:
         pause = 0.0005
         while self.job and time.monotonic() < give_up:
             if self.wait_status is None:
-                _signal_group(self.job, signal.SIGKILL)
+                _signal_group(self._group(), signal.SIGKILL)
             alive = self.table.descendants(os.getpid())
             for row in alive:
                 self.table.kill(row, signal.SIGKILL)
@@ -249,7 +281,8 @@ class Visit:
 def _signal_group(job: int, number: int) -> None:
     """Signal the job's process group in one step, which a fork can't slip past."""
     try:
-        os.killpg(job, number)
+        if job > 1:
+            os.killpg(job, number)
     except OSError:
         pass
 
@@ -263,25 +296,24 @@ def wake_on_child() -> int:
     return reader
 
 
-def _fork_job(steps: list[plan.Step], streams: Sequence[int]) -> tuple[int, bytes]:
-    """(pid, b"") once the program runs, else (pid, the failed step)."""
-    leader = os.getpid()
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _become_job(steps, streams, writer, leader)
-    os.close(writer)
-    problem = b""
-    while piece := os.read(reader, 4096):
-        problem += piece
-    os.close(reader)
-    return child, problem
+def _read_to_end(descriptor: int) -> bytes:
+    parts = b""
+    while piece := os.read(descriptor, 4096):
+        parts += piece
+    os.close(descriptor)
+    return parts
 
 
-def _become_job(steps: list[plan.Step], streams: Sequence[int], writer: int, leader: int) -> None:
+def _become_job(steps: list[plan.Step], streams: Sequence[int], keep: Sequence[int], leader: int) -> None:
+    writer = keep[0]
     try:
         signal.set_wakeup_fd(-1)
-        writer = plan.place_descriptors(streams, writer)
+        kept = plan.place_descriptors(streams, keep)
+        writer = kept[0]
+        if len(kept) > 1:
+            from ringfence.linux import plan as linux_plan
+
+            linux_plan.BUILDING.status = kept[1]
         plan.execute([("die with leader", leader), *steps])
     except plan.StepFailed as failed:
         os.write(writer, wire.failure(failed.step, failed.errno, failed.problem))

@@ -1,0 +1,249 @@
+"""STRICT: namespaces, a new root, cgroups, seccomp and Landlock. A hostile program gets nothing.
+
+Works as an ordinary user and as root, without a daemon. Limits are the kernel's where a cgroup is to be
+had, the watchdog's where not; the table says which.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from ringfence.backends.facts import Lack, Report
+from ringfence.backends.process import ProcessVisit, beyond_hard_limits, enforcement_table
+from ringfence.backends.scratch import Scratch
+from ringfence.errors import UsageError
+from ringfence.linux import host, namespaces, rootfs
+from ringfence.linux.rootfs import Shown, Wish
+from ringfence.model.job import Job
+from ringfence.model.limits import IsolationLevel, SyscallProfile
+from ringfence.model.outcome import Enforcement
+from ringfence.model.policy import NO_NETWORK, SandboxPolicy
+from ringfence.model.record import replace
+from ringfence.posix import rlimits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.linux.cgroups import Cgroup
+
+NAMESPACES = ["user", "mount", "pid", "net", "ipc", "uts", "cgroup"]
+_UMASK = 0o022
+_MECHANISMS: Mapping[str, tuple[str, str]] = {
+    "wall_time": ("deadline", "the whole sandbox is killed at the deadline"),
+    "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the tree a second later"),
+    "memory": ("RLIMIT_AS and watchdog", "address space of a process, resident memory of the tree"),
+    "pids": ("watchdog", "tasks of the tree, looked at every 25 ms; RLIMIT_NPROC as a net under it"),
+    "nofile": ("RLIMIT_NOFILE", "per process"),
+    "output": ("pipe reader", "each stream"),
+    "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms"),
+    "file_size": ("RLIMIT_FSIZE", "each file"),
+    "network": ("network namespace", "empty but for its own loopback"),
+    "readable_paths": ("mount namespace", "shown read-only; what is not shown is not there"),
+    "writable_paths": ("mount namespace", "shown writable"),
+    "hidden_paths": ("mount namespace", "absent"),
+    "syscalls": ("seccomp", "a filter that the job can't take off"),
+}
+
+
+class StrictBackend:
+    """Runs the job in a root of its own."""
+
+    level = IsolationLevel.STRICT
+
+    def lacks(self, policy: SandboxPolicy) -> tuple[Lack, ...]:
+        blocked = host.user_namespaces_blocked() if os.path.isdir("/proc/self/ns") else _NOT_LINUX
+        if blocked:
+            return tuple(Lack(capability=name, missing=blocked[0], fix=blocked[1]) for name in policy.requested())
+        missing = list(beyond_hard_limits(policy))
+        if policy.network_rule != NO_NETWORK:
+            missing.append(_NO_EGRESS)
+        if policy.cpu_share is not None:
+            missing += _cgroup_lack("cpu_share")
+        return tuple(missing)
+
+    def open(self, policy: SandboxPolicy) -> StrictBox:
+        return StrictBox(policy, {lack.capability: lack for lack in self.lacks(policy)})
+
+
+_NOT_LINUX = ("Linux", "run on Linux")
+_NO_EGRESS = Lack(capability="network", missing="the egress proxy of a later version", fix="use network none")
+_OWNED = ("", "work", "layer", "layer/upper", "layer/work")
+
+
+def _cgroup_lack(capability: str) -> list[Lack]:
+    from ringfence.linux import cgroups
+
+    missing = cgroups.probe().missing(capability)
+    return [Lack(capability=capability, missing=missing[0], fix=missing[1])] if missing else []
+
+
+def _make_cgroup(policy: SandboxPolicy) -> Cgroup | None:
+    """A group with what the kernel can hold here; None where it can hold nothing."""
+    from ringfence.linux import cgroups
+
+    found = cgroups.probe()
+    if found.kind == "none":
+        return None
+    # One more task than asked: pid 1 of the sandbox is ours.
+    limits = cgroups.CgroupLimits(mem_bytes=policy.mem_bytes, pids_max=policy.pids_max + 1, cpu_share=policy.cpu_share)
+    return cgroups.create(limits, host=found, allow_partial=True)
+
+
+class StrictBox:
+    """A cgroup, a layer and a plan; each visit is a new root over the same layer."""
+
+    def __init__(self, policy: SandboxPolicy, lacking: Mapping[str, Lack]) -> None:
+        self.policy = policy
+        self._scratch = Scratch()
+        self._cgroup = _make_cgroup(policy)
+        held = self._cgroup.applied if self._cgroup else {}
+        asked = replace(policy, syscall_profile=policy.syscall_profile or SyscallProfile.DEFAULT)
+        table = enforcement_table(asked, _MECHANISMS, lacking)
+        self.enforced: Mapping[str, Enforcement] = table | {
+            name: replace(entry, requested=table[name].requested) for name, entry in held.items() if entry.applied
+        }
+
+    def start(self, job: Job, streams: tuple[int, ...]) -> StrictVisit:
+        self._scratch.prepare(replace(job, cwd=None, files={}) if job.cwd else job)
+        if job.cwd and job.files:
+            raise UsageError("files go into a private working folder, not over an existing one")
+        for name in ("layer", "layer/upper", "layer/work"):
+            os.makedirs(os.path.join(self._scratch.path, name), exist_ok=True)
+        return StrictVisit(self._request(job), streams, self._cgroup)
+
+    def _request(self, job: Job) -> dict[str, object]:
+        wish = self._wish(job)
+        return {
+            "plan": [*self._enter(wish), *rootfs.steps(wish), *self._confine(job, wish)],
+            "limits": self._watched(),
+            "scratch": self._scratch.path,
+            "contained": True,
+        }
+
+    def _enter(self, wish: Wish) -> list[tuple[object, ...]]:
+        """From the leader's child to pid 1 of the sandbox. As root the sources are cloned while we still are."""
+        steps: list[tuple[object, ...]] = []
+        if self._cgroup is not None:
+            steps.append(("join cgroups", list(self._cgroup.enter_paths)))
+        clone = ("clone sources", rootfs.sources(wish), _owner(wish) if _is_root() else [])
+        enter = ("enter namespaces", NAMESPACES, wish.uid, wish.gid)
+        if _is_root():
+            owned = [os.path.join(self._scratch.path, name) for name in _OWNED]
+            return [*steps, clone, ("take identity", owned), enter, ("become pid 1",)]
+        return [*steps, enter, clone, ("become pid 1",)]
+
+    def _confine(self, job: Job, wish: Wish) -> list[tuple[object, ...]]:
+        """What pid 1 gives up, then what the job is bound by; the filter last, for it closes what came before."""
+        steps: list[tuple[object, ...]] = [("drop capabilities",), ("run as init",), ("session",)]
+        if job.terminal:
+            steps.append(("terminal",))
+        steps += [("folder", wish.workspace or rootfs.WORK), ("umask", _UMASK), ("signals",), ("no new privileges",)]
+        steps += [("rlimit", *row) for row in rlimits.rows(self._by_rlimit(), 1 << 20)]
+        steps += [("seccomp", _filter(self.policy)), ("exec", list(job.argv), self._environment(job, wish))]
+        return steps
+
+    def _by_rlimit(self) -> dict[str, float]:
+        """An address-space limit breaks programs that reserve much and use little; a cgroup needs none."""
+        numbers = self.policy.numbers()
+        if self.enforced["memory"].mechanism != _MECHANISMS["memory"][0]:
+            del numbers["memory"]
+        return {name: value for name, value in numbers.items() if self.enforced[name].applied or name == "pids"}
+
+    def _watched(self) -> dict[str, float]:
+        """What the watchdog holds: what the kernel does not hold here for the whole tree."""
+        unlimited = dict.fromkeys(("cpu_time", "memory", "pids"), float("inf"))
+        numbers = self.policy.numbers()
+        return unlimited | {
+            name: value
+            for name, value in numbers.items()
+            if self.enforced[name].applied and "cgroup" not in self.enforced[name].mechanism
+        }
+
+    def _wish(self, job: Job) -> Wish:
+        workspace = os.path.realpath(job.cwd) if job.cwd else ""
+        if workspace == "/" or any(workspace == top for top in rootfs.SYSTEM_FOLDERS):
+            raise UsageError(f"{workspace} can't be a workspace", hint="change to a folder of your own first")
+        links = host.system_links()
+        system = host.system_folders()
+        tops = tuple(entry.path for entry in system) + tuple(path for path, _ in links)
+        readable = list(self.policy.readable_paths) + host.interpreter_folders(job.argv[0])
+        within = (workspace,) if workspace else ()
+        extra = [
+            Shown(path=path, mode="ro", folder=os.path.isdir(path), own=True)
+            for path in host.outside_the_system(readable, tops + within)
+            if not workspace.startswith(path + "/") or path in self.policy.readable_paths
+        ]
+        writable = [Shown(path=path, mode="rw", folder=os.path.isdir(path), own=True)
+                    for path in self.policy.writable_paths if os.path.lexists(path)]  # fmt: skip
+        root = _is_root()
+        return Wish(
+            shown=(*system, *extra, *writable),
+            etc=host.configuration(),
+            workspace=workspace,
+            scratch=self._scratch.path,
+            hidden=self.policy.hidden_paths,
+            links=links,
+            user="user",
+            uid=namespaces.GUEST_ID if root else os.getuid(),
+            gid=namespaces.GUEST_ID if root else os.getgid(),
+            tmp_bytes=self.policy.disk_bytes or self.policy.mem_bytes,
+            proc_files=host.present("/proc", rootfs.PROC_FILES),
+            proc_folders=host.present("/proc", rootfs.PROC_FOLDERS),
+        )
+
+    def _environment(self, job: Job, wish: Wish) -> dict[str, str]:
+        clean = {
+            "HOME": rootfs.HOME, "TMPDIR": "/tmp", "USER": wish.user, "LOGNAME": wish.user, "SHELL": "/bin/sh",
+        }  # fmt: skip
+        return self._scratch.environment(self.policy, job, clean)
+
+    def close(self) -> None:
+        if self._cgroup is not None:
+            self._cgroup.remove()
+        self._scratch.remove()
+
+
+class StrictVisit(ProcessVisit):
+    """A visit whose report is made exact by what the cgroup counted."""
+
+    def __init__(self, request: dict[str, object], streams: tuple[int, ...], cgroup: Cgroup | None) -> None:
+        self._cgroup = cgroup
+        super().__init__(request, streams)
+
+    def receive(self) -> Report | None:
+        report = super().receive()
+        return report if report is None or self._cgroup is None else _counted(report, self._cgroup)
+
+
+def _counted(report: Report, cgroup: Cgroup) -> Report:
+    events, used = cgroup.events(), cgroup.usage()
+    return replace(
+        report,
+        cgroup_oom_kills=events.oom_kills,
+        cgroup_pids_hits=events.pids_hits,
+        peak_memory_bytes=max(used.peak_memory_bytes or 0, report.peak_memory_bytes),
+        processes=max(used.peak_processes or 0, report.processes),
+    )
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _owner(wish: Wish) -> list[int]:
+    """Whose files the workspace holds; as root they appear as the job's own."""
+    found = os.stat(wish.workspace or wish.scratch)
+    return [found.st_uid, found.st_gid]
+
+
+_filters: dict[str, bytes] = {}
+
+
+def _filter(policy: SandboxPolicy) -> bytes:
+    """The compiled filter of the policy's profile, compiled once."""
+    from ringfence.linux import seccomp, seccomp_profiles, syscall_numbers
+
+    name = "tight_exec" if policy.syscall_profile is SyscallProfile.TIGHT else "default"
+    if name not in _filters:
+        _filters[name] = seccomp.compile(seccomp_profiles.PROFILES[name], syscall_numbers.architecture())
+    return _filters[name]

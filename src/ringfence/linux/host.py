@@ -1,0 +1,104 @@
+"""Looks at this host for what a sandbox shows and what the kernel lets us do. Reads; changes nothing."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from ringfence.linux import rootfs
+from ringfence.linux.rootfs import Shown
+
+_USERNS_LIMIT = "/proc/sys/user/max_user_namespaces"
+_USERNS_SWITCH = "/proc/sys/kernel/unprivileged_userns_clone"
+_APPARMOR_SWITCH = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+
+
+def user_namespaces_blocked() -> tuple[str, str] | None:
+    """(what blocks user namespaces for this caller, the command that would lift it), or None."""
+    if _number(_USERNS_LIMIT) == 0:
+        return ("user namespaces are switched off (user.max_user_namespaces = 0)",
+                "sudo sysctl -w user.max_user_namespaces=15000")  # fmt: skip
+    if os.geteuid() == 0:
+        return None
+    if _number(_USERNS_SWITCH) == 0:
+        return ("user namespaces are kept from users (kernel.unprivileged_userns_clone = 0)",
+                "sudo sysctl -w kernel.unprivileged_userns_clone=1")  # fmt: skip
+    if _number(_APPARMOR_SWITCH) == 1:
+        return ("user namespaces are blocked by AppArmor (kernel.apparmor_restrict_unprivileged_userns = 1)",
+                "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0")  # fmt: skip
+    return None
+
+
+def _number(path: str) -> int | None:
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+def system_links() -> tuple[tuple[str, str], ...]:
+    """System folders that are links on this host, such as /lib → usr/lib."""
+    return tuple((path, os.readlink(path)) for path in rootfs.SYSTEM_FOLDERS if os.path.islink(path))
+
+
+def system_folders() -> tuple[Shown, ...]:
+    real = (path for path in rootfs.SYSTEM_FOLDERS if os.path.isdir(path) and not os.path.islink(path))
+    return tuple(Shown(path=path, mode="ro", folder=True) for path in real)
+
+
+def configuration() -> tuple[Shown, ...]:
+    """The part of /etc that ordinary programs read; a link is shown as what it points to."""
+    found = []
+    for name in rootfs.ETC_NAMES:
+        path = f"/etc/{name}"
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            continue
+        if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
+            found.append(Shown(path=path, mode="ro", folder=stat.S_ISDIR(mode)))
+    return tuple(found)
+
+
+def present(folder: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the names that are there, links left out."""
+    paths = {name: f"{folder}/{name}" for name in names}
+    return tuple(name for name, path in paths.items() if os.path.exists(path) and not os.path.islink(path))
+
+
+def interpreter_folders(argv0: str) -> list[str]:
+    """Folders outside the system's that a program, or this interpreter, needs: its prefix and its packages."""
+    folders = [sys.prefix, sys.base_prefix, *filter(os.path.isdir, sys.path)]
+    program = _which(argv0)
+    while program:
+        folders.append(_prefix(program))
+        program = os.path.join(os.path.dirname(program), os.readlink(program)) if os.path.islink(program) else ""
+    return folders
+
+
+def _which(name: str) -> str:
+    if "/" in name:
+        return os.path.abspath(name)
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        if folder and os.access(os.path.join(folder, name), os.X_OK):
+            return os.path.join(os.path.abspath(folder), name)
+    return ""
+
+
+def _prefix(program: str) -> str:
+    """/a/venv/bin/python → /a/venv; a program that stands alone → itself."""
+    folder = os.path.dirname(program)
+    return os.path.dirname(folder) if os.path.basename(folder) in ("bin", "sbin", "shims") else program
+
+
+def outside_the_system(paths: list[str], shown: tuple[str, ...]) -> list[str]:
+    """Those not already shown, without those that lie below another of them; links resolved to what they are."""
+    wanted = sorted({os.path.realpath(path) for path in paths} | {os.path.abspath(path) for path in paths})
+    kept: list[str] = []
+    for path in wanted:
+        covered = any(path == top or path.startswith(top.rstrip("/") + "/") for top in (*shown, *kept))
+        if path != "/" and not covered and os.path.lexists(path):
+            kept.append(path)
+    return kept

@@ -1,0 +1,127 @@
+"""Mounts by descriptor: a source is cloned before the way to it is gone, and attached where it is wanted.
+
+Targets are opened inside the new root with ``openat2`` and never through a link, so no link on the host
+can send a mount elsewhere. Deliberately knows nothing of what a sandbox should contain (``rootfs``).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from struct import pack
+
+from ringfence.linux import syscalls
+
+_AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
+_OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC if hasattr(os, "O_CLOEXEC") else 0
+_MOVE_FROM_EMPTY, _MOVE_TO_EMPTY = 0x4, 0x40
+_RESOLVE_NO_SYMLINKS, _RESOLVE_IN_ROOT, _RESOLVE_NO_MAGICLINKS = 0x04, 0x10, 0x02
+_ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV, _ATTR_NOEXEC, _ATTR_IDMAP = 0x1, 0x2, 0x4, 0x8, 0x100000
+_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+_MNT_DETACH = 2
+
+READ_ONLY = _ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV
+WRITABLE = _ATTR_NOSUID | _ATTR_NODEV
+DEVICE = _ATTR_NOSUID | _ATTR_NOEXEC
+
+FLAGS = {"nosuid": 2, "nodev": 4, "noexec": 8, "ro": 1}
+
+
+def clone(path: str) -> int:
+    """A detached copy of the mount at ``path`` with everything mounted below it. No link is followed at its end."""
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE | 0x100  # AT_SYMLINK_NOFOLLOW
+    return syscalls.call("open_tree", _AT_FDCWD, os.fsencode(path), flags)
+
+
+def set_attributes(tree: int, attributes: int, *, idmap: int = -1) -> None:
+    """For the whole cloned tree, submounts too; ``idmap`` is a user namespace that carries a map."""
+    if idmap >= 0:
+        _set(tree, _ATTR_IDMAP, idmap, _AT_EMPTY_PATH)
+    _set(tree, attributes, 0, _AT_EMPTY_PATH | _AT_RECURSIVE)
+
+
+def _set(tree: int, attributes: int, namespace: int, flags: int) -> None:
+    structure = pack("QQQQ", attributes, 0, 0, namespace)
+    syscalls.call("mount_setattr", tree, b"", flags, structure, len(structure))
+
+
+def attach(tree: int, root: int, target: str, *, folder: bool) -> None:
+    """Attach a cloned tree at ``target`` inside the new root, which is made where it is missing."""
+    place = open_target(root, target, folder=folder)
+    try:
+        syscalls.call("move_mount", tree, b"", place, b"", _MOVE_FROM_EMPTY | _MOVE_TO_EMPTY)
+    finally:
+        os.close(place)
+
+
+def open_target(root: int, target: str, *, folder: bool) -> int:
+    """A mount point inside the root, made with its parents; a link in the way is an error."""
+    parts = [part for part in target.split("/") if part]
+    for count in range(1, len(parts) + 1):
+        last = count == len(parts)
+        _make(root, "/".join(parts[:count]), folder=folder or not last)
+    return open_inside(root, "/".join(parts) or ".")
+
+
+def _make(root: int, relative: str, *, folder: bool) -> None:
+    parent, _, name = relative.rpartition("/")
+    within = open_inside(root, parent or ".")
+    try:
+        if folder:
+            os.mkdir(name, 0o755, dir_fd=within)
+        else:
+            os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=within))
+    except FileExistsError:
+        pass
+    finally:
+        os.close(within)
+
+
+def open_inside(root: int, relative: str) -> int:
+    """An O_PATH descriptor below the root, whatever links stand there."""
+    how = pack("QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
+    return syscalls.call("openat2", root, os.fsencode(relative), how, len(how))
+
+
+def mount(kind: str, target: str, flags: list[str], options: str, source: str = "none") -> None:
+    """mount(2) of a new file system."""
+    number = 0
+    for name in flags:
+        number |= FLAGS[name]
+    syscalls.call("mount", source.encode(), os.fsencode(target), kind.encode(), number, os.fsencode(options))
+
+
+def mount_inside(root: int, target: str, kind: str, flags: list[str], options: str, source: str = "none") -> None:
+    """The same, with the target resolved inside the root."""
+    place = open_target(root, target, folder=True)
+    try:
+        mount(kind, f"/proc/self/fd/{place}", flags, options, source)
+    finally:
+        os.close(place)
+
+
+def make_private() -> None:
+    """Nothing that is mounted from here on reaches the host, and nothing from there reaches us."""
+    syscalls.call("mount", b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
+
+
+def pivot(new_root: str) -> None:
+    """Make the new root the root, and let go of the old one for good."""
+    os.chdir(new_root)
+    syscalls.call("pivot_root", b".", b".")
+    # The old root now lies over the new one at the same place; detaching uncovers the new.
+    syscalls.call("umount2", b".", _MNT_DETACH)
+    os.chdir("/")
+
+
+def make_read_only(tree: int) -> None:
+    """The one mount that the descriptor lies on."""
+    _set(tree, _ATTR_RDONLY, 0, _AT_EMPTY_PATH)
+
+
+def detach(path: str) -> None:
+    syscalls.call("umount2", os.fsencode(path), _MNT_DETACH)
+
+
+def is_folder(path: str) -> bool:
+    return stat.S_ISDIR(os.lstat(path).st_mode)

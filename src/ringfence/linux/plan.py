@@ -1,0 +1,239 @@
+"""The steps that only Linux has, by name, for the plan of a sandbox with namespaces.
+
+They run in the order of the plan, first in the process that enters the namespaces, then in its child,
+pid 1 of the sandbox, then in the job itself: two of the steps fork, and the plan goes on in the child.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from collections.abc import Callable
+from struct import Struct
+
+from ringfence.linux import mounts, namespaces, processes
+
+ENDED = Struct("!i")
+STAGE = "/tmp"
+"""Where the new root is built; it covers this folder in the sandbox's own mount namespace only."""
+
+
+class Building:
+    """What the steps of one sandbox hand on to each other: the cloned sources and the new root."""
+
+    def __init__(self) -> None:
+        self.trees: list[int] = []
+        self.root = -1
+        self.status = -1
+        """Where pid 1 tells how the job ended."""
+
+
+BUILDING = Building()
+
+
+def join_cgroups(procs_paths: list[str]) -> None:
+    from ringfence.linux import cgroup_tree
+
+    cgroup_tree.enter(procs_paths)
+
+
+def clone_sources(sources: list[tuple[str, str, bool]], owner: list[int]) -> None:
+    """(path, mode, own) of everything from the host that the sandbox shows, while it can be reached.
+
+    ``owner`` is (uid, gid) on disk of what is the caller's own, and is to appear as the job's; empty: as it is.
+    """
+    idmap = namespaces.mapping_namespace(owner[0], owner[1], namespaces.host_id()) if owner else -1
+    for path, mode, own in sources:
+        tree = mounts.clone(path)
+        attributes = {"ro": mounts.READ_ONLY, "rw": mounts.WRITABLE, "dev": mounts.DEVICE}[mode]
+        mounts.set_attributes(tree, attributes, idmap=idmap if own else -1)
+        BUILDING.trees.append(tree)
+    if idmap >= 0:
+        os.close(idmap)
+
+
+def take_identity(owned: list[str]) -> None:
+    """Give root up for an id of the sandbox's own, which is given the folders that the sandbox writes."""
+    identity = namespaces.host_id()
+    for path in owned:
+        os.chown(path, identity, identity, follow_symlinks=False)
+    namespaces.take_identity(identity)
+
+
+def enter_namespaces(names: list[str], inside_uid: int, inside_gid: int) -> None:
+    namespaces.remember_ids()
+    namespaces.unshare(names)
+    namespaces.map_ids(inside_uid, inside_gid)
+
+
+def become_pid_1() -> None:
+    """Only a child is in the new pid namespace; the plan goes on there. The leader adopts it."""
+    child = os.fork()
+    if child:
+        os.write(BUILDING.status, ENDED.pack(child))
+        os._exit(0)
+
+
+def new_root(size_bytes: int) -> None:
+    mounts.make_private()
+    mounts.mount("tmpfs", STAGE, ["nosuid", "nodev"], f"size={size_bytes},mode=755")
+    BUILDING.root = os.open(STAGE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def attach(number: int, target: str, folder: bool) -> None:
+    mounts.attach(BUILDING.trees[number], BUILDING.root, target, folder=folder)
+
+
+def file_system(target: str, kind: str, flags: list[str], options: str) -> None:
+    mounts.mount_inside(BUILDING.root, target, kind, flags, options)
+
+
+def overlay(target: str, lower: str, layer: str, options: str) -> None:
+    """Relative names only: what stands in the mount table tells nothing of the host."""
+    os.chdir(f"{STAGE}/{layer}")
+    place = mounts.open_target(BUILDING.root, target, folder=True)
+    try:
+        text = f"lowerdir={lower},upperdir=upper,workdir=work{options}"
+        mounts.mount("overlay", f"/proc/self/fd/{place}", ["nosuid", "nodev"], text, source="overlay")
+    finally:
+        os.close(place)
+        os.chdir("/")
+
+
+def bind(source: str, target: str) -> None:
+    """Show a part of the building at another place in it."""
+    tree = mounts.clone(f"{STAGE}/{source}")
+    mounts.attach(tree, BUILDING.root, target, folder=True)
+    os.close(tree)
+
+
+def detach(target: str) -> None:
+    """Let go of something that was only needed for building."""
+    mounts.detach(f"{STAGE}/{target}")
+    os.rmdir(f"{STAGE}/{target}")
+
+
+def shield(target: str) -> None:
+    """Make a part of an attached file system read-only."""
+    tree = mounts.clone(f"{STAGE}{target}")
+    mounts.set_attributes(tree, mounts.READ_ONLY)
+    mounts.attach(tree, BUILDING.root, target, folder=True)
+    os.close(tree)
+
+
+def whiteout(relative: str) -> None:
+    """Make a name of the workspace absent, as overlayfs does it for a removed one."""
+    path = f"{STAGE}/.build/layer/upper/{relative}"
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
+
+
+def folder(target: str, mode: int) -> None:
+    place = mounts.open_target(BUILDING.root, target, folder=True)
+    os.close(place)
+    os.chmod(target.lstrip("/"), mode, dir_fd=BUILDING.root)
+
+
+def link(target: str, to: str) -> None:
+    os.symlink(to, target.lstrip("/"), dir_fd=BUILDING.root)
+
+
+def text_file(target: str, text: str) -> None:
+    parent, _, name = target.rpartition("/")
+    place = mounts.open_target(BUILDING.root, parent, folder=True)
+    try:
+        within = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(name, flags, 0o644, dir_fd=within), "w", encoding="utf-8") as file:
+            file.write(text)
+        os.close(within)
+    finally:
+        os.close(place)
+
+
+def seal_root() -> None:
+    """The new root becomes the root, read-only itself; the old one is gone."""
+    mounts.pivot(STAGE)
+    os.close(BUILDING.root)
+    tree = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    mounts.make_read_only(tree)
+    os.close(tree)
+
+
+def run_as_init() -> None:
+    """pid 1 stays here: it forks the job, in which the plan goes on, collects the dead, and tells the end."""
+    signal.set_wakeup_fd(-1)
+    job = os.fork()
+    if job == 0:
+        return
+    os.closerange(0, BUILDING.status)
+    try:
+        _collect(job)
+    finally:
+        os._exit(0)
+
+
+def _collect(job: int) -> None:
+    from ringfence.posix import visit
+
+    wakeup = visit.wake_on_child()
+    import select
+
+    poller = select.poll()
+    poller.register(wakeup, select.POLLIN)
+    # An error on it says that the leader is gone; the sandbox must not outlive it.
+    poller.register(BUILDING.status, 0)
+    while True:
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == job:
+                os.write(BUILDING.status, ENDED.pack(status))
+                return
+            if pid == 0:
+                break
+        for descriptor, _ in poller.poll():
+            if descriptor == BUILDING.status:
+                return
+            os.read(wakeup, 4096)
+
+
+def drop_capabilities() -> None:
+    from ringfence.linux import privileges
+
+    privileges.new_session_keyring()
+    privileges.drop_all()
+    processes.hide_memory()
+    processes.forget_command_line("init")
+
+
+def install_filter(program: bytes) -> None:
+    from ringfence.linux import seccomp
+
+    seccomp.install(program)
+
+
+STEPS: dict[str, Callable[..., None]] = {
+    "join cgroups": join_cgroups,
+    "clone sources": clone_sources,
+    "take identity": take_identity,
+    "enter namespaces": enter_namespaces,
+    "become pid 1": become_pid_1,
+    "new root": new_root,
+    "attach": attach,
+    "file system": file_system,
+    "overlay": overlay,
+    "bind": bind,
+    "detach": detach,
+    "shield": shield,
+    "whiteout": whiteout,
+    "make folder": folder,
+    "link": link,
+    "text file": text_file,
+    "seal root": seal_root,
+    "loopback": namespaces.loopback_up,
+    "host name": namespaces.name_host,
+    "drop capabilities": drop_capabilities,
+    "run as init": run_as_init,
+    "seccomp": install_filter,
+}

@@ -1,0 +1,37 @@
+"""Gives up, for good, everything a process could be more than an ordinary one: capabilities, keyrings."""
+
+from __future__ import annotations
+
+from struct import pack
+
+from ringfence.linux import syscalls
+
+_PR_CAPBSET_DROP, _PR_SET_SECUREBITS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 28, 47, 4
+# SECBIT_NOROOT, NO_SETUID_FIXUP, KEEP_CAPS, NO_CAP_AMBIENT_RAISE: each off or on, and each locked.
+_SECUREBITS = 0x1 | 0x2 | 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+_CAPABILITY_VERSION_3 = 0x20080522
+_KEYCTL_JOIN_SESSION_KEYRING = 1
+_EINVAL, _ENOSYS, _EPERM = 22, 38, 1
+
+
+def drop_all() -> None:
+    """No capability in any set, none to be had again by any exec, and the switches locked."""
+    for number in range(64):
+        try:
+            syscalls.prctl(_PR_CAPBSET_DROP, number)
+        except OSError as error:
+            if error.errno != _EINVAL:
+                raise
+            break  # past the last capability that this kernel knows
+    syscalls.prctl(_PR_SET_SECUREBITS, _SECUREBITS)
+    syscalls.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    syscalls.call("capset", pack("Ii", _CAPABILITY_VERSION_3, 0), bytes(24))
+
+
+def new_session_keyring() -> None:
+    """A session keyring of its own: the caller's may hold keys and is a way to talk to other sandboxes."""
+    try:
+        syscalls.call("keyctl", _KEYCTL_JOIN_SESSION_KEYRING, None)
+    except OSError as error:
+        if error.errno != _ENOSYS:  # a kernel without keyrings has none to share
+            raise

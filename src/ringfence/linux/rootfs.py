@@ -1,0 +1,160 @@
+"""What the sandbox's file system contains, as a list of plan steps. Nothing is mounted here.
+
+What is not listed is not there. System folders are shown read-only; the workspace is an overlay whose
+layer the caller keeps; everything else is private and gone with the sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.model.record import record
+
+Step = tuple[object, ...]
+
+SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt")
+# Configuration that ordinary programs read. The rest of /etc tells of the host and its users.
+ETC_NAMES = (
+    "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "fonts",
+    "gai.conf", "gitconfig", "host.conf", "inputrc", "java-17-openjdk", "java-21-openjdk", "ld.so.cache", "ld.so.conf",
+    "ld.so.conf.d", "locale.alias", "locale.conf", "locale.gen", "localtime", "magic", "magic.mime", "mime.types",
+    "nsswitch.conf", "os-release", "pip.conf", "pki", "profile", "protocols", "python3", "python3.11", "python3.12",
+    "python3.13", "rpc", "security/limits.conf", "services", "shells", "ssl/certs", "ssl/openssl.cnf", "terminfo",
+    "timezone", "wgetrc", "xml", "X11/rgb.txt",
+)  # fmt: skip
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+DEVICE_LINKS = {
+    "/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1",
+    "/dev/stderr": "/proc/self/fd/2", "/dev/ptmx": "pts/ptmx",
+}  # fmt: skip
+# What a fresh /proc tells about the host and not about the sandbox's own processes.
+PROC_FILES = ("kallsyms", "kcore", "key-users", "keys", "kmsg", "sched_debug", "sysrq-trigger", "timer_list",
+              "kpagecount", "kpageflags", "kpagecgroup", "modules", "slabinfo", "config.gz", "cmdline", "mdstat",
+              "swaps", "locks", "vmallocinfo", "iomem", "ioports", "interrupts", "softirqs", "diskstats",
+              "partitions", "mtrr", "execdomains", "fb", "dma", "consoles", "cgroups", "latency_stats")  # fmt: skip
+PROC_FOLDERS = ("acpi", "asound", "bus", "driver", "fs", "irq", "scsi", "tty", "sysvipc", "pressure", "device-tree")
+
+HOME, WORK = "/home/user", "/workspace"
+TMP_BYTES_LEAST = 16 << 20
+
+
+@record
+class Shown:
+    """Something of the host that the sandbox shows at its own path."""
+
+    path: str
+    mode: str
+    """``ro``, ``rw`` or ``dev``."""
+    folder: bool
+    own: bool = False
+    """Belongs to the caller and not to the system: as root it is mapped to the job's id."""
+
+
+@record
+class Wish:
+    """All that decides what the sandbox sees."""
+
+    shown: tuple[Shown, ...]
+    workspace: str
+    """Absolute path of the folder that the job works in; empty: a private one at ``/workspace``."""
+    scratch: str
+    """The caller's private folder of this sandbox: layer, work, home."""
+    hidden: tuple[str, ...]
+    links: tuple[tuple[str, str], ...]
+    """(path, where it points) of system folders that are links on the host."""
+    user: str
+    uid: int
+    gid: int
+    tmp_bytes: int
+    proc_files: tuple[str, ...]
+    proc_folders: tuple[str, ...]
+    etc: tuple[Shown, ...]
+
+
+def sources(wish: Wish) -> list[tuple[str, str, bool]]:
+    """(path, mode, own) in the order in which ``steps`` counts them."""
+    listed = [(entry.path, entry.mode, entry.own) for entry in (*wish.shown, *wish.etc)]
+    listed += [(f"/dev/{name}", "dev", False) for name in DEVICES]
+    listed += [("/dev/null", "dev", False)] * len(wish.proc_files)
+    listed.append((wish.scratch, "rw", False))
+    if wish.workspace:
+        listed.append((wish.workspace, "ro", True))
+    return listed
+
+
+def steps(wish: Wish) -> list[Step]:
+    """From an empty root to a sealed one."""
+    count = iter(range(1 << 30))
+    plan: list[Step] = [("new root", 4 << 20)]
+    plan += [("link", path, to) for path, to in wish.links]
+    # Shorter paths first: what lies deeper is attached on top of what contains it.
+    entries = [*wish.shown, *wish.etc]
+    numbered = sorted(zip(count, entries, strict=False), key=lambda pair: pair[1].path.count("/"))
+    plan += [("attach", number, entry.path, entry.folder) for number, entry in numbered]
+    first = len(entries)
+    plan += _devices(first)
+    plan += _private(wish)
+    first += len(DEVICES)
+    plan += _proc(wish, first)
+    first += len(wish.proc_files)
+    plan += _workspace(wish, first)
+    plan += [("loopback",), ("host name", "ringfence"), ("seal root",)]
+    return plan
+
+
+def _devices(first: int) -> list[Step]:
+    plan: list[Step] = [("make folder", "/dev", 0o755)]
+    plan += [("attach", first + place, f"/dev/{name}", False) for place, name in enumerate(DEVICES)]
+    plan += [("link", path, to) for path, to in DEVICE_LINKS.items()]
+    plan.append(("file system", "/dev/pts", "devpts", ["nosuid", "noexec"], "newinstance,ptmxmode=0666,mode=620"))
+    return plan
+
+
+def _private(wish: Wish) -> list[Step]:
+    size = f"size={max(wish.tmp_bytes, TMP_BYTES_LEAST)}"
+    plan: list[Step] = [
+        ("file system", "/dev/shm", "tmpfs", ["nosuid", "nodev"], f"{size},mode=1777"),
+        ("file system", "/tmp", "tmpfs", ["nosuid", "nodev"], f"{size},mode=1777"),
+        ("file system", "/var/tmp", "tmpfs", ["nosuid", "nodev"], f"{size},mode=1777"),
+        ("file system", HOME, "tmpfs", ["nosuid", "nodev"], f"{size},mode=700"),
+        ("make folder", "/run", 0o755),
+        ("make folder", "/var/log", 0o755),
+    ]
+    accounts = f"root:x:0:0:root:/:/bin/sh\n{wish.user}:x:{wish.uid}:{wish.gid}::{HOME}:/bin/sh\n"
+    accounts += "nobody:x:65534:65534:nobody:/:/bin/false\n"
+    plan += [
+        ("text file", "/etc/passwd", accounts),
+        ("text file", "/etc/group", f"root:x:0:\n{wish.user}:x:{wish.gid}:\nnogroup:x:65534:\n"),
+        ("text file", "/etc/hosts", "127.0.0.1 localhost ringfence\n::1 localhost ringfence\n"),
+        ("text file", "/etc/hostname", "ringfence\n"),
+        ("text file", "/etc/resolv.conf", ""),
+        ("link", "/etc/mtab", "/proc/self/mounts"),
+    ]
+    return plan
+
+
+def _proc(wish: Wish, first: int) -> list[Step]:
+    plan: list[Step] = [("file system", "/proc", "proc", ["nosuid", "nodev", "noexec"], "")]
+    plan += [("attach", first + place, f"/proc/{name}", False) for place, name in enumerate(wish.proc_files)]
+    plan += [("file system", f"/proc/{name}", "tmpfs", ["ro", "nosuid", "nodev", "noexec"], "size=4k,mode=555")
+             for name in wish.proc_folders]  # fmt: skip
+    plan.append(("shield", "/proc/sys"))
+    return plan
+
+
+def _workspace(wish: Wish, first: int) -> list[Step]:
+    """The scratch folder is attached out of sight, and let go of when all that needs it stands."""
+    plan: list[Step] = [("attach", first, "/.build", True)]
+    if not wish.workspace:
+        plan += [("bind", ".build/work", WORK), ("detach", ".build")]
+        return plan
+    plan.append(("attach", first + 1, "/.base", True))
+    within = (path for path in wish.hidden if _below(path, wish.workspace))
+    plan += [("whiteout", os.path.relpath(path, wish.workspace)) for path in within]
+    plan.append(("overlay", wish.workspace, "../../.base", ".build/layer", ",userxattr"))
+    plan += [("detach", ".build"), ("detach", ".base")]
+    return plan
+
+
+def _below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")
