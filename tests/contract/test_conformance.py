@@ -7,7 +7,7 @@ import pytest
 from ringfence import IsolationLevel, Job, Outcome, SandboxPolicy, run
 from ringfence.backends.conformance import CHECKS, Check, perform_one
 
-LEVELS = (IsolationLevel.PROCESS,)
+LEVELS = (IsolationLevel.PROCESS, IsolationLevel.STRICT)
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=str)

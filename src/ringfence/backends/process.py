@@ -175,7 +175,7 @@ class ProcessVisit:
         self._reports, reports = os.pipe()
         owner = _owner_watch(commands)
         try:
-            spawner.fork_leader([commands, reports, owner, *streams])
+            spawner.fork_leader([commands, reports, owner, *streams], contained="contained" in request)
         except BaseException:
             os.close(self._commands)
             os.close(self._reports)

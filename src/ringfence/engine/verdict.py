@@ -113,14 +113,12 @@ _EVIDENCE: dict[str, Callable[[Report, SandboxPolicy], str]] = {
 
 
 def _held_by_cgroup(report: Report, policy: SandboxPolicy, *_: object) -> Verdict | None:
-    """A job that did not succeed, and whose own cgroup says why."""
-    if report.exit_code == 0:
-        return None
+    """Its own cgroup says why it ended; an out-of-memory kill of any of its processes makes it no success."""
     if report.cgroup_oom_kills:
         limit = format_size(policy.mem_bytes)
         reason = f"the process tree reached {limit} (memory cgroup, oom_kill {report.cgroup_oom_kills})"
         return _verdict(Status.MEM_LIMIT, report, reason, "memory")
-    if report.cgroup_pids_hits:
+    if report.cgroup_pids_hits and report.exit_code != 0:
         reason = f"refused a task beyond {policy.pids_max} (pids cgroup, {report.cgroup_pids_hits} times)"
         return _verdict(Status.PIDS_LIMIT, report, reason, "pids")
     return None

@@ -1,5 +1,6 @@
 """The steps that only Linux has, by name, for the plan of a sandbox with namespaces.
 
+Everything is loaded before the first step: once the old root is gone there is nothing to load from.
 They run in the order of the plan, first in the process that enters the namespaces, then in its child,
 pid 1 of the sandbox, then in the job itself: two of the steps fork, and the plan goes on in the child.
 """
@@ -7,12 +8,13 @@ pid 1 of the sandbox, then in the job itself: two of the steps fork, and the pla
 from __future__ import annotations
 
 import os
+import select
 import signal
 import stat
 from collections.abc import Callable
 from struct import Struct
 
-from ringfence.linux import mounts, namespaces, processes
+from ringfence.linux import cgroup_tree, mounts, namespaces, privileges, processes, seccomp
 
 ENDED = Struct("!i")
 STAGE = "/tmp"
@@ -27,14 +29,14 @@ class Building:
         self.root = -1
         self.status = -1
         """Where pid 1 tells how the job ended."""
+        self.wake_on_child: Callable[[], int] = lambda: -1
+        """Makes a descriptor that becomes readable when a child ends; given by the leader."""
 
 
 BUILDING = Building()
 
 
 def join_cgroups(procs_paths: list[str]) -> None:
-    from ringfence.linux import cgroup_tree
-
     cgroup_tree.enter(procs_paths)
 
 
@@ -76,6 +78,7 @@ def become_pid_1() -> None:
 
 
 def new_root(size_bytes: int) -> None:
+    os.umask(0o022)
     mounts.make_private()
     mounts.mount("tmpfs", STAGE, ["nosuid", "nodev"], f"size={size_bytes},mode=755")
     BUILDING.root = os.open(STAGE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -175,11 +178,7 @@ def run_as_init() -> None:
 
 
 def _collect(job: int) -> None:
-    from ringfence.posix import visit
-
-    wakeup = visit.wake_on_child()
-    import select
-
+    wakeup = BUILDING.wake_on_child()
     poller = select.poll()
     poller.register(wakeup, select.POLLIN)
     # An error on it says that the leader is gone; the sandbox must not outlive it.
@@ -199,8 +198,6 @@ def _collect(job: int) -> None:
 
 
 def drop_capabilities() -> None:
-    from ringfence.linux import privileges
-
     privileges.new_session_keyring()
     privileges.drop_all()
     processes.hide_memory()
@@ -208,8 +205,6 @@ def drop_capabilities() -> None:
 
 
 def install_filter(program: bytes) -> None:
-    from ringfence.linux import seccomp
-
     seccomp.install(program)
 
 

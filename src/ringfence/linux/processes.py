@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 _PR_SET_NAME = 15
 _SIGKILL = 9
@@ -9,7 +11,6 @@ _SIGKILL = 9
 
 def _prctl(option: int, value: int) -> None:
     import ctypes
-    import os
 
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
@@ -57,3 +58,4 @@ def forget_command_line(name: str) -> None:
         ctypes.memmove(arguments, shown, len(shown))
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+

@@ -68,9 +68,11 @@ class Forker:
                     poller.unregister(self.door)
 
     def _receive(self) -> bool:
-        descriptors = passing.receive(self.door)
-        if descriptors is None:
+        kind, descriptors = passing.receive(self.door)
+        if not kind:
             return False
+        if kind == passing.CONTAINED:
+            from ringfence.linux import plan as _  # noqa: F401  (once, for this fork and every later one)
         if len(descriptors) > 3:
             self.leaders.add(fork_leader(descriptors))
         for descriptor in descriptors:

@@ -24,20 +24,24 @@ def channel() -> tuple[int, int]:
     return ours.detach(), theirs.detach()
 
 
-def send(door: int, descriptors: list[int]) -> None:
+PLAIN, CONTAINED = b"p", b"c"
+"""What the message says beside its descriptors: which kind of leader they are for."""
+
+
+def send(door: int, kind: bytes, descriptors: list[int]) -> None:
     """Send copies of the descriptors; OSError when nobody is there."""
     import _socket
 
     rights = Struct(f"{len(descriptors)}i").pack(*descriptors)
     link = _socket.socket(fileno=door)
     try:
-        link.sendmsg([b"f"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
+        link.sendmsg([kind], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
     finally:
         link.detach()
 
 
-def receive(door: int) -> list[int] | None:
-    """The descriptors of the next message, closed on exec; None when the other side is gone."""
+def receive(door: int) -> tuple[bytes, list[int]]:
+    """The next message and its descriptors, closed on exec; nothing when the other side is gone."""
     import _socket
 
     link = _socket.socket(fileno=door)
@@ -45,14 +49,14 @@ def receive(door: int) -> list[int] | None:
         room = _socket.CMSG_SPACE(MAX_DESCRIPTORS * calcsize("i"))
         message, ancillary, _, _ = link.recvmsg(16, room, _CLOSE_ON_EXEC)
     except ConnectionResetError:
-        return None
+        return b"", []
     finally:
         link.detach()
     rights = b"".join(data for level, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
     found = [number for (number,) in _ONE.iter_unpack(rights[: len(rights) - len(rights) % _ONE.size])]
     for descriptor in found:
         os.set_inheritable(descriptor, False)
-    return found if message else None
+    return message, found
 
 
 _NO_SIGNAL = 0x4000 if sys.platform == "linux" else 0

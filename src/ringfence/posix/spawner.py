@@ -77,13 +77,13 @@ class Spawner:
         except ChildProcessError:
             return True
 
-    def send(self, descriptors: list[int]) -> None:
+    def send(self, kind: bytes, descriptors: list[int]) -> None:
         import errno
 
         give_up = time.monotonic() + _BUSY_WAIT_S
         while True:
             try:
-                return passing.send(self.door, descriptors)
+                return passing.send(self.door, kind, descriptors)
             except OSError as error:
                 # Too many descriptors under way at once: the kernel's bound per user, a matter of time.
                 if error.errno != errno.ETOOMANYREFS or time.monotonic() > give_up:
@@ -112,15 +112,16 @@ def fork_early() -> None:
     _current = Spawner.forked()
 
 
-def fork_leader(descriptors: list[int]) -> None:
-    """Have a leader forked that owns copies of ``descriptors``."""
+def fork_leader(descriptors: list[int], *, contained: bool = False) -> None:
+    """Have a leader forked that owns copies of ``descriptors``; ``contained``: of a job with namespaces."""
+    kind = passing.CONTAINED if contained else passing.PLAIN
     with _lock:
         try:
-            _running().send(descriptors)
+            _running().send(kind, descriptors)
         except OSError:
             _forget()
             try:
-                _running().send(descriptors)
+                _running().send(kind, descriptors)
             except OSError as error:
                 raise SetupError("reach the spawner", str(error)) from error
 

@@ -314,6 +314,7 @@ def _become_job(steps: list[plan.Step], streams: Sequence[int], keep: Sequence[i
             from ringfence.linux import plan as linux_plan
 
             linux_plan.BUILDING.status = kept[1]
+            linux_plan.BUILDING.wake_on_child = wake_on_child
         plan.execute([("die with leader", leader), *steps])
     except plan.StepFailed as failed:
         os.write(writer, wire.failure(failed.step, failed.errno, failed.problem))

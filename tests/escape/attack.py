@@ -1,0 +1,81 @@
+"""What an attack is: a small program, what it is after, which levels promise that it fails, and a control.
+
+The probe is Python source, run by a plain interpreter with one JSON argument: what the stage prepared for it.
+It prints ``ESCAPED`` when it got what it must not get. It runs in the sandbox, where it must not, and plainly
+on the host with the same stage as the positive control, where it must.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ringfence import Job, Outcome, SandboxPolicy, run
+
+ESCAPED = b"ESCAPED"
+PROCESS, STRICT = "process", "strict"
+BOTH = (PROCESS, STRICT)
+
+
+class Stage(ExitStack):
+    """What lies on the host while an attack runs; everything is cleaned up when it closes."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        """A folder outside of every workspace, readable by all."""
+        self.policy: dict[str, object] = {}
+        """Policy fields that a prepare function adds, such as hidden_paths."""
+        self.cwd: Path | None = None
+        """A workspace, if the attack needs one."""
+        self.escaped: Callable[[], bool] = lambda: False
+        """Asked after the run: was something reached that the probe itself can't see?"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """One attack."""
+
+    name: str
+    family: str
+    what: str
+    """What must not happen, as one sentence."""
+    probe: str
+    levels: tuple[str, ...] = (STRICT,)
+    """The levels that promise that it fails."""
+    prepare: Callable[[Stage], Mapping[str, object]] = field(default=lambda _: {})
+    policy: Mapping[str, object] = field(default_factory=dict)
+    status: tuple[str, ...] = ()
+    """Statuses of which one is expected; empty: any, as long as nothing was reached."""
+    control: str = ""
+    """Source of the control where the probe itself can't run without a sandbox; empty: the probe."""
+    needs_root: bool = False
+    """The control needs root (raw sockets, mount); as an ordinary user only the attack is run."""
+
+
+def perform(attack: Attack, level: str, stage: Stage) -> Outcome:
+    """Run the attack in a sandbox of this level."""
+    prepared = attack.prepare(stage)
+    policy = {"isolation": level, "wall_time_s": 20} | dict(attack.policy) | stage.policy
+    job = Job(argv=_command(attack.probe, prepared), cwd=str(stage.cwd) if stage.cwd else None)
+    return run(job, SandboxPolicy.from_dict(policy))
+
+
+def control(attack: Attack, stage: Stage) -> bytes:
+    """Run the same without a sandbox."""
+    prepared = attack.prepare(stage)
+    command = _command(attack.control or attack.probe, prepared)
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False, cwd=stage.cwd or stage.folder,
+                          stdin=subprocess.DEVNULL, env=os.environ | {"RINGFENCE_CONTROL": "1"})  # fmt: skip
+    return done.stdout + (ESCAPED if stage.escaped() else b"") + done.stderr
+
+
+def _command(source: str, prepared: Mapping[str, object]) -> tuple[str, ...]:
+    start = "import json, os, sys, time, socket, signal, errno, ctypes\nGIVEN = json.loads(sys.argv[1])\n"
+    return (sys.executable, "-I", "-c", start + source, json.dumps(prepared))
