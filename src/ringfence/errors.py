@@ -21,6 +21,16 @@ class SandboxError(Exception):
         super().__init__(message)
         self.hint = hint
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pools of processes send errors home pickled; by default that calls __init__ with the message."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[SandboxError], args: tuple[object, ...], state: dict[str, object]) -> SandboxError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class UsageError(SandboxError):
     """The caller asked for something malformed."""

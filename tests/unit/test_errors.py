@@ -1,0 +1,55 @@
+"""The tree of errors: shape, what each carries, and that each survives the way home from a worker."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from ringfence import errors
+
+ONE_OF_EACH = (
+    errors.SandboxError("a", hint="h"),
+    errors.UsageError("a", hint="h"),
+    errors.PolicyError("f", "p", where="x:1:2: ", more=(errors.PolicyError("g", "q"),)),
+    errors.UnavailableError("a", missing=("network",), hint="h"),
+    errors.SetupError("exec", "no", hint="h"),
+    errors.SupervisionError("a"),
+    errors.CheckpointError("a"),
+    errors.EvidenceError("a"),
+    errors.VerificationError(3, "bad", hint="h"),
+)
+
+
+def test_the_examples_cover_the_whole_tree() -> None:
+    def below(kind: type) -> set[type]:
+        return {kind}.union(*(below(child) for child in kind.__subclasses__()))
+
+    assert {type(error) for error in ONE_OF_EACH} == below(errors.SandboxError)
+
+
+@pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("copied", (lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy))
+def test_an_error_survives_being_sent_between_processes(error, copied) -> None:
+    back = copied(error)
+    assert type(back) is type(error)
+    assert str(back) == str(error)
+    mine, theirs = dict(vars(error)), dict(vars(back))
+    assert [str(each) for each in mine.pop("more", ())] == [str(each) for each in theirs.pop("more", ())]
+    assert mine == theirs
+
+
+def test_a_policy_error_is_a_usage_error_and_names_place_field_and_problem() -> None:
+    error = errors.PolicyError("pids_max", "0 is not more than zero", where="p.yaml:3:1: ")
+    assert isinstance(error, errors.UsageError)
+    assert str(error) == "p.yaml:3:1: pids_max: 0 is not more than zero"
+    assert str(errors.PolicyError("", "not YAML")) == "not YAML"
+
+
+def test_each_error_carries_what_its_line_in_the_tree_says() -> None:
+    assert errors.SetupError("exec", "x").step == "exec"
+    assert errors.UnavailableError("x", missing=("disk",)).missing == ("disk",)
+    assert errors.VerificationError(4, "x").step == 4
+    assert str(errors.VerificationError(4, "x")) == "step 4: x"
+    assert errors.SandboxError("x").hint == ""
