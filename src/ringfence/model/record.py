@@ -8,7 +8,9 @@ and ``asdict`` work on it, because the real thing is made the first time somebod
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable
+from types import MappingProxyType
 
 __all__ = ["field_names", "record", "replace"]
 
@@ -62,6 +64,14 @@ else:
     def replace(instance, **changes):
         """The same record with some fields changed, checked anew."""
         return type(instance)(**{**instance.__dict__, **changes})
+
+
+def _read_only(values: dict[object, object]) -> MappingProxyType[object, object]:
+    return MappingProxyType(values)
+
+
+# Records hold read-only mappings, which Python by itself can neither copy nor pickle.
+copyreg.pickle(MappingProxyType, lambda mapping: (_read_only, (dict(mapping),)))
 
 
 def field_names(record_or_class: object) -> tuple[str, ...]:

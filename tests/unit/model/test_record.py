@@ -1,0 +1,88 @@
+"""Records behave like frozen keyword-only dataclasses, without the cost of one at import."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pytest
+
+from ringfence.model.record import field_names, record, replace
+
+
+@record
+class Point:
+    x: int
+    y: int = 2
+    notes: Mapping[str, str] = MappingProxyType({})
+
+
+@record
+class Even:
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n % 2:
+            raise ValueError(self.n)
+
+
+def test_fields_are_set_by_name_with_defaults() -> None:
+    point = Point(x=1)
+    assert (point.x, point.y, dict(point.notes)) == (1, 2, {})
+    assert repr(Point(x=1, notes={})) == "Point(x=1, y=2, notes={})"
+    assert field_names(Point) == field_names(point) == ("x", "y", "notes")
+
+
+@pytest.mark.parametrize("make", (lambda: Point(), lambda: Point(1), lambda: Point(x=1, z=3)))  # type: ignore[call-arg]
+def test_a_missing_unknown_or_positional_field_is_a_type_error(make) -> None:
+    with pytest.raises(TypeError):
+        make()
+
+
+def test_a_record_is_frozen() -> None:
+    point = Point(x=1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        point.x = 2  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del point.x
+    assert point.x == 1
+
+
+def test_equal_records_have_equal_hashes_and_types_matter() -> None:
+    assert Point(x=1) == Point(x=1, y=2) and hash(Point(x=1)) == hash(Point(x=1))
+    assert Point(x=1) != Point(x=2)
+    assert Even(n=2) != Point(x=2) and Point(x=1).__eq__(1) is NotImplemented
+    assert Point(x=1, notes={"a": "b"}) == Point(x=1, notes=MappingProxyType({"a": "b"}))
+    assert hash(Point(x=1, notes={"a": "b"})) == hash(Point(x=1, notes=MappingProxyType({"a": "b"})))
+
+
+def test_the_check_runs_when_it_is_made_and_when_it_is_changed() -> None:
+    assert replace(Even(n=2), n=4).n == 4
+    for make in (lambda: Even(n=1), lambda: replace(Even(n=2), n=3)):
+        with pytest.raises(ValueError):
+            make()
+
+
+def test_the_tools_of_dataclasses_work_on_it() -> None:
+    point = Point(x=1, notes=MappingProxyType({"a": "b"}))
+    assert [field.name for field in dataclasses.fields(point)] == ["x", "y", "notes"]  # type: ignore[arg-type]
+    assert dataclasses.is_dataclass(Point)
+    assert dataclasses.replace(point, y=5) == Point(x=1, y=5, notes={"a": "b"})  # type: ignore[type-var]
+    assert dataclasses.asdict(point) == {"x": 1, "y": 2, "notes": {"a": "b"}}  # type: ignore[call-overload]
+
+
+def test_a_record_can_be_copied_and_pickled_and_stays_read_only() -> None:
+    point = Point(x=1, notes=MappingProxyType({"a": "b"}))
+    for made in (copy.copy(point), copy.deepcopy(point), pickle.loads(pickle.dumps(point))):
+        assert made == point and type(made.notes) is MappingProxyType
+
+
+def test_importing_the_model_does_not_load_dataclasses() -> None:
+    code = "import sys, ringfence.model.policy, ringfence.model.outcome; print('dataclasses' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
