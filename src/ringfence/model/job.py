@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from ringfence.errors import UsageError
 from ringfence.model.record import record
+from ringfence.model.system_text import is_system_text
 
 MAX_ARGUMENT_BYTES = 128 * 1024
 """Linux' MAX_ARG_STRLEN: one longer argument makes execve fail for a reason nobody understands."""
@@ -36,12 +37,14 @@ class Job:
     """Give the job a terminal of its own in place of pipes; both streams then arrive as stdout."""
 
     def __post_init__(self) -> None:
-        argv = tuple(self.argv) if not isinstance(self.argv, str | bytes) else ()
-        object.__setattr__(self, "argv", tuple(_text(part) for part in argv))
-        object.__setattr__(self, "cwd", None if self.cwd is None else os.path.abspath(os.fspath(self.cwd)))
-        object.__setattr__(self, "environment", MappingProxyType(dict(self.environment)))
+        if isinstance(self.argv, str | bytes) or not isinstance(self.argv, Iterable):
+            raise UsageError(f"{self.argv!r} is not a list of arguments", hint="write [program, argument, …]")
+        object.__setattr__(self, "argv", tuple(_text(part) for part in self.argv))
+        object.__setattr__(self, "cwd", None if self.cwd is None else os.path.abspath(_text(self.cwd)))
+        object.__setattr__(self, "environment", _checked_environment(self.environment))
         object.__setattr__(self, "files", MappingProxyType(dict(self.files)))
         _check_argv(self.argv)
+        _check_input(self.stdin, self.terminal)
         _check_files(self.files)
 
     @classmethod
@@ -52,29 +55,44 @@ class Job:
         if isinstance(what, str | bytes):
             hint = "write [program, argument, …]"
             raise UsageError("a command is a list of arguments, not one text", hint=hint)
-        return cls(argv=tuple(os.fspath(part) for part in what))
+        return cls(argv=what)  # type: ignore[arg-type]  # made uniform and checked there
 
 
 def _text(part: object) -> str:
-    if isinstance(part, bytes):
-        return os.fsdecode(part)
-    if isinstance(part, str | os.PathLike):
-        return os.fsdecode(os.fspath(part))
-    raise UsageError(f"{part!r} is not an argument; arguments are text or paths")
+    if not isinstance(part, str | bytes | os.PathLike):
+        raise UsageError(f"{part!r} is not an argument; arguments are text or paths")
+    # A plain str also of a str enum: nothing else can be sent to the leader.
+    return str.__str__(os.fsdecode(part))
 
 
 def _check_argv(argv: tuple[str, ...]) -> None:
     if not argv or not argv[0]:
         raise UsageError("no command was given", hint="ringfence run -- PROGRAM ARGUMENTS…")
     for part in argv:
-        if "\0" in part:
-            raise UsageError(f"{part!r} has a NUL in it; no program can receive it")
+        if not is_system_text(part):
+            raise UsageError(f"{part!r} has a NUL or half a character in it; no program can receive it")
         if len(os.fsencode(part)) >= MAX_ARGUMENT_BYTES:
             raise UsageError("an argument is longer than 128 KiB", hint="pass it in a file or on stdin")
 
 
+def _checked_environment(environment: Mapping[str, str]) -> Mapping[str, str]:
+    for name, value in environment.items():
+        if not name or not is_system_text(name) or "=" in name or not is_system_text(value):
+            raise UsageError(f"environment: {name!r}: {value!r} is not a name and a text without NUL")
+    return MappingProxyType({_text(name): _text(value) for name, value in environment.items()})
+
+
+def _check_input(stdin: object, terminal: bool) -> None:
+    descriptor = isinstance(stdin, int) and not isinstance(stdin, bool) and stdin >= 0
+    if stdin is not None and not descriptor and not isinstance(stdin, bytes):
+        raise UsageError(f"stdin: {stdin!r} is not bytes or a descriptor")
+    if terminal and isinstance(stdin, bytes):
+        raise UsageError("stdin: a job with a terminal is fed from a descriptor, not from bytes")
+
+
 def _check_files(files: Mapping[str, bytes]) -> None:
-    for name in files:
-        parts = name.split("/")
-        if name.startswith("/") or "\0" in name or not name or {"", ".", ".."} & set(parts):
+    for name, content in files.items():
+        if not is_system_text(name) or {"", ".", ".."} & set(name.split("/")):
             raise UsageError(f"{name!r} is not a relative path below the working folder")
+        if not isinstance(content, bytes):
+            raise UsageError(f"{name!r}: the content of a file is bytes, not {type(content).__name__}")

@@ -86,28 +86,33 @@ LIMITS: tuple[Limit, ...] = (
 LIMIT_OF = {limit.capability: limit for limit in LIMITS}
 
 
-def _split_unit(text: str) -> tuple[float, str]:
+def _split_unit(text: str) -> tuple[str, str]:
     body = text.strip()
     digits = body.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
     if not digits or not digits.isascii() or not digits.replace(".", "", 1).isdigit():
         raise ValueError(text)
-    return float(digits), body[len(digits) :].strip().upper()
+    return digits, body[len(digits) :].strip().upper()
 
 
 def parse_size(text: str) -> int:
     """Read ``512M``, ``1.5GiB`` or ``1000`` as a number of bytes; ValueError otherwise."""
-    number, unit = _split_unit(text)
+    digits, unit = _split_unit(text)
     if unit not in _SIZE_UNITS:
         raise ValueError(text)
-    return int(number * _SIZE_UNITS[unit])
+    if digits.isdigit():
+        return int(digits) * _SIZE_UNITS[unit]  # exact: a float would round what is above 2**53
+    size = float(digits) * _SIZE_UNITS[unit]
+    if size == float("inf"):
+        raise ValueError(text)
+    return int(size)
 
 
 def parse_duration(text: str) -> float:
     """Read ``90``, ``1.5s``, ``10m`` or ``250ms`` as seconds; ValueError otherwise."""
-    number, unit = _split_unit(text)
+    digits, unit = _split_unit(text)
     if unit not in _TIME_UNITS:
         raise ValueError(text)
-    seconds = number * _TIME_UNITS[unit]
+    seconds = float(digits) * _TIME_UNITS[unit]
     return int(seconds) if seconds.is_integer() else seconds
 
 

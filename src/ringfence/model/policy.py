@@ -23,6 +23,7 @@ from ringfence.model.limits import (
     parse_size,
 )
 from ringfence.model.record import field_names, record, replace
+from ringfence.model.system_text import is_system_text
 
 Problem = tuple[str, str]
 """(field, what is wrong with it)."""
@@ -157,7 +158,13 @@ def _tuple_of_names(value: object) -> object:
 
 
 def _frozen_mapping(value: object) -> object:
-    return MappingProxyType(dict(value)) if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping):
+        return value
+    return MappingProxyType({_plain_text(name): _plain_text(item) for name, item in value.items()})
+
+
+def _plain_text(value: object) -> object:
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def _member(kind: type[IsolationLevel | OutputOverflow | SyscallProfile]) -> Callable[[object], object]:
@@ -170,7 +177,15 @@ def _member(kind: type[IsolationLevel | OutputOverflow | SyscallProfile]) -> Cal
     return make
 
 
+def _plain_number(value: object) -> object:
+    """An enum's or an array's number as Python's own; nothing else can be sent to the leader."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return int(value) if isinstance(value, int) else float(value)
+
+
 _COERCIONS: dict[str, Callable[[object], object]] = {
+    **{limit.field: _plain_number for limit in LIMITS},
     **dict.fromkeys(PATH_FIELDS, _tuple_of_paths),
     "network": _tuple_of_names,
     "pass_environment": _tuple_of_names,
@@ -184,8 +199,14 @@ _COERCIONS: dict[str, Callable[[object], object]] = {
 # ---- checks: each yields what is wrong, none raises
 
 
+# Python refuses to write out an integer of some thousand digits, also in an error message.
+_LONGEST_SHOWN = 10**100
+
+
 def _number_problem(limit: Limit, value: object) -> str | None:
     whole = limit.unit in (Unit.BYTES, Unit.COUNT)
+    if isinstance(value, int) and abs(value) > _LONGEST_SHOWN:
+        return "a number of that many digits has no meaning"
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         return f"{value!r} is not {'a whole number' if whole else 'a number'} of {limit.unit}"
     if isinstance(value, float) and not math.isfinite(value):
@@ -256,21 +277,28 @@ def _check_paths(policy: SandboxPolicy) -> Iterator[Problem]:
             continue
         for path in paths:
             yield from _path_problems(name, path)
-            if path in seen and isinstance(path, str):
+            if not isinstance(path, str):
+                continue
+            if path in seen:
                 yield name, f"{path!r} stands in {seen[path]} too"
-            if isinstance(path, str):
-                seen[path] = name
+            seen[path] = name
 
 
 def _path_problems(name: str, path: object) -> Iterator[Problem]:
     if not isinstance(path, str):
         yield name, f"{path!r} is not a path"
-    elif "\0" in path:
-        yield name, f"{path!r} has a NUL in it"
+    elif not is_system_text(path):
+        yield name, f"{path!r} has a NUL or half a character in it"
     elif not os.path.isabs(path):
         yield name, f"{path!r} is not absolute"
-    elif path != os.path.normpath(path):
-        yield name, f"{path!r} is not in its plain form, {os.path.normpath(path)!r}"
+    elif path != _plain_path(path):
+        yield name, f"{path!r} is not in its plain form, {_plain_path(path)!r}"
+
+
+def _plain_path(path: str) -> str:
+    """POSIX lets two slashes at the start mean something else, so normpath keeps them; no system does."""
+    plain = os.path.normpath(path)
+    return plain[1:] if plain.startswith("//") else plain
 
 
 def _check_environment(policy: SandboxPolicy) -> Iterator[Problem]:
@@ -278,7 +306,7 @@ def _check_environment(policy: SandboxPolicy) -> Iterator[Problem]:
         yield "environment", f"{policy.environment!r} is not a mapping of names to text"
     else:
         for key, value in policy.environment.items():
-            if not (_is_variable(key) and isinstance(value, str) and "\0" not in value):
+            if not (_is_variable(key) and isinstance(value, str) and is_system_text(value)):
                 yield "environment", f"{key!r}: {value!r} is not a name and a text without NUL"
     if not isinstance(policy.pass_environment, tuple):
         yield "pass_environment", f"{policy.pass_environment!r} is not a list of names"
@@ -288,7 +316,7 @@ def _check_environment(policy: SandboxPolicy) -> Iterator[Problem]:
 
 
 def _is_variable(name: object) -> bool:
-    return isinstance(name, str) and bool(name) and not set(name) & {"=", "\0"}
+    return isinstance(name, str) and bool(name) and "=" not in name and is_system_text(name)
 
 
 def _check_sizes_agree(policy: SandboxPolicy) -> Iterator[Problem]:

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     Node = Any  # yaml's nodes are not typed finely enough to be of help
 
 MAX_FILE_BYTES = 2**20
+MAX_DEPTH = 16
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
+_DEPTH_CHANGE = {
+    "SequenceStartEvent": 1, "MappingStartEvent": 1, "SequenceEndEvent": -1, "MappingEndEvent": -1,
+}  # fmt: skip
 _AMBIGUOUS = frozenset({"yes", "no", "on", "off", "y", "n"})
 
 
@@ -55,30 +59,35 @@ def _parse(path: str) -> Node | None:
         if len(raw) > MAX_FILE_BYTES:
             raise UsageError(f"{path}: larger than {MAX_FILE_BYTES} bytes; that is not a policy")
         text = raw.decode("utf-8")
-        _refuse_references(path, yaml.parse(text, Loader=yaml.SafeLoader))
+        _refuse_surprises(path, yaml.parse(text, Loader=yaml.SafeLoader))
         return yaml.compose(text, Loader=yaml.SafeLoader)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="name an existing policy file") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 at byte {error.start}") from error
+    except (ValueError, OverflowError) as error:
+        # PyYAML lets some through: an escape beyond Unicode, a version of a thousand digits.
+        raise UsageError(f"{path!r}: not a policy file: {error}") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1}:{mark.column + 1}: " if mark else f"{path}: "
         raise PolicyError("", error.problem or "not YAML", where=place) from error
     except yaml.YAMLError as error:
         raise PolicyError("", str(error).splitlines()[0], where=f"{path}: ") from error
-    except RecursionError as error:
-        raise PolicyError("", "nested too deeply", where=f"{path}: ") from error
 
 
-def _refuse_references(path: str, events: Iterator[object]) -> None:
-    """Aliases can make a small file huge; tags can ask for any type. A policy needs neither."""
+def _refuse_surprises(path: str, events: Iterator[Node]) -> None:
+    """Aliases can make a small file huge, tags can ask for any type, and depth makes PyYAML take for ever."""
+    depth = 0
     for event in events:
         tagged = getattr(event, "tag", None) is not None
+        depth += _DEPTH_CHANGE.get(type(event).__name__, 0)
+        mark = event.start_mark
+        place = f"{path}:{mark.line + 1}:{mark.column + 1}: "
         if tagged or getattr(event, "anchor", None) is not None:
-            mark = event.start_mark  # type: ignore[attr-defined]
-            place = f"{path}:{mark.line + 1}:{mark.column + 1}: "
             raise PolicyError("", "tags, anchors and aliases are not allowed", where=place)
+        if depth > MAX_DEPTH:
+            raise PolicyError("", "nested too deeply", where=place)
 
 
 class _Reader:
@@ -125,7 +134,7 @@ class _Reader:
     def _number(self, node: Node, name: str) -> object:
         text: str = node.value
         digits = text.removeprefix("-").removeprefix("+")
-        if not digits[:1].isdigit() or not digits.replace(".", "").replace("_", "").isalnum():
+        if not text.isascii() or not digits[:1].isdigit() or not digits.replace(".", "").replace("_", "").isalnum():
             return text
         if digits[0] == "0" and digits[1:2].isalnum():
             problem = f"{text} has a leading zero or a base; write a plain decimal number or quote it"

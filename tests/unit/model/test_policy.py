@@ -1,0 +1,261 @@
+"""The policy: defaults of the specification, every wrong value a PolicyError that names its field."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import enum
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringfence.errors import PolicyError
+from ringfence.model.limits import LIMITS, IsolationLevel, OutputOverflow, SyscallProfile, Unit
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import field_names
+
+OPTIONAL = {"disk_bytes", "file_bytes", "cpu_share"}
+NEVER_A_NUMBER = {
+    "zero": 0, "negative": -1, "fraction below zero": -0.5, "nan": float("nan"), "inf": float("inf"),
+    "-inf": -float("inf"), "bool": True, "text": "many", "bytes": b"1", "list": [],
+    "5000 digits": 10**5000, "minus 5000 digits": -(10**5000),
+}  # fmt: skip
+
+
+def refused(**fields: object) -> PolicyError:
+    with pytest.raises(PolicyError) as caught:
+        SandboxPolicy(**fields)  # type: ignore[arg-type]
+    return caught.value
+
+
+def test_the_defaults_are_those_of_the_specification() -> None:
+    policy = SandboxPolicy()
+    assert policy.wall_time_s == 30 and policy.cpu_time_s == 20 and policy.mem_bytes == 512 * 2**20
+    assert (policy.pids_max, policy.nofile, policy.output_bytes) == (32, 512, 2**20)
+    assert policy.enforce_network is False and policy.allow_partial is False
+    assert policy.isolation is IsolationLevel.PROCESS
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.field)
+@pytest.mark.parametrize("kind", NEVER_A_NUMBER)
+def test_a_number_that_means_nothing_is_refused_by_name(limit, kind) -> None:
+    assert refused(**{limit.field: NEVER_A_NUMBER[kind]}).field == limit.field
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.field)
+def test_the_largest_number_is_allowed_and_one_more_is_not(limit) -> None:
+    extra = {"disk_bytes": 2**62} if limit.field == "file_bytes" else {}
+    assert getattr(SandboxPolicy(**{limit.field: limit.largest, **extra}), limit.field) == limit.largest
+    assert refused(**{limit.field: limit.largest + 1}).field == limit.field
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.field)
+def test_only_optional_numbers_may_be_absent(limit) -> None:
+    if limit.field in OPTIONAL:
+        assert limit.capability not in SandboxPolicy(**{limit.field: None}).numbers()
+    else:
+        assert refused(**{limit.field: None}).field == limit.field
+
+
+@pytest.mark.parametrize("limit", [limit for limit in LIMITS if limit.unit in (Unit.BYTES, Unit.COUNT)])
+def test_what_is_counted_is_whole(limit) -> None:
+    assert refused(**{limit.field: 10.0}).field == limit.field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    (
+        ("enforce_network", 1), ("enforce_network", "yes"), ("allow_partial", None),
+        ("isolation", "vault"), ("isolation", None), ("isolation", 3), ("isolation", ["process"]),
+        ("on_output_limit", "explode"), ("on_output_limit", None), ("syscall_profile", "lax"),
+        ("network", "some"), ("network", ()), ("network", []), ("network", 5), ("network", {"a": 1}),
+        ("network", ["ok.example", ""]), ("network", ["a b"]), ("network", ["a/b"]), ("network", [5]),
+        ("network", ["x" * 256]), ("network", ["bücher.example"]), ("network", ["a\nb"]), ("network", [["a"]]),
+        ("readable_paths", "/etc"), ("readable_paths", b"/etc"), ("readable_paths", 5), ("readable_paths", [5]),
+        ("readable_paths", [["/etc"]]), ("readable_paths", [{}]), ("writable_paths", ["etc"]),
+        ("writable_paths", [""]), ("hidden_paths", ["/a/../b"]), ("hidden_paths", ["/a/"]),
+        ("hidden_paths", ["//etc"]), ("hidden_paths", ["/a\0b"]), ("hidden_paths", ["/\ud800"]),
+        ("hidden_paths", ["/a", "/a"]),
+        ("environment", "A=1"), ("environment", [("A", "1")]), ("environment", {"A": 1}),
+        ("environment", {"": "x"}), ("environment", {"A=B": "x"}), ("environment", {"A\0": "x"}),
+        ("environment", {"A": "x\0y"}), ("environment", {"A": "\ud800"}), ("environment", {5: "x"}),
+        ("pass_environment", "HOME"), ("pass_environment", {"HOME": 1}), ("pass_environment", ["A=B"]),
+        ("pass_environment", [""]), ("pass_environment", [5]), ("pass_environment", [["A"]]),
+    ),
+)  # fmt: skip
+def test_a_wrong_value_is_refused_by_name(field: str, value: object) -> None:
+    assert refused(**{field: value}).field == field
+
+
+def test_fields_that_contradict_each_other_are_refused() -> None:
+    assert refused(network="host", enforce_network=True).field == "network"
+    assert refused(file_bytes=20, disk_bytes=10).field == "file_bytes"
+    assert refused(readable_paths=["/a"], hidden_paths=["/a"]).field == "hidden_paths"
+
+
+def test_two_spellings_of_one_path_cannot_be_both_shown_and_hidden() -> None:
+    assert "'/etc'" in refused(readable_paths=["/etc"], hidden_paths=["//etc"]).problem
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    error = refused(pids_max=0, nofile=-1, isolation="x")
+    assert [each.field for each in (error, *error.more)] == ["pids_max", "nofile", "isolation"]
+
+
+def test_lists_paths_and_plain_words_are_made_uniform() -> None:
+    policy = SandboxPolicy(
+        readable_paths=[Path("/etc"), "/usr"], network=["a.example"], isolation="strict", syscall_profile="tight",
+        on_output_limit="kill", pass_environment=["LANG"], environment={"A": "1"},
+    )  # type: ignore[arg-type]  # fmt: skip
+    assert policy.readable_paths == ("/etc", "/usr") and policy.network == ("a.example",)
+    assert policy.isolation is IsolationLevel.STRICT and policy.syscall_profile is SyscallProfile.TIGHT
+    assert policy.on_output_limit is OutputOverflow.KILL and policy.pass_environment == ("LANG",)
+
+
+def test_numbers_and_texts_of_a_subclass_become_plain_ones() -> None:
+    class Seconds(float):
+        pass
+
+    class Size(enum.IntEnum):
+        SMALL = 4096
+
+    class Word(str, enum.Enum):  # noqa: UP042  (its str() is not its value)
+        A = "value"
+
+    policy = SandboxPolicy(wall_time_s=Seconds(2), mem_bytes=Size.SMALL, environment={Word.A: Word.A})
+    assert type(policy.wall_time_s) is float and type(policy.mem_bytes) is int
+    assert [(type(name), name, value) for name, value in policy.environment.items()] == [(str, "value", "value")]
+
+
+def test_a_policy_cannot_be_changed_neither_itself_nor_what_it_was_made_of() -> None:
+    given_environment = {"A": "1"}
+    policy = SandboxPolicy(environment=given_environment)
+    given_environment["A"] = "2"
+    assert policy.environment["A"] == "1"
+    with pytest.raises(TypeError):
+        policy.environment["A"] = "3"  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        policy.pids_max = 10**6  # type: ignore[misc]
+
+
+def test_a_change_is_checked_anew() -> None:
+    assert SandboxPolicy().with_changes(pids_max=5).pids_max == 5
+    with pytest.raises(PolicyError):
+        SandboxPolicy().with_changes(pids_max=0)
+
+
+def test_a_policy_can_be_copied_pickled_and_taken_apart() -> None:
+    policy = SandboxPolicy(environment={"A": "1"}, network=["a.example"])
+    assert pickle.loads(pickle.dumps(policy)) == copy.deepcopy(policy) == policy
+    assert dataclasses.asdict(policy)["environment"] == {"A": "1"}
+    assert hash(policy) == hash(copy.deepcopy(policy))
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    (
+        ({}, "host"), ({"enforce_network": True}, "none"), ({"isolation": "strict"}, "none"),
+        ({"isolation": "container"}, "none"), ({"isolation": "strict", "network": "host"}, "host"),
+        ({"network": ["a.example"]}, ("a.example",)),
+    ),
+)  # fmt: skip
+def test_the_network_rule_when_the_field_is_absent(fields, rule) -> None:
+    assert SandboxPolicy(**fields).network_rule == rule
+
+
+def test_what_is_requested_is_what_is_set() -> None:
+    plain = SandboxPolicy().requested()
+    assert set(plain) == {"wall_time", "cpu_time", "memory", "pids", "nofile", "output"}
+    asked = SandboxPolicy(
+        enforce_network=True, hidden_paths=["/etc"], syscall_profile="tight", disk_bytes=5, cpu_share=0.5
+    ).requested()
+    assert set(asked) - set(plain) == {"network", "hidden_paths", "syscalls", "disk", "cpu_share"}
+    assert asked["network"] == "none" and asked["hidden_paths"] == ("/etc",)
+
+
+def plain_paths() -> st.SearchStrategy[str]:
+    return st.text("abc.", min_size=1, max_size=8).map(lambda name: os.path.normpath("/x/" + name))
+
+
+TEXTS = st.text("ab= \n\u00e9\u0663\udc80\U0001f600")
+POLICIES = st.fixed_dictionaries(
+    {},
+    optional={
+        **{
+            limit.field: st.integers(1, int(limit.largest))
+            for limit in LIMITS
+            if limit.field not in ("file_bytes", "disk_bytes")
+        },
+        "wall_time_s": st.floats(0.001, 10**6),
+        "disk_bytes": st.none() | st.integers(10**6, 2**62),
+        "file_bytes": st.none() | st.integers(1, 10**6),
+        "allow_partial": st.booleans(),
+        "isolation": st.sampled_from(IsolationLevel),
+        "on_output_limit": st.sampled_from(OutputOverflow),
+        "syscall_profile": st.none() | st.sampled_from(SyscallProfile),
+        "network": st.sampled_from((None, "none", "host", ["a.example", "b.example:443"])),
+        "readable_paths": st.lists(plain_paths(), unique=True, max_size=3),
+        "environment": st.dictionaries(st.text("ABC_", min_size=1), TEXTS),
+    },
+)  # fmt: skip
+
+
+@given(POLICIES)
+def test_plain_data_makes_an_equal_policy(fields: dict[str, object]) -> None:
+    policy = SandboxPolicy(**fields)  # type: ignore[arg-type]
+    plain = policy.to_dict()
+    assert SandboxPolicy.from_dict(plain) == policy
+    assert tuple(plain) == field_names(SandboxPolicy)
+
+
+# An alphabet of our own: hypothesis spends seconds on a table of all characters first.
+WILD = st.text("a/.=5M \0\n\u00e9\u0663\ud800\U0001f600", max_size=8)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | WILD | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WILD, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(field_names(SandboxPolicy)) | WILD, ANYTHING, max_size=4))
+def test_any_plain_data_is_a_policy_or_a_policy_error(values: dict[str, object]) -> None:
+    try:
+        assert SandboxPolicy.from_dict(values).pids_max > 0
+    except PolicyError as error:
+        assert error.field in set(values) | {""}
+
+
+def test_sizes_and_times_may_be_text_in_plain_data_but_not_in_the_constructor() -> None:
+    policy = SandboxPolicy.from_dict({"mem_bytes": "64M", "wall_time_s": "1.5m"})
+    assert (policy.mem_bytes, policy.wall_time_s) == (64 * 2**20, 90)
+    assert refused(mem_bytes="64M").field == "mem_bytes"
+
+
+@pytest.mark.parametrize("text", ("much", "9" * 400, "9" * 5000, "1e9", "-1M", ""))
+def test_text_that_is_no_size_is_refused_by_name(text: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        SandboxPolicy.from_dict({"mem_bytes": text})
+    assert caught.value.field == "mem_bytes"
+
+
+@pytest.mark.parametrize("text", ("soon", "9" * 400, "5K"))
+def test_text_that_is_no_time_is_refused_by_name(text: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        SandboxPolicy.from_dict({"wall_time_s": text})
+    assert caught.value.field == "wall_time_s"
+
+
+def test_an_unknown_key_is_named_with_the_nearest_known_one() -> None:
+    with pytest.raises(PolicyError, match='did you mean "mem_bytes"') as caught:
+        SandboxPolicy.from_dict({"mem_byte": 5, "zzz": 1, 7: 1})  # type: ignore[dict-item]
+    assert [each.field for each in (caught.value, *caught.value.more)] == ["mem_byte", "zzz", "7"]
+
+
+@pytest.mark.parametrize("values", (None, [], "x", 5))
+def test_what_is_no_mapping_is_no_policy(values) -> None:
+    with pytest.raises(PolicyError, match="mapping"):
+        SandboxPolicy.from_dict(values)
