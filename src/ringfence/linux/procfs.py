@@ -11,7 +11,7 @@ import os
 PAGE_BYTES = 4096 if not hasattr(os, "sysconf") else os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = 100 if not hasattr(os, "sysconf") else os.sysconf("SC_CLK_TCK")
 # Fields of /proc/<pid>/stat, counted from the one after the name (which may hold anything).
-_STATE, _PPID, _UTIME, _STIME, _THREADS, _START, _RSS = 0, 1, 11, 12, 17, 19, 21
+_STATE, _UTIME, _THREADS, _START, _RSS = 0, 11, 17, 19, 21
 
 
 class Process:
@@ -22,27 +22,32 @@ class Process:
     def __init__(self, pid: int, fields: list[bytes]) -> None:
         self.pid = pid
         self.start = int(fields[_START])
-        self.cpu_ticks = int(fields[_UTIME]) + int(fields[_STIME])
+        # Its own two and the two of the children it has waited for: work done in short-lived children.
+        self.cpu_ticks = sum(map(int, fields[_UTIME : _UTIME + 4]))
         self.threads = int(fields[_THREADS])
         self.rss_bytes = int(fields[_RSS]) * PAGE_BYTES
         self.zombie = fields[_STATE] in (b"Z", b"X")
 
 
-def _read(path: str, limit: int = 65536) -> bytes:
+def _read(path: str) -> bytes:
+    """The whole file: the kernel hands out at most a page or so for one read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    text = b""
     try:
-        return os.read(descriptor, limit)
+        while piece := os.read(descriptor, 65536):
+            text += piece
     finally:
         os.close(descriptor)
+    return text
 
 
 def stat(pid: int) -> Process | None:
     """The process as it is now, or None when there is none."""
     try:
-        line = _read(f"/proc/{pid}/stat", 4096)
-    except OSError:
-        return None
-    return Process(pid, line[line.rindex(b")") + 2 :].split())
+        line = _read(f"/proc/{pid}/stat")
+        return Process(pid, line[line.rindex(b")") + 2 :].split())
+    except (OSError, ValueError, IndexError):
+        return None  # gone, maybe between two reads
 
 
 def children(pid: int) -> list[int]:
@@ -54,7 +59,7 @@ def children(pid: int) -> list[int]:
         return found
     for task in tasks:
         try:
-            found += map(int, _read(f"/proc/{pid}/task/{task}/children", 1 << 20).split())
+            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
         except OSError:
             continue
     return found
@@ -85,7 +90,7 @@ def proportional_bytes(process: Process) -> int:
 def written_bytes(pid: int) -> int:
     """Bytes that the process caused to be written to storage."""
     try:
-        return _number_after(_read(f"/proc/{pid}/io", 4096), b"\nwrite_bytes:")
+        return _number_after(_read(f"/proc/{pid}/io"), b"\nwrite_bytes:")
     except OSError:
         return 0
 
@@ -116,7 +121,7 @@ def oom_kills() -> int:
 def task_count() -> int:
     """Tasks on the whole host: a cheap upper bound of those of this user."""
     try:
-        return int(_read("/proc/loadavg", 256).split()[3].split(b"/")[1])
+        return int(_read("/proc/loadavg").split()[3].split(b"/")[1])
     except (OSError, ValueError, IndexError):
         return 0
 
