@@ -41,16 +41,17 @@ def _table() -> list[list[str]]:
 
     command = ["ps", "-A", "-o", "pid=,ppid=,rss=,time=,state="]
     environment = {"LC_ALL": "C", "PATH": os.defpath}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    return [line.split() for line in done.stdout.splitlines()]
+    ps = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    rows = [line.split() for line in ps.communicate()[0].splitlines()]
+    # ps is a child of who asks: counted in, it would be one process too many and killed when gone.
+    return [row for row in rows if len(row) == 5 and row[0] != str(ps.pid)]
 
 
 def descendants(root: int) -> list[Process]:
     """Every process below ``root``."""
     below: dict[int, list[list[str]]] = {}
     for row in _table():
-        if len(row) == 5:
-            below.setdefault(int(row[1]), []).append(row)
+        below.setdefault(int(row[1]), []).append(row)
     found: list[Process] = []
     waiting = [root]
     while waiting:
