@@ -2,29 +2,54 @@
 
 ``shutil.rmtree`` recurses, so a tree some thousand levels deep ends it, and it stops at a folder
 without permissions. Here every folder is first moved up to the top, so depth costs nothing.
-Nobody may be writing into the tree any more.
+Nobody should be writing into the tree any more; somebody who is being killed may still be, for a moment.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import time
+
+_PAUSES_S = (0.0, 0.01, 0.05, 0.2, 0.5)
 
 
 def remove_tree(path: str) -> None:
     """Remove ``path`` with everything in it; what is gone already is no error."""
-    try:
-        top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
+    for pause_s in _PAUSES_S:
+        try:
+            _remove(path)
+            return
+        except OSError:
+            time.sleep(pause_s)
+    _remove(path)
+
+
+def _remove(path: str) -> None:
+    if not os.path.lexists(path):
         return
-    except NotADirectoryError:
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
         os.unlink(path)
         return
+    _allow(path)
+    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         _empty(top)
     finally:
         os.close(top)
     os.rmdir(path)
+
+
+def _allow(name: str, parent: int | None = None) -> None:
+    """Let us list and change a folder, never what a link put in its place points to."""
+    if os.chmod in os.supports_follow_symlinks:  # macOS; Linux has no such call, but descriptors of names
+        os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
+        return
+    folder = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        os.chmod(f"/dev/fd/{folder}", 0o700)
+    finally:
+        os.close(folder)
 
 
 def _empty(top: int) -> None:
@@ -44,7 +69,7 @@ def _is_folder(name: str, parent: int) -> bool:
 
 def _lift_folders(name: str, top: int, serial: int) -> int:
     """Empty one folder: its files are removed, its folders moved up beside it."""
-    os.chmod(name, 0o700, dir_fd=top)  # it is a folder, and nobody is left who could swap it
+    _allow(name, top)
     folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
     try:
         for entry in os.listdir(folder):
@@ -52,7 +77,7 @@ def _lift_folders(name: str, top: int, serial: int) -> int:
                 os.unlink(entry, dir_fd=folder)
                 continue
             serial = _free_name(top, serial)
-            os.chmod(entry, 0o700, dir_fd=folder)
+            _allow(entry, folder)
             os.rename(entry, _lifted(serial), src_dir_fd=folder, dst_dir_fd=top)
     finally:
         os.close(folder)
