@@ -23,8 +23,9 @@ from ringfence.posix import rlimits, spawner, wire
 
 _UMASK = 0o022
 _SIGKILL = 9
-_END_WAIT_MS = 15_000
 _WATCHDOG = "watchdog"
+# Longer than a leader tries to end its tree; then it is killed, and that takes no time.
+_END_WAIT_MS, _KILL_WAIT_MS = 12_000, 1_000
 _NOT_HERE = {
     "cpu_share": ("cgroups", "use isolation strict, which holds it with cpu.max"),
     "network": ("a network namespace or seccomp", "use isolation strict"),
@@ -169,22 +170,33 @@ class ProcessVisit:
 
     def __init__(self, request: dict[str, object], streams: tuple[int, ...]) -> None:
         self._frames = wire.Frames()
-        self._leader_pidfd = -1
+        self._commands = self._reports = self._leader_pidfd = -1
         self._report: Report | None = None
-        commands, self._commands = os.pipe()
-        self._reports, reports = os.pipe()
-        owner = _owner_watch(commands)
+        self._forked = self._started = False
+        message = wire.encode_request(request)
         try:
-            spawner.fork_leader([commands, reports, owner, *streams], contained="contained" in request)
-        except BaseException:
-            os.close(self._commands)
-            os.close(self._reports)
+            self._open(streams, contained="contained" in request)
+            self._send(message)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise SetupError("reach the leader", str(error)) from error
             raise
+
+    def _open(self, streams: tuple[int, ...], *, contained: bool) -> None:
+        theirs: list[int] = []
+        try:
+            commands, self._commands = os.pipe()
+            theirs.append(commands)
+            self._reports, reports = os.pipe()
+            theirs.append(reports)
+            theirs.append(_owner_watch(commands))
+            spawner.fork_leader([*theirs, *streams], contained=contained)
+            self._forked = True
         finally:
-            for descriptor in (commands, reports, owner):
+            for descriptor in theirs:
                 os.close(descriptor)
         os.set_blocking(self._reports, False)
-        self._send(wire.encode_request(request))
 
     def fileno(self) -> int:
         return self._reports
@@ -200,19 +212,22 @@ class ProcessVisit:
             data = os.read(self._reports, 65536)
         except BlockingIOError:
             return None
+        if not data and not self._started:
+            raise SetupError("lead", "the supervising process ended before the job began")
         if not data:
             return self._report or self._lost()
         try:
             for kind, body in self._frames.feed(data):
                 self._handle(kind, body)
         except wire.Garbled:
+            self._started = True  # whoever it is that speaks
             return self._lost()
         return self._report
 
     def _handle(self, kind: bytes, body: bytes) -> None:
         if kind == wire.STARTED:
-            leader, _ = wire.decode_started(body)
-            self._leader_pidfd = _pidfd(leader)
+            self._started = True
+            self._leader_pidfd = _pidfd(wire.decode_started(body))
         elif kind == wire.FAILED:
             step, number, problem = wire.decode_failed(body)
             raise SetupError(step, problem, hint=_setup_hint(step, number))
@@ -230,31 +245,31 @@ class ProcessVisit:
     def abandon(self) -> None:
         if self._leader_pidfd >= 0:
             _kill_pidfd(self._leader_pidfd)
+        elif not self._started:
+            spawner.give_up_on_spawner()
 
     def close(self) -> None:
         """End the job if it runs, and wait until its tree is gone: its folder is removed next."""
-        if self._report is None:
+        if self._forked and self._report is None:
             self.signal(_SIGKILL)
-            _wait_for_end(self._reports)
+            self._await_end()
         for name in ("_commands", "_reports", "_leader_pidfd"):
             descriptor = getattr(self, name)
             if descriptor >= 0:
                 os.close(descriptor)
                 setattr(self, name, -1)
 
+    def _await_end(self) -> None:
+        """Until the leader has closed its side, which it does when nothing of the tree is left."""
+        import select
 
-def _wait_for_end(reports: int) -> None:
-    """Until the leader has closed its side, which it does when nothing of the tree is left."""
-    import select
-
-    poller = select.poll()
-    poller.register(reports, select.POLLIN)
-    while poller.poll(_END_WAIT_MS):
-        try:
-            if not os.read(reports, 65536):
-                return
-        except BlockingIOError:
-            continue
+        poller = select.poll()
+        poller.register(self._reports, select.POLLIN)
+        for wait_ms in (_END_WAIT_MS, _KILL_WAIT_MS):
+            while poller.poll(wait_ms):
+                if not os.read(self._reports, 65536):
+                    return
+            self.abandon()
 
 
 def _as_report(fields: dict[str, int]) -> Report:

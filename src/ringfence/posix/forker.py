@@ -38,7 +38,7 @@ def _keep_only(descriptors: list[int]) -> list[int]:
     for descriptor in sorted(kept):
         os.closerange(start, descriptor)
         start = descriptor + 1
-    os.closerange(start, os.sysconf("SC_OPEN_MAX"))
+    plan.close_from(start)
     return kept
 
 
@@ -73,8 +73,11 @@ class Forker:
             return False
         if kind == passing.CONTAINED:
             from ringfence.linux import plan as _  # noqa: F401  (once, for this fork and every later one)
-        if len(descriptors) > 3:
-            self.leaders.add(fork_leader(descriptors))
+        try:
+            if len(descriptors) > 3:
+                self.leaders.add(fork_leader(descriptors))
+        except OSError:
+            pass  # no room for a process: the caller sees its pipes close before the leader spoke
         for descriptor in descriptors:
             os.close(descriptor)
         return True

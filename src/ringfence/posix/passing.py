@@ -35,7 +35,8 @@ def send(door: int, kind: bytes, descriptors: list[int]) -> None:
     rights = Struct(f"{len(descriptors)}i").pack(*descriptors)
     link = _socket.socket(fileno=door)
     try:
-        link.sendmsg([kind], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
+        message = kind + bytes((len(descriptors),))
+        link.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
     finally:
         link.detach()
 
@@ -47,16 +48,22 @@ def receive(door: int) -> tuple[bytes, list[int]]:
     link = _socket.socket(fileno=door)
     try:
         room = _socket.CMSG_SPACE(MAX_DESCRIPTORS * calcsize("i"))
-        message, ancillary, _, _ = link.recvmsg(16, room, _CLOSE_ON_EXEC)
+        message, ancillary, _, _ = link.recvmsg(2, room, _CLOSE_ON_EXEC)
     except ConnectionResetError:
         return b"", []
     finally:
         link.detach()
     rights = b"".join(data for level, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
     found = [number for (number,) in _ONE.iter_unpack(rights[: len(rights) - len(rights) % _ONE.size])]
+    if len(message) < 2:
+        return b"", []
+    if message[1] != len(found):  # the kernel drops those that there is no room for
+        for descriptor in found:
+            os.close(descriptor)
+        return message[:1], []
     for descriptor in found:
         os.set_inheritable(descriptor, False)
-    return message, found
+    return message[:1], found
 
 
 _NO_SIGNAL = 0x4000 if sys.platform == "linux" else 0

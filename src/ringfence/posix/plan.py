@@ -58,8 +58,20 @@ def place_descriptors(sources: Sequence[int], keep: Sequence[int]) -> range:
     moved = [duplicate(source, floor) for source in (*sources, *keep)]
     for target, source in enumerate(moved):
         os.dup2(source, target, inheritable=target < len(sources))
-    os.closerange(floor, os.sysconf("SC_OPEN_MAX"))
+    close_from(floor)
     return range(len(sources), floor)
+
+
+def close_from(first: int) -> None:
+    """Close every descriptor from this one on.
+
+    The limit says nothing of those opened before it was lowered, and may be a thousand million.
+    """
+    try:
+        last = max(map(int, os.listdir("/dev/fd")))
+    except (OSError, ValueError):
+        last = os.sysconf("SC_OPEN_MAX")
+    os.closerange(first, last + 1)
 
 
 def duplicate(descriptor: int, floor: int) -> int:

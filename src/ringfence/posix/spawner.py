@@ -58,7 +58,10 @@ class Spawner:
     def forked(cls) -> Spawner:
         """From this process, which must have one thread."""
         ours, theirs = passing.channel()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            raise SetupError("fork the spawner", str(error)) from error
         if pid == 0:
             try:
                 os.close(ours)
@@ -124,6 +127,13 @@ def fork_leader(descriptors: list[int], *, contained: bool = False) -> None:
                 _running().send(kind, descriptors)
             except OSError as error:
                 raise SetupError("reach the spawner", str(error)) from error
+
+
+def give_up_on_spawner() -> None:
+    """End a spawner that does not answer: somebody has stopped it. What it has forked lives on."""
+    with _lock:
+        if _current is not None and _current.usable():
+            os.kill(_current.pid, 9)
 
 
 def _running() -> Spawner:

@@ -97,14 +97,18 @@ class Visit:
             processes.hide_memory()
         self.wakeup = wake_on_child()
         self.oom_before = self.table.oom_kills()
+        # Before the job can stop or kill this process: the caller must know whom to end then.
+        _say(self.reports, wire.started_frame(os.getpid()))
         self.started = time.monotonic_ns()
-        self.job, problem = self._fork_job(streams)
+        try:
+            self.job, problem = self._fork_job(streams)
+        except OSError as error:
+            raise plan.StepFailed("fork", error) from error
         for descriptor in streams:
             os.close(descriptor)
         if problem:
             step, errno, text = wire.decode_failed(problem)
             raise plan.StepFailed(step, OSError(errno, text))
-        _say(self.reports, wire.started_frame(os.getpid(), self.job))
 
     def _fork_job(self, streams: Sequence[int]) -> tuple[int, bytes]:
         """(pid, nothing) once the program runs, else (pid, the failed step)."""
@@ -180,11 +184,12 @@ class Visit:
 
     def _measure(self) -> None:
         """Hold what the kernel does not hold for a whole tree: processor time, memory, tasks, writes."""
-        tree = [row for row in self.table.descendants(os.getpid()) if not row.zombie]
+        tree = self.table.descendants(os.getpid())
         resident = sum(row.rss_bytes for row in tree)
-        tasks = sum(row.threads for row in tree)
+        # The dead that nobody has waited for hold a pid and have used processor time, too.
+        tasks = sum(1 if row.zombie else row.threads for row in tree)
         self.peak_memory = max(self.peak_memory, resident)
-        self.peak_tasks = max(self.peak_tasks, tasks)
+        self.peak_tasks = max(self.peak_tasks, sum(row.threads for row in tree if not row.zombie))
         if tasks > self.limits["pids"]:
             return self._note("pids", tasks)
         if resident > self.limits["memory"]:
@@ -266,7 +271,7 @@ class Visit:
             "written_bytes": self._written(()),
             "voluntary_switches": used.ru_nvcsw,
             "involuntary_switches": used.ru_nivcsw,
-            "oom_kills": self.table.oom_kills() - self.oom_before,
+            "oom_kills": max(0, self.table.oom_kills() - self.oom_before),
             "survivors": self.survivors,
         }
 

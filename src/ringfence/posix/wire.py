@@ -16,7 +16,7 @@ MAX_FRAME_BYTES = 64 * 1024
 _HEAD = Struct("!cI")
 
 STARTED, FAILED, ENDED = b"S", b"F", b"E"
-"""Frames from the leader: the job runs (its pids), the set-up failed (step, problem), the end."""
+"""Frames from the leader: it is here (its pid), the set-up failed (step, problem), the end."""
 
 # Why the leader killed the tree, by position in the frame.
 CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone")
@@ -26,7 +26,7 @@ REPORT_FIELDS = (
     "processes", "written_bytes", "voluntary_switches", "involuntary_switches", "oom_kills", "survivors",
 )  # fmt: skip
 _REPORT = Struct("!" + "q" * len(REPORT_FIELDS))
-_STARTED = Struct("!qq")
+_STARTED = Struct("!q")
 
 
 class Garbled(Exception):
@@ -66,8 +66,8 @@ def frame(kind: bytes, body: bytes) -> bytes:
     return _HEAD.pack(kind, len(body)) + body
 
 
-def started_frame(leader: int, job: int) -> bytes:
-    return frame(STARTED, _STARTED.pack(leader, job))
+def started_frame(leader: int) -> bytes:
+    return frame(STARTED, _STARTED.pack(leader))
 
 
 def failure(step: str, errno: int, problem: str) -> bytes:
@@ -82,26 +82,31 @@ def ended_frame(report: dict[str, int]) -> bytes:
     return frame(ENDED, _REPORT.pack(*(report.get(name, 0) for name in REPORT_FIELDS)))
 
 
-def decode_started(body: bytes) -> tuple[int, int]:
+def decode_started(body: bytes) -> int:
     try:
-        leader, job = _STARTED.unpack(body)
+        (leader,) = _STARTED.unpack(body)
     except StructError as error:
         raise Garbled(str(error)) from error
-    return leader, job
+    if not 1 < leader < 2**31:
+        raise Garbled(f"pid {leader}")
+    return int(leader)
 
 
 def decode_failed(body: bytes) -> tuple[str, int, str]:
     parts = body.decode("utf-8", "replace").split("\0", 2)
-    if len(parts) != 3 or not parts[1].isdigit():
+    if len(parts) != 3 or not (parts[1].isascii() and parts[1].isdigit() and len(parts[1]) < 10):
         raise Garbled("a set-up failure without its three parts")
     return parts[0], int(parts[1]), parts[2]
 
 
 def decode_ended(body: bytes) -> dict[str, int]:
     try:
-        return dict(zip(REPORT_FIELDS, _REPORT.unpack(body), strict=True))
+        report = dict(zip(REPORT_FIELDS, _REPORT.unpack(body), strict=True))
     except StructError as error:
         raise Garbled(str(error)) from error
+    if min(report.values()) < -1 or not -1 <= report["wait_status"] <= 0xFFFF:
+        raise Garbled("a report with numbers that nothing can measure")
+    return report
 
 
 class Frames:

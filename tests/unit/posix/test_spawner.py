@@ -1,0 +1,233 @@
+"""The spawner: one per process, restarted when it dies, not shared by forked copies, and it leaks nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ringfence.engine.run import run
+from ringfence.errors import SetupError
+from ringfence.model.outcome import Status
+from ringfence.model.policy import SandboxPolicy
+from ringfence.posix import forker, spawner
+
+
+def descriptors() -> list[str]:
+    return [os.readlink(f"/dev/fd/{name}") for name in os.listdir("/dev/fd") if os.path.lexists(f"/dev/fd/{name}")]
+
+
+@pytest.fixture
+def fresh():
+    spawner.shutdown()
+    yield
+    spawner.shutdown()
+
+
+def current() -> spawner.Spawner:
+    assert spawner._current is not None
+    return spawner._current
+
+
+def test_one_spawner_serves_all_jobs_of_a_process(fresh) -> None:
+    run(["true"])
+    first = current().process.pid
+    run(["true"])
+    assert current().process.pid == first
+
+
+def test_a_spawner_that_was_killed_is_replaced(fresh) -> None:
+    run(["true"])
+    first = current().process
+    first.kill()
+    os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
+    assert run(["echo", "again"]).stdout == b"again\n"
+    assert current().process.pid != first.pid
+
+
+def test_a_spawner_that_dies_under_our_hands_is_replaced(fresh, monkeypatch) -> None:
+    """Dead, but not yet seen to be: the first message fails, the second goes to a new one."""
+    run(["true"])
+    first = current()
+    first.process.kill()
+    first.process.wait()
+    monkeypatch.setattr(first, "usable", lambda: True)
+    assert run(["echo", "again"]).stdout == b"again\n"
+    assert current() is not first
+
+
+def test_a_spawner_that_cannot_start_is_a_set_up_error(fresh, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    before = len(descriptors())
+    with pytest.raises(SetupError, match="start the spawner"):
+        run(["true"])
+    assert len(descriptors()) == before
+
+
+def test_a_leader_that_ends_before_the_job_began_is_our_failure_not_the_jobs(fresh, monkeypatch) -> None:
+    monkeypatch.setattr(spawner, "_BOOT", "import os; os._exit(3)  # {path!r} {door}")
+    before = len(descriptors())
+    with pytest.raises(SetupError):
+        run(["true"])
+    spawner.shutdown()
+    assert len(descriptors()) <= before
+
+
+def test_a_forked_copy_of_the_caller_gets_a_spawner_of_its_own(fresh) -> None:
+    run(["true"])
+    mine = current().process.pid
+    child = os.fork()
+    if child == 0:
+        try:
+            same = spawner._current is not None
+            fine = run(["true"]).ok and current().process.pid != mine
+            spawner.shutdown()
+            os._exit(0 if fine and not same else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert run(["true"]).ok and current().process.pid == mine
+
+
+def test_a_copy_forked_while_the_lock_is_held_does_not_wait_for_ever(fresh) -> None:
+    with spawner._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            try:
+                os._exit(0 if run(["true"]).ok else 1)
+            finally:
+                os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_fifty_runs_leave_no_descriptor_thread_or_process(fresh) -> None:
+    run(["true"])
+    before = sorted(descriptors()), threading.active_count()
+    for _ in range(50):
+        assert run(["true"]).ok
+    assert (sorted(descriptors()), threading.active_count()) == before
+    time.sleep(0.1)
+    below = Path(f"/proc/{current().process.pid}/task/{current().process.pid}/children").read_text()
+    assert below == ""
+
+
+def test_runs_that_cannot_start_leave_no_descriptor_either(fresh) -> None:
+    run(["true"])
+    before = sorted(descriptors())
+    for _ in range(10):
+        with pytest.raises(SetupError, match="exec"):
+            run(["/no/such/program"])
+    assert sorted(descriptors()) == before
+
+
+def test_jobs_of_many_threads_do_not_get_mixed_up(fresh) -> None:
+    said: dict[int, bytes] = {}
+
+    def one(number: int) -> None:
+        said[number] = run(["echo", str(number)]).stdout
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == {number: b"%d\n" % number for number in range(20)}
+
+
+def test_the_spawner_knows_nothing_of_the_callers_environment(fresh, monkeypatch) -> None:
+    monkeypatch.setenv("CALLERS_SECRET", "hunter2")
+    run(["true"])
+    pid = current().process.pid
+    own = subprocess.run(["cat", "/proc/self/environ"], capture_output=True, check=True)
+    assert b"hunter2" in own.stdout  # the control: a plain child has it
+    assert Path(f"/proc/{pid}/environ").read_bytes().strip(b"\0") == b""
+    assert b"hunter2" not in run(["sh", "-c", f"cat /proc/{pid}/environ /proc/$PPID/environ; env"]).stdout
+
+
+def test_the_spawner_ends_with_its_owner(fresh) -> None:
+    code = "import os, signal; from ringfence import run; from ringfence.posix import spawner; run(['true']);"
+    code += "print(spawner._current.process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    pid = int(done.stdout)
+    give_up = time.monotonic() + 5
+    while is_spawner(pid) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    assert not is_spawner(pid)
+
+
+def is_spawner(pid: int) -> bool:
+    try:
+        return b"forker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_a_stopped_spawner_is_given_up_and_replaced(fresh, monkeypatch) -> None:
+    """A job of the same user can stop it; that must cost the next caller a bounded time, once."""
+    from ringfence.engine import supervision
+
+    run(["true"])
+    stopped = current().process
+    os.kill(stopped.pid, signal.SIGSTOP)
+    monkeypatch.setattr(supervision, "_NET_S", 0.2)
+    with pytest.raises(SetupError, match="before the job began"):
+        run(["true"], SandboxPolicy(wall_time_s=0.1))
+    assert stopped.wait(5) == -signal.SIGKILL
+    assert run(["true"]).status is Status.OK
+
+
+def test_descriptors_that_did_not_all_arrive_start_no_leader() -> None:
+    import socket
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    loop = forker.Forker(theirs.detach())
+    null = os.open(os.devnull, os.O_RDONLY)
+    before = len(descriptors())
+    socket.send_fds(ours, [bytes((6,))], [null] * 5)
+    assert loop._receive() is True and not loop.leaders and len(descriptors()) == before
+    ours.close()
+    assert loop._receive() is False
+    loop.door.close()
+    os.close(null)
+
+
+def test_no_room_for_a_process_does_not_end_the_spawner(monkeypatch) -> None:
+    import socket
+
+    def full() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    loop = forker.Forker(theirs.detach())
+    monkeypatch.setattr(os, "fork", full)
+    before = len(descriptors())
+    socket.send_fds(ours, [bytes((4,))], [0, 0, 0, 0])
+    assert loop._receive() is True and not loop.leaders and len(descriptors()) == before
+    monkeypatch.setattr(spawner, "_in_place", True)
+    with pytest.raises(SetupError, match="fork"):
+        spawner.fork_leader([0, 0, 0, 0])
+    ours.close()
+    loop.door.close()
+
+
+def test_sending_waits_for_room_and_not_for_ever(monkeypatch) -> None:
+    import errno
+    import socket
+
+    def full(*_: object) -> int:
+        tries.append(1)
+        raise OSError(errno.ETOOMANYREFS, "Too many references")
+
+    tries: list[int] = []
+    monkeypatch.setattr(socket, "send_fds", full)
+    monkeypatch.setattr(spawner, "_BUSY_WAIT_S", 0.05)
+    with pytest.raises(SetupError, match="reach the spawner"):
+        run(["true"])
+    assert len(tries) > 4
