@@ -32,7 +32,8 @@ class Scratch:
 
     def _make(self) -> None:
         # Not by tempfile, whose imports take longer than the whole run of a small job.
-        path = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"ringfence-{os.urandom(8).hex()}")
+        place = os.path.abspath(os.environ.get("TMPDIR") or "/tmp")
+        path = os.path.join(place, f"ringfence-{os.urandom(8).hex()}")
         try:
             os.mkdir(path, 0o700)
             self.path = path
@@ -71,12 +72,35 @@ class Scratch:
 
 
 def _write_file(folder: str, name: str, content: bytes) -> None:
-    path = os.path.join(folder, name)
+    """Put a new file there; what an earlier job left (a link, a pipe, a file linked elsewhere) is replaced."""
+    *parents, leaf = name.split("/")
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        # Never through a link that lies there already.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with open(os.open(path, flags, 0o644), "wb") as file:
-            file.write(content)
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for part in parents:
+                place = _step_into(part, place)
+            _replace_file(leaf, place, content)
+        finally:
+            os.close(place)
     except OSError as error:
-        raise SetupError("put the job's files", str(error)) from error
+        raise SetupError("put the job's files", f"{name}: {error.strerror}") from error
+
+
+def _step_into(part: str, place: int) -> int:
+    """The folder below, made if it is missing, never through a link; ``place`` is closed."""
+    try:
+        os.mkdir(part, 0o755, dir_fd=place)
+    except FileExistsError:
+        pass
+    below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+    os.close(place)
+    return below
+
+
+def _replace_file(leaf: str, place: int, content: bytes) -> None:
+    try:
+        os.unlink(leaf, dir_fd=place)
+    except FileNotFoundError:
+        pass
+    with open(os.open(leaf, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=place), "wb") as file:
+        file.write(content)
