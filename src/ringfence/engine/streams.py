@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 
+from ringfence.errors import SetupError
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
 
 _PIECE_BYTES = 256 * 1024
+# More than any pipe holds. Somebody outside of the job's tree may have its end and never stop writing.
+_DRAIN_READS = 512
 MESSAGE_BYTES = 8 * 2**20
 """The most that is taken from a job's channel."""
 
@@ -32,15 +35,22 @@ class Capture:
         self._on_output = on_output
 
     def add(self, piece: bytes) -> None:
-        room = self.limit - len(self._kept)
+        room = 0 if self.dropped else self.limit - len(self._kept)
         kept = piece[:room]
-        if len(piece) > room and not self.dropped:
-            kept = kept[: _whole_characters(kept)]
-            self.limit = len(self._kept) + len(kept)
-        self.dropped += len(piece) - len(kept)
         self._kept += kept
+        if len(piece) > room:
+            self._drop(len(piece) - len(kept))
         if kept and self._on_output:
             self._on_output(self.name, bytes(kept))
+
+    def _drop(self, count: int) -> None:
+        """The first time, half a character at the end goes too, in whatever pieces it came."""
+        if not self.dropped:
+            tail = bytes(self._kept[-4:])
+            half = len(tail) - _whole_characters(tail)
+            del self._kept[len(self._kept) - half :]
+            count += half
+        self.dropped += count
 
     def result(self) -> bytes:
         return bytes(self._kept) + (marker(self.dropped) if self.dropped else b"")
@@ -76,16 +86,17 @@ class Streams:
         self._job = job
         try:
             self._open()
-        except BaseException:
+        except OSError as error:
             self.close()
-            raise
+            raise SetupError("open the streams", str(error)) from error
 
     def _open(self) -> None:
         if self._job.terminal:
             self._open_terminal()
         else:
             self._theirs.append(self._open_input(self._job.stdin))
-            self._theirs += [self._open_output(self.stdout), self._open_output(self.stderr)]
+            self._theirs.append(self._open_output(self.stdout))
+            self._theirs.append(self._open_output(self.stderr))
         if self.channel is not None:
             self._theirs.append(self._open_output(self.channel))
 
@@ -110,10 +121,12 @@ class Streams:
         import pty
 
         ours, theirs = pty.openpty()
+        self.readers[ours] = self.stdout
+        self._theirs.append(theirs)
+        self._theirs.append(os.dup(theirs))
+        self._theirs.append(os.dup(theirs))
         self.keyboard = self._job.stdin if isinstance(self._job.stdin, int) else -1
         os.set_blocking(ours, False)
-        self.readers[ours] = self.stdout
-        self._theirs += [theirs, os.dup(theirs), os.dup(theirs)]
 
     @property
     def theirs(self) -> tuple[int, ...]:
@@ -121,8 +134,8 @@ class Streams:
 
     @property
     def terminal(self) -> int:
-        """Our side of the job's terminal."""
-        return next(iter(self.readers))
+        """Our side of the job's terminal; -1 once nobody has it open any more."""
+        return next((place for place, capture in self.readers.items() if capture is self.stdout), -1)
 
     def release_theirs(self) -> None:
         """Once the job has its copies, ours would keep the pipes open for ever."""
@@ -153,11 +166,13 @@ class Streams:
 
     def relay_keyboard(self) -> bool:
         """Pass on what was typed; false when the caller's terminal has ended."""
-        typed = os.read(self.keyboard, 1024)
         try:
+            typed = os.read(self.keyboard, 1024)
             os.write(self.terminal, typed)
+        except BlockingIOError:
+            return True  # a terminal whose job does not read drops what is typed
         except OSError:
-            return False  # the job does not read, or is gone
+            return False  # one of the two terminals is gone
         return bool(typed)
 
     def stop_reading(self, descriptor: int) -> None:
@@ -171,8 +186,9 @@ class Streams:
     def drain(self) -> None:
         """After the end: what is still in the pipes, without waiting for whoever may hold them open."""
         for descriptor in list(self.readers):
-            while _ready(descriptor) and self.read(descriptor):
-                pass
+            for _ in range(_DRAIN_READS):
+                if not (_ready(descriptor) and self.read(descriptor)):
+                    break
 
     def close(self) -> None:
         self.release_theirs()
