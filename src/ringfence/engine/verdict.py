@@ -16,6 +16,7 @@ from ringfence.model.outcome import FIXED_RC, Status
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import record
 
+_KILLED_RC = 128 + 9
 _CRASH_SIGNALS = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGQUIT"})
 _SIGNAL_STATUS = {
     "SIGTERM": Status.KILLED_TERM,
@@ -74,7 +75,8 @@ def _own_rc(report: Report) -> int:
 
 
 def _verdict(status: Status, report: Report, reason: str, hit: str = "") -> Verdict:
-    rc = FIXED_RC.get(status, _own_rc(report))
+    # A job can exit with 0 in the moment in which it is killed for a limit: that is no success.
+    rc = FIXED_RC.get(status, _own_rc(report) or _KILLED_RC)
     return Verdict(status=status, rc=rc, reason=reason, limits_hit=(hit,) if hit else ())
 
 
@@ -88,14 +90,15 @@ def _lost(report: Report, *_: object) -> Verdict | None:
 def _killed_by_us(report: Report, policy: SandboxPolicy, *_: object) -> Verdict | None:
     if not report.cause:
         return None
-    status = _CAPABILITY_STATUS[report.cause]
+    status = _CAPABILITY_STATUS.get(report.cause, Status.KILLED_KILL)
     hit = report.cause if report.cause in _EVIDENCE else ""
     reason = _EVIDENCE.get(report.cause, _ended_on_request)(report, policy)
     return _verdict(status, report, reason, hit)
 
 
 def _ended_on_request(report: Report, _: SandboxPolicy) -> str:
-    return "the caller ended it" if report.cause == "asked" else "the caller is gone"
+    said = {"asked": "the caller ended it", "owner_gone": "the caller is gone"}
+    return said.get(report.cause, f"killed for {report.cause}")
 
 
 _EVIDENCE: dict[str, Callable[[Report, SandboxPolicy], str]] = {
