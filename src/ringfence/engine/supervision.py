@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ringfence.backends.contract import Box, Visit
 
 _NET_S = 5.0
+_LONGEST_WAIT_S = 3600.0  # the kernel takes no more than 24 days, a policy may allow years
 _SIGKILL = 9
 
 
@@ -111,7 +112,9 @@ class _Loop:
         self.streams.drain()
         if report.survivors:
             raise SupervisionError(f"{report.survivors} processes of the job could not be killed")
-        return replace(report, cause="output") if self.killed_for_output else report
+        # Judged by what was printed, not by whether the kill or the job's own end came first.
+        ended_for_output = self._over_output() and report.cause in ("", "asked")
+        return replace(report, cause="output") if ended_for_output else report
 
     def _register(self) -> None:
         self.selector.register(self.visit, selectors.EVENT_READ)
@@ -124,14 +127,19 @@ class _Loop:
 
     def _wait(self) -> Report:
         net = time.monotonic() + self.policy.wall_time_s + _NET_S
+        abandoned = False
         while True:
-            ready = self.selector.select(max(0.0, net - time.monotonic()))
-            for key, _ in ready:
+            wait_s = min(max(0.0, net - time.monotonic()), _LONGEST_WAIT_S)
+            for key, _ in self.selector.select(wait_s):
                 report = self._handle(key)
                 if report is not None:
                     return report
-            if not ready and time.monotonic() >= net:
+            # Also while output arrives: a job may have stopped its leader and go on printing.
+            if time.monotonic() >= net:
+                if abandoned:
+                    raise SupervisionError("the supervising process did not end when it was killed")
                 self.visit.abandon()
+                abandoned = True
                 net += _NET_S
 
     def _handle(self, key: selectors.SelectorKey) -> Report | None:
@@ -152,10 +160,13 @@ class _Loop:
         return None
 
     def _end_at_output_limit(self) -> None:
-        dropped = self.streams.stdout.dropped or self.streams.stderr.dropped
-        if dropped and self.policy.on_output_limit is OutputOverflow.KILL and not self.killed_for_output:
+        if self._over_output() and not self.killed_for_output:
             self.killed_for_output = True
             self.visit.signal(_SIGKILL)
+
+    def _over_output(self) -> bool:
+        dropped = self.streams.stdout.dropped or self.streams.stderr.dropped
+        return bool(dropped) and self.policy.on_output_limit is OutputOverflow.KILL
 
 
 def _outcome(

@@ -1,0 +1,126 @@
+"""The loop around one visit: it ends in bounded time whatever the job does to its leader or its output."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+
+from ringfence.engine import supervision
+from ringfence.engine.run import run
+from ringfence.errors import SupervisionError
+from ringfence.model.events import EventKind
+from ringfence.model.job import Job
+from ringfence.model.limits import TEN_YEARS_S
+from ringfence.model.outcome import Status
+from ringfence.model.policy import SandboxPolicy
+
+QUICK = SandboxPolicy(wall_time_s=0.3, output_bytes=4096)
+
+
+@pytest.fixture
+def short_net(monkeypatch):
+    monkeypatch.setattr(supervision, "_NET_S", 0.3)
+
+
+def test_a_deadline_of_years_is_a_deadline() -> None:
+    assert run(["true"], SandboxPolicy(wall_time_s=TEN_YEARS_S, cpu_time_s=TEN_YEARS_S)).ok
+
+
+@pytest.mark.parametrize("then", ("sleep 30", "yes", "yes >&2"))
+def test_a_job_that_stops_its_leader_ends_all_the_same(short_net, then: str) -> None:
+    """Printing all the while must not keep the caller from looking at the clock."""
+    start = time.monotonic()
+    outcome = run(["sh", "-c", f"kill -STOP $PPID; {then}"], QUICK)
+    assert outcome.status is Status.KILLED_KILL and "supervising process" in outcome.reason
+    assert time.monotonic() - start < 5
+
+
+def test_a_job_that_kills_its_leader_ends_with_a_value(short_net) -> None:
+    outcome = run(["sh", "-c", "kill -KILL $PPID; sleep 30"], QUICK)
+    assert outcome.status is Status.KILLED_KILL
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_the_status_of_a_job_that_printed_too_much_does_not_depend_on_who_was_first(attempt: int) -> None:
+    policy = SandboxPolicy(output_bytes=10, on_output_limit="kill")  # type: ignore[arg-type]
+    outcome = run(["echo", "x" * 1000], policy)
+    assert outcome.status is Status.OUTPUT_LIMIT and outcome.rc != 0
+    assert outcome.stdout == b"x" * 10 + b"\n[TRUNCATED] 991 bytes dropped\n"
+    assert run(["echo", "x" * 1000], SandboxPolicy(output_bytes=10)).status is Status.OK
+
+
+def test_a_visit_that_never_answers_is_an_error_in_bounded_time(short_net) -> None:
+    class Silent:
+        def __init__(self) -> None:
+            self.pipe = os.pipe()
+            self.abandoned = 0
+
+        def fileno(self) -> int:
+            return self.pipe[0]
+
+        def receive(self) -> None:
+            return None
+
+        def signal(self, number: int) -> None:
+            raise AssertionError
+
+        def abandon(self) -> None:
+            self.abandoned += 1
+
+        def close(self) -> None:
+            for place in self.pipe:
+                os.close(place)
+
+    class Box:
+        enforced: dict[str, object] = {}  # noqa: RUF012
+
+        def start(self, job: Job, streams: tuple[int, ...]) -> Silent:
+            return visit
+
+    visit = Silent()
+    with pytest.raises(SupervisionError):
+        supervision.supervise(
+            Box(), Job(argv=("x",)), QUICK, partial=False, listeners=supervision.Listeners()  # type: ignore[arg-type]
+        )
+    assert visit.abandoned == 1
+
+
+def test_work_spread_over_short_lived_children_is_processor_time_of_the_job() -> None:
+    """No single process comes near its RLIMIT_CPU; together they pass the limit."""
+    burn = "import time\nwhile time.process_time() < 0.4: pass"
+    code = f"import subprocess, sys\nfor _ in range(40): subprocess.run([sys.executable, '-S', '-c', {burn!r}])"
+    outcome = run([sys.executable, "-S", "-c", code], SandboxPolicy(cpu_time_s=0.5, wall_time_s=15))
+    assert outcome.status is Status.CPU_LIMIT and "watchdog" in outcome.reason
+
+
+def test_the_dead_that_a_job_never_waits_for_count_as_its_processes() -> None:
+    code = "import os, time\nfor _ in range(100):\n    if os.fork() == 0: os._exit(0)\ntime.sleep(10)"
+    assert run([sys.executable, "-S", "-c", code], SandboxPolicy(pids_max=50)).status is Status.PIDS_LIMIT
+    assert run([sys.executable, "-S", "-c", code.replace("10)", "0.2)")], SandboxPolicy(pids_max=200)).ok
+
+
+def test_a_listener_that_fails_ends_the_job_before_its_folder_is_removed(tmp_path, monkeypatch) -> None:
+    """Removing under a job that still writes would race with it; its tree is gone first."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    seen: list[int] = []
+
+    def fail(_: str, piece: bytes) -> None:
+        seen.append(int(piece))
+        raise RuntimeError("listener")
+
+    busy = "echo $$; i=0; while :; do i=$((i+1)); mkdir -p d$i; : > d$i/f; done"
+    with pytest.raises(RuntimeError, match="listener"):
+        run(["sh", "-c", busy], on_output=fail)
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(seen[0], 0)
+
+
+def test_what_happened_is_told_in_order() -> None:
+    told = []
+    outcome = run(["echo", "x" * 100], SandboxPolicy(output_bytes=10), on_event=told.append)
+    assert [event.kind for event in told] == [EventKind.START, EventKind.LIMIT, EventKind.EXIT]
+    assert outcome.events == tuple(told) and {event.run_id for event in told} == {outcome.run_id}
