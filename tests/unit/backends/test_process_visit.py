@@ -22,19 +22,13 @@ def balanced():
     assert sorted(os.listdir("/dev/fd")) == before
 
 
-class Gone:
-    def collect(self) -> None:
-        pass
-
-
 @pytest.fixture
 def leader(balanced, monkeypatch):
     """A visit whose leader is this test: ``say`` plays it."""
     ends: list[int] = []
 
-    def keep(descriptors: list[int]) -> Gone:
+    def keep(descriptors: list[int]) -> None:
         ends.extend(os.dup(place) for place in descriptors[:2])
-        return Gone()
 
     monkeypatch.setattr(spawner, "fork_leader", keep)
     monkeypatch.setattr(process, "_END_WAIT_MS", 50)

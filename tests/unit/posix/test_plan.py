@@ -145,7 +145,7 @@ def test_a_job_inherits_nothing_but_its_streams() -> None:
     code = (
         "import os, resource; os.dup2(os.open('/etc/passwd', os.O_RDONLY), 900); os.set_inheritable(900, True);"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]));"
-        "import sys; from ringfence.posix import spawner; from ringfence import run; spawner.fork_in_place();"
+        "import sys; from ringfence.posix import spawner; from ringfence import run; spawner.fork_early();"
         "sys.stdout.buffer.write(run(['sh', '-c', 'ls /dev/fd/ | tr \"\\\\n\" \" \"']).stdout)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

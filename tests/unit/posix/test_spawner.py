@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +18,7 @@ from ringfence.engine.run import run
 from ringfence.errors import SetupError
 from ringfence.model.outcome import Status
 from ringfence.model.policy import SandboxPolicy
-from ringfence.posix import forker, spawner
+from ringfence.posix import forker, passing, spawner
 
 
 def descriptors() -> list[str]:
@@ -37,26 +39,26 @@ def current() -> spawner.Spawner:
 
 def test_one_spawner_serves_all_jobs_of_a_process(fresh) -> None:
     run(["true"])
-    first = current().process.pid
+    first = current().pid
     run(["true"])
-    assert current().process.pid == first
+    assert current().pid == first
 
 
 def test_a_spawner_that_was_killed_is_replaced(fresh) -> None:
     run(["true"])
-    first = current().process
-    first.kill()
-    os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
+    first = current().pid
+    os.kill(first, signal.SIGKILL)
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
     assert run(["echo", "again"]).stdout == b"again\n"
-    assert current().process.pid != first.pid
+    assert current().pid != first
 
 
 def test_a_spawner_that_dies_under_our_hands_is_replaced(fresh, monkeypatch) -> None:
     """Dead, but not yet seen to be: the first message fails, the second goes to a new one."""
     run(["true"])
     first = current()
-    first.process.kill()
-    first.process.wait()
+    os.kill(first.pid, signal.SIGKILL)
+    os.waitpid(first.pid, 0)
     monkeypatch.setattr(first, "usable", lambda: True)
     assert run(["echo", "again"]).stdout == b"again\n"
     assert current() is not first
@@ -81,18 +83,18 @@ def test_a_leader_that_ends_before_the_job_began_is_our_failure_not_the_jobs(fre
 
 def test_a_forked_copy_of_the_caller_gets_a_spawner_of_its_own(fresh) -> None:
     run(["true"])
-    mine = current().process.pid
+    mine = current().pid
     child = os.fork()
     if child == 0:
         try:
             same = spawner._current is not None
-            fine = run(["true"]).ok and current().process.pid != mine
+            fine = run(["true"]).ok and current().pid != mine
             spawner.shutdown()
             os._exit(0 if fine and not same else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert run(["true"]).ok and current().process.pid == mine
+    assert run(["true"]).ok and current().pid == mine
 
 
 def test_a_copy_forked_while_the_lock_is_held_does_not_wait_for_ever(fresh) -> None:
@@ -114,7 +116,7 @@ def test_fifty_runs_leave_no_descriptor_thread_or_process(fresh) -> None:
         assert run(["true"]).ok
     assert (sorted(descriptors()), threading.active_count()) == before
     time.sleep(0.1)
-    below = Path(f"/proc/{current().process.pid}/task/{current().process.pid}/children").read_text()
+    below = Path(f"/proc/{current().pid}/task/{current().pid}/children").read_text()
     assert below == ""
 
 
@@ -144,7 +146,7 @@ def test_jobs_of_many_threads_do_not_get_mixed_up(fresh) -> None:
 def test_the_spawner_knows_nothing_of_the_callers_environment(fresh, monkeypatch) -> None:
     monkeypatch.setenv("CALLERS_SECRET", "hunter2")
     run(["true"])
-    pid = current().process.pid
+    pid = current().pid
     own = subprocess.run(["cat", "/proc/self/environ"], capture_output=True, check=True)
     assert b"hunter2" in own.stdout  # the control: a plain child has it
     assert Path(f"/proc/{pid}/environ").read_bytes().strip(b"\0") == b""
@@ -153,7 +155,7 @@ def test_the_spawner_knows_nothing_of_the_callers_environment(fresh, monkeypatch
 
 def test_the_spawner_ends_with_its_owner(fresh) -> None:
     code = "import os, signal; from ringfence import run; from ringfence.posix import spawner; run(['true']);"
-    code += "print(spawner._current.process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    code += "print(spawner._current.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     pid = int(done.stdout)
     give_up = time.monotonic() + 5
@@ -174,59 +176,62 @@ def test_a_stopped_spawner_is_given_up_and_replaced(fresh, monkeypatch) -> None:
     from ringfence.engine import supervision
 
     run(["true"])
-    stopped = current().process
+    stopped = current()
     os.kill(stopped.pid, signal.SIGSTOP)
     monkeypatch.setattr(supervision, "_NET_S", 0.2)
     with pytest.raises(SetupError, match="before the job began"):
         run(["true"], SandboxPolicy(wall_time_s=0.1))
-    assert stopped.wait(5) == -signal.SIGKILL
     assert run(["true"]).status is Status.OK
+    assert current() is not stopped
+    with pytest.raises(ChildProcessError):
+        os.waitpid(stopped.pid, os.WNOHANG)  # it has ended and was collected
 
 
-def test_descriptors_that_did_not_all_arrive_start_no_leader() -> None:
-    import socket
+@pytest.fixture
+def forker_and_door():
+    ours, theirs = passing.channel()
+    yield forker.Forker(theirs), ours
+    os.close(ours)
+    os.close(theirs)
 
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    loop = forker.Forker(theirs.detach())
-    null = os.open(os.devnull, os.O_RDONLY)
+
+def test_descriptors_that_did_not_all_arrive_start_no_leader(forker_and_door, monkeypatch) -> None:
+    loop, door = forker_and_door
     before = len(descriptors())
-    socket.send_fds(ours, [bytes((6,))], [null] * 5)
+    link = socket.socket(fileno=os.dup(door))
+    socket.send_fds(link, [bytes((6,))], [0, 0, 0, 0, 0])
+    link.close()
+    monkeypatch.setattr(forker, "fork_leader", lambda _: pytest.fail("a leader was forked"))
     assert loop._receive() is True and not loop.leaders and len(descriptors()) == before
-    ours.close()
-    assert loop._receive() is False
-    loop.door.close()
-    os.close(null)
 
 
-def test_no_room_for_a_process_does_not_end_the_spawner(monkeypatch) -> None:
-    import socket
-
+def test_no_room_for_a_process_does_not_end_the_spawner(forker_and_door, monkeypatch) -> None:
     def full() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    loop = forker.Forker(theirs.detach())
+    loop, door = forker_and_door
     monkeypatch.setattr(os, "fork", full)
     before = len(descriptors())
-    socket.send_fds(ours, [bytes((4,))], [0, 0, 0, 0])
+    passing.send(door, [0, 0, 0, 0])
     assert loop._receive() is True and not loop.leaders and len(descriptors()) == before
-    monkeypatch.setattr(spawner, "_in_place", True)
-    with pytest.raises(SetupError, match="fork"):
-        spawner.fork_leader([0, 0, 0, 0])
-    ours.close()
-    loop.door.close()
+    with pytest.raises(SetupError, match="fork the spawner"):
+        spawner.Spawner.forked()
 
 
-def test_sending_waits_for_room_and_not_for_ever(monkeypatch) -> None:
-    import errno
-    import socket
+def test_a_door_that_closes_ends_the_loop() -> None:
+    ours, theirs = passing.channel()
+    os.close(ours)
+    assert forker.Forker(theirs)._receive() is False
+    os.close(theirs)
 
-    def full(*_: object) -> int:
+
+def test_sending_waits_for_room_and_not_for_ever(fresh, monkeypatch) -> None:
+    def full(*_: object) -> None:
         tries.append(1)
         raise OSError(errno.ETOOMANYREFS, "Too many references")
 
     tries: list[int] = []
-    monkeypatch.setattr(socket, "send_fds", full)
+    monkeypatch.setattr(passing, "send", full)
     monkeypatch.setattr(spawner, "_BUSY_WAIT_S", 0.05)
     with pytest.raises(SetupError, match="reach the spawner"):
         run(["true"])
