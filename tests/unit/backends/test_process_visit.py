@@ -27,7 +27,7 @@ def leader(balanced, monkeypatch):
     """A visit whose leader is this test: ``say`` plays it."""
     ends: list[int] = []
 
-    def keep(descriptors: list[int]) -> None:
+    def keep(descriptors: list[int], *, contained: bool) -> None:
         ends.extend(os.dup(place) for place in descriptors[:2])
 
     monkeypatch.setattr(spawner, "fork_leader", keep)

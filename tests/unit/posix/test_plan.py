@@ -99,7 +99,7 @@ def test_descriptors_land_in_their_places_whatever_their_numbers_were(order: tup
         told = plan.duplicate(write.__defaults__[0], 90)
         for place, number in enumerate(order):
             os.dup2(pipes[number][0], place)
-        kept = plan.place_descriptors([order.index(number) for number in range(len(order))], told)
+        (kept,) = plan.place_descriptors([order.index(number) for number in range(len(order))], [told])
         letters = b"".join(os.read(place, 1) for place in range(len(order)))
         still_open = sorted(map(int, os.listdir("/dev/fd")))[:-1]
         write(f"{letters.decode()} {kept} {still_open}", kept)
