@@ -1,0 +1,117 @@
+"""How a verification is told: to people in a few lines, to machines as one JSON object.
+
+Owns: wording and exit codes shared by ``verify`` and ``verify-bundle``: 0 is ok and nothing else, 2 is the rest.
+Does not: verify.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ringfence.errors import SandboxError, UsageError, VerificationError
+
+if TYPE_CHECKING:
+    from ringfence.evidence.trust import Trust
+    from ringfence.evidence.verify import Verification
+
+EXIT_OK = 0
+EXIT_NOT_OK = 2
+_MAX_FILE_BYTES = (256 << 20) + 1
+
+
+def tell(
+    what: str, verify: Callable[[], Verification], *, as_json: bool, allow_unknown_signer: bool = False
+) -> int:
+    """Run a verification and say how it ended; every refusal is exit code 2."""
+    try:
+        found = verify()
+    except SandboxError as error:
+        _tell_failure(what, error, as_json=as_json)
+        return EXIT_NOT_OK
+    known = found.state == "ok"
+    if as_json:
+        print(json.dumps(as_document(found), ensure_ascii=True))
+    else:
+        print("\n".join(as_lines(what, found)))
+        if not known and not allow_unknown_signer:
+            print("pin the signer with --pubkey or --trust; --allow-unknown-signer accepts this", file=sys.stderr)
+    return EXIT_OK if known or allow_unknown_signer else EXIT_NOT_OK
+
+
+def read_file(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(_MAX_FILE_BYTES)
+    except OSError as error:
+        raise UsageError(f"cannot read {path!r}: {error.strerror}") from error
+
+
+def trust_from(pubkey: str | None, trust_file: str | None) -> Trust:
+    from ringfence.evidence.trust import Trust
+
+    if pubkey is not None:
+        return Trust.pinned(pubkey)
+    return Trust.parse(read_file(trust_file)) if trust_file is not None else Trust.unsafe_any_signer()
+
+
+def as_document(found: Verification) -> dict[str, Any]:
+    from ringfence.evidence.keys import key_id
+
+    return {
+        "state": str(found.state),
+        "format": found.format,
+        "signers": [{"public_key": key, "key_id": key_id(key)} for key in found.signers],
+        "verdict": found.verdict,
+        "artifacts": len(found.artifacts),
+        "violations": list(found.violations),
+        "environment": found.environment,
+        "run": found.run,
+        "inputs": found.inputs,
+        "anchors": [
+            {"type": anchor.kind, "known": anchor.known, "at": anchor.at.isoformat() if anchor.at else None}
+            for anchor in found.anchors
+        ],
+        "notes": list(found.notes),
+    }
+
+
+def as_lines(what: str, found: Verification) -> list[str]:
+    verdict = found.verdict
+    title = f"{what} OK" if found.state == "ok" else f"{what} {found.state}"
+    reward = f" reward={verdict['reward']}" if "reward" in verdict else ""
+    lines = [
+        f"{title}: " + " · ".join(_facts(found)),
+        f"verdict: task={printable(verdict['task_id'])} pass={str(verdict['pass']).lower()} status={verdict['status']}"
+        f" violations={verdict['violations_count']}{reward}",
+    ]
+    lines += [f"note: {printable(note)}" for note in found.notes]
+    return [*lines, "What this proves and what it does not: docs/bundle.md"]
+
+
+def printable(text: str) -> str:
+    """Text from a bundle, without the characters that steer a terminal or reorder a line."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def _facts(found: Verification) -> list[str]:
+    facts = [f"signed by {' and '.join(found.signers)}"]
+    if found.artifacts:
+        facts += [f"chain of {len(found.violations)}", f"{len(found.artifacts)} artifacts bound"]
+    if found.run is not None:
+        asked = [row for row in found.run["enforcement"] if row["requested"]]
+        facts.append(f"{sum(row['applied'] for row in asked)} of {len(asked)} protections applied")
+    facts += [f"{anchor.kind} {anchor.at:%Y-%m-%d %H:%M:%S}Z" for anchor in found.anchors if anchor.at]
+    return facts
+
+
+def _tell_failure(what: str, error: SandboxError, *, as_json: bool) -> None:
+    step = error.step if isinstance(error, VerificationError) else None
+    if as_json:
+        print(json.dumps({"state": "failed", "step": step, "problem": str(error), "hint": error.hint}))
+        return
+    print(f"{what} NOT OK: {printable(str(error))}", file=sys.stderr)
+    if error.hint:
+        print(f"  {printable(error.hint)}", file=sys.stderr)

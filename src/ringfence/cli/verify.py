@@ -1,0 +1,35 @@
+"""``verify``: the signature and the sense of a verdict.json by itself."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "verify a verdict.json"
+
+_EPILOG = """\
+examples:
+  %(prog)s --verdict out/verdict.json --pubkey 3f1c…     exit code 0: signed by that key and consistent
+  %(prog)s --verdict out/verdict.json --pubkey 3f1c… --json
+
+A verdict holds digests of records, artifacts and environment. verify-bundle checks those too.
+Exit code 0 when it holds, 2 when not.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Check that a verdict.json was signed by a key and does not contradict itself."
+    parser.epilog = _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--verdict", metavar="FILE", required=True, help="the verdict.json")
+    parser.add_argument("--pubkey", metavar="HEX", required=True, help="the signer's public key: hex, PEM or OpenSSH")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from ringfence.cli.evidence_report import read_file, tell, trust_from
+    from ringfence.evidence.verify import Verification, verify_verdict
+
+    def verify() -> Verification:
+        return verify_verdict(read_file(arguments.verdict), trust=trust_from(arguments.pubkey, None))
+
+    return tell("verdict", verify, as_json=arguments.json)

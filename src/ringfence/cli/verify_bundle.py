@@ -1,0 +1,56 @@
+"""``verify-bundle``: every step of docs/formats.md on a bundle.json."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "verify a bundle.json"
+
+_EPILOG = """\
+examples:
+  %(prog)s --bundle out/bundle.json --pubkey 3f1c…             pinned to one signer
+  %(prog)s --bundle out/bundle.json --trust trust.json         keys, roles, revocation, required anchors
+  %(prog)s --bundle out/bundle.json --pubkey 3f1c… --artifacts out      the files on disk too
+  %(prog)s --bundle out/bundle.json --pubkey 3f1c… --nonce 9a0b…        only the run of that challenge
+
+Without --pubkey or --trust the best result is «intact, signer unknown»: anybody could have made it.
+Exit code 0 when the bundle holds and its signer is known, 2 when not. docs/formats.md lists the steps,
+docs/bundle.md says what a verified bundle proves and what it does not.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Check a bundle: signature, signer, violation chain, artifacts, environment and claims."
+    parser.epilog = _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--bundle", metavar="FILE", required=True, help="the bundle.json")
+    signer = parser.add_mutually_exclusive_group()
+    signer.add_argument("--pubkey", metavar="HEX", help="the signer's public key: hex, PEM or OpenSSH")
+    signer.add_argument("--trust", metavar="FILE", help="a trust file (docs/formats.md, section 7)")
+    parser.add_argument("--artifacts", metavar="DIR", help="also check the artifacts in this folder")
+    parser.add_argument("--nonce", metavar="HEX", help="the challenge that the run must carry")
+    parser.add_argument(
+        "--allow-unknown-signer", action="store_true", help="exit code 0 for a bundle that anybody could have made"
+    )
+    parser.add_argument(
+        "--allow-missing-environment", action="store_true", help="accept Proctor's bundle_version 1"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from ringfence.cli.evidence_report import read_file, tell, trust_from
+    from ringfence.evidence.verify import Verification, verify_bundle
+
+    def verify() -> Verification:
+        return verify_bundle(
+            read_file(arguments.bundle),
+            trust=trust_from(arguments.pubkey, arguments.trust),
+            artifacts_folder=arguments.artifacts,
+            nonce=arguments.nonce,
+            allow_missing_environment=arguments.allow_missing_environment,
+        )
+
+    return tell(
+        "bundle", verify, as_json=arguments.json, allow_unknown_signer=arguments.allow_unknown_signer
+    )

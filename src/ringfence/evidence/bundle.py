@@ -1,0 +1,157 @@
+"""Making a bundle: verdict, records, artifacts and claims under one signature (docs/formats.md, section 3).
+
+Owns: putting the parts together. A bundle that its own verifier would refuse is never handed out.
+Does not: run or measure anything, or look for keys.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ringfence import __version__
+from ringfence.errors import EvidenceError
+from ringfence.evidence import chain
+from ringfence.evidence.anchors import signed_message
+from ringfence.evidence.canonical import canonical
+from ringfence.evidence.checks import artifacts_digest, environment_digest
+from ringfence.evidence.digest import file_digest, sha256_hex
+from ringfence.evidence.keys import SigningKey
+from ringfence.evidence.runrecord import RunRecord
+from ringfence.evidence.schema import INPUTS_NAME, RUN_NAME
+from ringfence.evidence.trust import Trust
+from ringfence.evidence.verify import verify_bundle
+
+MAKER = f"ringfence-3/{__version__}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    name: str
+    sha256: str
+    bytes: int
+    text: str | None = None
+    # None: hash only, the content is not embedded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What the grader decided."""
+
+    task_id: str
+    passed: bool
+    reward: float | None = None
+    # None: the task has no reward
+
+
+def file_artifact(name: str, path: str) -> Artifact:
+    found = file_digest(path)
+    return Artifact(name=name, sha256=found.sha256, bytes=found.size_bytes)
+
+
+def text_artifact(name: str, text: str) -> Artifact:
+    """An artifact whose text goes into the bundle; keep it short."""
+    data = text.encode("utf-8")
+    return Artifact(name=name, sha256=sha256_hex(data), bytes=len(data), text=text)
+
+
+def make_bundle(
+    *,
+    result: Result,
+    violations: Sequence[Mapping[str, object]],
+    environment: Mapping[str, str],
+    run: RunRecord,
+    inputs: Mapping[str, Any],
+    artifacts: Sequence[Artifact],
+    key: SigningKey,
+) -> dict[str, Any]:
+    """A signed bundle of format 3; ``proctor_version`` and the records' ``chain`` are filled in here."""
+    everything = _with_claims(run, inputs, artifacts)
+    manifest = [{"name": item.name, "sha256": item.sha256, "bytes": item.bytes} for item in everything]
+    made_in = {**environment, "proctor_version": MAKER}
+    records = chain.link(violations)
+    body = _body(result, records, environment_digest(made_in), artifacts_digest(manifest))
+    bundle = {
+        "bundle_version": 3,
+        "verdict": _sign(body, key),
+        "violations": records,
+        "manifest": {"artifacts": manifest},
+        "environment": made_in,
+        "contents": {item.name: item.text for item in everything if item.text is not None},
+    }
+    verify_bundle(encode_bundle(bundle), trust=Trust.pinned(key.public_hex))
+    return bundle
+
+
+def countersign(bundle: Mapping[str, Any], key: SigningKey) -> dict[str, Any]:
+    """The same bundle with one more signer of the same verdict."""
+    entry = {"public_key": key.public_hex, "signature": key.sign(signed_message(bundle["verdict"]))}
+    signatures = sorted([*bundle.get("signatures", []), entry], key=lambda item: str(item["public_key"]))
+    return _checked({**bundle, "signatures": signatures})
+
+
+def add_anchor(bundle: Mapping[str, Any], anchor: Mapping[str, Any]) -> dict[str, Any]:
+    """The same bundle with one more anchor (translog.TransparencyLog.anchor, timestamp.stamp)."""
+    return _checked({**bundle, "anchors": [*bundle.get("anchors", []), dict(anchor)]})
+
+
+def encode_bundle(bundle: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(bundle, indent=1, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+    except (ValueError, TypeError) as error:
+        raise EvidenceError(f"this cannot be written as JSON: {error}") from error
+
+
+def write_beside(path: str, data: bytes) -> None:
+    """Write a file under a temporary name in its folder, then rename: nobody ever sees half of it."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=os.path.dirname(os.path.abspath(path)), delete=False) as file:
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                os.chmod(file.name, 0o644)
+                file.close()
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+    except OSError as error:
+        raise EvidenceError(f"cannot write {path!r}: {error.strerror}") from error
+
+
+def _with_claims(run: RunRecord, inputs: Mapping[str, Any], artifacts: Sequence[Artifact]) -> list[Artifact]:
+    """The artifacts with inputs.json, and run.json last: it states the sizes of all the others."""
+    others = [*artifacts, text_artifact(INPUTS_NAME, canonical(dict(inputs)).decode("utf-8"))]
+    sizes = {item.name: item.bytes for item in others}
+    claims = text_artifact(RUN_NAME, canonical(run.document(sizes)).decode("utf-8"))
+    return sorted([*others, claims], key=lambda item: item.name.encode("utf-8"))
+
+
+def _body(
+    result: Result, records: Sequence[Mapping[str, object]], env_digest: str, digest_of_artifacts: str
+) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "task_id": result.task_id,
+        "pass": result.passed,
+        "status": "compromised" if records else "clean",
+        "violations_head": records[-1]["chain"] if records else chain.GENESIS,
+        "violations_count": len(records),
+        "env_digest": env_digest,
+        "artifacts_digest": digest_of_artifacts,
+        "proctor_version": MAKER,
+    }
+    return body if result.reward is None else {**body, "reward": result.reward}
+
+
+def _sign(body: dict[str, Any], key: SigningKey) -> dict[str, Any]:
+    return {**body, "public_key": key.public_hex, "signature": key.sign(signed_message(body))}
+
+
+def _checked(bundle: dict[str, Any]) -> dict[str, Any]:
+    verify_bundle(encode_bundle(bundle), trust=Trust.unsafe_any_signer())
+    return bundle

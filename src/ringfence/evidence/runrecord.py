@@ -1,0 +1,93 @@
+"""What happened, as typed data that becomes run.json (docs/formats.md, section 4).
+
+Owns: the field names and units of the run record. Does not: measure anything; the engine's doors fill it in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from ringfence.evidence.schema import RUN_FORMAT, format_time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """One program run in the sandbox: ``agent``, ``grader``, …"""
+
+    name: str
+    status: str
+    exit_code: int | None = None
+    # None: it did not exit
+    signal: int | None = None
+    # None: no signal ended it
+    timed_out: bool
+    wall_limit_ms: int | None = None
+    # None: no limit
+    wall_ms: int
+    usage: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protection:
+    protection: str
+    requested: bool
+    applied: bool
+    mechanism: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecorderHealth:
+    healthy: bool
+    mechanism: str
+    events_count: int
+    events_head: str
+    dropped: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    system: str
+    kernel: str
+    machine: str
+    posture: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    task_id: str
+    nonce: str
+    started_at: datetime
+    ended_at: datetime
+    phases: tuple[Phase, ...]
+    enforcement: tuple[Protection, ...]
+    recorder: RecorderHealth
+    host: Host
+
+    def document(self, artifact_bytes: Mapping[str, int]) -> dict[str, Any]:
+        plain = {
+            name: [dataclasses.asdict(item) for item in getattr(self, name)]
+            for name in ("phases", "enforcement")
+        }
+        return {
+            "format": RUN_FORMAT,
+            "task_id": self.task_id,
+            "nonce": self.nonce,
+            "started_at": format_time(self.started_at),
+            "ended_at": format_time(self.ended_at),
+            "recorder": dataclasses.asdict(self.recorder),
+            "host": dataclasses.asdict(self.host),
+            "artifact_bytes": dict(artifact_bytes),
+            **plain,
+        }
+
+
+def fresh_nonce() -> str:
+    """For a run to which nobody handed a challenge."""
+    return secrets.token_hex(32)
