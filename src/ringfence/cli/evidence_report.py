@@ -1,6 +1,6 @@
 """How a verification is told: to people in a few lines, to machines as one JSON object.
 
-Owns: wording and exit codes shared by ``verify`` and ``verify-bundle``: 0 is ok and nothing else, 2 is the rest.
+Owns: wording and exit codes of ``verify`` and ``verify-bundle``: 0 is ok and nothing else, 2 is the rest.
 Does not: verify.
 """
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ringfence.evidence.trust import Trust
     from ringfence.evidence.verify import Verification
 
+_PIN_HINT = "pin the signer with --pubkey or --trust; --allow-unknown-signer accepts this"
 EXIT_OK = 0
 EXIT_NOT_OK = 2
 _MAX_FILE_BYTES = (256 << 20) + 1
@@ -37,7 +38,7 @@ def tell(
     else:
         print("\n".join(as_lines(what, found)))
         if not known and not allow_unknown_signer:
-            print("pin the signer with --pubkey or --trust; --allow-unknown-signer accepts this", file=sys.stderr)
+            print(_PIN_HINT, file=sys.stderr)
     return EXIT_OK if known or allow_unknown_signer else EXIT_NOT_OK
 
 
@@ -84,8 +85,8 @@ def as_lines(what: str, found: Verification) -> list[str]:
     reward = f" reward={verdict['reward']}" if "reward" in verdict else ""
     lines = [
         f"{title}: " + " · ".join(_facts(found)),
-        f"verdict: task={printable(verdict['task_id'])} pass={str(verdict['pass']).lower()} status={verdict['status']}"
-        f" violations={verdict['violations_count']}{reward}",
+        f"verdict: task={printable(verdict['task_id'])} pass={str(verdict['pass']).lower()}"
+        f" status={verdict['status']} violations={verdict['violations_count']}{reward}",
     ]
     lines += [f"note: {printable(note)}" for note in found.notes]
     return [*lines, "What this proves and what it does not: docs/bundle.md"]

@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Make a fresh Ed25519 key for signing verdicts and bundles."
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--out", metavar="FILE", help="write the secret to this new file instead of printing it")
+    parser.add_argument("--out", metavar="FILE", help="write the secret to this new file, do not print it")
     parser.add_argument(
         "--format", choices=("hex", "pem", "openssh"), default="hex", help="of the file (default: hex seed)"
     )

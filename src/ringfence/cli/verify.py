@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--verdict", metavar="FILE", required=True, help="the verdict.json")
-    parser.add_argument("--pubkey", metavar="HEX", required=True, help="the signer's public key: hex, PEM or OpenSSH")
+    parser.add_argument("--pubkey", metavar="HEX", required=True, help="hex, PEM or an OpenSSH line")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 

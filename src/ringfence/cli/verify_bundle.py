@@ -20,7 +20,7 @@ docs/bundle.md says what a verified bundle proves and what it does not.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Check a bundle: signature, signer, violation chain, artifacts, environment and claims."
+    parser.description = "Check a bundle: signature, signer, violations, artifacts, environment and claims."
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--bundle", metavar="FILE", required=True, help="the bundle.json")
@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--artifacts", metavar="DIR", help="also check the artifacts in this folder")
     parser.add_argument("--nonce", metavar="HEX", help="the challenge that the run must carry")
     parser.add_argument(
-        "--allow-unknown-signer", action="store_true", help="exit code 0 for a bundle that anybody could have made"
+        "--allow-unknown-signer", action="store_true", help="exit code 0 also if anybody could have made it"
     )
     parser.add_argument(
         "--allow-missing-environment", action="store_true", help="accept Proctor's bundle_version 1"
