@@ -128,7 +128,8 @@ def _with_claims(run: RunRecord, inputs: Mapping[str, Any], artifacts: Sequence[
     """The artifacts with inputs.json, and run.json last: it states the sizes of all the others."""
     others = [*artifacts, text_artifact(INPUTS_NAME, canonical(dict(inputs)).decode("utf-8"))]
     sizes = {item.name: item.bytes for item in others}
-    claims = text_artifact(RUN_NAME, canonical(run.document(sizes)).decode("utf-8"))
+    embedded = [item.name for item in others if item.text is not None]
+    claims = text_artifact(RUN_NAME, canonical(run.document(sizes, embedded)).decode("utf-8"))
     return sorted([*others, claims], key=lambda item: item.name.encode("utf-8"))
 
 

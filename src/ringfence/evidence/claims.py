@@ -56,9 +56,11 @@ def _run_rules(case: Case, run: dict[str, Any]) -> tuple[tuple[bool, str], ...]:
     verdict, recorder = case.verdict, run["recorder"]
     graders = [phase for phase in run["phases"] if phase["name"] == "grader"]
     graded = any(not phase["timed_out"] for phase in graders)
+    embedded = {RUN_NAME, *run["embedded"]}
     sound = recorder["healthy"] and recorder["dropped"] == 0
     return (
         (run["task_id"] == verdict["task_id"], "another task than the verdict's"),
+        (embedded == set(case.document["contents"]), "contents are not what it says is embedded"),
         (
             case.nonce is None or run["nonce"] == case.nonce,
             "not the expected nonce: another or a replayed run",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -70,7 +70,8 @@ class RunRecord:
     recorder: RecorderHealth
     host: Host
 
-    def document(self, artifact_bytes: Mapping[str, int]) -> dict[str, Any]:
+    def document(self, artifact_bytes: Mapping[str, int], embedded: Iterable[str]) -> dict[str, Any]:
+        """run.json, given the sizes of all other artifacts and the names of those that are embedded."""
         plain = {
             name: [dataclasses.asdict(item) for item in getattr(self, name)]
             for name in ("phases", "enforcement")
@@ -84,6 +85,7 @@ class RunRecord:
             "recorder": dataclasses.asdict(self.recorder),
             "host": dataclasses.asdict(self.host),
             "artifact_bytes": dict(artifact_bytes),
+            "embedded": sorted(embedded, key=lambda name: name.encode("utf-8")),
             **plain,
         }
 

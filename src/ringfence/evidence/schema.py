@@ -5,7 +5,6 @@ Owns: members, types, forms and orders. Does not: compare one part with another 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from ringfence.evidence.shape import Choice, Items, Leaf, Record, Shape, Table
+from ringfence.evidence.strictjson import MAX_SAFE_INTEGER
 
 RUN_FORMAT = "ringfence.run/1"
 INPUTS_FORMAT = "ringfence.inputs/1"
@@ -69,7 +69,8 @@ def _is_time(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) is int or (type(value) is float and math.isfinite(value))
+    """Finite, and small enough that its canonical text is read back as the same number."""
+    return (type(value) is int or type(value) is float) and abs(value) <= MAX_SAFE_INTEGER
 
 
 def _is_artifact_path(value: object) -> bool:
@@ -87,7 +88,7 @@ NO_NUL_NOT_EMPTY = Leaf(
 FLAG = Leaf(accepts=lambda value: type(value) is bool, expected="true or false")
 COUNT = Leaf(accepts=lambda value: type(value) is int and value >= 0, expected="an integer, 0 or more")
 INTEGER = Leaf(accepts=lambda value: type(value) is int, expected="an integer")
-NUMBER = Leaf(accepts=_is_number, expected="a finite number")
+NUMBER = Leaf(accepts=_is_number, expected="a number of at most 2^53 - 1")
 HEX64 = _matching(r"[0-9a-f]{64}", "64 lower-case hex characters")
 HEX128 = _matching(r"[0-9a-f]{128}", "128 lower-case hex characters")
 TIME = Leaf(accepts=_is_time, expected="a time such as 2026-01-31T12:00:00Z")
@@ -119,6 +120,14 @@ def _sorted_by(*members: str) -> Callable[[list[Any]], str]:
         return "" if ordered else f"must be sorted by {' and '.join(members)}, each once"
 
     return rule
+
+
+def _unique_items(items: list[Any]) -> str:
+    return (
+        ""
+        if all(item not in items[:index] for index, item in enumerate(items))
+        else "must have each item once"
+    )
 
 
 def _unique_strings(items: list[Any]) -> str:
@@ -231,7 +240,10 @@ RINGFENCE_BUNDLE = Record(
         "environment": ENVIRONMENT,
         "contents": Table(key=PATH_NAME, value=TEXT),
     },
-    optional={"signatures": SIGNATURES, "anchors": Items(item=Choice(tag="type", records=ANCHORS))},
+    optional={
+        "signatures": SIGNATURES,
+        "anchors": Items(item=Choice(tag="type", records=ANCHORS), rule=_unique_items),
+    },
 )
 PHASE = Record(
     required={
@@ -278,6 +290,7 @@ RUN = Record(
         "recorder": Record(required=_RECORDER),
         "host": Record(required=_HOST),
         "artifact_bytes": Table(key=PATH_NAME, value=COUNT),
+        "embedded": Items(item=PATH_NAME, rule=_sorted_strings),
     }
 )
 _INPUT: dict[str, Shape] = {

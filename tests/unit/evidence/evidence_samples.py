@@ -175,7 +175,7 @@ def encoded(document: object) -> bytes:
 
 
 def resigned(bundle: dict[str, Any], key: SigningKey = OPERATOR, **verdict: Any) -> dict[str, Any]:
-    """The bundle as a signer would sign it who wants these members in the verdict: a lie under a good signature."""
+    """The bundle as signed by somebody who wants these members in the verdict: a lie under a good key."""
     body = {
         name: value for name, value in bundle["verdict"].items() if name not in ("public_key", "signature")
     }

@@ -62,7 +62,7 @@ def _pin_proctor() -> dict[str, Any]:
 
 
 def _texts(plain: Bundle) -> Iterator[Vector]:
-    """Step 1: what is not strict JSON. Each text also holds the whole good bundle, so nothing else is wrong."""
+    """Step 1: what is not strict JSON. Each text also holds the good bundle, so nothing else is wrong."""
     text = s.encoded(plain).decode()
     deep = "[" * 70 + "]" * 70
     cases = {
@@ -235,6 +235,8 @@ _BINDINGS: dict[str, tuple[int, Edit]] = {
     "contents-run": (14, _setter("contents", "run.json", to="{}")),
     "contents-run-removed": (14, _remover("contents", "run.json")),
     "contents-inputs-removed": (14, _remover("contents", "inputs.json")),
+    "run-embedded-text-removed": (15, _remover("contents", "note.txt")),
+    "type-anchor-twice": (5, lambda b: {**b, "anchors": b["anchors"] * 2}),
     "contents-of-nothing": (14, _setter("contents", "else.txt", to="x")),
     "sizes-bytes": (16, _setter("manifest", "artifacts", 0, "bytes", to=7)),
     "sizes-bytes-of-run": (16, _setter("manifest", "artifacts", 6, "bytes", to=7)),

@@ -1,7 +1,7 @@
 """Proctor 0.1.1's bundle rules, written from a description of its formats and from nothing of ours.
 
-It makes bundles as Proctor does and checks them as Proctor does: in its order, ignoring what it does not know. It
-imports no ringfence code, so that agreement between the two means something.
+It makes bundles as Proctor does and checks them as Proctor does: in its order, ignoring what it does not
+know. It imports no ringfence code, so that agreement between the two means something.
 """
 
 from __future__ import annotations
