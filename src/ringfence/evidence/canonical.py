@@ -8,6 +8,7 @@ Does not: read JSON (strictjson).
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import cast
 
 from ringfence.errors import EvidenceError
@@ -16,6 +17,8 @@ from ringfence.evidence.strictjson import MAX_DEPTH, MAX_SAFE_INTEGER
 _encode = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
 ).encode
+
+_SIMPLE = frozenset({str, bool, type(None)})
 
 
 def canonical(value: object) -> bytes:
@@ -29,7 +32,7 @@ def canonical(value: object) -> bytes:
 def _is_plain(value: object, depth: int) -> bool:
     """True when the fast encoder gives RFC 8785's bytes; refuses what neither encoder may see."""
     kind = type(value)
-    if kind is str or kind is bool or value is None:
+    if kind in _SIMPLE:
         return True
     if kind is int:
         _require_safe(cast(int, value))
@@ -39,13 +42,21 @@ def _is_plain(value: object, depth: int) -> bool:
     if depth > MAX_DEPTH:
         raise EvidenceError(f"nested deeper than {MAX_DEPTH}")
     if kind is dict:
+        members = cast(dict[str, object], value)
         # Python sorts by code point, RFC 8785 by UTF-16 unit: they agree on ASCII.
-        plain = [_require_text(key).isascii() for key in cast(dict[str, object], value)]
-        plain += [_is_plain(item, depth + 1) for item in cast(dict[str, object], value).values()]
-        return False not in plain
+        return _all_plain(members.values(), depth + 1) and _joined(members).isascii()
     if kind is list:
-        return False not in [_is_plain(item, depth + 1) for item in cast(list[object], value)]
+        return _all_plain(cast(list[object], value), depth + 1)
     raise EvidenceError(f"{kind.__name__} is not a JSON type")
+
+
+def _all_plain(values: Iterable[object], depth: int) -> bool:
+    """Looks at all of them, whatever the first says: each may have to be refused."""
+    plain = True
+    for value in values:
+        if type(value) not in _SIMPLE:
+            plain &= _is_plain(value, depth)
+    return plain
 
 
 def _general(value: object) -> bytes:
@@ -62,7 +73,8 @@ def _require_safe(number: int) -> None:
         raise EvidenceError("an integer beyond 2^53 has no canonical form; write it as a string")
 
 
-def _require_text(key: object) -> str:
-    if type(key) is not str:
-        raise EvidenceError(f"a key of type {type(key).__name__} is not JSON")
-    return key
+def _joined(keys: Iterable[str]) -> str:
+    try:
+        return "".join(keys)
+    except TypeError:
+        raise EvidenceError("a key that is not a string is not JSON") from None

@@ -30,13 +30,7 @@ def parse(data: bytes) -> object:
 def decode(data: bytes) -> object:
     """Like parse, but leaves depth and surrogates to the caller's next step (canonical checks both)."""
     try:
-        return json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_unique,
-            parse_int=_integer,
-            parse_float=_finite,
-            parse_constant=_refuse_constant,
-        )
+        return _decode(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise EvidenceError(f"not UTF-8 at byte {error.start}") from None
     except RecursionError:
@@ -95,3 +89,8 @@ def _require_scalar_text(text: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise EvidenceError("a string has a lone surrogate") from None
+
+
+_decode = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_integer, parse_float=_finite, parse_constant=_refuse_constant
+).decode

@@ -161,7 +161,7 @@ def test_a_full_disk_is_said_and_leaves_no_half_record(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_FSIZE, limits)\n"
         "w.append({'n': 2}); w.close()"
     )
-    done = subprocess.run([sys.executable, "-c", probe, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", probe, str(path)], capture_output=True, text=True)
     assert "cannot append" in done.stdout
     assert done.stdout.endswith("\n0\n")
     assert summary(path) == chain.check(chain.link([{"n": 0}, {"n": 2}]))
@@ -190,37 +190,26 @@ def test_a_record_cannot_bring_its_own_chain_or_be_endless(tmp_path: Path) -> No
     assert summary(tmp_path / "c").count == 1
 
 
-class Endless(io.RawIOBase):
-    """A chain of ``count`` records made while it is read, so that only the verifier's memory is measured."""
-
-    def __init__(self, count: int) -> None:
-        self.left, self.head, self.rest = count, chain.GENESIS, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
-        while self.left and len(self.rest) < len(buffer):
-            body = b'{"n":%d,"text":"some event that happened"' % self.left
-            self.head = hashlib.sha256(self.head.encode() + body + b"}").hexdigest()
-            self.rest += body + b',"chain":"' + self.head.encode() + b'"}\n'
-            self.left -= 1
-        taken, self.rest = self.rest[: len(buffer)], self.rest[len(buffer) :]
-        buffer[: len(taken)] = taken
-        return len(taken)
-
-
-def peak_bytes(count: int) -> int:
+def peak_bytes(path: Path, count: int) -> int:
+    """Peak memory of verifying the first ``count`` records, the file itself not counted."""
+    with open(path, "rb") as file:
+        stream = io.BytesIO(b"".join(next(file) for _ in range(count)))
     tracemalloc.start()
-    found = chain.check_stream(io.BufferedReader(Endless(count)))
+    found = chain.check_stream(stream)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.count == count
     return peak
 
 
-def test_200_000_records_verify_in_the_memory_of_1000() -> None:
-    assert peak_bytes(200_000) < peak_bytes(1_000) + (64 << 10)
+def test_200_000_records_verify_in_the_memory_of_1000(tmp_path: Path) -> None:
+    path, head = tmp_path / "c", chain.GENESIS
+    with open(path, "wb") as file:
+        for number in range(200_000):
+            body = b'{"n":%d,"text":"something happened"' % number
+            head = hashlib.sha256(head.encode() + body + b"}").hexdigest()
+            file.write(body + b',"chain":"' + head.encode() + b'"}\n')
+    assert peak_bytes(path, 200_000) < peak_bytes(path, 1_000) + (64 << 10)
 
 
 def test_an_endless_line_is_refused_in_bounded_memory(tmp_path: Path) -> None:
