@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PIN_HINT = "pin the signer with --pubkey or --trust; --allow-unknown-signer accepts this"
 EXIT_OK = 0
 EXIT_NOT_OK = 2
-_MAX_FILE_BYTES = (256 << 20) + 1
+_MAX_FILE_BYTES = (64 << 20) + 1
 
 
 def tell(

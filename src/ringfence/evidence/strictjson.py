@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
 from ringfence.errors import EvidenceError
 
-MAX_DOCUMENT_BYTES = 256 << 20
+MAX_DOCUMENT_BYTES = 64 << 20
 MAX_DEPTH = 64
 MAX_SAFE_INTEGER = 2**53 - 1
 _MAX_NUMBER_CHARS = 64
@@ -67,19 +68,26 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _inspect(document: object) -> None:
-    """Depth and lone surrogates, with a list for a stack: the input chooses the depth, not our stack."""
-    waiting = [(document, 1)]
-    while waiting:
-        value, depth = waiting.pop()
-        if isinstance(value, str):
-            _require_scalar_text(value)
-        elif isinstance(value, dict | list):
-            if depth > MAX_DEPTH:
-                raise EvidenceError(f"nested deeper than {MAX_DEPTH}")
-            if isinstance(value, dict):
-                waiting.extend((key, depth) for key in value)
-                value = list(value.values())
-            waiting.extend((item, depth + 1) for item in value)
+    """Depth and lone surrogates, level by level: the input chooses the depth, so our stack must not follow it."""
+    level = [document]
+    for _ in range(MAX_DEPTH + 1):
+        below: list[object] = []
+        for value in level:
+            if type(value) is dict:
+                below.extend(_kept(value.values()))
+                _require_scalar_text("".join(value))
+            elif type(value) is list:
+                below.extend(_kept(value))
+            elif type(value) is str:
+                _require_scalar_text(value)
+        level = below
+    if level:
+        raise EvidenceError(f"nested deeper than {MAX_DEPTH}")
+
+
+def _kept(values: Iterable[object]) -> Iterator[object]:
+    """Containers, and strings that may hold a surrogate: nothing else needs a look."""
+    return (v for v in values if type(v) is dict or type(v) is list or (type(v) is str and not v.isascii()))
 
 
 def _require_scalar_text(text: str) -> None:
