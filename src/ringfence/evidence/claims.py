@@ -17,11 +17,10 @@ from ringfence.evidence.strictjson import parse
 def check_run(case: Case) -> None:
     if case.format != RINGFENCE:
         return _require_no_nonce(case)
-    run = _document(case, RUN_NAME, RUN)
+    case.run = run = _document(case, RUN_NAME, RUN)
     for holds, complaint in _run_rules(case, run):
         if not holds:
             raise EvidenceError(f"{RUN_NAME}: {complaint}")
-    case.run = run
     return None
 
 

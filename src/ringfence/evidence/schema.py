@@ -23,6 +23,8 @@ INPUTS_NAME = "inputs.json"
 EVENTS_NAME = "events.jsonl"
 ROLES = ("task", "oracle", "grader", "instruction", "policy", "agent", "scaffold", "image", "other")
 REQUIRED_ROLES = ("task", "grader", "policy", "agent")
+MAX_SIGNATURES = 16
+# and anchors: each costs a verifier a signature check, and they are not signed
 UNSIGNED_MEMBERS = ("public_key", "signature")
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z")
@@ -122,12 +124,17 @@ def _sorted_by(*members: str) -> Callable[[list[Any]], str]:
     return rule
 
 
-def _unique_items(items: list[Any]) -> str:
-    return (
-        ""
-        if all(item not in items[:index] for index, item in enumerate(items))
-        else "must have each item once"
-    )
+def _anchor_rule(items: list[Any]) -> str:
+    twice = any(item in items[:index] for index, item in enumerate(items[: MAX_SIGNATURES + 1]))
+    return _few(items) or ("must have each item once" if twice else "")
+
+
+def _signature_rule(items: list[Any]) -> str:
+    return _few(items) or _sorted_by("public_key")(items)
+
+
+def _few(items: list[Any]) -> str:
+    return f"must not have more than {MAX_SIGNATURES} items" if len(items) > MAX_SIGNATURES else ""
 
 
 def _unique_strings(items: list[Any]) -> str:
@@ -213,9 +220,7 @@ MERKLE_ANCHOR = Record(
 )
 RFC3161_ANCHOR = Record(required={"type": _one_of("rfc3161"), "token": BASE64})
 ANCHORS: dict[str, Record] = {"merkle-log": MERKLE_ANCHOR, "rfc3161": RFC3161_ANCHOR}
-SIGNATURES = Items(
-    item=Record(required={"public_key": HEX64, "signature": HEX128}), rule=_sorted_by("public_key")
-)
+SIGNATURES = Items(item=Record(required={"public_key": HEX64, "signature": HEX128}), rule=_signature_rule)
 
 
 def _manifest(name: Leaf, rule: Callable[[list[Any]], str]) -> Record:
@@ -242,7 +247,7 @@ RINGFENCE_BUNDLE = Record(
     },
     optional={
         "signatures": SIGNATURES,
-        "anchors": Items(item=Choice(tag="type", records=ANCHORS), rule=_unique_items),
+        "anchors": Items(item=Choice(tag="type", records=ANCHORS), rule=_anchor_rule),
     },
 )
 PHASE = Record(

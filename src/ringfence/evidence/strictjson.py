@@ -68,21 +68,21 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _inspect(document: object) -> None:
-    """Depth and lone surrogates, level by level: the input chooses the depth, so our stack must not follow it."""
-    level = [document]
-    for _ in range(MAX_DEPTH + 1):
+    """Depth and lone surrogates, level by level: the input chooses the depth, our stack must not follow it."""
+    level, depth = [document], 1
+    while level:
         below: list[object] = []
         for value in level:
-            if type(value) is dict:
-                below.extend(_kept(value.values()))
+            if type(value) is str:
+                _require_scalar_text(value)
+            elif depth > MAX_DEPTH:
+                raise EvidenceError(f"nested deeper than {MAX_DEPTH}")
+            elif type(value) is dict:
                 _require_scalar_text("".join(value))
+                below.extend(_kept(value.values()))
             elif type(value) is list:
                 below.extend(_kept(value))
-            elif type(value) is str:
-                _require_scalar_text(value)
-        level = below
-    if level:
-        raise EvidenceError(f"nested deeper than {MAX_DEPTH}")
+        level, depth = below, depth + 1
 
 
 def _kept(values: Iterable[object]) -> Iterator[object]:

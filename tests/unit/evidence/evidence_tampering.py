@@ -160,6 +160,10 @@ def _primary_key_again(bundle: Bundle) -> None:
     bundle["signatures"] = sorted([*bundle["signatures"], entry], key=lambda item: item["public_key"])
 
 
+def _too_many_signatures(bundle: Bundle) -> None:
+    bundle["signatures"] = [{"public_key": f"{n:064x}", "signature": "0" * 128} for n in range(17)]
+
+
 _SHAPES: dict[str, tuple[int, Edit]] = {
     "version-of-proctor": (2, _setter("bundle_version", to=2)),
     "version-later": (2, _setter("bundle_version", to=4)),
@@ -206,6 +210,11 @@ _SHAPES: dict[str, tuple[int, Edit]] = {
     "type-environment-empty-option": (5, _setter("environment", "image_ref", to="")),
     "type-anchor-else": (5, _setter("anchors", 0, "type", to="notary")),
     "type-anchor-time": (5, _setter("anchors", 0, "logged_at", to="2026-02-30T00:00:00Z")),
+    "type-17-anchors": (
+        5,
+        lambda b: {**b, "anchors": [{**b["anchors"][0], "leaf_index": n} for n in range(17)]},
+    ),
+    "type-17-signatures": (5, _too_many_signatures),
     "type-countersigner-is-signer": (5, _primary_key_again),
     "type-verdict-array": (5, _setter("manifest", to=[])),
 }
