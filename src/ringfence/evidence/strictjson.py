@@ -68,7 +68,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _inspect(document: object) -> None:
-    """Depth and lone surrogates, level by level: the input chooses the depth, our stack must not follow it."""
+    """Depth and lone surrogates, level by level: the input chooses the depth, not our stack."""
     level, depth = [document], 1
     while level:
         below: list[object] = []
