@@ -207,7 +207,7 @@ def test_without_a_step_something_tampered_verifies(number: int, monkeypatch: py
     for entry in (e for e in INDEX if e["step"] == number):
         try:
             verify_entry(entry)
-        except VerificationError:
+        except (VerificationError, KeyError):  # KeyError: a later step stands on what the blinded one ensures
             continue
         passed.append(entry["file"])
     assert passed
