@@ -160,7 +160,7 @@ def paired_edits(data: bytes, count: int) -> Iterator[bytes]:
     ("mutate", "at_least"),
     [
         (bit_flips, 42_000),
-        (byte_edits, 55_000),
+        (byte_edits, 54_000),
         (field_edits, 3_800),
         (lambda data: paired_edits(data, 15_000), 15_000),
     ],
