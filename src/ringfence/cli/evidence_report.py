@@ -65,6 +65,7 @@ def as_document(found: Verification) -> dict[str, Any]:
         "state": str(found.state),
         "format": found.format,
         "signers": [{"public_key": key, "key_id": key_id(key)} for key in found.signers],
+        "unknown_signers": list(found.unknown_signers),
         "verdict": found.verdict,
         "artifacts": len(found.artifacts),
         "violations": list(found.violations),

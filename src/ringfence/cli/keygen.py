@@ -1,4 +1,4 @@
-"""``keygen``: a fresh Ed25519 signing key, printed as Proctor does or written to a private file."""
+"""Make a fresh Ed25519 key for signing verdicts and bundles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 HELP = "make a signing key"
 
-_EPILOG = """\
+EXAMPLES = """\
 examples:
   %(prog)s                                  print seed=… and pubkey=… (the seed is the secret)
   %(prog)s --out ops.key                    write the secret to ops.key (mode 0600), print pubkey=…
@@ -18,9 +18,6 @@ operator can read it; run takes it from --signing-seed or the variable PROCTOR_S
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Make a fresh Ed25519 key for signing verdicts and bundles."
-    parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--out", metavar="FILE", help="write the secret to this new file, do not print it")
     parser.add_argument(
         "--format", choices=("hex", "pem", "openssh"), default="hex", help="of the file (default: hex seed)"

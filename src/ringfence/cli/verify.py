@@ -1,4 +1,4 @@
-"""``verify``: the signature and the sense of a verdict.json by itself."""
+"""Check that a verdict.json was signed by a key and does not contradict itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 HELP = "verify a verdict.json"
 
-_EPILOG = """\
+EXAMPLES = """\
 examples:
   %(prog)s --verdict out/verdict.json --pubkey 3f1c…     exit code 0: signed by that key and consistent
   %(prog)s --verdict out/verdict.json --pubkey 3f1c… --json
@@ -17,9 +17,6 @@ Exit code 0 when it holds, 2 when not.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Check that a verdict.json was signed by a key and does not contradict itself."
-    parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--verdict", metavar="FILE", required=True, help="the verdict.json")
     parser.add_argument("--pubkey", metavar="HEX", required=True, help="hex, PEM or an OpenSSH line")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")

@@ -1,4 +1,4 @@
-"""``verify-bundle``: every step of docs/formats.md on a bundle.json."""
+"""Check a bundle: signature, signer, violations, artifacts, environment and claims."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 HELP = "verify a bundle.json"
 
-_EPILOG = """\
+EXAMPLES = """\
 examples:
   %(prog)s --bundle out/bundle.json --pubkey 3f1c…             pinned to one signer
   %(prog)s --bundle out/bundle.json --trust trust.json         keys, roles, revocation, required anchors
@@ -20,9 +20,6 @@ docs/bundle.md says what a verified bundle proves and what it does not.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Check a bundle: signature, signer, violations, artifacts, environment and claims."
-    parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--bundle", metavar="FILE", required=True, help="the bundle.json")
     signer = parser.add_mutually_exclusive_group()
     signer.add_argument("--pubkey", metavar="HEX", help="the signer's public key: hex, PEM or OpenSSH")

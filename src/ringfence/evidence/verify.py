@@ -36,7 +36,9 @@ class Verification:
     format: str
     verdict: dict[str, Any]
     signers: tuple[str, ...]
-    # public keys; the first one signed the verdict
+    # public keys that the trust names; the first one signed the verdict. With any signer: only that one
+    unknown_signers: tuple[str, ...]
+    # further valid signatures, of keys that anybody could have made
     artifacts: tuple[dict[str, Any], ...]
     violations: tuple[dict[str, Any], ...]
     environment: dict[str, Any] | None
@@ -135,13 +137,19 @@ def _signers(case: Case) -> tuple[str, ...]:
     )
 
 
+def _known_signers(case: Case) -> tuple[str, ...]:
+    primary, *others = _signers(case)
+    return (primary, *(key for key in others if case.trust.find(key) is not None))
+
+
 def _result(case: Case) -> Verification:
     document = case.document
     return Verification(
         state=State.INTACT if case.trust.any_signer else State.OK,
         format=case.format,
         verdict=case.verdict,
-        signers=_signers(case),
+        signers=_known_signers(case),
+        unknown_signers=tuple(key for key in _signers(case) if key not in _known_signers(case)),
         artifacts=tuple(case.artifacts) if "manifest" in document else (),
         violations=tuple(document.get("violations", ())),
         environment=document.get("environment"),
@@ -155,6 +163,9 @@ def _result(case: Case) -> Verification:
 def _remarks(case: Case) -> Iterable[str]:
     if case.format == PROCTOR and not case.verdict_alone:
         yield "Proctor's format signs neither sizes, inputs, enforcement nor time"
+    for key in _signers(case):
+        if key not in _known_signers(case):
+            yield f"also signed by {key}, a key that is not trusted and so proves nothing"
     if not case.run:
         return
     lacking = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -15,8 +14,7 @@ import evidence_samples as s
 import evidence_tampering
 import pytest
 
-from ringfence.cli import keygen, verify, verify_bundle
-from ringfence.errors import UsageError
+from ringfence.cli import dispatch, keygen, verify, verify_bundle
 from ringfence.evidence.keyfile import read_key
 from ringfence.evidence.keys import SigningKey
 
@@ -25,11 +23,17 @@ BAD = os.path.join(evidence_tampering.VECTORS, "tampered", "08-chain-record.json
 PUBKEY = s.OPERATOR.public_hex
 
 
+COMMANDS = {
+    "keygen": ("keygen", keygen.HELP),
+    "verify": ("verify", verify.HELP),
+    "verify-bundle": ("verify_bundle", verify_bundle.HELP),
+}
+
+
 def run(command: ModuleType, *arguments: str) -> int:
-    parser = argparse.ArgumentParser(prog="ringfence x")
-    command.configure(parser)
-    code: int = command.execute(parser.parse_args(arguments))
-    return code
+    """As the program does it: found in a table, parsed, executed, errors turned into words and a code."""
+    name = command.__name__.rpartition(".")[2].replace("_", "-")
+    return dispatch("proctor", COMMANDS, [name, *arguments])
 
 
 def test_keygen_prints_a_seed_and_its_public_key(capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,9 +52,10 @@ def test_keygen_writes_a_private_file_and_prints_no_secret(
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
-def test_keygen_does_not_print_a_pem() -> None:
-    with pytest.raises(UsageError):
-        run(keygen, "--format", "pem")
+def test_keygen_does_not_print_a_pem(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(keygen, "--format", "pem") == 2
+    told = capsys.readouterr()
+    assert "PRIVATE" not in told.out + told.err and "--out" in told.err
 
 
 def test_a_good_bundle_with_its_key_is_ok_and_0(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +64,20 @@ def test_a_good_bundle_with_its_key_is_ok_and_0(capsys: pytest.CaptureFixture[st
     assert out.startswith(f"bundle OK: signed by {PUBKEY}")
     assert "chain of 2 · 7 artifacts bound · 2 of 2 protections applied" in out
     assert "docs/bundle.md" in out
+
+
+def test_a_countersignature_of_nobody_in_particular_is_not_shown_as_a_signer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Anybody can add one; it must not look as if it counted."""
+    assert run(verify_bundle, "--bundle", GOOD, "--pubkey", PUBKEY) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert s.BENCHMARK.public_hex not in first
+    assert f"note: also signed by {s.BENCHMARK.public_hex}, a key that is not trusted and so proves nothing" in rest
+    trust = tmp_path / "trust.json"
+    trust.write_bytes(s.encoded(s.trust_document()))
+    assert run(verify_bundle, "--bundle", GOOD, "--trust", str(trust)) == 0
+    assert f"signed by {PUBKEY} and {s.BENCHMARK.public_hex}" in capsys.readouterr().out
 
 
 def test_an_unknown_signer_is_said_and_2_unless_allowed(capsys: pytest.CaptureFixture[str]) -> None:
