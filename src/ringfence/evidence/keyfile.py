@@ -13,9 +13,23 @@ import stat
 from ringfence.errors import EvidenceError
 from ringfence.evidence.keys import KeyFormat, SigningKey
 
+SEED_FILE = "signing-seed.hex"
 _MAX_KEY_BYTES = 16 << 10
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _POSIX = os.name == "posix"
+
+
+def find_key(seed: str | None, folder: str) -> SigningKey:
+    """The key to sign with: the given seed, else the environment's, else one kept in the output folder."""
+    if seed is not None:
+        return SigningKey.from_seed_hex(seed)
+    from_environment = SigningKey.from_environment()
+    if from_environment is not None:
+        return from_environment
+    path = os.path.join(folder, SEED_FILE)
+    if not os.path.lexists(path):
+        write_key(path, SigningKey.generate())
+    return read_key(path)
 
 
 def write_key(path: str, key: SigningKey, form: KeyFormat = KeyFormat.HEX) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import EvidenceError
-from ringfence.evidence.keyfile import read_key, write_key
+from ringfence.evidence.keyfile import find_key, read_key, write_key
 from ringfence.evidence.keys import KeyFormat, SigningKey, parse_public, signature_holds
 
 SEED = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
@@ -95,12 +95,14 @@ def test_a_linked_or_special_key_is_refused(tmp_path: Path) -> None:
             read_key(str(tmp_path / name))
 
 
-def test_a_key_of_another_user_is_refused(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give a file away; the check itself is the same for everybody")
+def test_a_key_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "key"
     write_key(str(path), SigningKey.generate())
-    os.chown(path, 12345, 12345)
+    read_key(str(path))
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 12345)
+    else:  # nobody else can give a file away: be somebody else instead
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.raises(EvidenceError, match="another user"):
         read_key(str(path))
 
@@ -181,3 +183,19 @@ def test_a_malformed_signature_is_simply_false() -> None:
         assert not signature_holds(PUBLIC, bad, b"m")
     assert not signature_holds(PUBLIC, good, b"n")
     assert not signature_holds("f" * 64, good, b"m")
+
+
+def test_the_signing_key_is_looked_up_in_proctors_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROCTOR_SIGNING_SEED", SEED)
+    other = "11" * 32
+    assert find_key(other, str(tmp_path)).public_hex == SigningKey.from_seed_hex(other).public_hex
+    assert find_key(None, str(tmp_path)).public_hex == PUBLIC
+    assert os.listdir(tmp_path) == []
+    monkeypatch.delenv("PROCTOR_SIGNING_SEED")
+    fresh = find_key(None, str(tmp_path))
+    kept = tmp_path / "signing-seed.hex"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert find_key(None, str(tmp_path)).public_hex == fresh.public_hex != PUBLIC
+    kept.chmod(0o644)
+    with pytest.raises(EvidenceError, match="open to others"):
+        find_key(None, str(tmp_path))
