@@ -183,7 +183,7 @@ READERS = [
 ]
 
 
-@settings(max_examples=400, deadline=2000)
+@settings(max_examples=400, deadline=None)
 @given(st.binary(max_size=400) | st.text(alphabet='{}[]":,\\u0dD8eE+-.9 ntf', max_size=200).map(str.encode))
 def test_no_reader_answers_garbage_with_anything_but_an_evidence_error(data: bytes) -> None:
     for read in READERS:
@@ -193,7 +193,7 @@ def test_no_reader_answers_garbage_with_anything_but_an_evidence_error(data: byt
             pass
 
 
-@settings(max_examples=400, deadline=2000)
+@settings(max_examples=400, deadline=None)
 @given(
     VALUES,
     st.sampled_from(["verdict", "violations", "manifest", "environment", "contents", "anchors", "keys"]),
