@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence.errors import EvidenceError, VerificationError
-from ringfence.evidence import dsse
+from ringfence.evidence import dsse, schema
 from ringfence.evidence.canonical import canonical
+from ringfence.evidence.shape import Leaf
 from ringfence.evidence.strictjson import decode, parse
 from ringfence.evidence.trust import Trust
 from ringfence.evidence.verify import verify_bundle, verify_verdict
@@ -199,9 +200,7 @@ def test_no_reader_answers_garbage_with_anything_but_an_evidence_error(data: byt
     st.sampled_from(["verdict", "violations", "manifest", "environment", "contents", "anchors", "keys"]),
 )
 def test_no_verifier_crashes_on_well_formed_nonsense(value: object, member: str) -> None:
-    text = json.dumps(
-        {"bundle_version": 3, "verdict": {"proctor_version": "ringfence-3/1"}, member: value}
-    ).encode()
+    text = json.dumps({"bundle_version": 3, "verdict": {"proctor_version": "ringfence-3/1"}, member: value}).encode()
     for read in READERS[2:]:
         with pytest.raises((EvidenceError, VerificationError)):
             read(text)
@@ -225,3 +224,42 @@ def test_hostile_input_costs_little_time_and_memory() -> None:
     tracemalloc.stop()
     assert time.process_time() - started < 5
     assert peak_bytes < 200 << 20
+
+
+@pytest.mark.parametrize(
+    ("leaf", "good", "bad"),
+    [
+        (
+            schema.BASE64,
+            ["", "QQ==", "QUI=", "QUJD"],
+            ["QR==", "QQ", "QQ=", "Q Q==", "QQ==\n", "QUJ=", "é===", 1, None],
+        ),
+        (
+            schema.TIME,
+            ["2024-02-29T23:59:59Z", "0001-01-01T00:00:00.1Z", "2026-11-01T12:03:00.000001Z"],
+            [
+                "2023-02-29T00:00:00Z",
+                "0000-01-01T00:00:00Z",
+                "2026-01-01T00:00:60Z",
+                "2026-01-01T00:00:00",
+                "2026-01-01",
+                "2026-01-01T00:00:00.Z",
+                "2026-01-01T00:00:00.1234567Z",
+                "2026-01-01T00:00:00+00:00",
+                "٢٠٢٦-01-01T00:00:00Z",
+            ],
+        ),
+        (schema.HEX64, ["0" * 64], ["0" * 63, "0" * 65, "A" * 64, "0" * 64 + "\n", "٠" * 64, 0]),
+        (schema.COUNT, [0, 1], [True, -1, 1.0, "1", None]),
+        (schema.NUMBER, [0, -1, 0.5, 2**53 - 1], [True, "1", None, 2**53, float("nan"), float("inf"), 1e300]),
+        (
+            schema.PATH_NAME,
+            ["a", "a/b", "ä.txt"],
+            ["", "/a", "a/", "a//b", "..", "a/../b", "./a", "a\\b", "a\0", "x" * 256],
+        ),
+    ],
+    ids=["base64", "time", "hex", "count", "number", "path"],
+)
+def test_a_form_accepts_exactly_one_way_of_writing(leaf: Leaf, good: list[object], bad: list[object]) -> None:
+    assert [value for value in good if not leaf.accepts(value)] == []
+    assert [value for value in bad if leaf.accepts(value)] == []
