@@ -16,6 +16,7 @@ from typing import Any
 import evidence_samples as s
 
 from ringfence.evidence import chain
+from ringfence.evidence.translog import head_message
 
 VECTORS = os.path.join(os.path.dirname(__file__), "..", "..", "vectors", "evidence")
 Bundle = dict[str, Any]
@@ -178,6 +179,13 @@ def _too_many_signatures(bundle: Bundle) -> None:
     bundle["signatures"] = [{"public_key": f"{n:064x}", "signature": "0" * 128} for n in range(17)]
 
 
+def _head_before_entry(bundle: Bundle) -> None:
+    """A log that signs a head older than the entry it holds: its times cannot both be true."""
+    anchor, signed_at = bundle["anchors"][0], "2026-01-01T00:00:00Z"
+    message = head_message(anchor["tree_size"], anchor["root"], signed_at)
+    anchor.update(signed_at=signed_at, signature=s.LOG_KEY.sign(message))
+
+
 _SHAPES: dict[str, tuple[int, Edit]] = {
     "version-of-proctor": (2, _setter("bundle_version", to=2)),
     "version-later": (2, _setter("bundle_version", to=4)),
@@ -269,6 +277,7 @@ _BINDINGS: dict[str, tuple[int, Edit]] = {
     "anchor-time": (19, _setter("anchors", 0, "logged_at", to="2026-01-01T00:00:00Z")),
     "anchor-index": (19, _setter("anchors", 0, "leaf_index", to=3)),
     "anchor-proof": (19, _setter("anchors", 0, "proof", to=[])),
+    "anchor-head-before-entry": (19, _head_before_entry),
     "anchor-signature": (19, _setter("anchors", 0, "signature", to="0" * 128)),
     "trust-anchor-removed": (20, _remover("anchors")),
     "trust-countersignature-removed": (20, _remover("signatures")),
