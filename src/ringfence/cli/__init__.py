@@ -14,8 +14,13 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "policy": ("policy", "show or check a policy file"),
     "selfcheck": ("selfcheck", "attack the sandbox on this host and see each promise hold"),
     "demo": ("demo", "watch a hostile script run into its limits"),
+    "keygen": ("keygen", "make a signing key"),
+    "verify": ("verify", "check a signed verdict"),
+    "verify-bundle": ("verify_bundle", "check a signed bundle and all that it binds"),
 }
-PROCTOR_COMMANDS: Mapping[str, tuple[str, str]] = {}
+PROCTOR_COMMANDS: Mapping[str, tuple[str, str]] = {
+    name: COMMANDS[name] for name in ("keygen", "verify", "verify-bundle", "probe")
+}
 
 # Commands that will run a job for certain.
 FORK_EARLY = frozenset({"run"})
