@@ -253,6 +253,7 @@ class ProcessVisit:
         if self._forked and self._report is None:
             self.signal(_SIGKILL)
             self._await_end()
+        self._forked = False
         for name in ("_commands", "_reports", "_leader_pidfd"):
             descriptor = getattr(self, name)
             if descriptor >= 0:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 
 import pytest
 
@@ -87,6 +89,21 @@ def test_a_wait_status_becomes_an_exit_code_or_a_signal(leader, status, code, nu
     say(wire.started_frame(NO_ONE) + wire.ended_frame({"wait_status": status, "cause": 1}))
     report = visit.receive()
     assert (report.exit_code, report.signal, report.cause) == (code, number, "wall_time")
+
+
+def test_closing_waits_until_the_leader_has_let_go(leader, monkeypatch) -> None:
+    """Its tree is gone then, and the folder can be removed."""
+    visit, _, end = leader
+    monkeypatch.setattr(process, "_END_WAIT_MS", 5000)
+    gone: list[float] = []
+
+    def let_go() -> None:
+        gone.append(time.monotonic())
+        end()
+
+    threading.Timer(0.1, let_go).start()
+    visit.close()
+    assert gone and time.monotonic() - gone[0] < 2
 
 
 def test_a_failed_step_names_itself_and_what_to_do(leader) -> None:

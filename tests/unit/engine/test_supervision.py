@@ -8,13 +8,14 @@ import time
 
 import pytest
 
+from ringfence.backends.facts import Report
 from ringfence.engine import supervision
 from ringfence.engine.run import run
 from ringfence.errors import SupervisionError
 from ringfence.model.events import EventKind
 from ringfence.model.job import Job
 from ringfence.model.limits import TEN_YEARS_S
-from ringfence.model.outcome import Status
+from ringfence.model.outcome import Outcome, Status
 from ringfence.model.policy import SandboxPolicy
 
 QUICK = SandboxPolicy(wall_time_s=0.3, output_bytes=4096)
@@ -52,40 +53,57 @@ def test_the_status_of_a_job_that_printed_too_much_does_not_depend_on_who_was_fi
     assert run(["echo", "x" * 1000], SandboxPolicy(output_bytes=10)).status is Status.OK
 
 
-def test_a_visit_that_never_answers_is_an_error_in_bounded_time(short_net) -> None:
-    class Silent:
-        def __init__(self) -> None:
-            self.pipe = os.pipe()
-            self.abandoned = 0
+class Puppet:
+    """A visit that does as the test says, and the box that it is in."""
 
-        def fileno(self) -> int:
-            return self.pipe[0]
+    enforced: dict[str, object] = {}  # noqa: RUF012
 
-        def receive(self) -> None:
-            return None
+    def __init__(self, *, ready: bool, report: Report | None = None, prints: bytes = b"") -> None:
+        self.reader, self.writer = os.pipe()
+        if ready:
+            os.write(self.writer, b"x")
+        self.report, self.prints, self.abandoned = report, prints, 0
 
-        def signal(self, number: int) -> None:
-            raise AssertionError
+    def start(self, job: Job, streams: tuple[int, ...]) -> Puppet:
+        os.write(streams[1], self.prints)
+        return self
 
-        def abandon(self) -> None:
-            self.abandoned += 1
+    def fileno(self) -> int:
+        return self.reader
 
-        def close(self) -> None:
-            for place in self.pipe:
-                os.close(place)
+    def receive(self) -> Report | None:
+        return self.report
 
-    class Box:
-        enforced: dict[str, object] = {}  # noqa: RUF012
+    def signal(self, number: int) -> None:
+        pass
 
-        def start(self, job: Job, streams: tuple[int, ...]) -> Silent:
-            return visit
+    def abandon(self) -> None:
+        self.abandoned += 1
 
-    visit = Silent()
+    def close(self) -> None:
+        os.close(self.reader)
+        os.close(self.writer)
+
+    def run(self, policy: SandboxPolicy) -> Outcome:
+        listeners = supervision.Listeners()
+        job = Job(argv=("x",))
+        return supervision.supervise(self, job, policy, partial=False, listeners=listeners)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ready", (False, True))
+def test_a_visit_that_never_ends_is_an_error_in_bounded_time(short_net, ready: bool) -> None:
+    """Also when there is always something to read, so that the loop never has nothing to do."""
+    puppet = Puppet(ready=ready)
     with pytest.raises(SupervisionError):
-        supervision.supervise(
-            Box(), Job(argv=("x",)), QUICK, partial=False, listeners=supervision.Listeners()  # type: ignore[arg-type]
-        )
-    assert visit.abandoned == 1
+        puppet.run(QUICK)
+    assert puppet.abandoned == 1
+
+
+def test_too_much_output_is_found_also_after_the_end() -> None:
+    policy = SandboxPolicy(output_bytes=10, on_output_limit="kill")  # type: ignore[arg-type]
+    outcome = Puppet(ready=True, report=Report(exit_code=0), prints=b"x" * 100).run(policy)
+    assert outcome.status is Status.OUTPUT_LIMIT and outcome.rc != 0
+    assert Puppet(ready=True, report=Report(exit_code=0), prints=b"x").run(policy).status is Status.OK
 
 
 def test_work_spread_over_short_lived_children_is_processor_time_of_the_job() -> None:

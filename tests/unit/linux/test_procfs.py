@@ -55,12 +55,11 @@ def test_more_children_than_fit_into_one_read_are_all_found() -> None:
         "    if os.fork() == 0:\n        time.sleep(60); os._exit(0)\n"
         "print(flush=True); time.sleep(60)"
     )
-    parent = subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE)
+    command = [sys.executable, "-S", "-c", code]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     assert parent.stdout is not None and parent.stdout.readline()
     found = procfs.descendants(parent.pid)
-    parent.kill()
-    for row in found:
-        procfs.kill(row, signal.SIGKILL)
+    os.killpg(parent.pid, signal.SIGKILL)
     parent.communicate()
     assert len({row.pid for row in found}) == 1200
 

@@ -157,6 +157,21 @@ def test_a_program_that_still_writes_for_a_moment_does_not_make_it_fail(tmp_path
     assert not tree.exists()
 
 
+def test_a_folder_that_fills_again_is_emptied_again(tmp_path: Path, monkeypatch) -> None:
+    tree, rmdir, late = tmp_path / "tree", os.rmdir, iter(("late", "later"))
+    tree.mkdir()
+
+    def fill_first(path: str, **place: int) -> None:
+        for name in late:
+            (tree / name).write_text("x")
+            break
+        rmdir(path, **place)
+
+    monkeypatch.setattr(os, "rmdir", fill_first)
+    remove_tree(str(tree))
+    assert not tree.exists()
+
+
 def test_what_cannot_be_removed_is_an_error(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "t").mkdir()
 
