@@ -13,7 +13,7 @@ from typing import Protocol
 from ringfence.backends.facts import Lack, Report
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
-from ringfence.model.outcome import Enforcement
+from ringfence.model.outcome import Change, Enforcement
 from ringfence.model.policy import SandboxPolicy
 
 
@@ -50,8 +50,16 @@ class Box(Protocol):
         """Start a job with these descriptors as 0, 1, 2 and, where it has a channel, 3."""
         ...
 
-    def close(self) -> None:
-        """End everything in it and leave nothing behind."""
+    def changes(self) -> tuple[Change, ...]:
+        """What differs from the workspace's base; always empty where the job writes the workspace itself."""
+        ...
+
+    def commit(self) -> None:
+        """Carry the changes over into the base."""
+        ...
+
+    def close(self) -> str:
+        """End everything in it and leave nothing behind; says what could not be removed, if anything."""
         ...
 
 

@@ -16,7 +16,7 @@ from ringfence.backends.scratch import Scratch
 from ringfence.errors import SetupError
 from ringfence.model.job import Job
 from ringfence.model.limits import LIMIT_OF, IsolationLevel
-from ringfence.model.outcome import Enforcement
+from ringfence.model.outcome import Change, Enforcement
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 from ringfence.posix import rlimits, spawner, wire
@@ -161,8 +161,14 @@ class ProcessBox:
         numbers = self.policy.numbers()
         return unlimited | {name: numbers[name] for name in numbers if self.enforced[name].applied}
 
-    def close(self) -> None:
-        self._scratch.remove()
+    def changes(self) -> tuple[Change, ...]:
+        return ()  # the job writes the caller's files themselves
+
+    def commit(self) -> None:
+        return
+
+    def close(self) -> str:
+        return self._scratch.remove()
 
 
 class ProcessVisit:

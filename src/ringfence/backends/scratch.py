@@ -59,16 +59,18 @@ class Scratch:
         passed = {name: os.environ[name] for name in policy.pass_environment if name in os.environ}
         return clean | dict(level) | passed | dict(policy.environment) | dict(job.environment)
 
-    def remove(self) -> None:
+    def remove(self) -> str:
+        """Remove it; what could not be removed is said, not raised, for the job had its hands on it."""
         if not self.path:
-            return
+            return ""
         from ringfence.posix.removal import remove_tree
 
+        path, self.path = self.path, ""
         try:
-            remove_tree(self.path)
+            remove_tree(path)
         except OSError as error:
-            raise SetupError("remove the private folder", str(error), hint=f"remove {self.path}") from error
-        self.path = ""
+            return f"the private folder could not be removed, remove {path} by hand ({error.strerror})"
+        return ""
 
 
 def _write_file(folder: str, name: str, content: bytes) -> None:

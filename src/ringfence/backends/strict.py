@@ -14,10 +14,11 @@ from ringfence.backends.process import ProcessVisit, beyond_hard_limits, enforce
 from ringfence.backends.scratch import Scratch
 from ringfence.errors import UsageError
 from ringfence.linux import host, namespaces, rootfs
+from ringfence.linux.layer import Layer
 from ringfence.linux.rootfs import Shown, Wish
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel, SyscallProfile
-from ringfence.model.outcome import Enforcement
+from ringfence.model.outcome import Change, Enforcement
 from ringfence.model.policy import NO_NETWORK, SandboxPolicy
 from ringfence.model.record import replace
 from ringfence.posix import rlimits
@@ -95,6 +96,7 @@ class StrictBox:
     def __init__(self, policy: SandboxPolicy, lacking: Mapping[str, Lack]) -> None:
         self.policy = policy
         self._scratch = Scratch()
+        self._layer: Layer | None = None
         self._cgroup = _make_cgroup(policy)
         held = self._cgroup.applied if self._cgroup else {}
         asked = replace(policy, syscall_profile=policy.syscall_profile or SyscallProfile.DEFAULT)
@@ -109,6 +111,8 @@ class StrictBox:
             raise UsageError("files go into a private working folder, not over an existing one")
         for name in ("layer", "layer/upper", "layer/work"):
             os.makedirs(os.path.join(self._scratch.path, name), exist_ok=True)
+        if job.cwd:
+            self._layer = Layer(os.path.join(self._scratch.path, "layer/upper"), os.path.realpath(job.cwd))
         return StrictVisit(self._request(job), streams, self._cgroup)
 
     def _request(self, job: Job) -> dict[str, object]:
@@ -197,10 +201,17 @@ class StrictBox:
         }  # fmt: skip
         return self._scratch.environment(self.policy, job, clean)
 
-    def close(self) -> None:
+    def changes(self) -> tuple[Change, ...]:
+        return self._layer.changes() if self._layer else ()
+
+    def commit(self) -> None:
+        if self._layer:
+            self._layer.commit()
+
+    def close(self) -> str:
         if self._cgroup is not None:
             self._cgroup.remove()
-        self._scratch.remove()
+        return self._scratch.remove()
 
 
 class StrictVisit(ProcessVisit):

@@ -25,6 +25,8 @@ def add_policy_flags(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(limit.flag, metavar=limit.unit.upper(), dest=limit.field, help=limit.help)
     levels = [str(level) for level in IsolationLevel]
     parser.add_argument("--isolation", choices=levels, help="how it is kept apart (process)")
+    parser.add_argument("--strict", action="store_const", const="strict", dest="isolation",
+                        help="the same as --isolation strict")  # fmt: skip
     parser.add_argument("--network", metavar="RULE", help="none, host, or hosts: a.org,b.org")
     parser.add_argument("--env", action="append", default=[], metavar="NAME[=TEXT]",
                         help="set a variable, or pass on one of yours; may be repeated")  # fmt: skip

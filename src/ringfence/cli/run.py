@@ -17,6 +17,7 @@ examples:
   ringfence run -- python3 script.py
   ringfence run --memory 256M --wall 10 -- ./solver < input.txt
   ringfence run --policy policy.yaml --json -- make test
+  ringfence run --strict --commit -- ./generate.py
 
 The exit code is the command's own, or 124 (deadline), 152 (processor time), 137 (memory, killed),
 143 (terminated), 159 (forbidden system call), 126/127 (can't be executed, not found),
@@ -28,13 +29,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-SWITCHES = {"--json": "json", "--quiet": "quiet"}
+SWITCHES = {"--json": "json", "--quiet": "quiet", "--commit": "commit"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_policy_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
     parser.add_argument("--quiet", action="store_true", help="no word on stderr about limits that were hit")
+    parser.add_argument("--commit", action="store_true", help="keep what it changed in the current folder (strict)")
     parser.add_argument("command", nargs="...", metavar="-- COMMAND …")
 
 
@@ -47,7 +49,10 @@ def parse_quickly(words: list[str]) -> SimpleNamespace | None:
     place = 0
     while place < len(words) and words[place] != "--":
         word = words[place]
-        if word in SWITCHES:
+        if word == "--strict":
+            found.isolation = "strict"
+            place += 1
+        elif word in SWITCHES:
             setattr(found, SWITCHES[word], True)
             place += 1
         elif word in VALUE_FLAGS and place + 1 < len(words) and not words[place + 1].startswith("-"):
@@ -71,7 +76,7 @@ def execute(arguments: argparse.Namespace | SimpleNamespace) -> int:
     try:
         with Passthrough(job) as passthrough:
             on_output = None if arguments.json else write_through
-            outcome = run(job, policy, on_output=on_output, attach=passthrough.attach)
+            outcome = run(job, policy, on_output=on_output, attach=passthrough.attach, commit=arguments.commit)
     except SetupError as error:
         error.exit_code = _exec_code(error)  # type: ignore[attr-defined]
         raise
@@ -107,7 +112,18 @@ def explain(outcome: Outcome) -> list[str]:
         lines.append(f"ringfence: {outcome.status}: {outcome.reason}{advice}")
     elif outcome.stdout_dropped or outcome.stderr_dropped:
         lines.append(f"ringfence: {outcome.reason}. Raise it with --output")
+    if outcome.changes:
+        lines.append(f"ringfence: {_changes(outcome)}")
     if outcome.partial:
         missing = [name for name, entry in outcome.enforced.items() if not entry.applied]
         lines.append(f"ringfence: PARTIAL_ENFORCEMENT: not applied: {', '.join(missing)}")
     return lines
+
+
+def _changes(outcome: Outcome) -> str:
+    """``2 files changed: a, b``, and what became of them."""
+    names = [ascii(change.path)[1:-1] for change in outcome.changes[:3]]
+    more = ", …" if len(outcome.changes) > 3 else ""
+    count = len(outcome.changes)
+    fate = "kept" if outcome.committed else "thrown away; keep it with --commit"
+    return f"{count} {'path' if count == 1 else 'paths'} changed: {', '.join(names)}{more} ({fate})"

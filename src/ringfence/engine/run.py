@@ -13,6 +13,7 @@ from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ def run(
     on_event: OnEvent | None = None,
     on_output: OnOutput | None = None,
     attach: Attach | None = None,
+    commit: bool = False,
 ) -> Outcome:
     """Run a job under a policy and say how it ended.
 
-    What the program does is in the outcome; only what we or the caller get wrong is an exception.
+    What the program does is in the outcome; only what we or the caller get wrong is an exception. With
+    ``commit`` what it changed in its workspace is carried over; else a level with a layer throws it away.
 
     >>> run(["echo", "hello"]).stdout
     b'hello\\n'
@@ -45,12 +48,17 @@ def run(
     policy = policy or SandboxPolicy()
     backend = backend_for(policy.isolation)
     lacks = refuse(backend, policy)
+    listeners = Listeners(on_event=on_event, on_output=on_output, attach=attach)
     box = backend.open(policy)
     try:
-        listeners = Listeners(on_event=on_event, on_output=on_output, attach=attach)
-        return supervise(box, job, policy, partial=bool(lacks), listeners=listeners)
+        outcome = supervise(box, job, policy, partial=bool(lacks), listeners=listeners)
+        outcome = replace(outcome, changes=box.changes(), committed=commit)
+        if commit:
+            box.commit()
     finally:
-        box.close()
+        left = box.close()
+    # What the job did to its folder is no reason to lose what it came to: it must not choose an exception.
+    return replace(outcome, reason=f"{outcome.reason}; {left}") if left else outcome
 
 
 def backend_for(level: IsolationLevel) -> Backend:

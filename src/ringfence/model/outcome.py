@@ -72,6 +72,22 @@ class Usage:
     involuntary_switches: int = 0
 
 
+class ChangeKind(StrEnum):
+    """What happened to one path of the workspace."""
+
+    ADDED = "added"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+
+
+@record
+class Change:
+    """One path of the workspace that the job changed; the path is relative to it, and the job's choice."""
+
+    path: str
+    kind: ChangeKind
+
+
 @record
 class Outcome:
     """How a job ended."""
@@ -96,6 +112,10 @@ class Outcome:
     """Something that was asked for was not applied (only with ``allow_partial``)."""
     message: bytes | None = None
     """What the job wrote into its channel; untrusted. Absent: it has no channel, or wrote too much."""
+    changes: tuple[Change, ...] = ()
+    """What the job changed in its workspace, where it works on a layer; empty elsewhere."""
+    committed: bool = False
+    """The changes were carried over into the workspace."""
     events: tuple[Event, ...] = ()
 
     @property
@@ -114,6 +134,6 @@ def _plain(value: object) -> object:
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
-    if isinstance(value, Enforcement | Usage | Event):
+    if isinstance(value, Change | Enforcement | Usage | Event):
         return _plain(value.__dict__)
     return str(value) if isinstance(value, StrEnum) else value
