@@ -28,6 +28,10 @@ class Visit(Protocol):
         """The end, if it has come; SetupError if the job never started. Does not block."""
         ...
 
+    def take_notes(self) -> list[dict[str, object]]:
+        """Attempts on forbidden things that were recorded since the last time; what they say is untrusted."""
+        ...
+
     def signal(self, number: int) -> None:
         """Signal the job; SIGKILL ends its whole tree."""
         ...

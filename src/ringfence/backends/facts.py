@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from ringfence.model.record import record
 
 
@@ -42,5 +45,7 @@ class Report:
     """How often the job's own cgroup refused a new task."""
     survivors: int = 0
     """Processes that could not be killed."""
+    recorder: Mapping[str, object] = MappingProxyType({})
+    """How many attempts on forbidden things there were, and how sure the recorder is; empty: it did not run."""
     leader_lost: bool = False
     """The supervising process itself was killed; the numbers above are then zero."""

@@ -23,6 +23,7 @@ from ringfence.posix import rlimits, spawner, wire
 
 _UMASK = 0o022
 _SIGKILL = 9
+_MAX_NOTES = 10_000
 _WATCHDOG = "watchdog"
 # Longer than a leader tries to end its tree; then it is killed, and that takes no time.
 _END_WAIT_MS, _KILL_WAIT_MS = 12_000, 1_000
@@ -178,6 +179,8 @@ class ProcessVisit:
         self._frames = wire.Frames()
         self._commands = self._reports = self._leader_pidfd = -1
         self._report: Report | None = None
+        self._notes: list[dict[str, object]] = []
+        self._recorder: dict[str, object] = {}
         self._forked = self._started = False
         message = wire.encode_request(request)
         try:
@@ -237,8 +240,16 @@ class ProcessVisit:
         elif kind == wire.FAILED:
             step, number, problem = wire.decode_failed(body)
             raise SetupError(step, problem, hint=_setup_hint(step, number))
+        elif kind == wire.NOTED and len(self._notes) < _MAX_NOTES:
+            self._notes.append(wire.decode_json(body))
+        elif kind == wire.HEALTH:
+            self._recorder = wire.decode_json(body)
         elif kind == wire.ENDED:
-            self._report = _as_report(wire.decode_ended(body))
+            self._report = replace(_as_report(wire.decode_ended(body)), recorder=self._recorder)
+
+    def take_notes(self) -> list[dict[str, object]]:
+        taken, self._notes = self._notes, []
+        return taken
 
     def _lost(self) -> Report:
         """The leader ended without a word: it was killed, by the job or by the host."""

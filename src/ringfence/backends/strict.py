@@ -122,6 +122,7 @@ class StrictBox:
             "limits": self._watched(),
             "scratch": self._scratch.path,
             "contained": True,
+            "profile": _profile(self.policy),
         }
 
     def _enter(self, wish: Wish) -> list[tuple[object, ...]]:
@@ -143,8 +144,8 @@ class StrictBox:
             steps.append(("terminal",))
         steps += [("folder", wish.workspace or rootfs.WORK), ("umask", _UMASK), ("signals",), ("no new privileges",)]
         steps += [("rlimit", *row) for row in rlimits.rows(self._by_rlimit(), 1 << 20)]
-        steps += [("seccomp", _filter(self.policy)), ("exec", list(job.argv), self._environment(job, wish))]
-        return steps
+        steps.append(("seccomp", _filter(_profile(self.policy)), True))
+        return [*steps, ("exec", list(job.argv), self._environment(job, wish))]
 
     def _by_rlimit(self) -> dict[str, float]:
         """An address-space limit breaks programs that reserve much and use little; a cgroup needs none."""
@@ -247,14 +248,18 @@ def _owner(wish: Wish) -> list[int]:
     return [found.st_uid, found.st_gid]
 
 
+def _profile(policy: SandboxPolicy) -> str:
+    return "tight_exec" if policy.syscall_profile is SyscallProfile.TIGHT else "default"
+
+
 _filters: dict[str, bytes] = {}
 
 
-def _filter(policy: SandboxPolicy) -> bytes:
-    """The compiled filter of the policy's profile, compiled once."""
+def _filter(name: str) -> bytes:
+    """The compiled filter of a profile, compiled once."""
     from ringfence.linux import seccomp, seccomp_profiles, syscall_numbers
 
-    name = "tight_exec" if policy.syscall_profile is SyscallProfile.TIGHT else "default"
     if name not in _filters:
-        _filters[name] = seccomp.compile(seccomp_profiles.PROFILES[name], syscall_numbers.architecture())
+        profile = seccomp_profiles.noting(seccomp_profiles.PROFILES[name])
+        _filters[name] = seccomp.compile(profile, syscall_numbers.architecture(), notify=True)
     return _filters[name]

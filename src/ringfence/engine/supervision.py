@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ringfence.backends.facts import Report
 from ringfence.engine.streams import Streams
@@ -33,6 +33,7 @@ _LONGEST_WAIT_S = 3600.0  # the kernel takes no more than 24 days, a policy may 
 _SIGKILL = 9
 
 
+TellAttempt: TypeAlias = "Callable[[Mapping[str, object]], None]"
 Attach: TypeAlias = "Callable[[Visit, Streams], None]"
 
 
@@ -65,6 +66,11 @@ class _Log:
         if self._on_event:
             self._on_event(event)
 
+    def tell_attempt(self, attempt: Mapping[str, object]) -> None:
+        """Something that the recorder saw: refused, or allowed and telling."""
+        kind = EventKind.VIOLATION if attempt.get("errno") else EventKind.EGRESS
+        self.tell(kind, **{str(name): value for name, value in attempt.items()})
+
 
 def supervise(box: Box, job: Job, policy: SandboxPolicy, *, partial: bool, listeners: Listeners) -> Outcome:
     """Run one job in the box."""
@@ -72,7 +78,7 @@ def supervise(box: Box, job: Job, policy: SandboxPolicy, *, partial: bool, liste
     streams = Streams(job, policy.output_bytes, listeners.on_output)
     try:
         log.tell(EventKind.START, argv=list(job.argv))
-        report = _visit(box, job, policy, streams, listeners.attach)
+        report = _visit(box, job, policy, streams, listeners.attach, log)
         applied = frozenset(name for name, entry in box.enforced.items() if entry.applied)
         verdict = judge(report, policy, applied, streams.stderr.tail)
         outcome = _outcome(job, box, streams, report, verdict, partial)
@@ -84,13 +90,15 @@ def supervise(box: Box, job: Job, policy: SandboxPolicy, *, partial: bool, liste
     return replace(outcome, run_id=log.run_id, events=tuple(log.events))
 
 
-def _visit(box: Box, job: Job, policy: SandboxPolicy, streams: Streams, attach: Attach | None) -> Report:
+def _visit(
+    box: Box, job: Job, policy: SandboxPolicy, streams: Streams, attach: Attach | None, log: _Log
+) -> Report:
     visit = box.start(job, streams.theirs)
     try:
         streams.release_theirs()
         if attach:
             attach(visit, streams)
-        return _Loop(visit, streams, policy).run()
+        return _Loop(visit, streams, policy, log.tell_attempt).run()
     finally:
         visit.close()
 
@@ -98,7 +106,8 @@ def _visit(box: Box, job: Job, policy: SandboxPolicy, streams: Streams, attach: 
 class _Loop:
     """Waits for whatever comes first, until the end has come."""
 
-    def __init__(self, visit: Visit, streams: Streams, policy: SandboxPolicy) -> None:
+    def __init__(self, visit: Visit, streams: Streams, policy: SandboxPolicy, tell_attempt: TellAttempt) -> None:
+        self.tell_attempt = tell_attempt
         self.visit = visit
         self.streams = streams
         self.policy = policy
@@ -144,7 +153,10 @@ class _Loop:
 
     def _handle(self, key: selectors.SelectorKey) -> Report | None:
         if key.fileobj is self.visit:
-            return self.visit.receive()
+            report = self.visit.receive()
+            for attempt in self.visit.take_notes():
+                self.tell_attempt(attempt)
+            return report
         descriptor = key.fd
         if descriptor == self.streams.keyboard:
             if not self.streams.relay_keyboard():
@@ -191,6 +203,7 @@ def _outcome(
         usage=_usage(report),
         limits_hit=tuple(hit),
         partial=partial,
+        recorder=report.recorder,
         message=channel.result() if channel is not None and not channel.dropped else None,
     )
 

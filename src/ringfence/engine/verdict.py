@@ -63,7 +63,7 @@ class Verdict:
 
 def judge(report: Report, policy: SandboxPolicy, applied: frozenset[str], stderr_tail: bytes) -> Verdict:
     """The first rule that fits decides."""
-    for rule in (_lost, _killed_by_us, _held_by_cgroup, _out_of_memory, _processor_time, _signalled, _refused, _exited):
+    for rule in _RULES:
         verdict = rule(report, policy, applied, stderr_tail)
         if verdict is not None:
             return verdict
@@ -113,6 +113,15 @@ _EVIDENCE: dict[str, Callable[[Report, SandboxPolicy], str]] = {
     ),
     "output": lambda _, p: f"printed more than {format_size(p.output_bytes)} on one stream",
 }
+
+
+def _forbidden_call(report: Report, *_: object) -> Verdict | None:
+    """A process was ended for a system call, and the job did not succeed."""
+    name = report.recorder.get("forbidden")
+    if not name or report.exit_code == 0:
+        return None
+    reason = f"made the system call {name}, which is not allowed (seccomp); its process was killed"
+    return _verdict(Status.FORBIDDEN_SYSCALL, report, reason, "syscalls")
 
 
 def _held_by_cgroup(report: Report, policy: SandboxPolicy, *_: object) -> Verdict | None:
@@ -190,3 +199,16 @@ def _refused(report: Report, _: SandboxPolicy, applied: frozenset[str], stderr_t
 def _exited(report: Report, *_: object) -> Verdict:
     status = Status.OK if report.exit_code == 0 else Status.FAILED
     return _verdict(status, report, f"exit code {report.exit_code}")
+
+
+_RULES: tuple[Callable[[Report, SandboxPolicy, frozenset[str], bytes], Verdict | None], ...] = (
+    _lost,
+    _killed_by_us,
+    _forbidden_call,
+    _held_by_cgroup,
+    _out_of_memory,
+    _processor_time,
+    _signalled,
+    _refused,
+    _exited,
+)

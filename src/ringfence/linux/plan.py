@@ -31,6 +31,8 @@ class Building:
         """Where pid 1 tells how the job ended."""
         self.wake_on_child: Callable[[], int] = lambda: -1
         """Makes a descriptor that becomes readable when a child ends; given by the leader."""
+        self.hand_over: Callable[[int], None] = lambda _: None
+        """Gives a listener to the leader; given by the leader."""
 
 
 BUILDING = Building()
@@ -204,8 +206,12 @@ def drop_capabilities() -> None:
     processes.forget_command_line("init")
 
 
-def install_filter(program: bytes) -> None:
-    seccomp.install(program)
+def install_filter(program: bytes, told: bool) -> None:
+    """The last step before the exec. ``told``: the leader hears of what is refused."""
+    listener = seccomp.install(program, notify=told)
+    if listener is not None:
+        BUILDING.hand_over(listener)
+        os.close(listener)
 
 
 STEPS: dict[str, Callable[..., None]] = {

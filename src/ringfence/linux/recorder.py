@@ -8,8 +8,9 @@ decides nothing, and nothing it does can raise into the path of a guest that wai
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from ringfence.model.record import record
 
 KEEP_FULL = 1000
 KEEP_KEYS = 1000
@@ -18,7 +19,7 @@ Key = tuple[str, str]
 """Operation and resolved path."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Attempt:
     """One attempt. Text that is not UTF-8 is kept with surrogate escapes; ``as_record`` prints it."""
 
@@ -64,7 +65,7 @@ class Attempt:
         }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Summary:
     """How often one (operation, path) was attempted beyond the records kept in full."""
 
@@ -75,7 +76,7 @@ class Summary:
     last_ns: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Health:
     total: int
     kept: int

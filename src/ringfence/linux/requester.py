@@ -14,8 +14,9 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
+
+from ringfence.model.record import record
 
 MAX_ARGV_BYTES = 4096
 MAX_ARGS = 64
@@ -26,7 +27,7 @@ _SOCKADDR_PATH = 2
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Call:
     """One system call that takes paths: its numbers (-1: does not exist there) and where its paths are."""
 
@@ -114,7 +115,7 @@ CALLS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Requester:
     """What could be found out; empty or zero where nothing could."""
 

@@ -82,16 +82,17 @@ def sources(wish: Wish) -> list[tuple[str, str, bool]]:
 
 def steps(wish: Wish) -> list[Step]:
     """From an empty root to a sealed one."""
-    count = iter(range(1 << 30))
+    entries = [*wish.shown, *wish.etc]
+    first = len(entries)
     plan: list[Step] = [("new root", 4 << 20)]
     plan += [("link", path, to) for path, to in wish.links]
-    # Shorter paths first: what lies deeper is attached on top of what contains it.
-    entries = [*wish.shown, *wish.etc]
-    numbered = sorted(zip(count, entries, strict=False), key=lambda pair: pair[1].path.count("/"))
-    plan += [("attach", number, entry.path, entry.folder) for number, entry in numbered]
-    first = len(entries)
     plan += _devices(first)
+    # Before anything of the host is attached: some of it may lie below /tmp or /var/tmp.
     plan += _private(wish)
+    # Shorter paths first: what lies deeper is attached on top of what contains it.
+    numbered = sorted(enumerate(entries), key=lambda pair: pair[1].path.count("/"))
+    plan += [("attach", number, entry.path, entry.folder) for number, entry in numbered]
+    plan += _accounts(wish)
     first += len(DEVICES)
     plan += _proc(wish, first)
     first += len(wish.proc_files)
@@ -118,9 +119,14 @@ def _private(wish: Wish) -> list[Step]:
         ("make folder", "/run", 0o755),
         ("make folder", "/var/log", 0o755),
     ]
+    return plan
+
+
+def _accounts(wish: Wish) -> list[Step]:
+    """Names of the sandbox's own, in place of those of the host's users."""
     accounts = f"root:x:0:0:root:/:/bin/sh\n{wish.user}:x:{wish.uid}:{wish.gid}::{HOME}:/bin/sh\n"
     accounts += "nobody:x:65534:65534:nobody:/:/bin/false\n"
-    plan += [
+    return [
         ("text file", "/etc/passwd", accounts),
         ("text file", "/etc/group", f"root:x:0:\n{wish.user}:x:{wish.gid}:\nnogroup:x:65534:\n"),
         ("text file", "/etc/hosts", "127.0.0.1 localhost ringfence\n::1 localhost ringfence\n"),
@@ -128,7 +134,6 @@ def _private(wish: Wish) -> list[Step]:
         ("text file", "/etc/resolv.conf", ""),
         ("link", "/etc/mtab", "/proc/self/mounts"),
     ]
-    return plan
 
 
 def _proc(wish: Wish, first: int) -> list[Step]:

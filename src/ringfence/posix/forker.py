@@ -72,7 +72,7 @@ class Forker:
         if not kind:
             return False
         if kind == passing.CONTAINED:
-            from ringfence.linux import plan as _  # noqa: F401  (once, for this fork and every later one)
+            _load_contained()
         try:
             if len(descriptors) > 3:
                 self.leaders.add(fork_leader(descriptors))
@@ -111,6 +111,13 @@ class Forker:
                 procfs.kill(row, signal.SIGKILL)
             for pid in orphans:
                 os.waitpid(pid, 0)
+
+
+def _load_contained() -> None:
+    """Once, for this fork and every later one: a leader and its sandbox have nothing to load from."""
+    import json  # noqa: F401
+
+    from ringfence.linux import plan, telling  # noqa: F401
 
 
 def main(door: int) -> None:

@@ -12,6 +12,7 @@ from struct import Struct, calcsize
 
 MAX_DESCRIPTORS = 8
 _ONE = Struct("i")
+_MESSAGE_BYTES = 2
 
 
 def channel() -> tuple[int, int]:
@@ -24,8 +25,8 @@ def channel() -> tuple[int, int]:
     return ours.detach(), theirs.detach()
 
 
-PLAIN, CONTAINED = b"p", b"c"
-"""What the message says beside its descriptors: which kind of leader they are for."""
+PLAIN, CONTAINED, LISTENER = b"p", b"c", b"l"
+"""What the message says beside its descriptors: which kind of leader they are for, or what they are."""
 
 
 def send(door: int, kind: bytes, descriptors: list[int]) -> None:
@@ -48,23 +49,20 @@ def receive(door: int) -> tuple[bytes, list[int]]:
     link = _socket.socket(fileno=door)
     try:
         room = _socket.CMSG_SPACE(MAX_DESCRIPTORS * calcsize("i"))
-        message, ancillary, _, _ = link.recvmsg(2, room, _CLOSE_ON_EXEC)
+        message, ancillary, _, _ = link.recvmsg(_MESSAGE_BYTES, room, _CLOSE_ON_EXEC)
     except ConnectionResetError:
         return b"", []
     finally:
         link.detach()
     rights = b"".join(data for level, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
     found = [number for (number,) in _ONE.iter_unpack(rights[: len(rights) - len(rights) % _ONE.size])]
-    if len(message) < 2:
-        return b"", []
-    if message[1] != len(found):  # the kernel drops those that there is no room for
+    if len(message) == _MESSAGE_BYTES and message[1] != len(found):  # the kernel drops what there is no room for
         for descriptor in found:
             os.close(descriptor)
         return message[:1], []
     for descriptor in found:
         os.set_inheritable(descriptor, False)
     return message[:1], found
-
 
 _NO_SIGNAL = 0x4000 if sys.platform == "linux" else 0
 _CLOSE_ON_EXEC = 0x40000000 if sys.platform == "linux" else 0

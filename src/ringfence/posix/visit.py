@@ -13,13 +13,15 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ringfence.posix import plan, wire
+from ringfence.posix import passing, plan, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from ringfence.linux.telling import Telling
 
 _REAP_WAIT_S = 10.0
 _TICK_NS = 25_000_000
@@ -50,6 +52,8 @@ def lead(commands: int, reports: int, owner: int, streams: Sequence[int]) -> Non
         visit.finish()
     except plan.StepFailed as failed:
         _say(reports, wire.failed_frame(failed.step, failed.errno, failed.problem))
+    except Exception as error:
+        _say(reports, wire.failed_frame("lead", 0, f"{type(error).__name__}: {error}"))
     finally:
         visit.end_tree()
         visit.clear_scratch()
@@ -77,6 +81,9 @@ class Visit:
         self.own_io = -1
         self.contained = bool(request.get("contained"))
         self.inside = -1
+        self.listeners = -1
+        self.profile = str(request.get("profile", ""))
+        self.telling: Telling | None = None
         self.job = 0
         self.wait_status: int | None = None
         self.cause = ""
@@ -117,7 +124,8 @@ class Visit:
         keep = [writer]
         if self.contained:
             self.inside, told = os.pipe()
-            keep.append(told)
+            self.listeners, door = passing.channel()
+            keep += [told, door]
         child = os.fork()
         if child == 0:
             _become_job(self.plan, streams, keep, leader)
@@ -142,6 +150,8 @@ class Visit:
         poller.register(self.wakeup, select.POLLIN)
         if sys.platform == "linux":
             poller.register(self.owner, select.POLLIN)
+        if self.profile:
+            poller.register(self._take_listener(), select.POLLIN)
         deadline = self.started + int(self.limits["wall_time"] * 1e9)
         tick = self.started
         while not self._reap() and not self.cause:
@@ -156,10 +166,29 @@ class Visit:
                 tick = now
                 self._measure()
 
+    def _take_listener(self) -> int:
+        """The seccomp listener, which the job handed over before its program began."""
+        from ringfence.linux.telling import Telling
+
+        _, descriptors = passing.receive(self.listeners)
+        self.telling = Telling(descriptors[0], self.profile, self._note_attempt)
+        return descriptors[0]
+
+    def _note_attempt(self, attempt: Mapping[str, object]) -> None:
+        """Tell the caller, unless it does not read: the limits must be held all the same."""
+        import json
+
+        data = wire.frame(wire.NOTED, json.dumps(dict(attempt)).encode())
+        if len(data) > select.PIPE_BUF or not _has_room(self.reports):
+            raise OSError("the caller does not read")
+        os.write(self.reports, data)
+
     def _hear(self, descriptor: int) -> None:
+        if self.telling is not None and descriptor == self.telling.fileno():
+            return self.telling.handle()
         if descriptor == self.wakeup:
             os.read(descriptor, 4096)
-            return
+            return None
         # The owner's descriptor is never read: that it is ready at all says that the caller ended.
         data = os.read(descriptor, 4096) if descriptor == self.commands else b""
         if not data:
@@ -170,6 +199,7 @@ class Visit:
                 self._note("asked", 0)
             else:
                 _signal_group(self._group(), number)
+        return None
 
     def _group(self) -> int:
         """The job's process group: named after its first process, which in a sandbox is pid 1's first child."""
@@ -252,7 +282,18 @@ class Visit:
         """End what is left and report."""
         wall_ns = time.monotonic_ns() - self.started
         self.end_tree()
+        if self.telling is not None:
+            _say(self.reports, wire.frame(wire.HEALTH, self._recorder_health()))
         _say(self.reports, wire.ended_frame(self._report(wall_ns)))
+
+    def _recorder_health(self) -> bytes:
+        import json
+
+        assert self.telling is not None
+        health = self.telling.recorder.close()
+        counted = {name: value for name, value in vars(health).items() if isinstance(value, int)}
+        words = {"forbidden": self.telling.forbidden, "problems": list(health.problems), "complete": health.complete}
+        return json.dumps(counted | words).encode()
 
     def _report(self, wall_ns: int) -> dict[str, int]:
         import resource
@@ -301,12 +342,29 @@ def wake_on_child() -> int:
     return reader
 
 
+def _has_room(pipe: int) -> bool:
+    """Whether a small frame can be written at once, and whole."""
+    poller = select.poll()
+    poller.register(pipe, select.POLLOUT)
+    return bool(poller.poll(0))
+
+
 def _read_to_end(descriptor: int) -> bytes:
     parts = b""
     while piece := os.read(descriptor, 4096):
         parts += piece
     os.close(descriptor)
     return parts
+
+
+def _prepare_building(status: int, door: int) -> None:
+    """What the steps of a sandbox need of this side of the package, which they may not import."""
+    from ringfence.linux import plan as linux_plan
+
+    building = linux_plan.BUILDING
+    building.status = status
+    building.wake_on_child = wake_on_child
+    building.hand_over = lambda listener: passing.send(door, passing.LISTENER, [listener])
 
 
 def _become_job(steps: list[plan.Step], streams: Sequence[int], keep: Sequence[int], leader: int) -> None:
@@ -316,10 +374,7 @@ def _become_job(steps: list[plan.Step], streams: Sequence[int], keep: Sequence[i
         kept = plan.place_descriptors(streams, keep)
         writer = kept[0]
         if len(kept) > 1:
-            from ringfence.linux import plan as linux_plan
-
-            linux_plan.BUILDING.status = kept[1]
-            linux_plan.BUILDING.wake_on_child = wake_on_child
+            _prepare_building(kept[1], kept[2])
         plan.execute([("die with leader", leader), *steps])
     except plan.StepFailed as failed:
         os.write(writer, wire.failure(failed.step, failed.errno, failed.problem))

@@ -15,8 +15,11 @@ from struct import error as StructError
 MAX_FRAME_BYTES = 64 * 1024
 _HEAD = Struct("!cI")
 
-STARTED, FAILED, ENDED = b"S", b"F", b"E"
-"""Frames from the leader: it is here (its pid), the set-up failed (step, problem), the end."""
+STARTED, FAILED, ENDED, NOTED, HEALTH = b"S", b"F", b"E", b"N", b"H"
+"""Frames from the leader: it is here (its pid), the set-up failed (step, problem), the end,
+an attempt on something forbidden, and how sure the recorder is that it saw them all (both JSON)."""
+
+_KINDS = frozenset((STARTED, FAILED, ENDED, NOTED, HEALTH))
 
 # Why the leader killed the tree, by position in the frame.
 CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone")
@@ -120,10 +123,23 @@ class Frames:
         frames = []
         while len(self._held) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._held)
-            if length > MAX_FRAME_BYTES or kind not in (STARTED, FAILED, ENDED):
+            if length > MAX_FRAME_BYTES or kind not in _KINDS:
                 raise Garbled(f"a frame {kind!r} of {length} bytes")
             if len(self._held) < _HEAD.size + length:
                 break
             frames.append((kind, bytes(self._held[_HEAD.size : _HEAD.size + length])))
             del self._held[: _HEAD.size + length]
         return frames
+
+
+def decode_json(body: bytes) -> dict[str, object]:
+    """A small object of plain values; Garbled for anything else."""
+    import json
+
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Garbled("not JSON") from error
+    if not isinstance(value, dict):
+        raise Garbled("not an object")
+    return value
