@@ -74,6 +74,9 @@ class Puppet:
     def receive(self) -> Report | None:
         return self.report
 
+    def take_notes(self) -> list[dict[str, object]]:
+        return []
+
     def signal(self, number: int) -> None:
         pass
 
