@@ -38,6 +38,7 @@ _MECHANISMS: Mapping[str, tuple[str, str]] = {
     "output": ("pipe reader", "each stream"),
     "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms"),
     "file_size": ("RLIMIT_FSIZE", "each file"),
+    "cpu_share": ("cgroup", "a share of the processors' time"),
     "network": ("network namespace", "empty but for its own loopback"),
     "readable_paths": ("mount namespace", "shown read-only; what is not shown is not there"),
     "writable_paths": ("mount namespace", "shown writable"),
@@ -100,7 +101,7 @@ class StrictBox:
         self._cgroup = _make_cgroup(policy)
         held = self._cgroup.applied if self._cgroup else {}
         asked = replace(policy, syscall_profile=policy.syscall_profile or SyscallProfile.DEFAULT)
-        table = enforcement_table(asked, _MECHANISMS, lacking)
+        table = _with_landlock(enforcement_table(asked, _MECHANISMS, lacking))
         self.enforced: Mapping[str, Enforcement] = table | {
             name: replace(entry, requested=table[name].requested) for name, entry in held.items() if entry.applied
         }
@@ -144,6 +145,8 @@ class StrictBox:
             steps.append(("terminal",))
         steps += [("folder", wish.workspace or rootfs.WORK), ("umask", _UMASK), ("signals",), ("no new privileges",)]
         steps += [("rlimit", *row) for row in rlimits.rows(self._by_rlimit(), 1 << 20)]
+        if _landlock_abi():
+            steps.append(("landlock", [*rootfs.PRIVATE, wish.workspace or rootfs.WORK, *self.policy.writable_paths]))
         steps.append(("seccomp", _filter(_profile(self.policy)), True))
         return [*steps, ("exec", list(job.argv), self._environment(job, wish))]
 
@@ -236,6 +239,29 @@ def _counted(report: Report, cgroup: Cgroup) -> Report:
         peak_memory_bytes=max(used.peak_memory_bytes or 0, report.peak_memory_bytes),
         processes=max(used.peak_processes or 0, report.processes),
     )
+
+
+def _landlock_abi() -> int:
+    """Which Landlock this kernel has; asked once."""
+    if not _abi:
+        from ringfence.linux import landlock
+
+        _abi.append(landlock.abi())
+    return _abi[0]
+
+
+_abi: list[int] = []
+
+
+def _with_landlock(table: dict[str, Enforcement]) -> dict[str, Enforcement]:
+    """The second wall stands behind the mounts, where the kernel has it."""
+    if not _landlock_abi():
+        return table
+    second = f"mount namespace and Landlock (ABI {_landlock_abi()})"
+    return {
+        name: replace(entry, mechanism=second) if entry.mechanism == "mount namespace" else entry
+        for name, entry in table.items()
+    }
 
 
 def _is_root() -> bool:

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable
 from struct import Struct
 
-from ringfence.linux import cgroup_tree, mounts, namespaces, privileges, processes, seccomp
+from ringfence.linux import cgroup_tree, landlock, mounts, namespaces, privileges, processes, seccomp
 
 ENDED = Struct("!i")
 STAGE = "/tmp"
@@ -206,6 +206,14 @@ def drop_capabilities() -> None:
     processes.forget_command_line("init")
 
 
+def second_wall(writable: list[str]) -> None:
+    """Landlock behind the mounts: everything that is there may be read, only these places written."""
+    rules = [("/", landlock.READ), ("/dev", landlock.DEVICES), ("/proc", (*landlock.READ, "write_file"))]
+    rules += [(path, (*landlock.WRITE, "ioctl_dev", "resolve_unix")) for path in writable]
+    files, scopes = tuple(landlock.FILE_RIGHTS), tuple(landlock.SCOPES)
+    landlock.restrict(landlock.Ruleset(files=files, beneath=tuple(rules), scopes=scopes), allow_partial=True)
+
+
 def install_filter(program: bytes, told: bool) -> None:
     """The last step before the exec. ``told``: the leader hears of what is refused."""
     listener = seccomp.install(program, notify=told)
@@ -236,5 +244,6 @@ STEPS: dict[str, Callable[..., None]] = {
     "host name": namespaces.name_host,
     "drop capabilities": drop_capabilities,
     "run as init": run_as_init,
+    "landlock": second_wall,
     "seccomp": install_filter,
 }

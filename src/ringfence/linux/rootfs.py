@@ -33,6 +33,8 @@ PROC_FILES = ("cmdline", "kallsyms", "key-users", "keys", "locks", "modules", "s
 PROC_FOLDERS = ("acpi", "asound", "bus", "fs", "irq", "scsi")
 
 HOME, WORK = "/home/user", "/workspace"
+PRIVATE = (HOME, "/tmp", "/var/tmp", "/dev/shm", "/dev/pts")
+"""Where every job may write; gone with the sandbox."""
 TMP_BYTES_LEAST = 16 << 20
 
 
