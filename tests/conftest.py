@@ -36,6 +36,18 @@ def _measure_the_spawner() -> Iterator[None]:
 
 
 @pytest.fixture
+def unmeasured_spawner(_measure_the_spawner: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The spawner as users have it: for tests of many runs, each of which would write a coverage file."""
+    from ringfence.posix import spawner
+
+    spawner.shutdown()
+    boot = spawner._BOOT
+    monkeypatch.setattr(spawner, "_BOOT", boot[boot.rindex("import sys; sys.path.insert") :])
+    yield
+    spawner.shutdown()
+
+
+@pytest.fixture
 def ringfence_command() -> list[str]:
     """The command line of this very interpreter."""
     return [sys.executable, "-m", "ringfence"]

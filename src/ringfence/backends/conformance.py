@@ -105,6 +105,11 @@ CHECKS: tuple[Check, ...] = (
           policy={"cpu_time_s": 1},
           probe="import signal, time\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
                 "end = time.process_time() + 4\nwhile time.process_time() < end: pass\nprint('ESCAPED')"),
+    Check(name="processor time tree", promise="the processor time of many processes together is bounded",
+          expect=Status.CPU_LIMIT, policy={"cpu_time_s": 1},
+          probe="import os, time\nkids = []\nfor _ in range(5):\n pid = os.fork()\n if pid == 0:\n"
+                "  while time.process_time() < 0.8: pass\n  os._exit(0)\n kids.append(pid)\n"
+                "ends = [os.waitpid(pid, 0)[1] for pid in kids]\nif not any(ends): print('ESCAPED')"),
     Check(name="memory", promise="the memory of one process is bounded", expect=Status.MEM_LIMIT,
           policy={"mem_bytes": 200 << 20}, probe=_MEMORY + "hog(400); print('ESCAPED')"),
     Check(name="memory tree", promise="the memory of many small processes together is bounded",
@@ -128,6 +133,10 @@ CHECKS: tuple[Check, ...] = (
           policy={"file_bytes": 1 << 20},
           probe="import os\nwith open('big', 'wb') as file:\n for _ in range(3): file.write(bytes(1 << 20))\n"
                 "print('ESCAPED')"),
+    Check(name="disk", promise="the bytes written to storage are bounded", expect=Status.DISK_LIMIT,
+          policy={"disk_bytes": 4 << 20},
+          probe="import os, time\nwith open('much', 'wb') as file:\n for _ in range(24):\n  file.write(bytes(1 << 20))\n"
+                "  file.flush(); os.fsync(file.fileno()); time.sleep(0.02)\nprint('ESCAPED')"),
     Check(name="output", promise="output beyond the bound ends the job where that is asked for",
           expect=Status.OUTPUT_LIMIT, policy={"output_bytes": 4096, "on_output_limit": "kill"},
           probe="import os, time\nos.write(1, b'x' * 60000)\ntime.sleep(1)\nos.write(1, b'ESCAPED')"),
