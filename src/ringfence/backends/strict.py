@@ -124,6 +124,7 @@ class StrictBox:
             "scratch": self._scratch.path,
             "contained": True,
             "profile": _profile(self.policy),
+            "group": self._cgroup.v2_directory if self._cgroup else "",
         }
 
     def _enter(self, wish: Wish) -> list[tuple[object, ...]]:

@@ -22,7 +22,8 @@ FREEZERS = ("cgroup.freeze", "freezer.state")
 
 
 def enter(procs_paths: Iterable[str]) -> None:
-    """Move the calling process into every group: before the job's first instruction and the loss of ids."""
+    """Move the calling process, which must have one thread, into every group: before the job's first
+    instruction and the loss of ids."""
     for path in procs_paths:
         try:
             write(path, "0")

@@ -53,7 +53,13 @@ class Cgroup:
     @property
     def enter_paths(self) -> tuple[str, ...]:
         """For ``cgroup_tree.enter``."""
-        return tuple(f"{directory}/cgroup.procs" for directory in self.directories)
+        return tuple(map(_entrance, self.directories))
+
+    @property
+    def v2_directory(self) -> str:
+        """The group in the v2 tree, into which a process can be forked; empty where there is none."""
+        found = (path for path in self.directories if not os.path.exists(f"{path}/tasks"))
+        return next(found, "")
 
     def usage(self) -> CgroupUsage:
         return cgroup_usage.usage(self.places)
@@ -146,6 +152,13 @@ def _new_name() -> str:
     """Tells who made it, so that it can be swept when he is dead; a start of 0 is never swept."""
     me = procfs.stat(os.getpid())
     return f"ringfence-{_pid_namespace()}-{os.getpid()}-{me.start if me else 0}-{next(_numbers)}"
+
+
+def _entrance(directory: str) -> str:
+    """The v1 file of single threads, which a process of one thread enters without the kernel's global lock:
+    that one waits for every processor, some 10 ms. Not every delegation hands it over."""
+    threads = f"{directory}/tasks"
+    return threads if os.access(threads, os.W_OK, effective_ids=True) else f"{directory}/cgroup.procs"
 
 
 def _pid_namespace() -> int:

@@ -55,26 +55,21 @@ def attach(tree: int, root: int, target: str, *, folder: bool) -> None:
 
 
 def open_target(root: int, target: str, *, folder: bool) -> int:
-    """A mount point inside the root, made with its parents; a link in the way is an error."""
-    parts = [part for part in target.split("/") if part]
-    for count in range(1, len(parts) + 1):
-        last = count == len(parts)
-        _make(root, "/".join(parts[:count]), folder=folder or not last)
-    return open_inside(root, "/".join(parts) or ".")
-
-
-def _make(root: int, relative: str, *, folder: bool) -> None:
-    parent, _, name = relative.rpartition("/")
-    within = open_inside(root, parent or ".")
+    """A mount point inside the root, made with its parents where it is missing; a link in the way is an error."""
+    relative = target.strip("/") or "."
+    try:
+        return open_inside(root, relative)
+    except FileNotFoundError:
+        parent, _, name = relative.rpartition("/")
+        within = open_target(root, parent, folder=True)
     try:
         if folder:
             os.mkdir(name, 0o755, dir_fd=within)
         else:
-            os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=within))
-    except FileExistsError:
-        pass
+            os.mknod(name, stat.S_IFREG | 0o644, dir_fd=within)
     finally:
         os.close(within)
+    return open_inside(root, relative)
 
 
 def open_inside(root: int, relative: str) -> int:

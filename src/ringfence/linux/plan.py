@@ -27,6 +27,8 @@ class Building:
     def __init__(self) -> None:
         self.trees: list[int] = []
         self.root = -1
+        self.born_in = ""
+        """The control group that this process was forked into; it need not enter it."""
         self.status = -1
         """Where pid 1 tells how the job ended."""
         self.wake_on_child: Callable[[], int] = lambda: -1
@@ -39,7 +41,8 @@ BUILDING = Building()
 
 
 def join_cgroups(procs_paths: list[str]) -> None:
-    cgroup_tree.enter(procs_paths)
+    born_in = f"{BUILDING.born_in}/"
+    cgroup_tree.enter(path for path in procs_paths if not path.startswith(born_in))
 
 
 def clone_sources(sources: list[tuple[str, str, bool]], owner: list[int]) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PR_SET_NO_NEW_PRIVS = 38
 
 _libc: ctypes.CDLL | None = None
+_numbers: dict[str, int] = {}
 
 
 def libc() -> ctypes.CDLL:
@@ -35,26 +36,32 @@ def call(name: str, *args: object) -> int:
     """Make one system call. An int goes into a register, None as 0, bytes and ctypes objects as pointers."""
     import ctypes
 
-    number = syscall_numbers.NUMBERS[syscall_numbers.architecture()].get(name)
-    if number is None:
-        raise OSError(errno.ENOSYS, f"{name}: {os.strerror(errno.ENOSYS)}")
-    result: int = libc().syscall(ctypes.c_long(number), *(_register(arg) for arg in args))
+    result: int = libc().syscall(ctypes.c_long(number(name)), *map(_register, args))
     if result == -1:
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")
     return result
 
 
+def number(name: str) -> int:
+    """The number of a call on this machine; OSError if it has none."""
+    if not _numbers:
+        _numbers.update(syscall_numbers.NUMBERS[syscall_numbers.architecture()])
+    if name not in _numbers:
+        raise OSError(errno.ENOSYS, f"{name}: {os.strerror(errno.ENOSYS)}")
+    return _numbers[name]
+
+
 def _register(arg: object) -> object:
     import ctypes
 
+    if isinstance(arg, bytes):
+        return arg  # passed as a pointer to its first byte
     if arg is None:
         return ctypes.c_long(0)
     if isinstance(arg, int):
         # Flags with bit 63 set arrive as large positive numbers; the register is the same either way.
         return ctypes.c_ulong(arg & 0xFFFFFFFFFFFFFFFF)
-    if isinstance(arg, bytes):
-        return ctypes.c_char_p(arg)
     return arg
 
 

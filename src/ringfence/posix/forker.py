@@ -48,6 +48,7 @@ class Forker:
     def __init__(self, door: int) -> None:
         self.door = door
         self.leaders: set[int] = set()
+        self.furnished = False
 
     def serve(self) -> None:
         """Until the owner closes the door; then until the last leader has ended."""
@@ -71,8 +72,8 @@ class Forker:
         kind, descriptors = passing.receive(self.door)
         if not kind:
             return False
-        if kind == passing.CONTAINED:
-            _load_contained()
+        if kind == passing.CONTAINED and not self.furnished:
+            self._furnish()
         try:
             if len(descriptors) > 3:
                 self.leaders.add(fork_leader(descriptors))
@@ -81,6 +82,21 @@ class Forker:
         for descriptor in descriptors:
             os.close(descriptor)
         return True
+
+    def _furnish(self) -> None:
+        """Load what every sandbox needs, once for this fork and every later one."""
+        import ctypes
+        import gc
+        import json
+        import resource
+
+        from ringfence.linux import plan, syscalls, telling
+
+        syscalls.libc()
+        # Objects that live for ever are never looked at again, so forks don't copy their pages.
+        gc.collect()
+        gc.freeze()
+        self.furnished = bool((ctypes, json, resource, plan, telling))
 
     def _reap(self) -> None:
         """Collect leaders that ended; what is left of a tree whose leader was killed is killed too."""
@@ -111,13 +127,6 @@ class Forker:
                 procfs.kill(row, signal.SIGKILL)
             for pid in orphans:
                 os.waitpid(pid, 0)
-
-
-def _load_contained() -> None:
-    """Once, for this fork and every later one: a leader and its sandbox have nothing to load from."""
-    import json  # noqa: F401
-
-    from ringfence.linux import plan, telling  # noqa: F401
 
 
 def main(door: int) -> None:

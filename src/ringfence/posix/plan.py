@@ -83,17 +83,10 @@ def duplicate(descriptor: int, floor: int) -> int:
 
 def _signals() -> None:
     """Back to the defaults: Python itself ignores SIGPIPE and SIGXFSZ, and exec would keep that."""
-    for number in signal.valid_signals():
-        if number not in (signal.SIGKILL, signal.SIGSTOP):
-            _default(number)
+    for number in range(1, signal.NSIG):
+        if signal.getsignal(number) not in (signal.SIG_DFL, None):  # None: a handler of C code, lost with exec
+            signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def _default(number: int) -> None:
-    try:
-        signal.signal(number, signal.SIG_DFL)
-    except (OSError, ValueError):
-        pass  # reserved by the C library for its own threads
 
 
 def _no_new_privileges() -> None:

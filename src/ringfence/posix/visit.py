@@ -80,6 +80,8 @@ class Visit:
         self.table = _table()
         self.own_io = -1
         self.contained = bool(request.get("contained"))
+        self.group = str(request.get("group", ""))
+        """A v2 control group to fork the job into; empty: none."""
         self.inside = -1
         self.listeners = -1
         self.profile = str(request.get("profile", ""))
@@ -126,7 +128,7 @@ class Visit:
             self.inside, told = os.pipe()
             self.listeners, door = passing.channel()
             keep += [told, door]
-        child = os.fork()
+        child = self._fork()
         if child == 0:
             _become_job(self.plan, streams, keep, leader)
         for descriptor in keep:
@@ -135,6 +137,20 @@ class Visit:
         if self.contained and not problem:
             child = self._told_by_inside() or child  # pid 1 of the sandbox, in whose name the job is led
         return child, problem
+
+    def _fork(self) -> int:
+        """Into the group where the kernel can do that; where not, a step of the plan enters it."""
+        if not self.group:
+            return os.fork()
+        from ringfence.linux import plan as linux_plan
+        from ringfence.linux import processes
+
+        linux_plan.BUILDING.born_in = self.group
+        try:
+            return processes.fork_into(self.group)
+        except OSError:
+            linux_plan.BUILDING.born_in = ""
+            return os.fork()
 
     def _told_by_inside(self) -> int | None:
         """The next number from inside: first the pid of pid 1, then how the job ended."""
