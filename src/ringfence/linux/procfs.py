@@ -17,11 +17,12 @@ _STATE, _UTIME, _THREADS, _START, _RSS = 0, 11, 17, 19, 21
 class Process:
     """One line of the table: enough to measure and to signal it safely."""
 
-    __slots__ = ("cpu_ticks", "pid", "rss_bytes", "start", "threads", "zombie")
+    __slots__ = ("cpu_ticks", "own_ticks", "pid", "rss_bytes", "start", "threads", "zombie")
 
     def __init__(self, pid: int, fields: list[bytes]) -> None:
         self.pid = pid
         self.start = int(fields[_START])
+        self.own_ticks = int(fields[_UTIME]) + int(fields[_UTIME + 1])
         # Its own two and the two of the children it has waited for: work done in short-lived children.
         self.cpu_ticks = sum(map(int, fields[_UTIME : _UTIME + 4]))
         self.threads = int(fields[_THREADS])

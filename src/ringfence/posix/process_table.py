@@ -13,14 +13,14 @@ INTERVAL_S = 0.25
 class Process:
     """One line of the table."""
 
-    __slots__ = ("cpu_ticks", "pid", "rss_bytes", "start", "threads", "zombie")
+    __slots__ = ("cpu_ticks", "own_ticks", "pid", "rss_bytes", "start", "threads", "zombie")
 
     def __init__(self, pid: int, rss_kib: int, cpu: str, state: str) -> None:
         self.pid = pid
         self.start = 0
         self.threads = 1
         self.rss_bytes = rss_kib * 1024
-        self.cpu_ticks = int(parse_time(cpu) * 100)
+        self.cpu_ticks = self.own_ticks = int(parse_time(cpu) * 100)
         self.zombie = state.startswith("Z")
 
 
