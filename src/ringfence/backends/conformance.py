@@ -135,7 +135,7 @@ CHECKS: tuple[Check, ...] = (
                 "print('ESCAPED')"),
     Check(name="disk", promise="the bytes written to storage are bounded", expect=Status.DISK_LIMIT,
           policy={"disk_bytes": 4 << 20},
-          probe="import os, time\nwith open('much', 'wb') as file:\n for _ in range(24):\n  file.write(bytes(1 << 20))\n"
+          probe="import os, time\nwith open('f', 'wb') as file:\n for _ in range(24):\n  file.write(bytes(1 << 20))\n"
                 "  file.flush(); os.fsync(file.fileno()); time.sleep(0.02)\nprint('ESCAPED')"),
     Check(name="output", promise="output beyond the bound ends the job where that is asked for",
           expect=Status.OUTPUT_LIMIT, policy={"output_bytes": 4096, "on_output_limit": "kill"},
