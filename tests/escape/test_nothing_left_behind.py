@@ -62,6 +62,12 @@ def _until(condition: object, seconds: float = 15) -> bool:
 
 CALLERS = {
     "library": "from ringfence import run; run([sys.executable, '-c', code])",
+    "library, strict": (
+        "from ringfence import run, SandboxPolicy; run([sys.executable, '-c', code], SandboxPolicy(isolation='strict'))"
+    ),
+    "command line, strict": (
+        "from ringfence.cli import main; main(['run', '--strict', '--', sys.executable, '-c', code])"
+    ),
     "command line": "from ringfence.cli import main; main(['run', '--', sys.executable, '-c', code])",
     "after a fork of the caller": (
         # A second process holds copies of every pipe of the caller: its death must be seen all the same.
@@ -87,9 +93,16 @@ def test_a_killed_caller_takes_the_whole_tree_and_its_folder_along(how: str, pri
         jobs_gone = _until(lambda: not [p for p in _processes_with(tag) if not _is_python_c(p, "holder")])
         assert jobs_gone
         assert _until(lambda: not list(private_tmp.glob("ringfence-*")))
+        assert _until(lambda: not _cgroups_of(caller.pid))
     finally:
         for pid in _processes_with(tag):
             os.kill(pid, signal.SIGKILL)
+
+
+def _cgroups_of(maker: int) -> list[str]:
+    """Groups whose name tells that this process made them."""
+    return [name for top, names, _ in os.walk("/sys/fs/cgroup") for name in names
+            if name.startswith("ringfence-") and f"-{maker}-" in name]  # fmt: skip
 
 
 def _is_python_c(pid: int, word: str) -> bool:

@@ -125,6 +125,7 @@ class StrictBox:
             "contained": True,
             "profile": _profile(self.policy),
             "group": self._cgroup.v2_directory if self._cgroup else "",
+            "cgroups": list(self._cgroup.directories) if self._cgroup else [],
         }
 
     def _enter(self, wish: Wish) -> list[tuple[object, ...]]:

@@ -28,4 +28,4 @@ class ProcessorTime:
         self._vanished += sum(used for key, used in self._last.items() if key not in now)
         self._last = now
         collected = sum(row.cpu_ticks for row in tree) / self._ticks_per_s + sum(os.times()[2:4])
-        return max(collected, (sum(now.values()) + self._vanished) / self._ticks_per_s)
+        return float(max(collected, (sum(now.values()) + self._vanished) / self._ticks_per_s))

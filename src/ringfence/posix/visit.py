@@ -80,6 +80,7 @@ class Visit:
         self.table = _table()
         self.own_io = -1
         self.contained = bool(request.get("contained"))
+        self.cgroups: list[str] = request.get("cgroups", [])  # type: ignore[assignment]
         self.group = str(request.get("group", ""))
         """A v2 control group to fork the job into; empty: none."""
         self.inside = -1
@@ -333,8 +334,14 @@ class Visit:
         }
 
     def clear_scratch(self) -> None:
-        """The caller removes the private folder; when it is gone, this process does."""
-        if self.owner_gone and self.scratch:
+        """The caller removes the private folder and the cgroups; when it is gone, this process does."""
+        if not self.owner_gone:
+            return
+        if self.cgroups:
+            from ringfence.linux import cgroup_tree
+
+            cgroup_tree.remove(self.cgroups)
+        if self.scratch:
             from ringfence.posix.removal import remove_tree
 
             remove_tree(self.scratch)
