@@ -176,14 +176,15 @@ class StrictBox:
         links = host.system_links()
         system = host.system_folders()
         tops = tuple(entry.path for entry in system) + tuple(path for path, _ in links)
-        readable = list(self.policy.readable_paths) + host.interpreter_folders(job.argv[0])
+        readable = list(self.policy.readable_paths) + host.interpreter_folders(job.argv[0], self._search_path(job))
         within = (workspace,) if workspace else ()
+        named = frozenset(self.policy.readable_paths)
         extra = [
-            Shown(path=path, mode="ro", folder=os.path.isdir(path), own=True)
+            Shown(path=path, mode="ro", folder=os.path.isdir(path), own=True, explicit=path in named)
             for path in host.outside_the_system(readable, tops + within)
-            if not workspace.startswith(path + "/") or path in self.policy.readable_paths
+            if not workspace.startswith(path + "/") or path in named
         ]
-        writable = [Shown(path=path, mode="rw", folder=os.path.isdir(path), own=True)
+        writable = [Shown(path=path, mode="rw", folder=os.path.isdir(path), own=True, explicit=True)
                     for path in self.policy.writable_paths if os.path.lexists(path)]  # fmt: skip
         root = _is_root()
         return Wish(
@@ -200,6 +201,10 @@ class StrictBox:
             proc_files=host.present("/proc", rootfs.PROC_FILES),
             proc_folders=host.present("/proc", rootfs.PROC_FOLDERS),
         )
+
+    def _search_path(self, job: Job) -> str:
+        set_here = dict(self.policy.environment) | dict(job.environment)
+        return set_here.get("PYTHONPATH", "")
 
     def _environment(self, job: Job, wish: Wish) -> dict[str, str]:
         clean = {

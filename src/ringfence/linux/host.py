@@ -68,12 +68,17 @@ def present(folder: str, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name, path in paths.items() if os.path.exists(path) and not os.path.islink(path))
 
 
-def interpreter_folders(argv0: str) -> list[str]:
-    """Folders outside the system's that a program, or this interpreter, needs: its prefix and its packages."""
-    folders = [sys.prefix, sys.base_prefix, *filter(os.path.isdir, sys.path)]
+def interpreter_folders(argv0: str, search_path: str) -> list[str]:
+    """Folders outside the system's that a program, or this interpreter, needs: its prefix and its packages.
+
+    ``search_path`` is the PYTHONPATH that the job gets. The caller's own sys.path is not shown: the folder of its
+    script may be anything.
+    """
+    packages = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
+    folders = [sys.prefix, sys.base_prefix, *packages, *filter(None, search_path.split(os.pathsep))]
     program = _which(argv0)
     while program:
-        folders.append(_prefix(program))
+        folders += _needed_by(program)
         program = os.path.join(os.path.dirname(program), os.readlink(program)) if os.path.islink(program) else ""
     return folders
 
@@ -87,10 +92,28 @@ def _which(name: str) -> str:
     return ""
 
 
-def _prefix(program: str) -> str:
-    """/a/venv/bin/python → /a/venv; a program that stands alone → itself."""
+def _needed_by(program: str) -> list[str]:
+    """What a program outside the system needs beside itself; never a whole home because of ~/bin.
+
+    A virtual environment or pyenv's root is shown whole, another Python prefix (such as ~/.local) by the two
+    folders that hold programs and packages, and any other program alone.
+    """
     folder = os.path.dirname(program)
-    return os.path.dirname(folder) if os.path.basename(folder) in ("bin", "sbin", "shims") else program
+    prefix = os.path.dirname(folder)
+    if os.path.exists(os.path.join(prefix, "pyvenv.cfg")) or prefix == sys.base_prefix:
+        return [prefix]
+    if os.path.basename(folder) == "shims" and os.path.isdir(os.path.join(prefix, "versions")):
+        return [prefix]
+    if os.path.basename(folder) == "bin" and _holds_packages(os.path.join(prefix, "lib")):
+        return [folder, os.path.join(prefix, "lib")]
+    return [program]
+
+
+def _holds_packages(folder: str) -> bool:
+    try:
+        return any(name.startswith("python3") for name in os.listdir(folder))
+    except OSError:
+        return False
 
 
 def outside_the_system(paths: list[str], shown: tuple[str, ...]) -> list[str]:

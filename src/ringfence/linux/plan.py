@@ -97,13 +97,12 @@ def file_system(target: str, kind: str, flags: list[str], options: str) -> None:
     mounts.mount_inside(BUILDING.root, target, kind, flags, options)
 
 
-def overlay(target: str, lower: str, layer: str, options: str) -> None:
-    """Relative names only: what stands in the mount table tells nothing of the host."""
-    os.chdir(f"{STAGE}/{layer}")
+def overlay(target: str, options: str, folder: str, flags: list[str]) -> None:
+    """Mounted from a folder of the building, with relative names only: the mount table tells nothing of the host."""
+    os.chdir(f"{STAGE}/{folder}")
     place = mounts.open_target(BUILDING.root, target, folder=True)
     try:
-        text = f"lowerdir={lower},upperdir=upper,workdir=work{options}"
-        mounts.mount("overlay", f"/proc/self/fd/{place}", ["nosuid", "nodev"], text, source="overlay")
+        mounts.mount("overlay", f"/proc/self/fd/{place}", ["nosuid", "nodev", *flags], options, source="overlay")
     finally:
         os.close(place)
         os.chdir("/")
@@ -130,9 +129,9 @@ def shield(target: str) -> None:
     os.close(tree)
 
 
-def whiteout(relative: str) -> None:
-    """Make a name of the workspace absent, as overlayfs does it for a removed one."""
-    path = f"{STAGE}/.build/layer/upper/{relative}"
+def whiteout(layer: str, relative: str) -> None:
+    """Make a name absent from what lies below the layer, as overlayfs does it for a removed one."""
+    path = f"{STAGE}/{layer}/{relative}"
     os.makedirs(os.path.dirname(path), exist_ok=True)
     os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
 

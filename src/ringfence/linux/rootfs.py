@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from ringfence.errors import UsageError
 from ringfence.model.record import record
 
 Step = tuple[object, ...]
@@ -48,6 +49,8 @@ class Shown:
     folder: bool
     own: bool = False
     """Belongs to the caller and not to the system: as root it is mapped to the job's id."""
+    explicit: bool = False
+    """Named by the policy: shown also below something hidden."""
 
 
 @record
@@ -73,7 +76,7 @@ class Wish:
 
 def sources(wish: Wish) -> list[tuple[str, str, bool]]:
     """(path, mode, own) in the order in which ``steps`` counts them."""
-    listed = [(entry.path, entry.mode, entry.own) for entry in (*wish.shown, *wish.etc)]
+    listed = [(entry.path, entry.mode, entry.own) for entry in entries(wish)]
     listed += [(f"/dev/{name}", "dev", False) for name in DEVICES]
     listed += [("/dev/null", "dev", False)] * len(wish.proc_files)
     listed.append((wish.scratch, "rw", False))
@@ -82,25 +85,45 @@ def sources(wish: Wish) -> list[tuple[str, str, bool]]:
     return listed
 
 
+def entries(wish: Wish) -> list[Shown]:
+    """What of the host is shown: all but what is hidden itself or lies below something hidden."""
+    return [entry for entry in (*wish.shown, *wish.etc) if entry.explicit or not _is_hidden(entry.path, wish.hidden)]
+
+
 def steps(wish: Wish) -> list[Step]:
     """From an empty root to a sealed one."""
-    entries = [*wish.shown, *wish.etc]
-    first = len(entries)
-    plan: list[Step] = [("new root", 4 << 20)]
+    shown = entries(wish)
+    first = len(shown)
+    scratch = first + len(DEVICES) + len(wish.proc_files)
+    plan: list[Step] = [("new root", 4 << 20), ("attach", scratch, "/.build", True)]
     plan += [("link", path, to) for path, to in wish.links]
     plan += _devices(first)
     # Before anything of the host is attached: some of it may lie below /tmp or /var/tmp.
     plan += _private(wish)
     # Shorter paths first: what lies deeper is attached on top of what contains it.
-    numbered = sorted(enumerate(entries), key=lambda pair: pair[1].path.count("/"))
-    plan += [("attach", number, entry.path, entry.folder) for number, entry in numbered]
+    for number, entry in sorted(enumerate(shown), key=lambda pair: pair[1].path.count("/")):
+        plan += _show(number, entry, [path for path in wish.hidden if _below(path, entry.path)])
     plan += _accounts(wish)
-    first += len(DEVICES)
-    plan += _proc(wish, first)
-    first += len(wish.proc_files)
-    plan += _workspace(wish, first)
-    plan += [("loopback",), ("host name", "ringfence"), ("seal root",)]
+    plan += _proc(wish, first + len(DEVICES))
+    plan += _workspace(wish, scratch + 1)
+    plan += [("detach", ".build"), ("loopback",), ("host name", "ringfence"), ("seal root",)]
     return plan
+
+
+def _show(number: int, entry: Shown, hidden: list[str]) -> list[Step]:
+    """Something of the host at its own path; what is hidden in it is absent, by a layer of whiteouts over it."""
+    if not hidden or not entry.folder:
+        return [("attach", number, entry.path, entry.folder)]
+    base, veil = f".base-{number}", f"veils/{number}"
+    plan: list[Step] = [("attach", number, f"/{base}", True)]
+    plan += [("whiteout", f".build/{veil}", os.path.relpath(path, entry.path)) for path in hidden]
+    if entry.mode == "ro":
+        plan.append(("overlay", entry.path, f"lowerdir={veil}:../{base},userxattr", ".build", ["ro"]))
+        return [*plan, ("detach", base)]
+    raise UsageError(
+        f"{hidden[0]}: hidden in {entry.path}, which is written directly",
+        hint="hide it in a readable path or in the workspace, or name the writable folders beside it",
+    )
 
 
 def _devices(first: int) -> list[Step]:
@@ -147,19 +170,20 @@ def _proc(wish: Wish, first: int) -> list[Step]:
     return plan
 
 
-def _workspace(wish: Wish, first: int) -> list[Step]:
-    """The scratch folder is attached out of sight, and let go of when all that needs it stands."""
-    plan: list[Step] = [("attach", first, "/.build", True)]
+def _workspace(wish: Wish, base: int) -> list[Step]:
+    """The job's folder: a private one, or a layer over the caller's own."""
     if not wish.workspace:
-        plan += [("bind", ".build/work", WORK), ("detach", ".build")]
-        return plan
-    plan.append(("attach", first + 1, "/.base", True))
+        return [("bind", ".build/work", WORK)]
+    plan: list[Step] = [("attach", base, "/.base", True)]
     within = (path for path in wish.hidden if _below(path, wish.workspace))
-    plan += [("whiteout", os.path.relpath(path, wish.workspace)) for path in within]
-    plan.append(("overlay", wish.workspace, "../../.base", ".build/layer", ",userxattr"))
-    plan += [("detach", ".build"), ("detach", ".base")]
-    return plan
+    plan += [("whiteout", ".build/layer/upper", os.path.relpath(path, wish.workspace)) for path in within]
+    options = "lowerdir=../../.base,upperdir=upper,workdir=work,userxattr"
+    return [*plan, ("overlay", wish.workspace, options, ".build/layer", []), ("detach", ".base")]
 
 
 def _below(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
+
+
+def _is_hidden(path: str, hidden: tuple[str, ...]) -> bool:
+    return any(path == gone or _below(path, gone) for gone in hidden)

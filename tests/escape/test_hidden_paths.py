@@ -1,0 +1,84 @@
+"""Hidden paths are absent, whatever shows the folder that they lie in; and so is what lies around the program."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ringfence import Job, SandboxError, SandboxPolicy, Status, run
+
+LOOK = "ls -A {folder}; cat {hidden} && echo ESCAPED; stat {hidden} && echo ESCAPED; cat {folder}/plain"
+
+
+@pytest.fixture
+def data() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="data-", dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "deep").mkdir()
+        for path in ("plain", "answers", "deep/answers", "deep/plain"):
+            (folder / path).write_text(f"text of {path}\n")
+        yield folder
+
+
+def _look(folder: Path, hidden: Path) -> list[str]:
+    return ["sh", "-c", LOOK.format(folder=folder, hidden=hidden)]
+
+
+@pytest.mark.parametrize("name", ["answers", "deep/answers", "deep"])
+def test_a_hidden_path_in_a_readable_folder_is_absent(data: Path, name: str) -> None:
+    policy = SandboxPolicy(isolation="strict", readable_paths=(str(data),), hidden_paths=(str(data / name),))
+    outcome = run(_look(data, data / name), policy)
+    assert b"text of plain" in outcome.stdout
+    assert b"ESCAPED" not in outcome.stdout
+    assert name.encode() not in outcome.stdout.split()
+    assert outcome.stderr.count(b"No such file") == 2
+
+
+@pytest.mark.parametrize("name", ["answers", "deep/answers", "deep"])
+def test_a_hidden_path_in_the_workspace_is_absent(data: Path, name: str) -> None:
+    policy = SandboxPolicy(isolation="strict", hidden_paths=(str(data / name),))
+    outcome = run(Job(argv=tuple(_look(data, data / name)), cwd=str(data)), policy)
+    assert b"text of plain" in outcome.stdout
+    assert b"ESCAPED" not in outcome.stdout
+    assert outcome.stderr.count(b"No such file") == 2
+    assert (data / name).exists()
+
+
+def test_the_same_look_finds_it_when_it_is_not_hidden(data: Path) -> None:
+    outcome = run(_look(data, data / "answers"), SandboxPolicy(isolation="strict", readable_paths=(str(data),)))
+    assert outcome.stdout.count(b"ESCAPED") == 2
+
+
+def test_a_hidden_path_cannot_be_made_to_come_back(data: Path) -> None:
+    policy = SandboxPolicy(isolation="strict", hidden_paths=(str(data / "answers"),))
+    script = "echo mine > answers; cat answers; rm answers; cat answers; mkdir answers; rmdir answers; cat answers"
+    outcome = run(Job(argv=("sh", "-c", script), cwd=str(data)), policy)
+    assert outcome.stdout == b"mine\n"
+
+
+def test_part_of_the_system_can_be_hidden(data: Path) -> None:
+    policy = SandboxPolicy(isolation="strict", hidden_paths=("/usr/share", "/etc/ssl"))
+    outcome = run(["sh", "-c", "ls -d /usr/bin; ls -d /usr/share /etc/ssl; touch /usr/x"], policy)
+    assert outcome.stdout == b"/usr/bin\n"
+    assert b"Read-only" in outcome.stderr
+
+
+def test_a_folder_that_is_written_directly_can_have_nothing_hidden_in_it(data: Path) -> None:
+    policy = SandboxPolicy(isolation="strict", writable_paths=(str(data),), hidden_paths=(str(data / "answers"),))
+    with pytest.raises(SandboxError, match="written directly"):
+        run(["true"], policy)
+
+
+def test_a_writable_path_is_written_and_a_readable_one_is_not(data: Path) -> None:
+    (data / "out").mkdir()
+    readable, writable = (str(data / "deep"),), (str(data / "out"),)
+    policy = SandboxPolicy(isolation="strict", readable_paths=readable, writable_paths=writable)
+    outcome = run(["sh", "-c", f"echo new > {data}/out/file; echo x > {data}/deep/plain"], policy)
+    assert (data / "out" / "file").read_text() == "new\n"
+    assert (data / "out" / "file").stat().st_uid == data.stat().st_uid
+    assert (data / "deep" / "plain").read_text() == "text of deep/plain\n"
+    assert outcome.status is Status.FAILED
