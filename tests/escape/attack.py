@@ -34,6 +34,8 @@ class Stage(ExitStack):
         """Policy fields that a prepare function adds, such as hidden_paths."""
         self.cwd: Path | None = None
         """A workspace, if the attack needs one."""
+        self.outcome: Outcome | None = None
+        """How the attack ended, for ``escaped`` to look at; absent in a control."""
         self.escaped: Callable[[], bool] = lambda: False
         """Asked after the run: was something reached that the probe itself can't see?"""
 
@@ -64,7 +66,8 @@ def perform(attack: Attack, level: str, stage: Stage) -> Outcome:
     prepared = attack.prepare(stage)
     policy = {"isolation": level, "wall_time_s": 20} | dict(attack.policy) | stage.policy
     job = Job(argv=_command(attack.probe, prepared), cwd=str(stage.cwd) if stage.cwd else None)
-    return run(job, SandboxPolicy.from_dict(policy))
+    stage.outcome = run(job, SandboxPolicy.from_dict(policy))
+    return stage.outcome
 
 
 def control(attack: Attack, stage: Stage) -> bytes:
@@ -72,7 +75,7 @@ def control(attack: Attack, stage: Stage) -> bytes:
     prepared = attack.prepare(stage)
     command = _command(attack.control or attack.probe, prepared)
     done = subprocess.run(command, capture_output=True, timeout=60, check=False, cwd=stage.cwd or stage.folder,
-                          stdin=subprocess.DEVNULL, env=os.environ | {"RINGFENCE_CONTROL": "1"})  # fmt: skip
+                          close_fds=False, stdin=subprocess.DEVNULL, env=os.environ | {"RINGFENCE_CONTROL": "1"})  # fmt: skip
     return done.stdout + (ESCAPED if stage.escaped() else b"") + done.stderr
 
 
