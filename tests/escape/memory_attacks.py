@@ -31,8 +31,8 @@ _RESIDENT = {
     "huge pages": "block = mmap.mmap(-1, 160 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
                   "block.madvise(mmap.MADV_HUGEPAGE)\ntouch(block)\n",
     "written copy of a file": (
-        "name = '/tmp/base' if not CONTROL else 'base'\nopen(name, 'wb').truncate(160 * MIB)\n"
-        "block = mmap.mmap(os.open(name, os.O_RDWR), 160 * MIB, mmap.MAP_PRIVATE); touch(block)\n"
+        "open('base', 'wb').truncate(160 * MIB)\n"
+        "block = mmap.mmap(os.open('base', os.O_RDWR), 160 * MIB, mmap.MAP_PRIVATE); touch(block)\n"
     ),
     "a process that can't be looked into": (
         "libc.prctl(4, 0, 0, 0, 0)\nblock = mmap.mmap(-1, 40 * MIB); touch(block)\n"
@@ -69,6 +69,9 @@ _FILE_ATTACKS = [
             probe=_START + _FILL + f"if fill('/dev/shm' if CONTROL else '{folder}', 160): print('ESCAPED')\n")
     for name, folder in _IN_MEMORY.items()
 ] + [
+    _attack(name="files in /tmp when much may be written", what="the disk limit is taken for a memory limit",
+            policy=_SMALL | {"disk_bytes": 1 << 30},
+            probe=_START + _FILL + "if fill('/dev/shm' if CONTROL else '/tmp', 160): print('ESCAPED')\n"),
     _attack(name="all file systems in memory together", what="each is small and all together are not", policy=_SMALL,
             probe=_START + _FILL + "folders = ['/tmp', '/dev/shm', '/var/tmp', os.path.expanduser('~')]\n"
                   "if CONTROL: folders = ['/dev/shm'] * 4\nif all([fill(f, 40) for f in folders]): print('ESCAPED')\n"),
@@ -131,7 +134,7 @@ _BUFFERS = {
 }
 _NOBODYS_ATTACKS = [
     _attack(name=name, what="memory that is no process' own is not counted", levels=_BY_CGROUP, policy=policy,
-            prepare=tagged, probe=_START + source + "print('ESCAPED')\n", status=("MEM_LIMIT", "FAILED"))
+            prepare=tagged, probe=_START + source + "print('ESCAPED')\n", status=("MEM_LIMIT",))
     for policy, table in ((_SMALL, _NOBODYS), (_TINY | {"nofile": 4096}, _BUFFERS)) for name, source in table.items()
 ]  # fmt: skip
 

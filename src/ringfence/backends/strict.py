@@ -197,7 +197,7 @@ class StrictBox:
             user="user",
             uid=namespaces.GUEST_ID if root else os.getuid(),
             gid=namespaces.GUEST_ID if root else os.getgid(),
-            tmp_bytes=self.policy.disk_bytes or self.policy.mem_bytes,
+            tmp_bytes=min(self.policy.disk_bytes or self.policy.mem_bytes, self.policy.mem_bytes),
             proc_files=host.present("/proc", rootfs.PROC_FILES),
             proc_folders=host.present("/proc", rootfs.PROC_FOLDERS),
         )

@@ -34,9 +34,11 @@ PROC_FILES = ("cmdline", "kallsyms", "key-users", "keys", "locks", "modules", "s
 PROC_FOLDERS = ("acpi", "asound", "bus", "fs", "irq", "scsi")
 
 HOME, WORK = "/home/user", "/workspace"
-PRIVATE = (HOME, "/tmp", "/var/tmp", "/dev/shm", "/dev/pts")
+IN_MEMORY = {"/dev/shm": 0o1777, "/tmp": 0o1777, "/var/tmp": 0o1777, HOME: 0o700}
+PRIVATE = (*IN_MEMORY, "/dev/pts")
 """Where every job may write; gone with the sandbox."""
 TMP_BYTES_LEAST = 16 << 20
+TMP_BYTES_PER_FILE = 4096
 
 
 @record
@@ -135,12 +137,14 @@ def _devices(first: int) -> list[Step]:
 
 
 def _private(wish: Wish) -> list[Step]:
-    size = f"size={max(wish.tmp_bytes, TMP_BYTES_LEAST)}"
-    plan: list[Step] = [
-        ("file system", "/dev/shm", "tmpfs", ["nosuid", "nodev"], f"{size},mode=1777"),
-        ("file system", "/tmp", "tmpfs", ["nosuid", "nodev"], f"{size},mode=1777"),
-        ("file system", "/var/tmp", "tmpfs", ["nosuid", "nodev"], f"{size},mode=1777"),
-        ("file system", HOME, "tmpfs", ["nosuid", "nodev"], f"{size},mode=700"),
+    # One file system for all of them: its size is what they can hold together. An empty file takes memory too.
+    size = max(wish.tmp_bytes, TMP_BYTES_LEAST)
+    options = f"size={size},nr_inodes={size // TMP_BYTES_PER_FILE},mode=755"
+    plan: list[Step] = [("file system", "/.memory", "tmpfs", ["nosuid", "nodev"], options)]
+    for number, (target, mode) in enumerate(IN_MEMORY.items()):
+        plan += [("make folder", f"/.memory/{number}", mode), ("bind", f".memory/{number}", target)]
+    plan += [
+        ("detach", ".memory"),
         ("make folder", "/run", 0o755),
         ("make folder", "/var/log", 0o755),
     ]

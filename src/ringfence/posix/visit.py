@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ringfence.posix import passing, plan, wire
+from ringfence.posix.processor_time import ProcessorTime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Visit:
         self.wait_status: int | None = None
         self.cause = ""
         self.measured = 0
+        self.processor_time = ProcessorTime(self.table.TICKS_PER_S)
         self.peak_memory = 0
         self.peak_tasks = 0
         self.survivors = 0
@@ -243,7 +245,7 @@ class Visit:
             resident = sum(self.table.proportional_bytes(row) for row in tree)
             if resident > self.limits["memory"]:
                 return self._note("memory", resident)
-        cpu_s = sum(row.cpu_ticks for row in tree) / self.table.TICKS_PER_S + sum(os.times()[2:4])
+        cpu_s = self.processor_time.used_s(tree)
         if cpu_s >= self.limits["cpu_time"] + 1:  # a second later than RLIMIT_CPU, which says it better
             return self._note("cpu_time", cpu_s)
         if "disk" in self.limits:
