@@ -65,6 +65,9 @@ def take_identity(owned: list[str]) -> None:
     identity = namespaces.host_id()
     for path in owned:
         os.chown(path, identity, identity, follow_symlinks=False)
+    for descriptor in (1, 2):  # the pipes that we made: the job may open /dev/stdout and /dev/stderr anew
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            os.fchown(descriptor, identity, identity)
     namespaces.take_identity(identity)
 
 
