@@ -30,7 +30,10 @@ DEVICE_LINKS = {
 }  # fmt: skip
 # What a fresh /proc lets anybody read that is the host's own: what only root may read needs no cover, for the
 # job is never the host's root.
-PROC_FILES = ("cmdline", "kallsyms", "key-users", "keys", "locks", "modules", "sched_debug", "swaps", "timer_list")
+PROC_FILES = (
+    "cmdline", "diskstats", "kallsyms", "key-users", "keys", "locks", "modules", "partitions", "sched_debug", "swaps",
+    "sys/kernel/random/boot_id", "timer_list",
+)  # fmt: skip
 PROC_FOLDERS = ("acpi", "asound", "bus", "fs", "irq", "scsi")
 
 HOME, WORK = "/home/user", "/workspace"
@@ -177,7 +180,9 @@ def _proc(wish: Wish, first: int) -> list[Step]:
 def _workspace(wish: Wish, base: int) -> list[Step]:
     """The job's folder: a private one, or a layer over the caller's own."""
     if not wish.workspace:
-        return [("bind", ".build/work", WORK)]
+        # An overlay here too: of a bind the mount table would tell where on the host it comes from.
+        options = "lowerdir=../work,upperdir=upper,workdir=work,userxattr"
+        return [("overlay", WORK, options, ".build/layer", [])]
     plan: list[Step] = [("attach", base, "/.base", True)]
     within = (path for path in wish.hidden if _below(path, wish.workspace))
     plan += [("whiteout", ".build/layer/upper", os.path.relpath(path, wish.workspace)) for path in within]
