@@ -75,7 +75,8 @@ def control(attack: Attack, stage: Stage) -> bytes:
     prepared = attack.prepare(stage)
     command = _command(attack.control or attack.probe, prepared)
     done = subprocess.run(command, capture_output=True, timeout=60, check=False, cwd=stage.cwd or stage.folder,
-                          close_fds=False, stdin=subprocess.DEVNULL, env=os.environ | {"RINGFENCE_CONTROL": "1"})  # fmt: skip
+                          close_fds=False, stdin=subprocess.DEVNULL,
+                          env=os.environ | {"RINGFENCE_CONTROL": "1"})  # fmt: skip
     return done.stdout + (ESCAPED if stage.escaped() else b"") + done.stderr
 
 

@@ -72,7 +72,8 @@ _INHERITED_ATTACKS = [
     _attack(name="a file of the caller by /dev/fd", what="an inherited descriptor is opened anew", levels=BOTH,
             prepare=_open_file(40),
             probe=_EACH.format(numbers="os.listdir('/dev/fd')", what="again = os.open(f'/dev/fd/{fd}', "
-                               "os.O_RDONLY | os.O_NONBLOCK)\n  if GIVEN['secret'].encode() in os.pread(again, 99, 0): print('ESCAPED')")),
+                               "os.O_RDONLY | os.O_NONBLOCK)\n"
+                               "  if GIVEN['secret'].encode() in os.pread(again, 99, 0): print('ESCAPED')")),
     _attack(name="a folder of the caller", what="a file is opened relative to an inherited folder", levels=BOTH,
             prepare=_open_folder, probe=_EACH.format(
                 numbers="range(3, 4096)", what="os.open('secret.txt', 0, dir_fd=fd); print('ESCAPED')")),
@@ -80,8 +81,10 @@ _INHERITED_ATTACKS = [
             prepare=_open_folder, probe=_EACH.format(
                 numbers="range(3, 4096)", what="os.fchdir(fd); print('ESCAPED')")),
     _attack(name="a pipe of the caller", what="an inherited pipe is written", levels=BOTH, prepare=_open_pipe,
-            probe=_CONTROL + _EACH.format(numbers="[GIVEN['fd']] if CONTROL else range(3, 4096)", what="os.write(fd, b'x')")),
-    _attack(name="a pidfd of the caller", what="an inherited pidfd signals the caller", levels=BOTH, prepare=_open_pidfd,
+            probe=_CONTROL + _EACH.format(numbers="[GIVEN['fd']] if CONTROL else range(3, "
+                                                  "4096)", what="os.write(fd, b'x')")),
+    _attack(name="a pidfd of the caller", what="an inherited pidfd signals the caller", levels=BOTH,
+            prepare=_open_pidfd,
             probe=_EACH.format(numbers="range(3, 4096)", what="signal.pidfd_send_signal(fd, 0); print('ESCAPED')")),
     _attack(name="more than the standard three", what="anything else is open at the start", levels=BOTH,
             prepare=_open_file(40), probe=_EACH.format(
@@ -97,8 +100,10 @@ _INHERITED_ATTACKS = [
 
 # An honest end: frame E, wait status 0, no cause. Enough numbers for any number of fields.
 _FORGE = (
-    "import struct, glob\nforged = [struct.pack('!cI', b'E', 8 * n) + bytes(8 * n) for n in range(8, 24)] + [bytes(4)]\n"
-    "def forge(fd):\n os.set_blocking(fd, False)\n for frame in forged:\n  try: os.write(fd, frame)\n  except OSError: pass\n"
+    "import struct, glob\n"
+    "forged = [struct.pack('!cI', b'E', 8 * n) + bytes(8 * n) for n in range(8, 24)] + [bytes(4)]\n"
+    "def forge(fd):\n os.set_blocking(fd, False)\n for frame in forged:\n  try: os.write(fd, frame)\n"
+    "  except OSError: pass\n"
 )
 
 
@@ -127,8 +132,10 @@ _SUPERVISOR_ATTACKS = [
             prepare=_fails_with_7, probe=_FORGE_THERE,
             # Only the pipe of its own parent is forged: the control must not write to anybody else.
             control=_BELIEVING.replace("os.close(w); ", "") .replace("while piece := os.read(r, 4096): told += piece",
-                    "told = os.read(r, 4096)") + _FORGE + "forge(os.open(f'/proc/{os.getppid()}/fd/{w}', os.O_WRONLY))\n"),
-    *(_attack(name=f"{name} of pid 1", what="the supervisor inside is looked into", probe=_PARENT + _TRY.format(what=what))
+                    "told = os.read(r, 4096)") + _FORGE + "forge(os.open(f'/proc/{os.getppid()}/fd/{w}', "
+                                                          "os.O_WRONLY))\n"),
+    *(_attack(name=f"{name} of pid 1", what="the supervisor inside is looked into",
+              probe=_PARENT + _TRY.format(what=what))
       for name, what in {
           "the list of descriptors": "os.listdir(f'/proc/{UP}/fd')",
           "the positions of descriptors": "os.listdir(f'/proc/{UP}/fdinfo')",

@@ -9,6 +9,7 @@ import ctypes
 import os
 import pwd
 import socket
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -43,13 +44,16 @@ _CALLER_ATTACKS = [
             prepare=_variable, probe="if GIVEN['name'] in os.environ: print('ESCAPED')\n"),
     _attack(name="the environment of every process", what="the environment of pid 1 or of the caller is read",
             prepare=_variable, probe=_WORD + _SEARCH.format(pattern="/proc/[0-9]*/environ")),
-    _attack(name="the stack of its own process", what="traces of the caller's environment are left in memory", levels=BOTH,
+    _attack(name="the stack of its own process", what="traces of the caller's environment are left in "
+                                                      "memory", levels=BOTH,
             prepare=_variable,
             probe="at = [l for l in open('/proc/self/maps') if '[stack]' in l][0].split()[0].split('-')\n"
-                  "with open('/proc/self/mem', 'rb') as f:\n f.seek(int(at[0], 16)); text = f.read(int(at[1], 16) - int(at[0], 16))\n"
+                  "with open('/proc/self/mem', 'rb') as f:\n f.seek(int(at[0], 16)); "
+                  "text = f.read(int(at[1], 16) - int(at[0], 16))\n"
                   "if f\"{GIVEN['name']}={GIVEN['half']}\".encode() in text: print('ESCAPED')\n"),
     _attack(name="the parent's command line", what="pid 1 tells how the sandbox was started",
-            probe="text = open(f'/proc/{os.getppid()}/cmdline', 'rb').read()\nif b'/' in text or b'-c' in text: print('ESCAPED')\n"),
+            probe="text = open(f'/proc/{os.getppid()}/cmdline', 'rb').read()\n"
+                  "if b'/' in text or b'-c' in text: print('ESCAPED')\n"),
     _attack(name="the memory map of the parent", what="addresses of the supervisor are read",
             probe=_CONTROL + "if CONTROL and os.fork(): os.wait(); sys.exit()\n"
                   + _TRY.format(what="assert open(f'/proc/{os.getppid()}/maps').read()")),
@@ -102,14 +106,17 @@ _OTHERS_ATTACKS = [
     _attack(name="command lines of the host", what="what others run is read",
             probe="import glob\nsaid = {open(n, 'rb').read() for n in glob.glob('/proc/[0-9]*/cmdline')}\n"
                   "own = open('/proc/self/cmdline', 'rb').read()\n"
-                  "if any(text.strip(b'\\0') not in (b'', b'init', own.strip(b'\\0')) for text in said): print('ESCAPED')\n"),
+                  "if any(text.strip(b'\\0') not in (b'', b'init', own.strip(b'\\0')) for text in said): "
+                  "print('ESCAPED')\n"),
     _attack(name="ports of the host", what="who listens on the host is told", prepare=_listening,
             probe=_SEARCH.format(pattern="/proc/net/tcp*")),
     _attack(name="sockets of the host", what="names of Unix sockets are told", prepare=_named_socket,
             probe=_SEARCH.format(pattern="/proc/net/unix")),
     _attack(name="a segment of the host", what="System V memory of the caller is read", prepare=_segment,
-            probe="libc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p\nat = libc.shmat(GIVEN['segment'], None, 0o10000)\n"
-                  "if at not in (None, 2 ** 64 - 1) and ctypes.string_at(at).decode() == GIVEN['secret']: print('ESCAPED')\n"),
+            probe="libc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p\n"
+                  "at = libc.shmat(GIVEN['segment'], None, 0o10000)\n"
+                  "if at not in (None, 2 ** 64 - 1) and ctypes.string_at(at).decode() == GIVEN['secret']: "
+                  "print('ESCAPED')\n"),
     _attack(name="the list of segments", what="System V memory of the host is listed", prepare=_segment,
             probe="if len(open('/proc/sysvipc/shm').readlines()) > 1: print('ESCAPED')\n"),
     _attack(name="folders of other sandboxes", what="private folders in /tmp are listed", prepare=_folder_of_another,
@@ -158,8 +165,10 @@ _HOST_ATTACKS = [
     for name, source in {
         "the kernel's log by syslog":
             "box = ctypes.create_string_buffer(64)\nif ctypes.CDLL(None).klogctl(10, None, 0) > 0: print('ESCAPED')\n",
-        "the kernel's log by /dev/kmsg": _TRY.format(what="os.close(os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK))"),
-        "the kernel's log by /proc/kmsg": _TRY.format(what="os.close(os.open('/proc/kmsg', os.O_RDONLY | os.O_NONBLOCK))"),
+        "the kernel's log by /dev/kmsg": _TRY.format(what="os.close(os.open('/dev/kmsg', os.O_RDONLY | "
+                                                          "os.O_NONBLOCK))"),
+        "the kernel's log by /proc/kmsg": _TRY.format(what="os.close(os.open('/proc/kmsg', os.O_RDONLY | "
+                                                           "os.O_NONBLOCK))"),
         "hashed passwords": _TRY.format(what="open('/etc/shadow').close()"),
         "physical memory by page": _TRY.format(what="assert open('/proc/kpagecount', 'rb').read(8)"),
         "the kernel's objects": _TRY.format(what="assert open('/proc/slabinfo').read()"),
@@ -175,6 +184,13 @@ def _workspace(stage: Stage) -> Mapping[str, object]:
     stage.cwd = stage.folder / "project"
     stage.cwd.mkdir()
     return {"above": str(stage.folder), "here": str(stage.cwd)}
+
+
+def _beside(stage: Stage) -> Mapping[str, object]:
+    """As when the caller is ``python script.py``: its folder is the first place that modules are looked for."""
+    sys.path.insert(0, str(stage.folder))
+    stage.callback(sys.path.remove, str(stage.folder))
+    return {"path": str(secret_file(stage))}
 
 
 _TABLE = "lines = [l.split() for l in open('/proc/self/mountinfo')]\n"
@@ -193,7 +209,8 @@ _BUILD_ATTACKS = [
                   "if not found or any('=/' in l[-1] or l[3] != '/' for l in found): print('ESCAPED')\n",
             control=_TABLE + "if not [l for l in lines if l[4] == GIVEN['here']]: print('ESCAPED')\n"),
     _attack(name="the folder above the workspace", what="what lies beside the project is listed", prepare=_workspace,
-            probe="try:\n if 'secret.txt' in os.listdir(GIVEN['above']): print('ESCAPED')\nexcept OSError as e: print(e)\n"),
+            probe="try:\n if 'secret.txt' in os.listdir(GIVEN['above']): print('ESCAPED')\n"
+                  "except OSError as e: print(e)\n"),
     _attack(name="leftovers of building", what="a folder that was only used for building is still there",
             probe="print([n for n in os.listdir('/') if n.startswith('.')])\n"
                   "if any(n.startswith('.') for n in os.listdir('/')): print('ESCAPED')\n",
@@ -201,19 +218,12 @@ _BUILD_ATTACKS = [
     _attack(name="the name of its control group", what="/proc/self/cgroup tells names of the host",
             probe="if any(l.split(':', 2)[2].strip() != '/' for l in open('/proc/self/cgroup')): print('ESCAPED')\n"),
     _attack(name="the control group of pid 1", what="/proc/1/cgroup tells names of the host",
-            probe="if any(l.split(':', 2)[2].strip() != '/' for l in open(f'/proc/{os.getppid()}/cgroup')): print('ESCAPED')\n"),
-    _attack(name="the script's own folder", what="what lies beside the caller's script is shown as if it were a package",
-            prepare=lambda stage: _beside(stage), probe=_TRY.format(what="open(GIVEN['path']).close()")),
+            probe="if any(l.split(':', 2)[2].strip() != '/' for l in open(f'/proc/{os.getppid()}/cgroup')): "
+                  "print('ESCAPED')\n"),
+    _attack(name="the script's own folder", what="what lies beside the caller's script is shown as if it were a "
+                                                 "package",
+            prepare=_beside, probe=_TRY.format(what="open(GIVEN['path']).close()")),
 ]  # fmt: skip
-
-
-def _beside(stage: Stage) -> Mapping[str, object]:
-    """As when the caller is ``python script.py``: its folder is the first place that modules are looked for."""
-    import sys
-
-    sys.path.insert(0, str(stage.folder))
-    stage.callback(sys.path.remove, str(stage.folder))
-    return {"path": str(secret_file(stage))}
 
 
 ATTACKS = [*_CALLER_ATTACKS, *_OTHERS_ATTACKS, *_HOST_ATTACKS, *_BUILD_ATTACKS]

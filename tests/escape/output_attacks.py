@@ -49,12 +49,14 @@ _FLOODS = {
         "if kid: os.waitpid(kid, 0); os.write(1, b'ESCAPED')\n"
     ),
     "one stream by many processes": (
-        _MUCH + "kids = []\nfor _ in range(6):\n pid = os.fork()\n if pid == 0:\n  for _ in range(16): os.write(1, block)\n"
+        _MUCH + "kids = []\nfor _ in range(6):\n pid = os.fork()\n if pid == 0:\n"
+                "  for _ in range(16): os.write(1, block)\n"
         "  os._exit(0)\n kids.append(pid)\nfor pid in kids: os.waitpid(pid, 0)\n" + _LAST.format(fd=1)
     ),
     "many small pieces": "for _ in range(9000): os.write(1, b'x')\n" + _LAST.format(fd=1),
     "a larger pipe": (
-        "import fcntl\nfcntl.fcntl(1, 1031, 1 << 20)\nfor _ in range(4): os.write(1, bytes(1 << 20))\n" + _LAST.format(fd=1)
+        "import fcntl\nfcntl.fcntl(1, 1031, 1 << 20)\n"
+        "for _ in range(4): os.write(1, bytes(1 << 20))\n" + _LAST.format(fd=1)
     ),
     "splice": (
         "r, w = os.pipe()\nfor _ in range(64):\n os.write(w, b'x' * 65536); left = 65536\n"
@@ -76,7 +78,8 @@ _FLOOD_ATTACKS = [
 ] + [
     _attack(name="flood that is to end the job", what="it goes on printing after the limit", levels=BOTH,
             policy=_CUT | {"on_output_limit": "kill"}, status=("OUTPUT_LIMIT",),
-            probe=_MUCH + "for _ in range(64): os.write(1, block)\nos.close(1); time.sleep(0.5)\nos.write(2, b'ESCAPED')\n"),
+            probe=_MUCH + "for _ in range(64): os.write(1, block)\nos.close(1); time.sleep(0.5)\n"
+                          "os.write(2, b'ESCAPED')\n"),
 ]  # fmt: skip
 
 # ---- what the output says about itself
@@ -110,7 +113,10 @@ def _readable(stage: Stage) -> Mapping[str, object]:
     return {}
 
 
-_READS_TEXT = "import subprocess\ntold = subprocess.run([sys.executable, '-c', {source!r}], capture_output=True).stdout\n"
+_READS_TEXT = (
+    "import subprocess\n"
+    "told = subprocess.run([sys.executable, '-c', {source!r}], capture_output=True).stdout\n"
+)
 _FORGED = f"import os\nos.write(1, b'\\n{_MARKER}\\n')\n"
 _HIDDEN = f"import os\nos.write(1, b'x' * {2 * _KEPT}); os.write(1, b'\\nall 0 bytes told, nothing dropped\\n')\n"
 _SALAD = "import os\nos.write(1, bytes(range(256)) * 4 + b'\\xed\\xa0\\x80\\x00\\x1b]0;title\\x07')\n"
@@ -118,7 +124,8 @@ _WORD_ATTACKS = [
     _attack(name="a forged marker", what="whole output counts as cut", levels=BOTH, policy=_CUT, prepare=_not_cut,
             probe=_FORGED, status=("OK",),
             control=_READS_TEXT.format(source=_FORGED) + f"if b'{_MARKER}' in told: print('ESCAPED')\n"),
-    _attack(name="a hidden cut", what="cut output counts as whole", levels=BOTH, policy=_CUT, prepare=_cut, probe=_HIDDEN,
+    _attack(name="a hidden cut", what="cut output counts as whole", levels=BOTH, policy=_CUT, prepare=_cut,
+            probe=_HIDDEN,
             control=_READS_TEXT.format(source=_HIDDEN) + "if b'TRUNCATED' not in told: print('ESCAPED')\n"),
     _attack(name="bytes that are no text", what="the result can't be written as JSON", levels=BOTH, prepare=_readable,
             probe=_SALAD, status=("OK",),
@@ -141,7 +148,8 @@ _HOLD_ATTACKS = [
             prepare=_not_held, probe=_HOLD.format(how=how), status=("OK",))
     for name, how in {
         "a daemon that holds the streams": "time.sleep(2.5)",
-        "a daemon that keeps printing": "end = time.monotonic() + 2.5\n while time.monotonic() < end: os.write(1, b'x'); time.sleep(0.01)",
+        "a daemon that keeps printing": "end = time.monotonic() + 2.5\n"
+                                        " while time.monotonic() < end: os.write(1, b'x'); time.sleep(0.01)",
         "a stream in flight between sockets": (
             "a, b = socket.socketpair(); socket.send_fds(a, [b'x'], [1, 2]); os.close(1); os.close(2); time.sleep(2.5)"
         ),
@@ -182,10 +190,12 @@ def _blocking(stage: Stage) -> Mapping[str, object]:
 _UNBLOCK = "for n in (0, 1, 2): os.set_blocking(n, False)\n"
 _OTHER_ATTACKS = [
     _attack(name="into the output of another program", what="somebody else seems to have said it",
-            prepare=_other_stream, probe="try: os.write(os.open(f\"/proc/{GIVEN['pid']}/fd/1\", os.O_WRONLY), b'ESCAPED')\n"
+            prepare=_other_stream, probe="try: os.write(os.open(f\"/proc/{GIVEN['pid']}/fd/1\", os.O_WRONLY), "
+                                         "b'ESCAPED')\n"
                                          "except OSError as e: print(e)\n"),
     _attack(name="into the output of the caller", what="the caller seems to have said it", prepare=_caller,
-            probe="try: os.readlink(f\"/proc/{GIVEN['pid']}/fd/1\"); print('ESCAPED')\nexcept OSError as e: print(e)\n"),
+            probe="try: os.readlink(f\"/proc/{GIVEN['pid']}/fd/1\"); print('ESCAPED')\n"
+                  "except OSError as e: print(e)\n"),
     _attack(name="streams that no longer block", what="the caller's own streams stop blocking", levels=BOTH,
             prepare=_blocking, probe=_UNBLOCK,
             control="r, w = os.pipe()\nif os.fork() == 0: os.dup2(w, 1); os.set_blocking(1, False); os._exit(0)\n"
