@@ -18,7 +18,7 @@ _PURPOSES = {
         ftruncate io_setup io_destroy io_getevents io_pgetevents io_submit io_cancel cachestat
     """,
     "open files and folders; the mounts say which": """
-        open openat openat2 creat close close_range getdents getdents64 getcwd chdir fchdir truncate
+        open openat creat close close_range getdents getdents64 getcwd chdir fchdir truncate
         memfd_create mknod mknodat pipe pipe2 dup dup2 dup3 fcntl flock ioctl umask
     """,
     "look at files": """

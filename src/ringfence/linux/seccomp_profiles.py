@@ -51,6 +51,8 @@ _PR_SET_MM = 35
 _SECCOMP_NEW_LISTENER = 8
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0xF000, 0x2000, 0x6000
 _RENAME_WHITEOUT = 4
+_SETID_BITS = 0o6000
+_MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: without them open has no mode, and the register is noise
 
 # Only somebody who is breaking out calls these: the process ends, and the result names the call.
 ATTACKS = (
@@ -107,6 +109,16 @@ ATTEMPTS = (
         "devices, and the 0:0 device that overlays take for a deletion",
         one_of(1, _S_IFCHR, _S_IFBLK, bits=_S_IFMT),
     ),
+    _closed(
+        "chmod fchmod mknod",
+        _report(_EPERM),
+        "a setuid file in a writable folder outlives the sandbox, and makes whoever runs it the caller",
+        any_bit(1, _SETID_BITS),
+    ),
+    _closed("fchmodat fchmodat2 mknodat", _report(_EPERM), "as chmod", any_bit(2, _SETID_BITS)),
+    _closed("creat", _report(_EPERM), "as chmod, at birth", any_bit(1, _SETID_BITS)),
+    _closed("open", _report(_EPERM), "as creat", any_bit(1, _MAKES_A_FILE), any_bit(2, _SETID_BITS)),
+    _closed("openat", _report(_EPERM), "as creat", any_bit(2, _MAKES_A_FILE), any_bit(3, _SETID_BITS)),
     _closed("mknodat", _report(_EPERM), "as mknod", one_of(2, _S_IFCHR, _S_IFBLK, bits=_S_IFMT)),
     _closed(
         "socket",
@@ -147,6 +159,7 @@ ATTEMPTS = (
 # account would answer, and nobody is told.
 PROBES = (
     _closed("clone3", _deny(_ENOSYS), "its flags lie behind a pointer; the C library falls back to clone"),
+    _closed("openat2", _deny(_ENOSYS), "its mode, with the setuid bit, lies behind a pointer; openat is the way back"),
     _closed(
         "socket",
         _deny(errno.EPROTONOSUPPORT),
