@@ -203,7 +203,7 @@ def _client(stage: Stage) -> Mapping[str, object]:
 
 _BIND = "server = socket.socket(); server.bind(('127.0.0.1', GIVEN['port'])); server.listen(); time.sleep(0.3)\n"
 _SEE_SERVICE = (
-    "if f':{GIVEN[\"port\"]:04X} ' in open('/proc/net/tcp').read(): print('ESCAPED')\n"  # fmt: skip
+    "if f':{GIVEN[\"port\"]:04X} ' in open('/proc/net/tcp').read(): print('ESCAPED')\n"
 )
 
 # (name, what must not happen, probe, the control needs root, what the stage prepares)

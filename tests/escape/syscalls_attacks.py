@@ -114,7 +114,10 @@ _LISTENER = calling("seccomp", "prctl") + (
     "print(result, error)\n"
     "if result >= 0: print('ESCAPED')\n"
 )
-_FORK = "try:\n  child = os.fork()\nexcept OSError as e: print(e)\nelse:\n  print('ESCAPED') if child else os._exit(0)\n"
+_FORK = (
+    "try:\n  child = os.fork()\nexcept OSError as e: print(e)\n"
+    "else:\n  print('ESCAPED') if child else os._exit(0)\n"
+)
 _SOCKET = "try:\n  socket.socket()\nexcept OSError as e: print(e)\nelse: print('ESCAPED')\n"
 
 _NAMESPACES = {"user": 0x10000000, "mount": 0x20000, "pid": 0x20000000, "net": 0x40000000, "ipc": 0x8000000,

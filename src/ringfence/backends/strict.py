@@ -61,6 +61,7 @@ class StrictBackend:
             missing.append(_NO_EGRESS)
         if policy.cpu_share is not None:
             missing += _cgroup_lack("cpu_share")
+        missing += [_not_to_be_hidden(path) for path in _beyond_hiding(policy)]
         return tuple(missing)
 
     def open(self, policy: SandboxPolicy) -> StrictBox:
@@ -70,6 +71,18 @@ class StrictBackend:
 _NOT_LINUX = ("Linux", "run on Linux")
 _NO_EGRESS = Lack(capability="network", missing="the egress proxy of a later version", fix="use network none")
 _OWNED = ("", "work", "layer", "layer/upper", "layer/work")
+
+
+def _beyond_hiding(policy: SandboxPolicy) -> list[str]:
+    """Hidden paths that no overlay can make absent."""
+    tops = ("/proc", "/dev", *map(os.path.realpath, policy.writable_paths))
+    hidden = host.every_name(policy.hidden_paths)
+    return [path for path in hidden if any(path == top or path.startswith(top + "/") for top in tops)]
+
+
+def _not_to_be_hidden(path: str) -> Lack:
+    fix = "hide what lies below a readable folder or the workspace, and give writable folders without secrets"
+    return Lack(capability="hidden_paths", missing=f"a way to hide {path} where it lies", fix=fix)
 
 
 def _cgroup_lack(capability: str) -> list[Lack]:
@@ -178,12 +191,13 @@ class StrictBox:
         tops = tuple(entry.path for entry in system) + tuple(path for path, _ in links)
         readable = list(self.policy.readable_paths) + host.interpreter_folders(job.argv[0], self._search_path(job))
         within = (workspace,) if workspace else ()
-        named = frozenset(self.policy.readable_paths)
+        named = frozenset(self.policy.readable_paths) | set(map(os.path.realpath, self.policy.readable_paths))
         extra = [
-            Shown(path=path, mode="ro", folder=os.path.isdir(path), own=True, explicit=path in named)
+            Shown(path=path, mode="ro", folder=os.path.isdir(path), own=True, explicit=path in named,
+                  sealed=path in named and not host.has_mounts_below(path))
             for path in host.outside_the_system(readable, tops + within)
             if not workspace.startswith(path + "/") or path in named
-        ]
+        ]  # fmt: skip
         writable = [Shown(path=path, mode="rw", folder=os.path.isdir(path), own=True, explicit=True)
                     for path in self.policy.writable_paths if os.path.lexists(path)]  # fmt: skip
         root = _is_root()
@@ -192,7 +206,7 @@ class StrictBox:
             etc=host.configuration(),
             workspace=workspace,
             scratch=self._scratch.path,
-            hidden=self.policy.hidden_paths,
+            hidden=host.every_name(self.policy.hidden_paths),
             links=links,
             user="user",
             uid=namespaces.GUEST_ID if root else os.getuid(),

@@ -68,6 +68,18 @@ def present(folder: str, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name, path in paths.items() if os.path.exists(path) and not os.path.islink(path))
 
 
+def every_name(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Each path as the kernel will meet it: the links on the way resolved, and where a link at its end leads."""
+    own = (os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in paths)
+    return tuple(dict.fromkeys((*own, *map(os.path.realpath, paths))))
+
+
+def has_mounts_below(path: str) -> bool:
+    """Whether something else is mounted below the folder; an overlay would not show it."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
+        return any(line.split()[4].startswith(path.rstrip("/") + "/") for line in table)
+
+
 def interpreter_folders(argv0: str, search_path: str) -> list[str]:
     """Folders outside the system's that a program, or this interpreter, needs: its prefix and its packages.
 

@@ -101,9 +101,9 @@ def file_system(target: str, kind: str, flags: list[str], options: str) -> None:
     mounts.mount_inside(BUILDING.root, target, kind, flags, options)
 
 
-def overlay(target: str, options: str, folder: str, flags: list[str]) -> None:
-    """Mounted from a folder of the building, with relative names only: the mount table tells nothing of the host."""
-    os.chdir(f"{STAGE}/{folder}")
+def overlay(target: str, within: str, flags: list[str], options: str) -> None:
+    """Names in the options are relative to a part of the building: the mount table tells nothing of the host."""
+    os.chdir(f"{STAGE}/{within}")
     place = mounts.open_target(BUILDING.root, target, folder=True)
     try:
         mounts.mount("overlay", f"/proc/self/fd/{place}", ["nosuid", "nodev", *flags], options, source="overlay")
@@ -133,11 +133,37 @@ def shield(target: str) -> None:
     os.close(tree)
 
 
-def whiteout(layer: str, relative: str) -> None:
-    """Make a name absent from what lies below the layer, as overlayfs does it for a removed one."""
-    path = f"{STAGE}/{layer}/{relative}"
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
+def whiteouts(layer: str, names: list[str]) -> None:
+    """Make names of the tree at ``.base`` absent, as overlayfs does it for removed ones."""
+    os.makedirs(f"{STAGE}/{layer}", exist_ok=True)
+    for name in names:
+        if os.path.isdir(f"{STAGE}/.base/{os.path.dirname(name)}"):
+            _white_out(f"{STAGE}/{layer}", name)
+
+
+def _white_out(layer: str, relative: str) -> None:
+    """Never through a link: an earlier visit may have left one in the layer, and it would lead to the host."""
+    *parents, name = relative.split("/")
+    within = os.open(layer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parents:
+            within = _step_into(within, part)
+        os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=within)
+    except (FileExistsError, NotADirectoryError):
+        pass  # what an earlier visit put there hides what lies under it just as well
+    finally:
+        os.close(within)
+
+
+def _step_into(folder: int, name: str) -> int:
+    """Like chdir, for a descriptor; makes the folder where it is missing."""
+    try:
+        os.mkdir(name, 0o755, dir_fd=folder)
+    except FileExistsError:
+        pass
+    deeper = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    os.close(folder)
+    return deeper
 
 
 def folder(target: str, mode: int) -> None:
@@ -241,7 +267,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "bind": bind,
     "detach": detach,
     "shield": shield,
-    "whiteout": whiteout,
+    "whiteouts": whiteouts,
     "make folder": folder,
     "link": link,
     "text file": text_file,

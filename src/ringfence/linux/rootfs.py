@@ -56,6 +56,9 @@ class Shown:
     """Belongs to the caller and not to the system: as root it is mapped to the job's id."""
     explicit: bool = False
     """Named by the policy: shown also below something hidden."""
+    sealed: bool = False
+    """Shown through an overlay, whose inodes are the sandbox's own: a socket, a FIFO or a lock of the host that
+    lies in it leads nowhere. A read-only mount alone stops none of the three."""
 
 
 @record
@@ -68,6 +71,7 @@ class Wish:
     scratch: str
     """The caller's private folder of this sandbox: layer, work, home."""
     hidden: tuple[str, ...]
+    """With the links on the way resolved; see ``host.every_name``."""
     links: tuple[tuple[str, str], ...]
     """(path, where it points) of system folders that are links on the host."""
     user: str
@@ -107,7 +111,7 @@ def steps(wish: Wish) -> list[Step]:
     plan += _private(wish)
     # Shorter paths first: what lies deeper is attached on top of what contains it.
     for number, entry in sorted(enumerate(shown), key=lambda pair: pair[1].path.count("/")):
-        plan += _show(number, entry, [path for path in wish.hidden if _below(path, entry.path)])
+        plan += _show(number, entry, wish.hidden)
     plan += _accounts(wish)
     plan += _proc(wish, first + len(DEVICES))
     plan += _workspace(wish, scratch + 1)
@@ -115,20 +119,23 @@ def steps(wish: Wish) -> list[Step]:
     return plan
 
 
-def _show(number: int, entry: Shown, hidden: list[str]) -> list[Step]:
+def _show(number: int, entry: Shown, hidden: tuple[str, ...]) -> list[Step]:
     """Something of the host at its own path; what is hidden in it is absent, by a layer of whiteouts over it."""
-    if not hidden or not entry.folder:
+    within = [os.path.relpath(path, entry.path) for path in hidden if _below(path, entry.path)]
+    if within and entry.mode == "rw":
+        raise UsageError(
+            f"{within[0]}: hidden in {entry.path}, which is written directly",
+            hint="hide it in a readable path or in the workspace, or name the writable folders beside it",
+        )
+    if entry.mode != "ro" or not entry.folder or not (within or entry.sealed):
         return [("attach", number, entry.path, entry.folder)]
-    base, veil = f".base-{number}", f"veils/{number}"
-    plan: list[Step] = [("attach", number, f"/{base}", True)]
-    plan += [("whiteout", f".build/{veil}", os.path.relpath(path, entry.path)) for path in hidden]
-    if entry.mode == "ro":
-        plan.append(("overlay", entry.path, f"lowerdir={veil}:../{base},userxattr", ".build", ["ro"]))
-        return [*plan, ("detach", base)]
-    raise UsageError(
-        f"{hidden[0]}: hidden in {entry.path}, which is written directly",
-        hint="hide it in a readable path or in the workspace, or name the writable folders beside it",
-    )
+    cover = f".build/cover/{number}"
+    return [
+        ("attach", number, "/.base", True),
+        ("whiteouts", cover, within),
+        ("overlay", entry.path, ".", ["ro"], f"lowerdir={cover}:.base,userxattr"),
+        ("detach", ".base"),
+    ]
 
 
 def _devices(first: int) -> list[Step]:
@@ -181,13 +188,14 @@ def _workspace(wish: Wish, base: int) -> list[Step]:
     """The job's folder: a private one, or a layer over the caller's own."""
     if not wish.workspace:
         # An overlay here too: of a bind the mount table would tell where on the host it comes from.
-        options = "lowerdir=../work,upperdir=upper,workdir=work,userxattr"
-        return [("overlay", WORK, options, ".build/layer", [])]
-    plan: list[Step] = [("attach", base, "/.base", True)]
-    within = (path for path in wish.hidden if _below(path, wish.workspace))
-    plan += [("whiteout", ".build/layer/upper", os.path.relpath(path, wish.workspace)) for path in within]
-    options = "lowerdir=../../.base,upperdir=upper,workdir=work,userxattr"
-    return [*plan, ("overlay", wish.workspace, options, ".build/layer", []), ("detach", ".base")]
+        return [("overlay", WORK, ".build/layer", [], "lowerdir=../work,upperdir=upper,workdir=work,userxattr")]
+    within = [os.path.relpath(path, wish.workspace) for path in wish.hidden if _below(path, wish.workspace)]
+    return [
+        ("attach", base, "/.base", True),
+        ("whiteouts", ".build/layer/upper", within),
+        ("overlay", wish.workspace, ".build/layer", [], "lowerdir=../../.base,upperdir=upper,workdir=work,userxattr"),
+        ("detach", ".base"),
+    ]
 
 
 def _below(path: str, folder: str) -> bool:
