@@ -69,7 +69,7 @@ def test_part_of_the_system_can_be_hidden(data: Path) -> None:
 
 def test_a_folder_that_is_written_directly_can_have_nothing_hidden_in_it(data: Path) -> None:
     policy = SandboxPolicy(isolation="strict", writable_paths=(str(data),), hidden_paths=(str(data / "answers"),))
-    with pytest.raises(SandboxError, match="written directly"):
+    with pytest.raises(SandboxError, match="a way to hide"):
         run(["true"], policy)
 
 

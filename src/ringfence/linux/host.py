@@ -86,13 +86,34 @@ def interpreter_folders(argv0: str, search_path: str) -> list[str]:
     ``search_path`` is the PYTHONPATH that the job gets. The caller's own sys.path is not shown: the folder of its
     script may be anything.
     """
-    packages = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
-    folders = [sys.prefix, sys.base_prefix, *packages, *filter(None, search_path.split(os.pathsep))]
+    folders = [sys.prefix, sys.base_prefix, *_package_folders(), *filter(None, search_path.split(os.pathsep))]
     program = _which(argv0)
     while program:
         folders += _needed_by(program)
         program = os.path.join(os.path.dirname(program), os.readlink(program)) if os.path.islink(program) else ""
     return folders
+
+
+def _package_folders() -> list[str]:
+    """What an interpreter finds by itself: its package folders and what they point to (editable installs).
+
+    Not all of sys.path: its first entry is the folder of the running script, which may be somebody's home.
+    """
+    packages = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
+    found = list(packages)
+    for folder in filter(os.path.isdir, packages):
+        for name in os.listdir(folder):
+            found += _pointed_to(os.path.join(folder, name)) if name.endswith(".pth") else ()
+    return found
+
+
+def _pointed_to(pth: str) -> list[str]:
+    try:
+        with open(pth, encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [line for line in lines if os.path.isabs(line) and os.path.isdir(line)]
 
 
 def _which(name: str) -> str:

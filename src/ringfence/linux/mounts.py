@@ -22,7 +22,8 @@ _MNT_DETACH = 2
 
 READ_ONLY = _ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV
 WRITABLE = _ATTR_NOSUID | _ATTR_NODEV
-DEVICE = _ATTR_NOSUID | _ATTR_NOEXEC
+# Read-only: the device itself can be written all the same, its times and mode on the host can't.
+DEVICE = _ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NOEXEC
 
 FLAGS = {"nosuid": 2, "nodev": 4, "noexec": 8, "ro": 1}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 
-from ringfence.errors import UsageError
 from ringfence.model.record import record
 
 Step = tuple[object, ...]
@@ -122,11 +121,6 @@ def steps(wish: Wish) -> list[Step]:
 def _show(number: int, entry: Shown, hidden: tuple[str, ...]) -> list[Step]:
     """Something of the host at its own path; what is hidden in it is absent, by a layer of whiteouts over it."""
     within = [os.path.relpath(path, entry.path) for path in hidden if _below(path, entry.path)]
-    if within and entry.mode == "rw":
-        raise UsageError(
-            f"{within[0]}: hidden in {entry.path}, which is written directly",
-            hint="hide it in a readable path or in the workspace, or name the writable folders beside it",
-        )
     if entry.mode != "ro" or not entry.folder or not (within or entry.sealed):
         return [("attach", number, entry.path, entry.folder)]
     cover = f".build/cover/{number}"

@@ -88,3 +88,27 @@ def test_what_blocks_user_namespaces_is_named_with_the_command_that_lifts_it(
     assert word in blocked[0]
     assert blocked[1].startswith("sudo sysctl -w ")
     assert word in blocked[1]
+
+
+def test_packages_and_editable_installs_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages, project = tmp_path / "site-packages", tmp_path / "project"
+    packages.mkdir()
+    project.mkdir()
+    (packages / "editable.pth").write_text(f"import os\n{project}\nrelative\n/nowhere/at/all\n")
+    monkeypatch.syspath_prepend(str(packages))
+    shown = host.interpreter_folders(sys.executable, "")
+    assert {str(packages), str(project)} <= set(shown)
+    assert not {"relative", "/nowhere/at/all", "import os"} & set(shown)
+
+
+def test_a_hidden_path_is_known_by_the_names_that_the_kernel_meets(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "alias").symlink_to("real")
+    (tmp_path / "real" / "link").symlink_to("/etc/hostname")
+    real = tmp_path.resolve() / "real"
+    assert host.every_name((str(tmp_path / "alias" / "link"),)) == (str(real / "link"), "/etc/hostname")
+
+
+def test_mounts_below_a_folder_are_seen() -> None:
+    assert host.has_mounts_below("/")
+    assert not host.has_mounts_below("/proc/self/fdinfo")
