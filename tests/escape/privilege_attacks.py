@@ -161,7 +161,7 @@ _SETUID_BIT = (
     "def made(how, path):\n"
     "  try: how(path)\n"
     "  except OSError as e: print(path, e); return\n"
-    "  if os.stat(path).st_mode & 0o6000: print('ESCAPED', path)\n"
+    "  if os.path.exists(path) and os.stat(path).st_mode & 0o6000: print('ESCAPED', path)\n"
     "def empty(path): open(path, 'w').close()\n"
     "def by_chmod(path): empty(path); os.chmod(path, 0o4755)\n"
     "def by_fchmod(path):\n  with open(path, 'w') as f: os.fchmod(f.fileno(), 0o2755)\n"
