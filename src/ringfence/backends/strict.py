@@ -162,7 +162,7 @@ class StrictBox:
         steps += [("rlimit", *row) for row in rlimits.rows(self._by_rlimit(), 1 << 20)]
         if _landlock_abi():
             steps.append(("landlock", [*rootfs.PRIVATE, wish.workspace or rootfs.WORK, *self.policy.writable_paths]))
-        steps.append(("seccomp", _filter(_profile(self.policy)), True))
+        steps.append(("seccomp", _filter(_profile(self.policy), wish), True))
         return [*steps, ("exec", list(job.argv), self._environment(job, wish))]
 
     def _by_rlimit(self) -> dict[str, float]:
@@ -299,14 +299,16 @@ def _profile(policy: SandboxPolicy) -> str:
     return "tight_exec" if policy.syscall_profile is SyscallProfile.TIGHT else "default"
 
 
-_filters: dict[str, bytes] = {}
+_filters: dict[tuple[str, int, int], bytes] = {}
 
 
-def _filter(name: str) -> bytes:
-    """The compiled filter of a profile, compiled once."""
+def _filter(name: str, wish: Wish) -> bytes:
+    """The compiled filter of a profile for these ids, compiled once."""
     from ringfence.linux import seccomp, seccomp_profiles, syscall_numbers
 
-    if name not in _filters:
-        profile = seccomp_profiles.noting(seccomp_profiles.PROFILES[name])
-        _filters[name] = seccomp.compile(profile, syscall_numbers.architecture(), notify=True)
-    return _filters[name]
+    key = (name, wish.uid, wish.gid)
+    if key not in _filters:
+        noting = seccomp_profiles.noting(seccomp_profiles.PROFILES[name])
+        profile = seccomp_profiles.alone(noting, wish.uid, wish.gid)
+        _filters[key] = seccomp.compile(profile, syscall_numbers.architecture(), notify=True)
+    return _filters[key]

@@ -245,6 +245,32 @@ TELLING = (
 TELLING_MESSAGES = (Rule(calls=("sendmsg", "sendmmsg"), action=NOTE, reason="may name an address"),)
 
 
+# (calls, arguments that are a user's id, arguments that are a group's)
+_CALLS_WITH_IDS = (
+    ("setuid", (0,), ()),
+    ("setreuid", (0, 1), ()),
+    ("setresuid", (0, 1, 2), ()),
+    ("setgid", (), (0,)),
+    ("setregid", (), (0, 1)),
+    ("setresgid", (), (0, 1, 2)),
+    ("chown lchown fchown", (1,), (2,)),
+    ("fchownat", (2,), (3,)),
+)
+_UNCHANGED = 0xFFFFFFFF
+
+
+def alone(profile: Profile, uid: int, gid: int) -> Profile:
+    """The same profile for a user namespace that has these two ids only.
+
+    Any other is no id at all there, and the kernel says EINVAL; programs know the EPERM of an ordinary account.
+    """
+    reason = "not this account's to take or to give away"
+    rows = [(calls, arg, own) for calls, users, groups in _CALLS_WITH_IDS
+            for own, args in ((uid, users), (gid, groups)) for arg in args]  # fmt: skip
+    rules = tuple(_closed(calls, _deny(_EPERM), reason, none_of(arg, own, _UNCHANGED)) for calls, arg, own in rows)
+    return replace(profile, closed=profile.closed + rules)
+
+
 def noting(profile: Profile, rules: tuple[Rule, ...] = TELLING) -> Profile:
     """The same profile, with a supervisor that is also told of these allowed calls."""
     return replace(profile, noted=profile.noted + rules)
