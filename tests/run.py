@@ -17,10 +17,18 @@ ROOT = Path(__file__).resolve().parent.parent
 USER = "ringfence-test"
 OVERALL_PERCENT, ENFORCEMENT_PERCENT = 85, 90
 ENFORCEMENT = ("posix", "linux", "backends", "engine")
+<<<<<<< HEAD
 # What says something about privileges. The rest, the verifier among it, is the same for every user.
 USER_TESTS = ("contract", "doors", "escape", "programs", "unit/backends", "unit/engine", "unit/linux", "unit/posix")
 # Of the development packages the ordinary user's tests need all but the checkers.
 NOT_FOR_USER = ("mypy", "ruff", "types-")
+# What tests/programs installs with, and packages whose suites it runs; root's tests fetch those themselves.
+FOR_PROGRAMS = ("pip", "toolz", "simplejson", "joblib")
+=======
+# What the suite of the ordinary user needs beyond the package's own dependencies.
+USER_PACKAGES = ("pytest>=8,<=9.1", "pytest-xdist>=3.6", "pytest-cov>=5", "hypothesis>=6.100", "psutil>=6",
+                 "landlockpy>=0.2", "seccompy>=0.2", "pip", "toolz", "simplejson", "joblib")  # fmt: skip
+>>>>>>> 19bd32f (Tests: suites of real packages and CPython's own tests inside STRICT)
 
 
 def main() -> int:
@@ -105,6 +113,7 @@ def _user_python(folder: Path) -> Path:
     base = next((path for path in _interpreters() if _readable_by_all(path)), None)
     if base is None:
         raise SystemExit("no Python 3.11 or later that an ordinary user could read; install python3")
+    _test_package(base)
     environment = folder / "venv"
     subprocess.run([str(base), "-m", "venv", "--without-pip", str(environment)], check=True)
     python = environment / "bin" / "python"
@@ -113,12 +122,21 @@ def _user_python(folder: Path) -> Path:
     return python
 
 
+def _test_package(python: Path) -> None:
+    """CPython's own tests, which Debian keeps apart."""
+    if subprocess.run([str(python), "-c", "import test.test_os"], capture_output=True, check=False).returncode:
+        package = f"lib{python.resolve().name}-testsuite"
+        apt = ["apt-get", "-qq", "-o", "Dpkg::Use-Pty=0"]
+        for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
+            subprocess.run([*apt, *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def _packages() -> list[str]:
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
-    return [package for package in wanted if not package.startswith(NOT_FOR_USER)]
+    return [*(package for package in wanted if not package.startswith(NOT_FOR_USER)), *FOR_PROGRAMS]
 
 
 def _interpreters() -> list[Path]:

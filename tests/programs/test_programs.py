@@ -160,10 +160,8 @@ def node() -> str:
 
 
 def test_node_runs_child_processes_workers_and_sockets(node: str) -> None:
-    policy = POLICY.with_changes(mem_bytes=1 << 30)
-    outcome = inside(node, "main.js", policy=policy, files={"main.js": NODE.encode()})
-    if "RLIMIT_AS" in outcome.enforced["memory"].mechanism:
-        pytest.skip("without a memory cgroup the address space is bounded, and V8 reserves more than that")
+    # Where no memory cgroup is to be had the address space is bounded, of which V8 reserves far more than it uses.
+    outcome = inside(node, "main.js", policy=POLICY.with_changes(mem_bytes=1 << 40), files={"main.js": NODE.encode()})
     assert succeeded(outcome) == "child\nnet\nworker\n"
 
 
