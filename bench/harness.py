@@ -41,8 +41,13 @@ def measure(contenders: Mapping[str, Callable[[], object]], *, turns: int, warm:
             if turn >= warm:
                 times[name].append((time.perf_counter() - start) * 1e3)
         _progress(turn + 1, turns + warm)
-    reference = next(iter(times.values()))
-    return [_row(name, values, reference) for name, values in times.items()]
+    return compare(times)
+
+
+def compare(times_ms: Mapping[str, list[float]]) -> list[Row]:
+    """Figures of contenders that took turns; the first is what the others are compared with."""
+    reference = next(iter(times_ms.values()))
+    return [_row(name, values, reference) for name, values in times_ms.items()]
 
 
 def _row(name: str, values: list[float], reference: list[float]) -> Row:

@@ -24,13 +24,15 @@ GIT = {
     "stash": "git add -A && git stash -q && test ! -e notes/a && git stash pop -q && cat notes/a",
     "rebase": "git checkout -qb one && echo 1 > 1 && git add 1 && git commit -qm one && git checkout -qb two main &&"
     " echo 2 > 2 && git add 2 && git commit -qm two && git rebase -q one && git log --format=%s",
-    "gc": "git add -A && git commit -qm third && git gc -q --prune=now && git fsck && git count-objects -v | grep packs",
+    "gc": "git add -A && git commit -qm third && git gc -q --prune=now && git fsck &&"
+    " git count-objects -v | grep packs",
     "move": "git add -A && git commit -qm third && git mv notes/a b && git commit -qm moved && cat b",
     "reset": "git add -A && git commit -qm third && git rm -rq notes && git reset -q --hard && cat notes/a",
 }
 GIT_SAYS = {
     "commit": "third\nsecond\nfirst\n", "branch": "  main\n* side\n", "worktree": "third\nsecond\nfirst\n2\n",
-    "clone": "second\nfirst\n", "clone by address": "second\nfirst\n", "clone of what was made inside": "x\n", "stash": "a\n", "rebase": "two\none\nsecond\nfirst\n", "gc": "packs: 1\n",
+    "clone": "second\nfirst\n", "clone by address": "second\nfirst\n", "clone of what was made inside": "x\n",
+    "stash": "a\n", "rebase": "two\none\nsecond\nfirst\n", "gc": "packs: 1\n",
     "move": "a\n", "reset": "a\n",
 }  # fmt: skip
 
@@ -41,7 +43,7 @@ def test_git_works_in_the_workspace(what: str, repository: Path) -> None:
 
 
 LIMITS = {
-    "a folder of the base is renamed": ("git add -A && git commit -qm third && git mv notes noted", b"cross-device link"),
+    "a folder of the base is renamed": ("git add -A && git mv notes noted", b"cross-device link"),
     "a file of the base is linked": ("git clone -q . copy", b"hardlink different from source"),
 }
 
@@ -56,7 +58,8 @@ def test_what_an_overlay_without_privileges_cannot_do_fails_with_a_clear_word(wh
 
 
 def test_git_starts_a_repository_in_a_private_folder() -> None:
-    told = script(IDENTITY + "git init -q -b main . && echo x > x && git add x && git commit -qm x && git log --oneline")
+    text = "git init -q -b main . && echo x > x && git add x && git commit -qm x && git log --oneline"
+    told = script(IDENTITY + text)
     assert told.endswith(" x\n")
 
 
@@ -70,21 +73,25 @@ int main(void) { pthread_t t; void *r; pthread_create(&t, 0, work, "from a threa
 SHELL = {
     "gcc": (f"cat > p.c <<'END'\n{C_PROGRAM}\nEND\ngcc -O2 -Wall -pthread -o p p.c && ./p", "from a thread\n"),
     "static gcc": (f"cat > p.c <<'END'\n{C_PROGRAM}\nEND\ngcc -static -pthread -o p p.c && ./p", "from a thread\n"),
-    "make": ("printf 'all: a b\\na b:\\n\\t@echo made $@ > $@\\n' > Makefile; make -sj4 && cat a b", "made a\nmade b\n"),
+    "make": ("printf 'all: a b\\na b:\\n\\t@echo made $@ > $@\\n' > Makefile; make -sj4 && cat a b",
+             "made a\nmade b\n"),
     "perl": ("perl -MFile::Temp -e 'print scalar(reverse(\"lrep\")), \"\\n\"'", "perl\n"),
-    "tar and xz": ("tar cJf a.txz src && mkdir out && tar xJf a.txz -C out && diff -r src out/src && echo same", "same\n"),
+    "tar and xz": ("tar cJf a.txz src && mkdir out && tar xJf a.txz -C out && diff -r src out/src && echo same",
+                   "same\n"),
     "find and grep": ("find . -type f | sort | xargs grep -l 'content of src' | wc -l", "3\n"),
     "job control": ("set -m; sleep 100 & sleep 100 & jobs | wc -l; kill %1 %2; wait || true", "2\n"),
     "pipes": ("seq 1 1000 | sort -rn | head -1; mkfifo p; (echo through > p &); cat p", "1000\nthrough\n"),
     "process list": ("ps -e -o comm= | head -1; ps -o pid= -p $$ | tr -d ' '", None),
-    "signals": ("trap 'echo caught' USR1; kill -USR1 $$; (trap - TERM; kill -TERM $BASHPID) || echo $?", "caught\n143\n"),
+    "signals": ("trap 'echo caught' USR1; kill -USR1 $$; (trap - TERM; kill -TERM $BASHPID) || echo $?",
+                "caught\n143\n"),
     "names in UTF-8": ("echo ü > 'naïve ☃'; ls | grep ☃; cat na*; locale charmap", "naïve ☃\nü\nUTF-8\n"),
     "who am i": ('test "$(id -un)" = "$USER" && touch mine && test -O mine && cd && test -w . && pwd', "/home/user\n"),
     "terminal": ("script -qec 'tty; test -t 0 && echo yes' /dev/null | tail -1 | tr -d '\\r'", "yes\n"),
     "links": ("ln -s README l && ln README h && cat l h | sort -u && readlink l", "content of README\nREADME\n"),
     "temporary files": ('f=$(mktemp) && d=$(mktemp -d) && echo t > "$f" && cp "$f" "$d" && cat "$d"/*', "t\n"),
     "locks": ("exec 9> lock; flock -n 9 && (flock -n lock true || echo held)", "held\n"),
-    "devices": ("head -c4 /dev/urandom | wc -c; echo x > /dev/null; head -c2 /dev/zero | od -An -tx1; ls /dev/shm", "4\n 00 00\n"),
+    "devices": ("head -c4 /dev/urandom | wc -c; echo x > /dev/null; head -c2 /dev/zero | od -An -tx1; ls /dev/shm",
+                "4\n 00 00\n"),
     "diff and patch": ("cp -r src new && echo more >> new/one.c && (diff -ru src new > p || true) && patch -sp0 < p &&"
                        " diff -r src new && echo same", "same\n"),
 }  # fmt: skip
@@ -144,7 +151,8 @@ if (!isMainThread) { parentPort.postMessage('worker'); } else {
   const child = require('child_process').spawnSync(process.execPath, ['-e', 'console.log("child")']);
   process.stdout.write(child.stdout);
   const server = require('net').createServer(s => s.end('net\\n')).listen(0, '127.0.0.1', () =>
-    require('net').connect(server.address().port, '127.0.0.1').on('data', d => process.stdout.write(d)).on('end', () => {
+    require('net').connect(server.address().port, '127.0.0.1').on('data', d => process.stdout.write(d))
+    .on('end', () => {
       server.close();
       new Worker(__filename).on('message', m => console.log(m));
     }));

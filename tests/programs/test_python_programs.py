@@ -93,7 +93,8 @@ print(b"42" in data, os.waitpid(pid, 0)[1])
     "signals and timers": """
 import signal, os, time
 got = []
-for s in (signal.SIGALRM, signal.SIGUSR1, signal.SIGCHLD): signal.signal(s, lambda n, f: got.append(signal.Signals(n).name))
+def note(number, frame): got.append(signal.Signals(number).name)
+for s in (signal.SIGALRM, signal.SIGUSR1, signal.SIGCHLD): signal.signal(s, note)
 signal.setitimer(signal.ITIMER_REAL, 0.01); os.kill(os.getpid(), signal.SIGUSR1)
 if os.fork() == 0: os._exit(0)
 os.wait(); time.sleep(0.05); print(sorted(got))
@@ -167,7 +168,7 @@ def package(workspace: Path) -> Iterator[Path]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     yield folder
-    assert sorted(os.listdir(folder)) == ["backend.py", "parcel", "pyproject.toml", "tests"], "the build wrote into the base"
+    assert sorted(os.listdir(folder)) == sorted({name.split("/")[0] for name in PACKAGE}), "the base was written to"
 
 
 def test_pip_builds_and_installs_a_local_folder_into_an_environment_made_inside(package: Path) -> None:
