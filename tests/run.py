@@ -17,18 +17,12 @@ ROOT = Path(__file__).resolve().parent.parent
 USER = "ringfence-test"
 OVERALL_PERCENT, ENFORCEMENT_PERCENT = 85, 90
 ENFORCEMENT = ("posix", "linux", "backends", "engine")
-<<<<<<< HEAD
 # What says something about privileges. The rest, the verifier among it, is the same for every user.
 USER_TESTS = ("contract", "doors", "escape", "programs", "unit/backends", "unit/engine", "unit/linux", "unit/posix")
 # Of the development packages the ordinary user's tests need all but the checkers.
 NOT_FOR_USER = ("mypy", "ruff", "types-")
 # What tests/programs installs with, and packages whose suites it runs; root's tests fetch those themselves.
 FOR_PROGRAMS = ("pip", "toolz", "simplejson", "joblib")
-=======
-# What the suite of the ordinary user needs beyond the package's own dependencies.
-USER_PACKAGES = ("pytest>=8,<=9.1", "pytest-xdist>=3.6", "pytest-cov>=5", "hypothesis>=6.100", "psutil>=6",
-                 "landlockpy>=0.2", "seccompy>=0.2", "pip", "toolz", "simplejson", "joblib")  # fmt: skip
->>>>>>> 19bd32f (Tests: suites of real packages and CPython's own tests inside STRICT)
 
 
 def main() -> int:
