@@ -218,3 +218,16 @@ def test_what_pip_needs_is_not_what_the_host_has(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path)
     told = script("test ! -e ~/.gitconfig && test ! -e ~/.ssh && test ! -e ~/.config && ls -A ~ | wc -l")
     assert told == "0\n"
+
+
+def test_ids_of_others_are_refused_as_in_an_ordinary_account() -> None:
+    """In a user namespace they are no ids at all: the kernel alone would say EINVAL, which nobody expects."""
+    told = python(
+        "import os, errno\nopen('f', 'w')\nme, mine = os.getuid(), os.getgid()\n"
+        "for call, *args in ((os.setuid, 0), (os.setgid, 65534), (os.setreuid, -1, 0), (os.setresgid, 0, 0, 0),\n"
+        "    (os.chown, 'f', 0, -1), (os.chown, 'f', -1, 65534), (os.lchown, 'f', 0, 0), (os.setuid, me),\n"
+        "    (os.setresgid, mine, -1, mine), (os.chown, 'f', me, mine), (os.chown, 'f', -1, -1)):\n"
+        "    try: call(*args); print('done', end=' ')\n"
+        "    except OSError as error: print(errno.errorcode[error.errno], end=' ')"
+    )
+    assert told.split() == ["EPERM"] * 7 + ["done"] * 4

@@ -16,8 +16,9 @@ _FALLBACK_PATH = "/usr/local/bin:/usr/bin:/bin"
 class Scratch:
     """Made when it is first needed, mode 0700, removed with the box."""
 
-    def __init__(self) -> None:
+    def __init__(self, folders: tuple[str, ...] = ("work", "home", "tmp")) -> None:
         self.path = ""
+        self.folders = folders
 
     def prepare(self, job: Job) -> str:
         """The job's working folder, with its files in it."""
@@ -37,7 +38,7 @@ class Scratch:
         try:
             os.mkdir(path, 0o700)
             self.path = path
-            for name in ("work", "home", "tmp"):
+            for name in self.folders:
                 os.mkdir(os.path.join(self.path, name), 0o700)
         except OSError as error:
             raise SetupError("make the private folder", str(error)) from error

@@ -70,7 +70,7 @@ class StrictBackend:
 
 _NOT_LINUX = ("Linux", "run on Linux")
 _NO_EGRESS = Lack(capability="network", missing="the egress proxy of a later version", fix="use network none")
-_OWNED = ("", "work", "layer", "layer/upper", "layer/work")
+_LAYER = ("layer", "layer/upper", "layer/work")
 
 
 def _beyond_hiding(policy: SandboxPolicy) -> list[str]:
@@ -109,7 +109,7 @@ class StrictBox:
 
     def __init__(self, policy: SandboxPolicy, lacking: Mapping[str, Lack]) -> None:
         self.policy = policy
-        self._scratch = Scratch()
+        self._scratch = Scratch(("work",))
         self._layer: Layer | None = None
         self._cgroup = _make_cgroup(policy)
         held = self._cgroup.applied if self._cgroup else {}
@@ -123,9 +123,9 @@ class StrictBox:
         self._scratch.prepare(replace(job, cwd=None, files={}) if job.cwd else job)
         if job.cwd and job.files:
             raise UsageError("files go into a private working folder, not over an existing one")
-        for name in ("layer", "layer/upper", "layer/work"):
-            os.makedirs(os.path.join(self._scratch.path, name), exist_ok=True)
         if job.cwd:
+            for name in _LAYER:
+                os.makedirs(os.path.join(self._scratch.path, name), exist_ok=True)
             self._layer = Layer(os.path.join(self._scratch.path, "layer/upper"), os.path.realpath(job.cwd))
         return StrictVisit(self._request(job), streams, self._cgroup)
 
@@ -149,7 +149,8 @@ class StrictBox:
         clone = ("clone sources", rootfs.sources(wish), _owner(wish) if _is_root() else [])
         enter = ("enter namespaces", NAMESPACES, wish.uid, wish.gid)
         if _is_root():
-            owned = [os.path.join(self._scratch.path, name) for name in _OWNED]
+            names = ("", "work", *(_LAYER if wish.workspace else ()))
+            owned = [os.path.join(self._scratch.path, name) for name in names]
             return [*steps, clone, ("take identity", owned), enter, ("become pid 1",)]
         return [*steps, enter, clone, ("become pid 1",)]
 
