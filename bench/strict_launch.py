@@ -1,7 +1,8 @@
 """What does ``/bin/true`` cost under STRICT, against bubblewrap with the same namespaces and mounts?
 
 bubblewrap builds the same root (system folders, the same files of /etc, private /tmp, /dev, /proc, covered parts of
-/proc) in C; it sets no limit, joins no control group and watches nothing. A plain child shows what remains.
+/proc) in C, with a mount for each small file of /etc that STRICT copies; it sets no limit, joins no control group,
+has no filter and watches nothing. A plain child shows what remains.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ def _same_mounts() -> list[str]:
     words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "ringfence", "--clearenv"]
     for path, target in host.system_links():
         words += ["--symlink", target, path]
-    for shown in (*host.system_folders(), *host.configuration()):
-        words += ["--ro-bind", shown.path, shown.path]
+    shown, copies = host.configuration()
+    for path in (*(entry.path for entry in (*host.system_folders(), *shown)), *(path for path, _ in copies)):
+        words += ["--ro-bind", path, path]
     words += ["--dev", "/dev", "--proc", "/proc"]
     for path in ("/tmp", "/var/tmp", "/dev/shm", rootfs.HOME, rootfs.WORK):
         words += ["--tmpfs", path]

@@ -202,9 +202,11 @@ class StrictBox:
         writable = [Shown(path=path, mode="rw", folder=os.path.isdir(path), own=True, explicit=True)
                     for path in self.policy.writable_paths if os.path.lexists(path)]  # fmt: skip
         root = _is_root()
+        etc, copies = host.configuration()
         return Wish(
             shown=(*system, *extra, *writable),
-            etc=host.configuration(),
+            etc=etc,
+            copies=copies,
             workspace=workspace,
             scratch=self._scratch.path,
             hidden=host.every_name(self.policy.hidden_paths),

@@ -9,6 +9,7 @@ import sys
 from ringfence.linux import rootfs
 from ringfence.linux.rootfs import Shown
 
+_COPIED_BYTES = 32 * 1024
 _USERNS_LIMIT = "/proc/sys/user/max_user_namespaces"
 _USERNS_SWITCH = "/proc/sys/kernel/unprivileged_userns_clone"
 _APPARMOR_SWITCH = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
@@ -48,18 +49,35 @@ def system_folders() -> tuple[Shown, ...]:
     return tuple(Shown(path=path, mode="ro", folder=True) for path in real)
 
 
-def configuration() -> tuple[Shown, ...]:
-    """The part of /etc that ordinary programs read; a link is shown as what it points to."""
-    found = []
+def configuration() -> tuple[tuple[Shown, ...], tuple[tuple[str, bytes], ...]]:
+    """The part of /etc that ordinary programs read: what is shown, and (path, content) of what is copied.
+
+    A link is taken for what it points to.
+    """
+    shown, copies = [], []
     for name in rootfs.ETC_NAMES:
         path = f"/etc/{name}"
         try:
-            mode = os.stat(path).st_mode
+            found = os.stat(path)
+            if stat.S_ISREG(found.st_mode) and found.st_size <= _COPIED_BYTES:
+                copies.append((path, _public_content(path)))
+            elif stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode):
+                shown.append(Shown(path=path, mode="ro", folder=stat.S_ISDIR(found.st_mode)))
         except OSError:
             continue
-        if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
-            found.append(Shown(path=path, mode="ro", folder=stat.S_ISDIR(mode)))
-    return tuple(found)
+    return tuple(shown), tuple(copies)
+
+
+def _public_content(path: str) -> bytes:
+    """What everybody may read; a file that is not for everybody must not become so by being copied."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or not found.st_mode & stat.S_IROTH:
+            raise PermissionError(path)
+        return os.read(descriptor, _COPIED_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def present(folder: str, names: tuple[str, ...]) -> tuple[str, ...]:

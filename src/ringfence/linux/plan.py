@@ -176,17 +176,18 @@ def link(target: str, to: str) -> None:
     os.symlink(to, target.lstrip("/"), dir_fd=BUILDING.root)
 
 
-def text_file(target: str, text: str) -> None:
-    parent, _, name = target.rpartition("/")
-    place = mounts.open_target(BUILDING.root, parent, folder=True)
-    try:
-        within = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(name, flags, 0o644, dir_fd=within), "w", encoding="utf-8") as file:
-            file.write(text)
-        os.close(within)
-    finally:
-        os.close(place)
+def files(contents: list[tuple[str, bytes]]) -> None:
+    """Small files in the new root itself, in folders that are made where they are missing."""
+    for target, content in contents:
+        parent, _, name = target.rpartition("/")
+        place = mounts.open_target(BUILDING.root, parent, folder=True)
+        try:
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(name, flags, 0o644, dir_fd=place)
+            os.write(file, content)
+            os.close(file)
+        finally:
+            os.close(place)
 
 
 def seal_root() -> None:
@@ -270,7 +271,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "whiteouts": whiteouts,
     "make folder": folder,
     "link": link,
-    "text file": text_file,
+    "files": files,
     "seal root": seal_root,
     "loopback": namespaces.loopback_up,
     "host name": namespaces.name_host,

@@ -80,6 +80,8 @@ class Wish:
     proc_files: tuple[str, ...]
     proc_folders: tuple[str, ...]
     etc: tuple[Shown, ...]
+    copies: tuple[tuple[str, bytes], ...]
+    """(path, content) of small files of the host's: writing one is cheaper than a mount of its own."""
 
 
 def sources(wish: Wish) -> list[tuple[str, str, bool]]:
@@ -159,14 +161,16 @@ def _accounts(wish: Wish) -> list[Step]:
     """Names of the sandbox's own, in place of those of the host's users."""
     accounts = f"root:x:0:0:root:/:/bin/sh\n{wish.user}:x:{wish.uid}:{wish.gid}::{HOME}:/bin/sh\n"
     accounts += "nobody:x:65534:65534:nobody:/:/bin/false\n"
-    return [
-        ("text file", "/etc/passwd", accounts),
-        ("text file", "/etc/group", f"root:x:0:\n{wish.user}:x:{wish.gid}:\nnogroup:x:65534:\n"),
-        ("text file", "/etc/hosts", "127.0.0.1 localhost ringfence\n::1 localhost ringfence\n"),
-        ("text file", "/etc/hostname", "ringfence\n"),
-        ("text file", "/etc/resolv.conf", ""),
-        ("link", "/etc/mtab", "/proc/self/mounts"),
-    ]
+    texts = {
+        "/etc/passwd": accounts,
+        "/etc/group": f"root:x:0:\n{wish.user}:x:{wish.gid}:\nnogroup:x:65534:\n",
+        "/etc/hosts": "127.0.0.1 localhost ringfence\n::1 localhost ringfence\n",
+        "/etc/hostname": "ringfence\n",
+        "/etc/resolv.conf": "",
+    }
+    shown = [(path, content) for path, content in wish.copies if path not in wish.hidden]
+    files = [*((path, text.encode()) for path, text in texts.items()), *shown]
+    return [("files", files), ("link", "/etc/mtab", "/proc/self/mounts")]
 
 
 def _proc(wish: Wish, first: int) -> list[Step]:
