@@ -8,7 +8,7 @@ function provenBy(result) {
   return [
     [true, asked.key
       ? "The holder of the key you gave signed this verdict."
-      : "Whoever holds the key below signed this verdict."],
+      : "Whoever holds the key shown above signed this verdict."],
     [true, "The verdict, the violations and their order are those that were signed."],
     [true, ours
       ? "No artifact was exchanged, added or taken away, and none has another size."
@@ -19,7 +19,7 @@ function provenBy(result) {
     [ours && result.verdict.pass, "A grader that came to an end decided «pass»."],
     [asked.nonce, "It is the run made for your challenge, not an older one."],
     [asked.files, "The files in the folder you chose are the signed ones."],
-    [anchored, `It existed by ${anchored?.at}: a log that your trust file names says so.`],
+    [anchored, `It existed by ${timeShown(anchored?.at ?? "")}: a log that your trust file names says so.`],
     [others.length, `${others.map((signer) => signer.name).join(", ")} signed this very verdict too.`],
   ].filter(([holds]) => holds).map(([, text]) => text);
 }
@@ -27,7 +27,7 @@ function provenBy(result) {
 function notProvenBy(result) {
   const { asked, anchors, format } = result;
   return [
-    [!asked.key, "Who signed it. Anybody can make a key: compare the key below with one you got from the signer."],
+    [!asked.key, "Who signed it. Anybody can make a key: compare the key above with one you got from the signer."],
     [asked.key, "That the signer is honest. Who holds the key can sign anything."],
     [format === PROCTOR, "Sizes, inputs, enforcement and time: Proctor's format does not sign them."],
     [true, "That the signer's machine was not changed: what was enforced is the sandbox's own statement."],
@@ -48,6 +48,13 @@ const KINDS = {
 
 function counted(count, one, many) {
   return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+}
+
+// 2026-11-01T12:03:00.000000Z as people write it.
+function timeShown(time) {
+  const [whole, fraction = ""] = time.slice(0, -1).split(".");
+  const decimals = fraction.replace(/0+$/, "");
+  return `${whole.replace("T", " ")}${decimals && "."}${decimals} UTC`;
 }
 
 function happened({ verdict }) {

@@ -51,6 +51,7 @@ function verifySoon() {
 }
 
 function verify() {
+  clearTimeout(page.timer);
   const [trustFile] = byId("trust").files;
   byId("key").disabled = Boolean(trustFile);
   byId("forget").hidden = !trustFile;

@@ -159,7 +159,7 @@ function runSection(result, ask) {
     entry.timed_out ? mark(false, "", "timed out") : "",
     Object.entries(entry.usage).map(([name, value]) => usageShown(name, value)).join(", "));
   return section("The run", null, false,
-    pairs([["Started", run.started_at], ["Ended", run.ended_at], ["Nonce", hash(run.nonce)],
+    pairs([["Started", timeShown(run.started_at)], ["Ended", timeShown(run.ended_at)], ["Nonce", hash(run.nonce)],
       ["Host", `${host.system} ${host.kernel}, ${host.machine}`],
       ["Recorder", element("span", "", mark(recorder.healthy && !recorder.dropped, "healthy", "not healthy"),
         ` ${recorder.mechanism}, ${counted(recorder.events_count, "event", "events")}, ${recorder.dropped} dropped ${recorder.problem}`)]]),
@@ -206,12 +206,12 @@ function environmentSection(result) {
 
 function signersSection(result) {
   const rows = result.signers.map((signer) => cells(
-    signer.primary ? "verdict" : "countersignature", signer.name || element("span", "tag bad", "not known"),
-    signer.roles.join(", "), hash(signer.key), signer.id));
-  const table = tableOf("Signed", "Name", "Roles", "Public key", "Key id");
+    element("span", "tag", signer.primary ? "verdict" : "countersignature"), signer.name || element("span", "tag bad", "not known"),
+    signer.roles.join(", "), element("div", "", hash(signer.key), element("div", "quiet", signer.id))));
+  const table = tableOf("Signed", "Name", "Roles", "Public key");
   table.tBodies[0].append(...rows);
   const anchors = result.anchors.map((anchor) => element("li", "",
-    `${anchor.kind}: ${anchor.known ? `existed by ${anchor.at}` : anchor.note}`));
+    `${anchor.kind}: ${anchor.known ? `existed by ${timeShown(anchor.at)}` : anchor.note}`));
   return section("Signers and proofs of time", result.signers.length, false,
     element("div", "scroll", table), anchors.length ? element("ul", "", anchors) : "");
 }
@@ -221,13 +221,13 @@ const STEP_STATES = { held: "holds", failed: "fails", idle: "", other: "not in t
 function stepsSection(result) {
   const rows = result.steps.map((step) => {
     const state = element("td", `state ${step.state}`, step.idle || STEP_STATES[step.state]);
-    return element("tr", step.state, element("td", "", String(step.number)), element("td", "", step.word),
+    return element("tr", step.state, element("td", "", String(step.number)), element("td", "word", step.word),
       element("td", "", step.means), state);
   });
   const table = tableOf("Step", "Word", "What must hold", "Result");
   table.tBodies[0].append(...rows);
   const held = result.steps.filter((step) => step.state === "held").length;
-  return section("The steps of the verification", held, result.state === "failed", element("div", "scroll", table));
+  return section("The steps of the verification", `${held} of ${result.steps.length} hold`, result.state === "failed", element("div", "scroll", table));
 }
 
 function notesSection(result) {
