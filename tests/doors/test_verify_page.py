@@ -1,0 +1,417 @@
+"""The verifying page as a person meets it, in a real browser: what it says, what it withstands, what it never does."""
+
+from __future__ import annotations
+
+import copy
+import http.server
+import json
+import os
+import random
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "unit", "evidence"))
+import chromium
+import evidence_samples as s
+from test_evidence_verify import INDEX, VECTORS, verify_entry
+
+from ringfence.cli import dispatch
+from ringfence.cli import verify_page as command
+from ringfence.errors import VerificationError
+from ringfence.evidence import bundle as maker
+from ringfence.evidence.page import verify_page
+from ringfence.evidence.trust import Trust
+from ringfence.evidence.verify import verify_bundle
+
+DONE = "#result:not([data-state=busy]):not([data-state=empty])"
+GOOD = os.path.join(VECTORS, "good-ringfence-3-plain.json")
+FULL = os.path.join(VECTORS, "good-ringfence-3.json")
+PUBKEY = s.OPERATOR.public_hex
+HTML = "<img src=x onerror=pwned=1>"
+# One that also tries to leave a script, an attribute and a template, and to turn the line around.
+PAYLOAD = f"'\"`]]>--></title><script>pwned=1</script>{HTML}\u202e${{pwned=1}}"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Any]:
+    with chromium.browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "verify.html"
+    path.write_bytes(verify_page().encode())
+    return path.as_uri()
+
+
+@pytest.fixture
+def seen(running: Any, address: str) -> Iterator[chromium.Watched]:
+    """A fresh page; whatever the test did, it asked for nothing and its policy had nothing to refuse."""
+    with chromium.watched_page(running, address) as watched:
+        yield watched
+        assert watched.strange_requests() == []
+        assert watched.complaints == []
+        assert watched.refused() == []
+
+
+@pytest.fixture(scope="module")
+def reused(running: Any, address: str) -> Iterator[chromium.Watched]:
+    """One page for all vectors, reloaded for each."""
+    with chromium.watched_page(running, address) as watched:
+        yield watched
+        assert watched.strange_requests() == []
+        assert watched.complaints == []
+
+
+def ask(page: Any, bundle: str, **options: Any) -> tuple[str, int]:
+    """Fill the page in as a person would, and wait for its answer: the state and the failed step."""
+    if "pubkey" in options:
+        page.fill("#key", options["pubkey"])
+    if {"trust", "nonce", "artifacts", "allow_missing_environment"} & set(options):
+        page.click(".options > summary")
+    if "trust" in options:
+        data = {"name": "trust.json", "mimeType": "application/json", "buffer": s.encoded(options["trust"])}
+        page.set_input_files("#trust", data)
+    if "nonce" in options:
+        page.fill("#nonce", options["nonce"])
+    if "artifacts" in options:
+        page.set_input_files("#folder", os.path.join(VECTORS, options["artifacts"]))
+    if options.get("allow_missing_environment"):
+        page.check("#missing")
+    page.set_input_files("#bundle", bundle)
+    return answer(page)
+
+
+def answer(page: Any) -> tuple[str, int]:
+    result = page.wait_for_selector(DONE, timeout=60_000)
+    return result.get_attribute("data-state"), int(result.get_attribute("data-step"))
+
+
+def told_by_python(entry: dict[str, Any]) -> tuple[str, int, list[str]]:
+    try:
+        return "ok", 0, list(verify_entry(entry).notes)
+    except VerificationError as error:
+        return "failed", error.step, [comparable(str(error))]
+
+
+def comparable(text: str) -> str:
+    """Where JSON breaks off is told in the words of each reader."""
+    return re.sub(r"(not JSON|not UTF-8).*", r"\1", text)
+
+
+@pytest.mark.parametrize("entry", INDEX, ids=lambda entry: entry["file"])
+def test_every_vector_gives_the_state_step_and_words_of_python(
+    reused: chromium.Watched, entry: dict[str, Any]
+) -> None:
+    page = reused.page
+    page.reload()
+    options = {name: value for name, value in entry.items() if name not in ("file", "step")}
+    state, step = ask(page, os.path.join(VECTORS, entry["file"]), **options)
+    told = page.locator(".reason, .notes li").all_inner_texts()
+    assert (state, step, [comparable(text) for text in told]) == told_by_python(entry)
+    assert reused.refused() == []
+
+
+def test_a_pinned_bundle_shows_verdict_signer_timeline_and_inputs(seen: chromium.Watched) -> None:
+    assert ask(seen.page, GOOD, pubkey=PUBKEY) == ("ok", 0)
+    text = seen.page.inner_text("#report")
+    for expected in ("Verified", "Passed", "Compromised", PUBKEY, "/oracle/änswer.txt", "192.0.2.7:443", "AGENTS.md"):
+        assert expected in text
+    assert seen.page.locator(".timeline li").count() == 2
+    assert seen.page.locator(".proven li").count() >= 5 and seen.page.locator(".unproven li").count() >= 5
+
+
+def test_an_unpinned_bundle_is_intact_and_its_signer_unknown_until_a_key_is_given(seen: chromium.Watched) -> None:
+    assert ask(seen.page, GOOD) == ("intact", 0)
+    assert seen.page.inner_text("h2") == "Intact, signer unknown"
+    assert "Verified" not in seen.page.inner_text("#report")
+    seen.page.fill("#key", PUBKEY)
+    seen.page.wait_for_selector("#result[data-state=ok]")
+    seen.page.fill("#key", s.STRANGER.public_hex)
+    seen.page.wait_for_selector("#result[data-state=failed][data-step='7']")
+
+
+def test_a_refused_bundle_shows_nothing_of_what_it_claims(seen: chromium.Watched) -> None:
+    bundle = os.path.join(VECTORS, "tampered", "06-signature-task.json")
+    assert ask(seen.page, bundle, pubkey=PUBKEY) == ("failed", 6)
+    text = seen.page.inner_text("#report")
+    assert "buzz" not in text and "Passed" not in text and PUBKEY not in text
+
+
+def test_a_key_may_be_pem_or_openssh_and_anything_else_is_told(seen: chromium.Watched) -> None:
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(PUBKEY))
+    pem = public.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo).decode()
+    openssh = public.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).decode()
+    for key, state in ((pem, "ok"), (openssh + " me@here", "ok"), (PUBKEY[:-1], "unusable"), (PUBKEY.upper(), "unusable")):
+        seen.page.reload()
+        assert ask(seen.page, GOOD, pubkey=key)[0] == state, key
+    assert "not a public key" in seen.page.inner_text(".reason")
+
+
+def test_a_trust_file_that_is_none_is_told_and_proves_nothing(seen: chromium.Watched) -> None:
+    assert ask(seen.page, GOOD, trust={"format": "ringfence-trust/1", "keys": []}) == ("unusable", 0)
+    assert "nobody would be trusted" in seen.page.inner_text(".reason")
+
+
+def test_a_stamp_that_the_page_cannot_read_counts_for_nothing(seen: chromium.Watched, tmp_path: Path) -> None:
+    bundle = {**json.loads(Path(GOOD).read_bytes()), "anchors": [{"type": "rfc3161", "token": "AAAA"}]}
+    path = tmp_path / "bundle.json"
+    path.write_bytes(s.encoded(bundle))
+    assert ask(seen.page, str(path), pubkey=PUBKEY) == ("ok", 0)
+    assert "anchor rfc3161: not checked" in seen.page.inner_text(".notes")
+    seen.page.reload()
+    trust = s.trust_document(required_roles=[], required_anchors=["rfc3161"])
+    assert ask(seen.page, str(path), trust=trust) == ("failed", 20)
+
+
+GARBAGE = {
+    "binary": random.Random(6).randbytes(100_000),
+    "empty": b"",
+    "prose": b"This is not JSON.\n",
+    "10,000 deep": b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
+    "10,000 open": b"[" * 10_000,
+    "null": b"null",
+    "5,000,000 commas": b"[" + b"0," * 5_000_000 + b"0]",
+    "over 64 MiB": b" " * (64 << 20) + b"{}",
+    "html": f"<!doctype html><script>pwned=1</script>{HTML}".encode(),
+    "NUL bytes": b"\0" * 1000,
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_garbage_is_refused_at_step_one(seen: chromium.Watched, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "bundle.json"
+    path.write_bytes(GARBAGE[name])
+    with pytest.raises(VerificationError) as caught:
+        verify_bundle(GARBAGE[name], trust=Trust.unsafe_any_signer())
+    assert ask(seen.page, str(path)) == ("failed", caught.value.step) == ("failed", 1)
+    assert comparable(seen.page.inner_text(".reason")) == comparable(str(caught.value))
+
+
+def hostile_bundle() -> dict[str, Any]:
+    """A bundle that verifies and has the payload in every text that a signer may choose."""
+    bundle = s.ringfence_bundle()
+    run = json.loads(bundle["contents"]["run.json"])
+    run["host"] = {"system": PAYLOAD, "kernel": PAYLOAD, "machine": PAYLOAD, "posture": {PAYLOAD: PAYLOAD}}
+    run["recorder"] |= {"mechanism": PAYLOAD, "problem": PAYLOAD}
+    run["enforcement"] = [
+        {"protection": PAYLOAD, "requested": True, "applied": False, "mechanism": PAYLOAD, "detail": PAYLOAD}
+    ]
+    for phase in run["phases"]:
+        phase |= {"status": PAYLOAD, "usage": {PAYLOAD: 1, f"{PAYLOAD}_ms": 1, f"{PAYLOAD}_bytes": 1}}
+    run["phases"].append({**run["phases"][0], "name": PAYLOAD})
+    run |= {"task_id": PAYLOAD, "artifact_bytes": run["artifact_bytes"] | {HTML: 7}}
+    run["embedded"] = sorted([*run["embedded"], HTML])
+    bundle["contents"][HTML] = PAYLOAD
+    bundle["manifest"]["artifacts"].append({"name": HTML, "sha256": s.sha256_hex(PAYLOAD.encode()), "bytes": 0})
+    bundle["manifest"]["artifacts"].sort(key=lambda item: item["name"].encode())
+    run["artifact_bytes"][HTML] = len(PAYLOAD.encode())
+    for item in bundle["manifest"]["artifacts"]:
+        if item["name"] == HTML:
+            item["bytes"] = len(PAYLOAD.encode())
+    bundle["violations"] = [
+        {**record, "syscall": PAYLOAD, "path": PAYLOAD, "host": PAYLOAD} for record in bundle["violations"]
+    ]
+    bundle["environment"] |= dict.fromkeys(("agent_command", "proctor_commit", "image_ref", "image_digest"), PAYLOAD)
+    inputs = json.loads(bundle["contents"]["inputs.json"])
+    for entry in inputs["inputs"]:
+        entry["name"] = PAYLOAD
+    inputs["environment_variables"] = [PAYLOAD]
+    bundle = s.resigned(bundle, task_id=PAYLOAD)
+    bundle = s.with_text(bundle, "run.json", json.dumps(run))
+    return s.with_text(bundle, "inputs.json", json.dumps(inputs))
+
+
+def untouched(page: Any) -> bool:
+    """Nothing of a bundle became part of the page other than as text."""
+    made = page.evaluate("document.querySelectorAll('img, #report script, #report [onerror]').length")
+    return made == 0 and not page.evaluate("'pwned' in window")
+
+
+def test_html_in_every_text_of_a_bundle_stays_text(seen: chromium.Watched, tmp_path: Path) -> None:
+    path = tmp_path / f"{HTML}.json"
+    path.write_bytes(s.encoded(hostile_bundle()))
+    key = {**s.trust_document()["keys"][0], "name": PAYLOAD, "roles": [PAYLOAD]}
+    trust = s.trust_document(keys=[key], required_roles=[], required_anchors=[])
+    assert ask(seen.page, str(path), trust=trust) == ("ok", 0)
+    seen.page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true })")
+    text = seen.page.inner_text("body")
+    assert text.count(HTML) >= 35
+    assert "\u202e" not in text and "\\u202e" in text
+    assert untouched(seen.page)
+
+
+def test_html_in_what_is_refused_stays_text(seen: chromium.Watched, tmp_path: Path) -> None:
+    good = json.loads(Path(GOOD).read_bytes())
+    refused = {
+        "maker": s.resigned(copy.deepcopy(good), proctor_version=PAYLOAD),
+        "member": {**good, PAYLOAD: 1},
+        "key": {**good, "contents": {**good["contents"], PAYLOAD: PAYLOAD}},
+        "twice": None,
+    }
+    for name, bundle in refused.items():
+        path = tmp_path / f"{name}.json"
+        path.write_bytes(s.encoded(bundle) if bundle else s.encoded({PAYLOAD: 1})[:-1] + b"," + s.encoded({PAYLOAD: 1})[1:])
+        seen.page.reload()
+        assert ask(seen.page, str(path))[0] == "failed"
+        assert "pwned" in seen.page.inner_text(".reason"), name
+        assert untouched(seen.page)
+
+
+def test_the_same_html_bites_where_text_is_not_kept_as_text(running: Any) -> None:
+    """The positive control of the two tests above."""
+    context = running.new_context()
+    try:
+        page = context.new_page()
+        page.set_content(f"<body>{PAYLOAD}</body>")
+        assert page.evaluate("'pwned' in window")
+    finally:
+        context.close()
+
+
+class Listener(http.server.BaseHTTPRequestHandler):
+    heard: list[str]
+
+    def do_GET(self) -> None:
+        self.heard.append(self.path)
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def listener() -> Iterator[tuple[str, list[str]]]:
+    heard: list[str] = []
+    handler = type("Handler", (Listener,), {"heard": heard})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", heard
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+SEND = """async (to) => {
+  new Image().src = to + '/image';
+  navigator.sendBeacon(to + '/beacon');
+  const source = `fetch('${to}/worker').catch(() => 0).finally(() => postMessage(1))`;
+  const make = (url) => { try { return new Worker(page.policy ? page.policy.createScriptURL(url) : url) } catch { return null } };
+  const worker = make(URL.createObjectURL(new Blob([source])));
+  if (worker) await new Promise((done) => { worker.onmessage = worker.onerror = done });
+  await fetch(to + '/fetch').catch(() => 0);
+}"""
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_even_code_in_the_page_reaches_no_network(
+    running: Any, tmp_path: Path, listener: tuple[str, list[str]], guarded: bool
+) -> None:
+    """Run inside the page: with the page's policy nothing arrives, without it everything does (the control)."""
+    to, heard = listener
+    html = verify_page()
+    bare = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", html)
+    assert bare != html
+    path = tmp_path / "page.html"
+    path.write_text(html if guarded else bare, encoding="utf-8")
+    with chromium.watched_page(running, path.as_uri()) as watched:
+        watched.page.evaluate(SEND, to)
+        watched.page.wait_for_timeout(300)
+        assert bool(watched.refused()) is guarded
+    assert set(heard) == (set() if guarded else {"/image", "/worker", "/fetch"} | ({"/beacon"} & set(heard)))
+
+
+def test_a_page_with_a_changed_script_does_not_run(running: Any, tmp_path: Path) -> None:
+    html = verify_page()
+    changed = html.replace("does not follow from the one before it", "is quite all right, trust us", 1)
+    assert changed != html
+    path = tmp_path / "page.html"
+    path.write_text(changed, encoding="utf-8")
+    with chromium.watched_page(running, path.as_uri()) as watched:
+        watched.page.set_input_files("#bundle", GOOD)
+        assert watched.page.get_attribute("#result", "data-state") == "empty"
+        assert any("script-src" in directive for directive in watched.refused())
+
+
+def large_bundle() -> bytes:
+    records = [
+        {"step": n, "kind": "masked_read", "path": f"/oracle/{n:06d}/" + "x" * 240, "pid": 7, "syscall": "openat"}
+        for n in range(125_000)
+    ]
+    return maker.encode_bundle(s.ringfence_bundle(violations=records))
+
+
+TICK = """window.gaps = []; { let last = performance.now(); window.ticker = setInterval(() => {
+  const now = performance.now(); gaps.push(now - last); last = now }, 20); }"""
+LONGEST = "() => { clearInterval(ticker); return [gaps.length, Math.max(...gaps)] }"
+ON_THE_PAGE = """async () => { const file = document.getElementById('bundle').files[0];
+  const options = { trust: ANY_SIGNER, nonce: null, files: null, now: fullTime(new Date().toISOString()) };
+  await verifyBundle(new Uint8Array(await file.arrayBuffer()), options);
+  await new Promise((done) => setTimeout(done, 60)) }"""
+
+
+def test_a_bundle_of_50_megabytes_is_verified_while_the_page_stays_alive(
+    seen: chromium.Watched, tmp_path: Path, record_property: Any
+) -> None:
+    path = tmp_path / "bundle.json"
+    path.write_bytes(large_bundle())
+    assert path.stat().st_size > 50_000_000
+    page = seen.page
+    page.evaluate(TICK)
+    assert ask(page, str(path)) == ("intact", 0)
+    ticks, longest_ms = page.evaluate(LONGEST)
+    record_property("longest_gap_ms", longest_ms)
+    assert ticks > 20
+    page.evaluate(TICK)
+    page.evaluate(ON_THE_PAGE)
+    _, control_ms = page.evaluate(LONGEST)
+    assert longest_ms < control_ms / 2, (longest_ms, control_ms)
+    assert page.locator(".timeline li").count() == 200
+    page.click(".more >> visible=true")
+    page.wait_for_selector(".timeline li:nth-child(1200)")
+    assert "123,800 left" in page.inner_text(".more >> visible=true")
+
+
+def test_the_page_is_usable_by_keyboard(seen: chromium.Watched) -> None:
+    reached = []
+    for _ in range(3):
+        seen.page.keyboard.press("Tab")
+        reached.append(seen.page.evaluate("document.activeElement.id || document.activeElement.tagName"))
+    assert reached == ["bundle", "key", "SUMMARY"]
+    seen.page.keyboard.press("Enter")
+    assert seen.page.is_visible("#trust")
+
+
+def test_nothing_is_cut_off_on_a_phone(running: Any, address: str) -> None:
+    with chromium.watched_page(running, address, viewport={"width": 360, "height": 740}) as watched:
+        assert ask(watched.page, FULL, pubkey=PUBKEY) == ("ok", 0)
+        watched.page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true })")
+        assert watched.page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_the_command_prints_the_page_and_writes_it(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    commands = {"verify-page": ("verify_page", command.HELP)}
+    assert dispatch("ringfence", commands, ["verify-page"]) == 0
+    assert capfdbinary.readouterr().out == verify_page().encode()
+    assert dispatch("ringfence", commands, ["verify-page", "--out", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").read_bytes() == verify_page().encode()
+
+
+def test_the_page_names_no_other_place() -> None:
+    page = verify_page()
+    assert set(re.findall(r"\w+://[^\s\"'`)]*", page)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", page)
