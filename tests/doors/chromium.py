@@ -35,7 +35,8 @@ def executable() -> str:
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
         subprocess.run(["apt-get", "update", "-qq"], check=False, capture_output=True)
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
-        subprocess.run(install, check=False, capture_output=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+        quietly = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        subprocess.run(install, check=False, capture_output=True, env=quietly)
         found = shutil.which("chromium")
     if found is None:
         raise RuntimeError("the page is tested in Chromium, which is not here: apt-get install chromium")

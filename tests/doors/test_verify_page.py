@@ -1,4 +1,4 @@
-"""The verifying page as a person meets it, in a real browser: what it says, what it withstands, what it never does."""
+"""The verifying page as a person meets it, in a real browser: what it says, withstands and never does."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import pytest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "unit", "evidence"))
 import chromium
 import evidence_samples as s
+from hostile_bundle import HTML, PAYLOAD, hostile_bundle
 from test_evidence_verify import INDEX, VECTORS, verify_entry
 
 from ringfence.cli import dispatch
@@ -34,9 +35,6 @@ DONE = "#result:not([data-state=busy]):not([data-state=empty])"
 GOOD = os.path.join(VECTORS, "good-ringfence-3-plain.json")
 FULL = os.path.join(VECTORS, "good-ringfence-3.json")
 PUBKEY = s.OPERATOR.public_hex
-HTML = "<img src=x onerror=pwned=1>"
-# One that also tries to leave a script, an attribute and a template, and to turn the line around.
-PAYLOAD = f"'\"`]]>--></title><script>pwned=1</script>{HTML}\u202e${{pwned=1}}"
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +157,8 @@ def test_a_key_may_be_pem_or_openssh_and_anything_else_is_told(seen: chromium.Wa
     public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(PUBKEY))
     pem = public.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo).decode()
     openssh = public.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).decode()
-    for key, state in ((pem, "ok"), (openssh + " me@here", "ok"), (PUBKEY[:-1], "unusable"), (PUBKEY.upper(), "unusable")):
+    forms = {pem: "ok", openssh + " me@here": "ok", PUBKEY[:-1]: "unusable", PUBKEY.upper(): "unusable"}
+    for key, state in forms.items():
         seen.page.reload()
         assert ask(seen.page, GOOD, pubkey=key)[0] == state, key
     assert "not a public key" in seen.page.inner_text(".reason")
@@ -205,40 +204,6 @@ def test_garbage_is_refused_at_step_one(seen: chromium.Watched, tmp_path: Path, 
     assert comparable(seen.page.inner_text(".reason")) == comparable(str(caught.value))
 
 
-def hostile_bundle() -> dict[str, Any]:
-    """A bundle that verifies and has the payload in every text that a signer may choose."""
-    bundle = s.ringfence_bundle()
-    run = json.loads(bundle["contents"]["run.json"])
-    run["host"] = {"system": PAYLOAD, "kernel": PAYLOAD, "machine": PAYLOAD, "posture": {PAYLOAD: PAYLOAD}}
-    run["recorder"] |= {"mechanism": PAYLOAD, "problem": PAYLOAD}
-    run["enforcement"] = [
-        {"protection": PAYLOAD, "requested": True, "applied": False, "mechanism": PAYLOAD, "detail": PAYLOAD}
-    ]
-    for phase in run["phases"]:
-        phase |= {"status": PAYLOAD, "usage": {PAYLOAD: 1, f"{PAYLOAD}_ms": 1, f"{PAYLOAD}_bytes": 1}}
-    run["phases"].append({**run["phases"][0], "name": PAYLOAD})
-    run |= {"task_id": PAYLOAD, "artifact_bytes": run["artifact_bytes"] | {HTML: 7}}
-    run["embedded"] = sorted([*run["embedded"], HTML])
-    bundle["contents"][HTML] = PAYLOAD
-    bundle["manifest"]["artifacts"].append({"name": HTML, "sha256": s.sha256_hex(PAYLOAD.encode()), "bytes": 0})
-    bundle["manifest"]["artifacts"].sort(key=lambda item: item["name"].encode())
-    run["artifact_bytes"][HTML] = len(PAYLOAD.encode())
-    for item in bundle["manifest"]["artifacts"]:
-        if item["name"] == HTML:
-            item["bytes"] = len(PAYLOAD.encode())
-    bundle["violations"] = [
-        {**record, "syscall": PAYLOAD, "path": PAYLOAD, "host": PAYLOAD} for record in bundle["violations"]
-    ]
-    bundle["environment"] |= dict.fromkeys(("agent_command", "proctor_commit", "image_ref", "image_digest"), PAYLOAD)
-    inputs = json.loads(bundle["contents"]["inputs.json"])
-    for entry in inputs["inputs"]:
-        entry["name"] = PAYLOAD
-    inputs["environment_variables"] = [PAYLOAD]
-    bundle = s.resigned(bundle, task_id=PAYLOAD)
-    bundle = s.with_text(bundle, "run.json", json.dumps(run))
-    return s.with_text(bundle, "inputs.json", json.dumps(inputs))
-
-
 def untouched(page: Any) -> bool:
     """Nothing of a bundle became part of the page other than as text."""
     made = page.evaluate("document.querySelectorAll('img, #report script, #report [onerror]').length")
@@ -264,11 +229,13 @@ def test_html_in_what_is_refused_stays_text(seen: chromium.Watched, tmp_path: Pa
         "maker": s.resigned(copy.deepcopy(good), proctor_version=PAYLOAD),
         "member": {**good, PAYLOAD: 1},
         "key": {**good, "contents": {**good["contents"], PAYLOAD: PAYLOAD}},
-        "twice": None,
     }
-    for name, bundle in refused.items():
+    written = {name: s.encoded(bundle) for name, bundle in refused.items()}
+    once = s.encoded({PAYLOAD: 1})
+    written["twice"] = once[:-1] + b"," + once[1:]
+    for name, data in written.items():
         path = tmp_path / f"{name}.json"
-        path.write_bytes(s.encoded(bundle) if bundle else s.encoded({PAYLOAD: 1})[:-1] + b"," + s.encoded({PAYLOAD: 1})[1:])
+        path.write_bytes(data)
         seen.page.reload()
         assert ask(seen.page, str(path))[0] == "failed"
         assert "pwned" in seen.page.inner_text(".reason"), name
@@ -315,9 +282,9 @@ SEND = """async (to) => {
   new Image().src = to + '/image';
   navigator.sendBeacon(to + '/beacon');
   const source = `fetch('${to}/worker').catch(() => 0).finally(() => postMessage(1))`;
-  const make = (url) => { try { return new Worker(page.policy ? page.policy.createScriptURL(url) : url) } catch { return null } };
-  const worker = make(URL.createObjectURL(new Blob([source])));
-  if (worker) await new Promise((done) => { worker.onmessage = worker.onerror = done });
+  const url = URL.createObjectURL(new Blob([source]));
+  const worker = new Worker(page.policy.createScriptURL(url));
+  await new Promise((done) => { worker.onmessage = worker.onerror = done });
   await fetch(to + '/fetch').catch(() => 0);
 }"""
 

@@ -11,7 +11,8 @@ examples:
   %(prog)s > verify.html          then open it and drop a bundle.json on it
 
 The page does what verify-bundle does, step by step, and sends nothing anywhere: give it to whoever
-should be able to check a bundle without installing anything. Needs Chrome 137, Firefox 129, Safari 17 or later.
+should be able to check a bundle without installing anything. It needs Chrome 137, Firefox 129, Safari 17
+or later.
 """
 
 

@@ -50,8 +50,8 @@ function asciiShown(value) {
   if (typeof value === "boolean") return value ? "True" : "False";
   if (value instanceof Float) return floatShown(value.value);
   if (Array.isArray(value)) return `[${value.slice(0, 20).map(asciiShown).join(", ")}]`;
-  if (value instanceof Map) return `{${[...value].slice(0, 20).map((pair) => pair.map(asciiShown).join(": ")).join(", ")}}`;
-  return String(value);
+  if (!(value instanceof Map)) return String(value);
+  return `{${[...value].slice(0, 20).map((pair) => pair.map(asciiShown).join(": ")).join(", ")}}`;
 }
 
 // Python's repr of a float.

@@ -1,6 +1,8 @@
 // Whom the verifier believes (docs/formats.md, section 7), and the anchors in time (section 6).
 
-const ANY_SIGNER = Object.freeze({ anySigner: true, keys: [], logs: [], roles: [], anchors: [], formats: [PROCTOR, RINGFENCE] });
+const ANY_SIGNER = Object.freeze({
+  anySigner: true, keys: [], logs: [], roles: [], anchors: [], formats: [PROCTOR, RINGFENCE],
+});
 
 function pinnedTrust(text) {
   const key = { publicKey: parsePublicKey(text), name: "pinned key", roles: [], times: new Map() };

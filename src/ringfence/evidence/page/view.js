@@ -62,7 +62,7 @@ function cards(result) {
     element("section", "card", element("h3", "", "Who signed"),
       element("p", "big", primary.name || "Unknown signer"),
       hash(primary.key),
-      named.map((signer) => element("p", "", `and ${signer.name} ${signer.roles.length ? `(${signer.roles.join(", ")})` : ""}`))),
+      named.map((signer) => element("p", "", `and ${signer.name}`))),
     element("section", "card", element("h3", "", "What was decided"),
       element("p", "big", what.title), element("p", "", what.text)),
     element("section", "card", element("h3", "", "What was recorded"),
@@ -138,9 +138,7 @@ function violationsSection(result, ask) {
 }
 
 function inputsSection(result, ask) {
-  const row = (entry) => cells(element("span", "tag", entry.role), entry.name,
-    entry.kind === "image" ? "image" : `${entry.kind}, ${bytesShown(entry.bytes)}${entry.kind === "tree" ? ` in ${counted(entry.files, "file", "files")}` : ""}`,
-    hash(entry.sha256));
+  const row = (entry) => cells(element("span", "tag", entry.role), entry.name, inputKind(entry), hash(entry.sha256));
   const made = section("Inputs", result.lists.inputs.total, true,
     ...growing(result, "inputs", tableOf("Role", "Name", "Kind", "SHA-256"), row, ask));
   if (result.lists.variables.total) {
@@ -148,6 +146,11 @@ function inputsSection(result, ask) {
       ...growing(result, "variables", element("ul", "chips"), (entry) => element("li", "", entry.name), ask));
   }
   return made;
+}
+
+function inputKind({ kind, bytes, files }) {
+  const size = { file: `, ${bytesShown(bytes)}`, tree: `, ${bytesShown(bytes)} in ${counted(files, "file", "files")}` };
+  return kind + (size[kind] ?? "");
 }
 
 function runSection(result, ask) {
@@ -161,13 +164,17 @@ function runSection(result, ask) {
   return section("The run", null, false,
     pairs([["Started", timeShown(run.started_at)], ["Ended", timeShown(run.ended_at)], ["Nonce", hash(run.nonce)],
       ["Host", `${host.system} ${host.kernel}, ${host.machine}`],
-      ["Recorder", element("span", "", mark(recorder.healthy && !recorder.dropped, "healthy", "not healthy"),
-        ` ${recorder.mechanism}, ${counted(recorder.events_count, "event", "events")}, ${recorder.dropped} dropped ${recorder.problem}`)]]),
+      ["Recorder", recorderShown(recorder)]]),
     ...growing(result, "phases", tableOf("Phase", "Status", "Exit", "Time", "", "Usage"), phase, ask),
     ...(result.lists.posture.total
       ? [element("h4", "", "Posture of the host"),
         ...growing(result, "posture", tableOf("Setting", "Value"), (entry) => cells(entry.name, entry.value), ask)]
       : []));
+}
+
+function recorderShown({ healthy, mechanism, events_count, dropped, problem }) {
+  return element("span", "", mark(healthy && !dropped, "healthy", "not healthy"),
+    ` ${mechanism}, ${counted(events_count, "event", "events")}, ${dropped} dropped ${problem}`);
 }
 
 function usageShown(name, value) {
@@ -177,7 +184,7 @@ function usageShown(name, value) {
 
 function enforcementSection(result, ask) {
   const row = (entry) => cells(entry.protection,
-    entry.requested ? mark(entry.applied, "applied", "NOT applied") : entry.applied ? "applied, not asked for" : "not asked for",
+    entry.requested ? mark(entry.applied, "applied", "NOT applied") : `${entry.applied ? "applied, " : ""}not asked for`,
     entry.mechanism, entry.detail);
   return section("Protections", result.lists.enforcement.total, false,
     ...growing(result, "enforcement", tableOf("Protection", "State", "Mechanism", "Detail"), row, ask));

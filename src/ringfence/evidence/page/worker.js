@@ -100,7 +100,8 @@ function claims(found) {
 
 function signer(key, index, trust) {
   const known = findKey(trust, key);
-  return { key, id: keyId(key), primary: index === 0, name: known ? clip(known.name) : "", roles: plain(known?.roles ?? []) };
+  const name = known ? clip(known.name) : "";
+  return { key, id: keyId(key), primary: index === 0, name, roles: plain(known?.roles ?? []) };
 }
 
 function protectionCount(run) {
