@@ -17,9 +17,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "keygen": ("keygen", "make a signing key"),
     "verify": ("verify", "check a signed verdict"),
     "verify-bundle": ("verify_bundle", "check a signed bundle and all that it binds"),
+    "verify-page": ("verify_page", "print a web page that checks bundles in the browser, without a network"),
 }
 PROCTOR_COMMANDS: Mapping[str, tuple[str, str]] = {
-    name: COMMANDS[name] for name in ("keygen", "verify", "verify-bundle", "probe")
+    name: COMMANDS[name] for name in ("keygen", "verify", "verify-bundle", "verify-page", "probe")
 }
 
 # Commands that will run a job for certain.
