@@ -17,16 +17,16 @@ from bench.harness import Row, compare, report
 from ringfence import Job, SandboxPolicy, run
 
 QUESTION = "work inside STRICT against the same work outside, timed by the work itself"
-TURNS = 7
+TURNS = 5
 POLICY = SandboxPolicy(isolation="strict", wall_time_s=300, cpu_time_s=300, mem_bytes=4 << 30, pids_max=256)
 
 TIMED = "import time\nstart = time.perf_counter()\n{work}\nprint(time.perf_counter() - start)"
 WORKS = {
-    "computing": "import hashlib\nn = 0\nfor i in range(9_000_000): n = (n * 31 + i) % 1_000_003\n"
+    "computing": "import hashlib\nn = 0\nfor i in range(11_000_000): n = (n * 31 + i) % 1_000_003\n"
     "for i in range(200): hashlib.sha256(bytes(1_000_000)).digest()",
-    "starting processes": "import subprocess\nfor _ in range(1500): subprocess.run(['/bin/true'])",
+    "starting processes": "import subprocess\nfor _ in range(4000): subprocess.run(['/bin/true'])",
     "opening files": "import os\nfor i in range(300):\n    open(f'f{i}', 'w').write('x' * 100)\n"
-    "for _ in range(1200):\n    for i in range(0, 300, 3):\n        os.close(os.open(f'f{i}', os.O_RDONLY))\n"
+    "for _ in range(4500):\n    for i in range(0, 300, 3):\n        os.close(os.open(f'f{i}', os.O_RDONLY))\n"
     "        os.stat('/usr/bin/env')",
     "pytest": "import pytest\nassert pytest.main(['-q', '-p', 'no:cacheprovider', 'test_work.py']) == 0",
 }
