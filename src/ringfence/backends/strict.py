@@ -123,9 +123,9 @@ class StrictBox:
         self._scratch.prepare(replace(job, cwd=None, files={}) if job.cwd else job)
         if job.cwd and job.files:
             raise UsageError("files go into a private working folder, not over an existing one")
+        for name in _LAYER:
+            os.makedirs(os.path.join(self._scratch.path, name), exist_ok=True)
         if job.cwd:
-            for name in _LAYER:
-                os.makedirs(os.path.join(self._scratch.path, name), exist_ok=True)
             self._layer = Layer(os.path.join(self._scratch.path, "layer/upper"), os.path.realpath(job.cwd))
         return StrictVisit(self._request(job), streams, self._cgroup)
 
@@ -149,8 +149,7 @@ class StrictBox:
         clone = ("clone sources", rootfs.sources(wish), _owner(wish) if _is_root() else [])
         enter = ("enter namespaces", NAMESPACES, wish.uid, wish.gid)
         if _is_root():
-            names = ("", "work", *(_LAYER if wish.workspace else ()))
-            owned = [os.path.join(self._scratch.path, name) for name in names]
+            owned = [os.path.join(self._scratch.path, name) for name in ("", "work", *_LAYER)]
             return [*steps, clone, ("take identity", owned), enter, ("become pid 1",)]
         return [*steps, enter, clone, ("become pid 1",)]
 
