@@ -1,8 +1,9 @@
-"""A bundle that verifies and carries an attack on whoever shows it in every text that a signer may choose."""
+"""What a stranger may hand to a verifier: files that are no bundles, and one that is and attacks whoever shows it."""
 
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import evidence_samples as s
@@ -10,6 +11,18 @@ import evidence_samples as s
 HTML = "<img src=x onerror=pwned=1>"
 # One that also tries to leave a script, an attribute and a template, and to turn the line around.
 PAYLOAD = f"'\"`]]>--></title><script>pwned=1</script>{HTML}\u202e${{pwned=1}}"
+GARBAGE = {
+    "binary": random.Random(6).randbytes(100_000),
+    "empty": b"",
+    "prose": b"This is not JSON.\n",
+    "10,000 deep": b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
+    "10,000 open": b"[" * 10_000,
+    "null": b"null",
+    "5,000,000 commas": b"[" + b"0," * 5_000_000 + b"0]",
+    "over 64 MiB": b" " * (64 << 20) + b"{}",
+    "html": f"<!doctype html><script>pwned=1</script>{HTML}".encode(),
+    "NUL bytes": b"\0" * 1000,
+}
 
 
 def hostile_bundle() -> dict[str, Any]:

@@ -184,7 +184,9 @@ function usageShown(name, value) {
 
 function enforcementSection(result, ask) {
   const row = (entry) => cells(entry.protection,
-    entry.requested ? mark(entry.applied, "applied", "NOT applied") : `${entry.applied ? "applied, " : ""}not asked for`,
+    entry.requested
+      ? mark(entry.applied, "applied", "NOT applied")
+      : `${entry.applied ? "applied, " : ""}not asked for`,
     entry.mechanism, entry.detail);
   return section("Protections", result.lists.enforcement.total, false,
     ...growing(result, "enforcement", tableOf("Protection", "State", "Mechanism", "Detail"), row, ask));
@@ -213,8 +215,10 @@ function environmentSection(result) {
 
 function signersSection(result) {
   const rows = result.signers.map((signer) => cells(
-    element("span", "tag", signer.primary ? "verdict" : "countersignature"), signer.name || element("span", "tag bad", "not known"),
-    signer.roles.join(", "), element("div", "", hash(signer.key), element("div", "quiet", signer.id))));
+    element("span", "tag", signer.primary ? "verdict" : "countersignature"),
+    signer.name || element("span", "tag bad", "not known"),
+    signer.roles.join(", "),
+    element("div", "", hash(signer.key), element("div", "quiet", signer.id))));
   const table = tableOf("Signed", "Name", "Roles", "Public key");
   table.tBodies[0].append(...rows);
   const anchors = result.anchors.map((anchor) => element("li", "",
@@ -234,7 +238,8 @@ function stepsSection(result) {
   const table = tableOf("Step", "Word", "What must hold", "Result");
   table.tBodies[0].append(...rows);
   const held = result.steps.filter((step) => step.state === "held").length;
-  return section("The steps of the verification", `${held} of ${result.steps.length} hold`, result.state === "failed", element("div", "scroll", table));
+  const count = `${held} of ${result.steps.length} hold`;
+  return section("The steps of the verification", count, result.state === "failed", element("div", "scroll", table));
 }
 
 function notesSection(result) {
