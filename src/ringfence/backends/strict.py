@@ -126,7 +126,8 @@ class StrictBox:
         for name in _LAYER:
             os.makedirs(os.path.join(self._scratch.path, name), exist_ok=True)
         if job.cwd:
-            self._layer = Layer(os.path.join(self._scratch.path, "layer/upper"), os.path.realpath(job.cwd))
+            hidden = host.every_name(self.policy.hidden_paths)
+            self._layer = Layer(os.path.join(self._scratch.path, "layer/upper"), os.path.realpath(job.cwd), hidden)
         return StrictVisit(self._request(job), streams, self._cgroup)
 
     def _request(self, job: Job) -> dict[str, object]:

@@ -22,14 +22,16 @@ _COPY_BYTES = 1 << 20
 class Layer:
     """One upper folder and the base that it lies over."""
 
-    def __init__(self, upper: str, base: str) -> None:
+    def __init__(self, upper: str, base: str, hidden: tuple[str, ...] = ()) -> None:
         self.upper = upper
         self.base = base
+        self.hidden = frozenset(os.path.relpath(path, base) for path in hidden if path.startswith(base + "/"))
+        """Paths below the base that the job could not see: nothing that it did may reach them."""
 
     def changes(self) -> tuple[Change, ...]:
         """What differs from the base, folders before what is in them; sorted by path."""
         found = []
-        for path, status in _walk(self.upper):
+        for path, status in _walk(self.upper, self.hidden):
             found.append(Change(path=path, kind=self._kind(path, status)))
             if len(found) >= MAX_CHANGES:
                 break
@@ -52,7 +54,7 @@ class Layer:
         """Carry the layer over into the base; what is made there belongs to the base's owner. The count."""
         owner = os.lstat(self.base)
         count = 0
-        for path, status in _walk(self.upper):
+        for path, status in _walk(self.upper, self.hidden):
             try:
                 self._carry(path, status, owner)
             except OSError as error:
@@ -63,13 +65,13 @@ class Layer:
     def _carry(self, path: str, status: os.stat_result, owner: os.stat_result) -> None:
         source, target = os.path.join(self.upper, path), os.path.join(self.base, path)
         if _is_whiteout(status) or _is_opaque(source) or _kind_differs(status, target):
-            _remove(target)
-        if _is_whiteout(status):
-            return
+            self._remove(path)
+        if _is_whiteout(status) or _kind_differs(status, target):
+            return  # a folder with something hidden in it stays, whatever the job put in its place
         if stat.S_ISDIR(status.st_mode):
             _make_folder(target)
         elif stat.S_ISLNK(status.st_mode):
-            _remove(target)
+            self._remove(path)
             os.symlink(os.readlink(source), target)
         elif stat.S_ISREG(status.st_mode):
             _copy(source, target, status)
@@ -81,8 +83,18 @@ class Layer:
             os.chmod(target, stat.S_IMODE(status.st_mode) & 0o777)
             os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
 
+    def _remove(self, path: str) -> None:
+        """Remove a path of the base, but for what is hidden in it."""
+        target = os.path.join(self.base, path)
+        if not any(name.startswith(path + "/") for name in self.hidden):
+            _remove(target)
+        elif os.path.isdir(target) and not os.path.islink(target):
+            for name in os.listdir(target):
+                if os.path.join(path, name) not in self.hidden:
+                    self._remove(os.path.join(path, name))
 
-def _walk(top: str) -> Iterator[tuple[str, os.stat_result]]:
+
+def _walk(top: str, without: frozenset[str]) -> Iterator[tuple[str, os.stat_result]]:
     """(path below the top, its status), folders before what is in them; no link is followed."""
     waiting = [""]
     while waiting:
@@ -95,6 +107,8 @@ def _walk(top: str) -> Iterator[tuple[str, os.stat_result]]:
             os.close(descriptor)
         for name, status in rows:
             path = os.path.join(folder, name)
+            if path in without:
+                continue
             yield path, status
             if stat.S_ISDIR(status.st_mode):
                 waiting.append(path)

@@ -190,10 +190,13 @@ def _workspace(wish: Wish, base: int) -> list[Step]:
     within = [os.path.relpath(path, wish.workspace) for path in wish.hidden if _below(path, wish.workspace)]
     return [
         ("attach", base, "/.base", True),
-        ("whiteouts", ".build/layer/upper", within),
-        ("overlay", wish.workspace, ".build/layer", [], "lowerdir=../../.base,upperdir=upper,workdir=work,userxattr"),
+        # Not in the upper layer: what stands there is told as a change, and carried over.
+        ("whiteouts", ".build/cover/workspace", within),
+        # Relative names only: what stands in the mount table tells nothing of the host.
+        ("overlay", wish.workspace, ".build/layer", [],
+         "lowerdir=../cover/workspace:../../.base,upperdir=upper,workdir=work,userxattr"),
         ("detach", ".base"),
-    ]
+    ]  # fmt: skip
 
 
 def _below(path: str, folder: str) -> bool:
