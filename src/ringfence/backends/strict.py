@@ -73,6 +73,11 @@ _NO_EGRESS = Lack(capability="network", missing="the egress proxy of a later ver
 _LAYER = ("layer", "layer/upper", "layer/work")
 
 
+def _namespaces() -> list[str]:
+    """With one of time where the kernel has it: its file in /proc/self/ns can be locked, and would be shared."""
+    return [*NAMESPACES, "time"] if os.path.exists("/proc/self/ns/time") else NAMESPACES
+
+
 def _beyond_hiding(policy: SandboxPolicy) -> list[str]:
     """Hidden paths that no overlay can make absent."""
     tops = ("/proc", "/dev", *map(os.path.realpath, policy.writable_paths))
@@ -148,7 +153,7 @@ class StrictBox:
         if self._cgroup is not None:
             steps.append(("join cgroups", list(self._cgroup.enter_paths)))
         clone = ("clone sources", rootfs.sources(wish), _owner(wish) if _is_root() else [])
-        enter = ("enter namespaces", NAMESPACES, wish.uid, wish.gid)
+        enter = ("enter namespaces", _namespaces(), wish.uid, wish.gid)
         if _is_root():
             owned = [os.path.join(self._scratch.path, name) for name in ("", "work", *_LAYER)]
             return [*steps, clone, ("take identity", owned), enter, ("become pid 1",)]

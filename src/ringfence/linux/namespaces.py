@@ -12,7 +12,7 @@ from ringfence.linux import processes, syscalls
 
 _FLAGS = {
     "user": 0x10000000, "mount": 0x00020000, "pid": 0x20000000, "net": 0x40000000,
-    "ipc": 0x08000000, "uts": 0x04000000, "cgroup": 0x02000000,
+    "ipc": 0x08000000, "uts": 0x04000000, "cgroup": 0x02000000, "time": 0x00000080,
 }  # fmt: skip
 # Far above what distributions and subordinate ranges hand out. A living leader's pid makes it the job's own.
 FIRST_HOST_ID = 0x70000000
