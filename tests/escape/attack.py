@@ -36,6 +36,8 @@ class Stage(ExitStack):
         """A workspace, if the attack needs one."""
         self.outcome: Outcome | None = None
         """How the attack ended, for ``escaped`` to look at; absent in a control."""
+        self.level: str | None = None
+        """The level that the attack runs on; absent in a control."""
         self.escaped: Callable[[], bool] = lambda: False
         """Asked after the run: was something reached that the probe itself can't see?"""
 
@@ -63,9 +65,10 @@ class Attack:
 
 def perform(attack: Attack, level: str, stage: Stage) -> Outcome:
     """Run the attack in a sandbox of this level."""
+    stage.level = level
     prepared = attack.prepare(stage)
     policy = {"isolation": level, "wall_time_s": 20} | dict(attack.policy) | stage.policy
-    job = Job(argv=_command(attack.probe, prepared), cwd=str(stage.cwd) if stage.cwd else None)
+    job = Job(argv=command_of(attack.probe, prepared), cwd=str(stage.cwd) if stage.cwd else None)
     stage.outcome = run(job, SandboxPolicy.from_dict(policy))
     return stage.outcome
 
@@ -73,13 +76,13 @@ def perform(attack: Attack, level: str, stage: Stage) -> Outcome:
 def control(attack: Attack, stage: Stage) -> bytes:
     """Run the same without a sandbox."""
     prepared = attack.prepare(stage)
-    command = _command(attack.control or attack.probe, prepared)
+    command = command_of(attack.control or attack.probe, prepared)
     done = subprocess.run(command, capture_output=True, timeout=60, check=False, cwd=stage.cwd or stage.folder,
                           close_fds=False, stdin=subprocess.DEVNULL,
                           env=os.environ | {"RINGFENCE_CONTROL": "1"})  # fmt: skip
     return done.stdout + (ESCAPED if stage.escaped() else b"") + done.stderr
 
 
-def _command(source: str, prepared: Mapping[str, object]) -> tuple[str, ...]:
+def command_of(source: str, prepared: Mapping[str, object]) -> tuple[str, ...]:
     start = "import json, os, sys, time, socket, signal, errno, ctypes\nGIVEN = json.loads(sys.argv[1])\n"
     return (sys.executable, "-I", "-c", start + source, json.dumps(prepared))

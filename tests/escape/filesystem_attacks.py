@@ -93,7 +93,9 @@ def _precious(stage: Stage) -> Mapping[str, object]:
     return {"path": str(folder)}
 
 
-_LINK_FOR_REMOVAL = "os.symlink(GIVEN['path'], 'folder')\nos.symlink(GIVEN['path'], os.environ.get('TMPDIR', '.') + '/x')\n"
+_LINK_FOR_REMOVAL = (
+    "os.symlink(GIVEN['path'], 'folder')\nos.symlink(GIVEN['path'], os.environ.get('TMPDIR', '.') + '/x')\n"
+)
 _CARELESS_REMOVAL = (
     "import tempfile\nos.chdir(tempfile.mkdtemp())\nos.symlink(GIVEN['path'], 'folder')\n"
     "def remove(path):\n"
@@ -249,13 +251,16 @@ def _opens(paths: str, flags: str = "os.O_WRONLY") -> str:
             "  except OSError as e: print(e)\n  else: print('ESCAPED', path)\n")  # fmt: skip
 
 
-_DEVICES = "('/dev/mem', '/dev/kmsg', '/dev/fuse', '/dev/loop-control', '/dev/vda', '/dev/sda', '/dev/kvm', '/dev/net/tun', '/dev/console')"
-_SYSCTL = ("('/proc/sysrq-trigger', '/proc/sys/vm/drop_caches', '/proc/sys/kernel/panic', '/proc/sys/net/ipv4/ip_forward',"
-           " '/proc/sys/kernel/hostname', '/proc/sys/user/max_user_namespaces', '/proc/sys/fs/file-max')")  # fmt: skip
+_DEVICES = ("('/dev/mem', '/dev/kmsg', '/dev/fuse', '/dev/loop-control', '/dev/vda', '/dev/sda', '/dev/kvm',"
+            " '/dev/net/tun', '/dev/console')")  # fmt: skip
+_SYSCTL = ("('/proc/sysrq-trigger', '/proc/sys/vm/drop_caches', '/proc/sys/kernel/panic',"
+           " '/proc/sys/net/ipv4/ip_forward'," '/proc/sys/kernel/hostname', '/proc/sys/user/max_user_namespaces', '/proc/sys/fs/file-max')")  # fmt: skip
 _CGROUP = "glob.glob('/sys/fs/cgroup/*/cgroup.procs') + glob.glob('/sys/fs/cgroup/cgroup.procs')"
 _SYSTEM = "('/usr/bin/env', '/bin/ls', '/etc/passwd', '/etc/hosts', '/etc/ld.so.cache', '/etc/os-release')"
-_IN_SYSTEM = "for place in ('/usr/bin', '/etc', '/', '/usr/lib'):\n  try: os.mkdir(place + '/ringfence-made')\n" \
-             "  except OSError as e: print(e)\n  else: print('ESCAPED'); os.rmdir(place + '/ringfence-made')\n"  # fmt: skip
+_IN_SYSTEM = (
+    "for place in ('/usr/bin', '/etc', '/', '/usr/lib'):\n  try: os.mkdir(place + '/ringfence-made')\n"
+    "  except OSError as e: print(e)\n  else: print('ESCAPED'); os.rmdir(place + '/ringfence-made')\n"
+)
 
 
 def _interpreter(_: Stage) -> Mapping[str, object]:
@@ -301,7 +306,10 @@ def _fifo(stage: Stage) -> Mapping[str, object]:
     return {"path": str(path)}
 
 
-_WRITE_FIFO = "try: os.write(os.open(GIVEN['path'], os.O_WRONLY | os.O_NONBLOCK), b'hello')\nexcept OSError as e: print(e)\ntime.sleep(0.05)\n"
+_WRITE_FIFO = (
+    "try: os.write(os.open(GIVEN['path'], os.O_WRONLY | os.O_NONBLOCK), b'hello')\n"
+    "except OSError as e: print(e)\ntime.sleep(0.05)\n"
+)
 
 
 def _readable(stage: Stage) -> Mapping[str, object]:
@@ -334,7 +342,8 @@ _ROWS = (
      False, _workspace),
     ("dots", "a relative path leads out", _reading("'../secret.txt'"), False, _workspace),
     ("/proc/self/root", "the root's own name leads out", _reading("'/proc/self/root' + GIVEN['path']"), False, _secret),
-    ("/proc/self/cwd", "the folder's own name leads out", _reading("'/proc/self/cwd/../secret.txt'"), False, _workspace),
+    ("/proc/self/cwd", "the folder's own name leads out", _reading("'/proc/self/cwd/../secret.txt'"), False,
+     _workspace),
     ("/proc/PID/root of the caller", "the caller's root leads out",
      _reading("f\"/proc/{GIVEN['pid']}/root\" + GIVEN['path']"), False, _secret),
     ("/proc/PID/root of the parent", "the parent's root leads out",
@@ -345,7 +354,8 @@ _ROWS = (
     ("exchange race", "a folder exchanged with a link leads out", _EXCHANGE_RACE, False, _workspace),
     ("character device", "a device is made and opened",
      _device("stat.S_IFCHR", "1", "3", "os.O_RDWR"), True, None),
-    ("block device", "a disk is made", "import stat\n" + _TRY.format("os.mknod('device', stat.S_IFBLK, 0x707)"), True, None),
+    ("block device", "a disk is made",
+     "import stat\n" + _TRY.format("os.mknod('device', stat.S_IFBLK, 0x707)"), True, None),
     ("whiteout by mknod", "a deletion is forged in the layer", _WHITEOUT, False, _workspace),
     ("whiteout by rename", "a deletion is forged in the layer", _RENAME_WHITEOUT, True, _workspace),
     ("write below a submount", "something mounted in a readable folder is written", _WRITE_BELOW, True,
@@ -362,7 +372,8 @@ _ROWS = (
      _opens("['/proc/kpagecount', '/proc/kpageflags']", "os.O_RDONLY"), True, None),
     ("cgroup files", "the job leaves its group", _opens(_CGROUP), True, None),
     ("/sys", "the kernel's objects are listed", _TRY.format("os.listdir('/sys/kernel')"), False, None),
-    ("devices of the host", "a device of the host is opened", _opens(_DEVICES, "os.O_RDONLY | os.O_NONBLOCK"), True, None),
+    ("devices of the host", "a device of the host is opened",
+     _opens(_DEVICES, "os.O_RDONLY | os.O_NONBLOCK"), True, None),
     ("touch a device", "a device file of the host is changed", _TOUCH_DEVICE, False, None),
     ("system files", "a file of the system is opened for writing", _opens(_SYSTEM), True, None),
     ("system folders", "something is made in a folder of the system", _IN_SYSTEM, True, None),

@@ -78,7 +78,7 @@ def _read(path: str) -> str:
     return f"found = open({path}).read() == {SECRET!r}"
 
 
-_HANDLE = "found = call('name_to_handle_at', -100, GIVEN['path'].encode(), b'\\x80' + bytes(200), ctypes.create_string_buffer(8), 0)[0] == 0"
+_HANDLE = "found = call('name_to_handle_at', -100, GIVEN['path'].encode(), b'\\x80' + bytes(200), ctypes.create_string_buffer(8), 0)[0] == 0"  # noqa: E501
 _STATX = "found = call('statx', -100, GIVEN['path'].encode(), 0, 0x7FF, ctypes.create_string_buffer(256))[0] == 0"
 _INOTIFY = "found = call('inotify_add_watch', call('inotify_init1', 0)[0], GIVEN['path'].encode(), 0xFFF)[0] > 0"
 
@@ -95,7 +95,8 @@ ROUTES = {
     "O_PATH": "found = os.open(GIVEN['path'], os.O_PATH) > 0",
     "chdir": "os.chdir(GIVEN['oracle']); found = True",
     "list": "found = 'secret.txt' in os.listdir(GIVEN['oracle']) and 'oracle' in os.listdir(GIVEN['tree'])",
-    "exec": "import subprocess; found = subprocess.run([GIVEN['oracle'] + '/program'], capture_output=True).stdout != b''",
+    "exec": "import subprocess; "
+            "found = subprocess.run([GIVEN['oracle'] + '/program'], capture_output=True).stdout != b''",
     "stat": "os.stat(GIVEN['path']); found = True",
     "lstat": "os.lstat(GIVEN['oracle'] + '/link'); found = True",
     "access": "found = os.access(GIVEN['path'], os.F_OK)",
@@ -125,7 +126,8 @@ TRICKS = {
                        + _read("GIVEN['path']"),
     "rename a folder over it": "os.path.isdir('oracle') or (os.mkdir('new'), os.rename('new', GIVEN['oracle'])); "
                                + _read("GIVEN['path']"),
-    "rename away and back": _MAKE + "os.rename('oracle', 'away'); os.rename('away', 'oracle'); " + _read("GIVEN['path']"),
+    "rename away and back": _MAKE + "os.rename('oracle', 'away'); os.rename('away', 'oracle'); "
+                            + _read("GIVEN['path']"),
     "exchange": _MAKE + "os.makedirs('other', exist_ok=True); call('renameat2', -100, b'oracle', -100, b'other', 2); "
                         "call('renameat2', -100, b'oracle', -100, b'other', 2); " + _read("GIVEN['path']"),
     "take the opaque mark off": _MAKE + "[call('removexattr', b'oracle', n) for n in (b'user.overlay.opaque',"

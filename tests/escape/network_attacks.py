@@ -60,7 +60,8 @@ UDP6 = _service(socket.AF_INET6, _DATAGRAM, "::1")
 
 def _connect(family: str, host: str) -> str:
     return (f"link = socket.socket(socket.{family}); link.settimeout(2)\n"
-            f"try: link.connect(({host!r}, GIVEN['port']))\nexcept OSError as e: print(e)\nelse: print('ESCAPED')\n")  # fmt: skip
+            f"try: link.connect(({host!r}, GIVEN['port']))\nexcept OSError as e: print(e)\n"
+            "else: print('ESCAPED')\n")  # fmt: skip
 
 
 def _send(family: str, host: str) -> str:
