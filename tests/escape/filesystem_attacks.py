@@ -1,6 +1,6 @@
 """Attacks on the file system: reading what is not shown, writing what is not the job's.
 
-The routes to a hidden path are in ``hidden_attacks``.
+The routes to a hidden path are in ``hidden_attacks``, changes to what is shown in ``change_attacks``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.escape.attack import BOTH, Attack, Stage
+from tests.escape.change_attacks import ATTACKS as CHANGES
 from tests.escape.hidden_attacks import ATTACKS as HIDDEN
 from tests.escape.raw_calls import calling
 
@@ -118,7 +119,7 @@ def _own_tmp(stage: Stage) -> Mapping[str, object]:
     return {"path": str(folder)}
 
 
-_DEEP = "for _ in range(3000): os.mkdir('d'); os.chdir('d')\n"
+_DEEP = "for _ in range(1200): os.mkdir('d'); os.chdir('d')\n"
 _DEEP_CONTROL = (
     "import shutil\nos.chdir(GIVEN['path'])\n" + _DEEP + "os.chdir(GIVEN['path'])\n"
     "try: shutil.rmtree('d')\nexcept (RecursionError, OSError): print('ESCAPED')\n"
@@ -135,40 +136,6 @@ _FIFO_CONTROL = (  # whoever opens it waits for ever
     "signal.signal(signal.SIGALRM, lambda *_: (print('ESCAPED', flush=True), os._exit(0)))\n"
     "signal.setitimer(signal.ITIMER_REAL, 0.2)\nopen('result.txt')\n"
 )
-
-
-# ---- the workspace's base
-
-
-def _picture(folder: Path) -> list[tuple[object, ...]]:
-    found: list[tuple[object, ...]] = []
-    for path in sorted(folder.rglob("*")):
-        seen = path.lstat()
-        content = path.read_bytes() if path.is_file() else b""
-        found.append((str(path), seen.st_mode, seen.st_uid, seen.st_mtime_ns, content))
-    return found
-
-
-def _guarded(stage: Stage) -> Mapping[str, object]:
-    given = _workspace(stage)
-    assert stage.cwd is not None
-    folder, before = stage.cwd, _picture(stage.cwd)
-    stage.escaped = lambda: _picture(folder) != before
-    return given
-
-
-_CHANGES = {
-    "written": "open('file.txt', 'a').write('x')\n",
-    "overwritten in place": "os.pwrite(os.open('file.txt', os.O_RDWR), b'x', 0)\n",
-    "overwritten through a mapping": "import mmap\nmmap.mmap(os.open('file.txt', os.O_RDWR), 4)[0:1] = b'x'\n",
-    "deleted": "os.unlink('file.txt')\nimport shutil; shutil.rmtree('folder')\n",
-    "renamed": "os.rename('file.txt', 'other.txt')\nos.rename('folder/inner.txt', 'file.txt')\n",
-    "given another mode": "os.chmod('file.txt', 0o777); os.chmod('folder', 0o700)\n",
-    "given another time": "os.utime('file.txt', (1, 1)); os.utime('folder/inner.txt', (1, 1))\n",
-    "replaced by a link": "os.unlink('file.txt'); os.symlink('/etc/passwd', 'file.txt')\n",
-    "truncated": "os.truncate('file.txt', 0)\n",
-    "replaced folder by file": "os.unlink('folder/inner.txt'); os.rmdir('folder'); open('folder', 'w').close()\n",
-}
 
 
 # ---- devices, mounts, the kernel's files
@@ -253,8 +220,10 @@ def _opens(paths: str, flags: str = "os.O_WRONLY") -> str:
 
 _DEVICES = ("('/dev/mem', '/dev/kmsg', '/dev/fuse', '/dev/loop-control', '/dev/vda', '/dev/sda', '/dev/kvm',"
             " '/dev/net/tun', '/dev/console')")  # fmt: skip
-_SYSCTL = ("('/proc/sysrq-trigger', '/proc/sys/vm/drop_caches', '/proc/sys/kernel/panic',"
-           " '/proc/sys/net/ipv4/ip_forward'," '/proc/sys/kernel/hostname', '/proc/sys/user/max_user_namespaces', '/proc/sys/fs/file-max')")  # fmt: skip
+_SYSCTL = (
+    "('/proc/sysrq-trigger', '/proc/sys/vm/drop_caches', '/proc/sys/kernel/panic', '/proc/sys/kernel/hostname',"
+    " '/proc/sys/net/ipv4/ip_forward', '/proc/sys/user/max_user_namespaces', '/proc/sys/fs/file-max')"
+)
 _CGROUP = "glob.glob('/sys/fs/cgroup/*/cgroup.procs') + glob.glob('/sys/fs/cgroup/cgroup.procs')"
 _SYSTEM = "('/usr/bin/env', '/bin/ls', '/etc/passwd', '/etc/hosts', '/etc/ld.so.cache', '/etc/os-release')"
 _IN_SYSTEM = (
@@ -312,24 +281,6 @@ _WRITE_FIFO = (
 )
 
 
-def _readable(stage: Stage) -> Mapping[str, object]:
-    folder = stage.folder / "shown"
-    folder.mkdir()
-    path = folder / "file.txt"
-    path.write_text("base")
-    path.chmod(0o666)
-    folder.chmod(0o777)
-    stage.policy["readable_paths"] = [str(folder)]
-    return {"path": str(path), "folder": str(folder)}
-
-
-_READ_ONLY_CHANGES = {
-    "write": "open(GIVEN['path'], 'a').write('x')", "create": "open(GIVEN['folder'] + '/new', 'w')",
-    "unlink": "os.unlink(GIVEN['path'])", "rename": "os.rename(GIVEN['path'], GIVEN['folder'] + '/moved')",
-    "chmod": "os.chmod(GIVEN['path'], 0o600)", "touch": "os.utime(GIVEN['path'])",
-    "xattr": "os.setxattr(GIVEN['path'], 'user.x', b'y')",
-    "reopen by /proc/self/fd": "os.open(f\"/proc/self/fd/{os.open(GIVEN['path'], os.O_RDONLY)}\", os.O_RDWR)",
-}  # fmt: skip
 _SPARSE = "try:\n  with open('big', 'wb') as file: file.truncate(1 << 40)\nexcept OSError as e: print(e)\n" \
           "if os.path.getsize('big') > 20 << 20: print('ESCAPED')\nos.unlink('big')\n"  # fmt: skip
 
@@ -392,10 +343,7 @@ def _row(name: str, what: str, probe: str, needs_root: bool, prepare: Prepare | 
 
 ATTACKS = [
     *(_row(*row) for row in _ROWS),
-    *(Attack(name=f"base {how}", family="filesystem", what=f"the workspace's base is {how}", probe=probe,
-             prepare=_guarded) for how, probe in _CHANGES.items()),
-    *(Attack(name=f"{how} in a readable folder", family="filesystem", what="what is only readable is changed",
-             probe=_TRY.format(source), prepare=_readable) for how, source in _READ_ONLY_CHANGES.items()),
+    *CHANGES,
     Attack(name="/proc/1/root", family="filesystem", what="the first process leads out", prepare=_secret,
            probe=_reading("'/proc/1/root' + GIVEN['path']"), control=_reading("'/proc/self/root' + GIVEN['path']")),
     Attack(name="link for the removal", family="filesystem", what="cleaning up follows a link out", levels=BOTH,
