@@ -78,7 +78,7 @@ def _read(path: str) -> str:
     return f"found = open({path}).read() == {SECRET!r}"
 
 
-_HANDLE = "found = call('name_to_handle_at', -100, GIVEN['path'].encode(), b'\\x80' + bytes(200), ctypes.create_string_buffer(8), 0)[0] == 0"  # noqa: E501
+_HANDLE = "found = call('name_to_handle_at', -100, GIVEN['path'].encode(), b'\\x80' + bytes(200), ctypes.create_string_buffer(8), 0)[0] == 0"
 _STATX = "found = call('statx', -100, GIVEN['path'].encode(), 0, 0x7FF, ctypes.create_string_buffer(256))[0] == 0"
 _INOTIFY = "found = call('inotify_add_watch', call('inotify_init1', 0)[0], GIVEN['path'].encode(), 0xFFF)[0] > 0"
 

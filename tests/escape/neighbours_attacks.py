@@ -78,7 +78,7 @@ def _sysv(get: str, arguments: str, remove: str) -> tuple[str, str]:
     made = f"made = call('{get}', KEY, {arguments})[0]\nassert made >= 0\n"
     gone = f"import atexit; atexit.register(call, '{remove.split()[0]}', made, {remove.split(maxsplit=1)[1]})"
     look = f"print(call('{get}', KEY, {arguments.replace('0o1666', '0')}))\n"
-    return calls + made + gone, calls + look + f"if call('{get}', KEY, {arguments.replace('0o1666', '0')})[0] >= 0: print('ESCAPED')\n"  # noqa: E501
+    return calls + made + gone, calls + look + f"if call('{get}', KEY, {arguments.replace('0o1666', '0')})[0] >= 0: print('ESCAPED')\n"
 
 
 _QUEUE = calling("mq_open", "mq_unlink")
