@@ -168,7 +168,7 @@ def _accounts(wish: Wish) -> list[Step]:
         "/etc/hostname": "ringfence\n",
         "/etc/resolv.conf": "",
     }
-    shown = [(path, content) for path, content in wish.copies if path not in wish.hidden]
+    shown = [(path, content) for path, content in wish.copies if not _is_hidden(path, wish.hidden)]
     files = [*((path, text.encode()) for path, text in texts.items()), *shown]
     return [("files", files), ("link", "/etc/mtab", "/proc/self/mounts")]
 
