@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from _collections_abc import Mapping
 from types import MappingProxyType
 
 from ringfence.model.record import record

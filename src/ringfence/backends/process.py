@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from _collections_abc import Callable, Mapping
 
 from ringfence.backends.facts import Lack, Report
 from ringfence.backends.scratch import Scratch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from _collections_abc import Mapping, Sequence
 
 # command: (module in this package, one line of help)
 COMMANDS: Mapping[str, tuple[str, str]] = {

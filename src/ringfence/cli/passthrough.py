@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # the C half: the other builds tables of names first
 import os
-import signal
 import sys
-from types import FrameType
 
 from ringfence.engine.streams import Streams
 from ringfence.model.job import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import FrameType
+
     from ringfence.backends.contract import Visit
 
 _FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
@@ -39,7 +40,7 @@ class Passthrough:
     def __exit__(self, *_: object) -> None:
         self.visit = None
         for number, handler in self._saved_handlers.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, handler)
         if self._terminal is not None:
             self._terminal.close()  # type: ignore[attr-defined]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from _collections_abc import Sequence
 
 from ringfence.backends.facts import Lack
 from ringfence.engine.supervision import Attach, Listeners, supervise

@@ -7,9 +7,9 @@ deadline is the net for a leader that was stopped or lost.
 from __future__ import annotations
 
 import os
-import selectors
+import select
 import time
-from collections.abc import Callable, Mapping
+from _collections_abc import Callable, Mapping
 
 from ringfence.backends.facts import Report
 from ringfence.engine.streams import Streams
@@ -112,12 +112,11 @@ class _Loop:
         self.streams = streams
         self.policy = policy
         self.killed_for_output = False
-        self.selector = selectors.DefaultSelector()
+        self.poller = select.poll()
 
     def run(self) -> Report:
-        with self.selector:
-            self._register()
-            report = self._wait()
+        self._register()
+        report = self._wait()
         self.streams.drain()
         if report.survivors:
             raise SupervisionError(f"{report.survivors} processes of the job could not be killed")
@@ -126,21 +125,20 @@ class _Loop:
         return replace(report, cause="output") if ended_for_output else report
 
     def _register(self) -> None:
-        self.selector.register(self.visit, selectors.EVENT_READ)
-        for descriptor in self.streams.readers:
-            self.selector.register(descriptor, selectors.EVENT_READ)
+        for descriptor in (self.visit.fileno(), *self.streams.readers):
+            self.poller.register(descriptor, select.POLLIN)
         if self.streams.writer >= 0:
-            self.selector.register(self.streams.writer, selectors.EVENT_WRITE)
+            self.poller.register(self.streams.writer, select.POLLOUT)
         if self.streams.keyboard >= 0:
-            self.selector.register(self.streams.keyboard, selectors.EVENT_READ)
+            self.poller.register(self.streams.keyboard, select.POLLIN)
 
     def _wait(self) -> Report:
         net = time.monotonic() + self.policy.wall_time_s + _NET_S
         abandoned = False
         while True:
             wait_s = min(max(0.0, net - time.monotonic()), _LONGEST_WAIT_S)
-            for key, _ in self.selector.select(wait_s):
-                report = self._handle(key)
+            for descriptor, _ in self.poller.poll(wait_s * 1000):
+                report = self._handle(descriptor)
                 if report is not None:
                     return report
             # Also while output arrives: a job may have stopped its leader and go on printing.
@@ -151,22 +149,21 @@ class _Loop:
                 abandoned = True
                 net += _NET_S
 
-    def _handle(self, key: selectors.SelectorKey) -> Report | None:
-        if key.fileobj is self.visit:
+    def _handle(self, descriptor: int) -> Report | None:
+        if descriptor == self.visit.fileno():
             report = self.visit.receive()
             for attempt in self.visit.take_notes():
                 self.tell_attempt(attempt)
             return report
-        descriptor = key.fd
         if descriptor == self.streams.keyboard:
             if not self.streams.relay_keyboard():
-                self.selector.unregister(descriptor)
+                self.poller.unregister(descriptor)
         elif descriptor == self.streams.writer:
             if not self.streams.write():
-                self.selector.unregister(descriptor)
+                self.poller.unregister(descriptor)
                 self.streams.stop_writing()
         elif not self.streams.read(descriptor):
-            self.selector.unregister(descriptor)
+            self.poller.unregister(descriptor)
             self.streams.stop_reading(descriptor)
         self._end_at_output_limit()
         return None

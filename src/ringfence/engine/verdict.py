@@ -7,8 +7,7 @@ program can make its failure look like another failure, never like a success.
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
+from _collections_abc import Callable
 
 from ringfence.backends.facts import Report
 from ringfence.model.limits import format_size
@@ -176,6 +175,8 @@ def _signalled(report: Report, *_: object) -> Verdict | None:
 
 
 def _signal_name(number: int) -> str:
+    import signal
+
     try:
         return signal.Signals(number).name
     except ValueError:

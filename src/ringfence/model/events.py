@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from enum import StrEnum
+from _collections_abc import Callable, Mapping
 from types import MappingProxyType
 
 from ringfence.model.record import record
+from ringfence.model.words import StrEnum
 
 
 class EventKind(StrEnum):

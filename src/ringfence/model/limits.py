@@ -6,9 +6,8 @@ from it, and the message after a limit was hit takes «what would raise it» fro
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from ringfence.model.record import record
+from ringfence.model.words import StrEnum
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 

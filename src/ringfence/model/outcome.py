@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import StrEnum
+from _collections_abc import Mapping
 from types import MappingProxyType
 
 from ringfence.model.events import Event
 from ringfence.model.record import record
+from ringfence.model.words import StrEnum
 
 
 class Status(StrEnum):

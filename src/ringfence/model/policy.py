@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from _collections_abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from ringfence.errors import PolicyError

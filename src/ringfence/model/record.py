@@ -9,7 +9,7 @@ and ``asdict`` work on it, because the real thing is made the first time somebod
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Callable
+from _collections_abc import Callable
 from types import MappingProxyType
 
 __all__ = ["field_names", "record", "replace"]

@@ -6,8 +6,8 @@ an empty environment, so what it forks holds no secret and no lock of the caller
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
 import os
-import signal
 import sys
 
 from ringfence.posix import passing, plan, visit

@@ -6,10 +6,10 @@ becomes the job, and executed there in order; a step that fails is named in the 
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
 import os
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from _collections_abc import Callable, Sequence
 
 from ringfence.posix import rlimits
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from _collections_abc import Sequence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from _collections_abc import Mapping
 
 # How long after SIGXCPU a program that ignores it is left alive by the kernel.
 CPU_GRACE_S = 2

@@ -13,7 +13,7 @@ import time
 from _thread import allocate_lock
 
 from ringfence.errors import SetupError
-from ringfence.posix import forker, passing
+from ringfence.posix import passing
 
 _BOOT = (
     "import sys; sys.path.insert(0, {path!r}); from ringfence.posix.forker import main; "
@@ -65,6 +65,9 @@ class Spawner:
         if pid == 0:
             try:
                 os.close(ours)
+                # Only here: the caller itself has no use for what a forker loads.
+                from ringfence.posix import forker
+
                 forker.main(theirs)
             finally:
                 os._exit(0)

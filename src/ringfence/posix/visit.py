@@ -8,12 +8,12 @@ nothing that the job does.
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
 import os
 import select
-import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from _collections_abc import Mapping, Sequence
 
 from ringfence.posix import passing, plan, wire
 from ringfence.posix.processor_time import ProcessorTime
