@@ -184,10 +184,11 @@ _REMOUNT = calling("mount") + (
     "    if path != '/' or 'RINGFENCE_CONTROL' not in os.environ: call('mount', b'none', path.encode(), 0, flags, 0)\n"
 ) + _WRITE_BELOW
 _UNMOUNT = calling("umount2") + (
-    "for path in (GIVEN['path'], '/tmp', '/proc') if 'RINGFENCE_CONTROL' not in os.environ else (GIVEN['path'],):\n"
-    "  call('umount2', path.encode(), 2)\n"
-    "if os.path.exists(GIVEN['path'] + '/secret.txt') and os.path.exists('/proc/self') == ('RINGFENCE_CONTROL' in"
-    " os.environ): print('ESCAPED')\n"
+    "def mounted(): return open('/proc/self/mountinfo').read().count('\\n')\n"
+    "before = mounted()\n"
+    "for path in [GIVEN['path']] + ([] if 'RINGFENCE_CONTROL' in os.environ else ['/tmp', '/usr', '/dev/shm']):\n"
+    "  print(call('umount2', path.encode(), 2))\n"
+    "if mounted() < before: print('ESCAPED')\n"
 )
 _HANDLE = calling("open_by_handle_at") + (
     "handle = ctypes.create_string_buffer(bytes.fromhex(GIVEN['handle']))\n"
