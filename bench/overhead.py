@@ -48,8 +48,9 @@ def _compare(name: str, paths: list[str], policy: SandboxPolicy) -> list[Row]:
     environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
     def plain() -> None:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths]
-        subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, check=True)
+        with tempfile.TemporaryDirectory() as cache:  # as a user has it, but no run finds the last one's
+            command = [sys.executable, "-m", "pytest", "-q", "-o", f"cache_dir={cache}", *paths]
+            subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, check=True)
 
     def sandboxed() -> None:
         result = run_pytests_v2(paths, policy, arguments=["-q"])
