@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tripwire_cage import ARENA, Cage, Ran, as_caller, check, libc, mount, outcome, why_not
+from tripwire_cage import ARENA, Cage, Ran, as_caller, check, leave, libc, mount, outcome, why_not
 from tripwire_routes import CREATING, FOLDER, READING, ROUTES, SCRATCH, prepare, try_all
 
 from ringfence.linux import tripwire_mount
@@ -327,7 +327,7 @@ def test_a_process_outside_the_sandbox_that_walks_in_is_turned_away(caller: str)
             os.read(told, 1)
             code = outcome(lambda: os.stat(b"/proc/%d/root" % cage.guest + FOLDER + b"/secret"))
             os.write(ask, b"x")
-            os._exit(0 if code == "EACCES" else 1)
+            leave(0 if code == "EACCES" else 1)
         ran = cage.serve()
         return os.waitstatus_to_exitcode(os.waitpid(watcher, 0)[1]), ran.recorder.health.total
 

@@ -20,6 +20,7 @@ from tripwire_cage import (
     Cage,
     as_caller,
     check,
+    leave,
     libc,
     mount,
     outcome,
@@ -51,7 +52,7 @@ def spawn(action: Callable[[], object]) -> int:
         try:
             action()
         finally:
-            os._exit(0)
+            leave(0)
     return pid
 
 
