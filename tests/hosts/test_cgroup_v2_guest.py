@@ -5,7 +5,11 @@ from __future__ import annotations
 import guest
 import pytest
 
-TESTS = ("tests/unit/linux/test_cgroups_enforced.py", "tests/hosts/in_guest_v2_rules.py")
+TESTS = (
+    "tests/unit/linux/test_cgroups_enforced.py",
+    "tests/unit/linux/test_cgroups_refused.py",
+    "tests/hosts/in_guest_v2_rules.py",
+)
 ENVIRONMENT = {"RINGFENCE_TEST_CGROUPS": "v2", "RINGFENCE_TEST_DISK": "/dev/ram0"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import posix
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,21 +14,28 @@ from ringfence.linux import cgroup_tree
 from ringfence.linux.cgroups import Cgroup
 
 PAGE = 4096
+leave = posix._exit
+"""Not os._exit: a coverage run has that write files, and a limited process should do nothing but its task."""
 FAILED = 99
 
 
 def start(group: Cgroup | None, program: Callable[[], object]) -> int:
-    """Run ``program`` in a new process that first enters ``group``; the pid."""
+    """Run ``program`` in a new process that first enters ``group``; the pid, when it has entered."""
+    read, write = os.pipe()
     pid = os.fork()
     if pid:
+        os.close(write)
+        os.read(read, 1)
+        os.close(read)
         return pid
     code = FAILED
     try:
         if group is not None:
             cgroup_tree.enter(group.enter_paths)
+        os.close(write)
         code = int(program() or 0)  # type: ignore[call-overload]
     finally:
-        os._exit(code)
+        leave(code)
 
 
 def end(pid: int) -> int:
@@ -40,10 +48,13 @@ def use_memory(size: int) -> None:
         memory[::PAGE] = b"x" * (size // PAGE)
 
 
-def spin(seconds: float) -> None:
-    end_at = time.monotonic() + seconds
-    while time.monotonic() < end_at:
+def spin(seconds: float, tell: int = -1) -> None:
+    """Keep one core busy; tells which part of it was had."""
+    started, used = time.monotonic(), time.process_time()
+    while time.monotonic() < started + seconds:
         pass
+    if tell >= 0:
+        os.write(tell, str((time.process_time() - used) / (time.monotonic() - started)).encode())
 
 
 def fork_until_refused(at_most: int) -> int:
@@ -55,7 +66,7 @@ def fork_until_refused(at_most: int) -> int:
             return made
         if pid == 0:
             time.sleep(60)
-            os._exit(0)
+            leave(0)
     return at_most
 
 
@@ -64,7 +75,7 @@ def fork_for_ever() -> None:
     while True:
         try:
             if os.fork():
-                os._exit(0)
+                os.kill(os.getpid(), signal.SIGKILL)
         except OSError:
             time.sleep(0.001)
 
@@ -72,10 +83,10 @@ def fork_for_ever() -> None:
 def daemonise(tell: int) -> None:
     """Two forks and a session of its own; tells its pid, then stays."""
     if os.fork():
-        os._exit(0)
+        leave(0)
     os.setsid()
     if os.fork():
-        os._exit(0)
+        leave(0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.write(tell, str(os.getpid()).encode())
     os.close(tell)

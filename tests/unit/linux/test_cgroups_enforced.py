@@ -35,11 +35,7 @@ def _hosts() -> list[CgroupHost]:
 
 @pytest.fixture(params=_hosts(), ids=lambda host: host.kind)
 def host(request: pytest.FixtureRequest) -> CgroupHost:
-    wanted = os.environ.get("RINGFENCE_TEST_CGROUPS")
-    assert wanted in (None, request.param.kind)
-    lack = request.param.missing("memory")
-    if lack is not None and wanted is None and os.geteuid():
-        pytest.skip(f"{lack[0]}; fix: {lack[1]}")
+    assert os.environ.get("RINGFENCE_TEST_CGROUPS") in (None, request.param.kind)
     return request.param
 
 
@@ -121,14 +117,18 @@ def test_the_same_forks_without_a_limit_all_succeed(make) -> None:
 
 
 def test_the_processor_share_holds(make) -> None:
-    held, free = make(cpu_share=0.2), make(mem_bytes=512 * MIB)
-    assert jobs.end(jobs.start(held, partial(jobs.spin, 1.5))) == 0
-    assert jobs.end(jobs.start(free, partial(jobs.spin, 1.5))) == 0
-    held_s, free_s = _cpu_s(held), _cpu_s(free)
-    assert held_s / 1.5 < 0.32, "a fifth of a core, and one period that was under way"
-    assert free_s > 1.5 * held_s, (held_s, free_s)
+    held, free = make(cpu_share=0.05), make(mem_bytes=512 * MIB)
+    held_share, free_share = _share_had(held), _share_had(free)
+    assert held_share < 0.12, "a twentieth of a core, and one period that was under way"
+    assert free_share > 1.5 * held_share, (held_share, free_share)
     assert held.events().throttled_periods > 0
     assert free.events().throttled_periods == 0
+
+
+def _share_had(group: Cgroup) -> float:
+    with jobs.pipe() as (read, write):
+        assert jobs.end(jobs.start(group, partial(jobs.spin, 1.5, write))) == 0
+        return float(os.read(read, 64))
 
 
 def _cpu_s(group: Cgroup) -> float:
@@ -226,7 +226,7 @@ def test_killing_converges_against_a_moving_fork_bomb(make, monkeypatch, at_once
         monkeypatch.setattr(cgroup_tree, "_write_if_there", without_cgroup_kill)
     group = make(pids_max=32)
     first = jobs.start(group, jobs.fork_for_ever)
-    assert jobs.end(first) == 0, "the first is gone at once"
+    assert jobs.end(first) == -signal.SIGKILL, "the first is gone at once, by its own hand"
     assert jobs.eventually(lambda: bool(group.members()))
     group.kill()
     assert not group.members()
@@ -321,24 +321,3 @@ def test_what_a_killed_caller_left_is_swept_with_all_that_runs_in_it(make, host:
     assert jobs.eventually(lambda: not jobs.alive(int(job)))
     assert not [h for h in host.hierarchies if name in os.listdir(h.parent)]
     assert all(os.path.isdir(directory) for directory in mine.directories), "the living keep theirs"
-
-
-def test_someone_who_has_no_group_is_told_what_to_do(host: CgroupHost) -> None:
-    """As root by becoming nobody; as an ordinary user by asking for the root group, which is never his."""
-    with jobs.pipe() as (read, write):
-
-        def ask() -> None:
-            if os.geteuid() == 0:
-                os.setgroups([])
-                os.setresgid(65534, 65534, 65534)
-                os.setresuid(65534, 65534, 65534)
-            try:
-                cgroups.create(CgroupLimits(mem_bytes=MIB), host=cgroups.probe(parent="/"))
-            except UnavailableError as error:
-                os.write(write, f"{error}\n{error.missing}\n{error.hint}".encode())
-
-        assert jobs.end(jobs.start(None, ask)) == 0
-        said, missing, hint = os.read(read, 4096).decode().split("\n")
-    assert "memory" in said and "not this user's" in said
-    assert missing == "('memory',)"
-    assert "sudo mkdir -p /sys/fs/cgroup" in hint or "systemd-run" in hint
