@@ -86,7 +86,7 @@ def _as_ordinary_user() -> int:
     _say(f"tests as the ordinary user {USER}")
     if subprocess.run(["id", USER], capture_output=True, check=False).returncode:
         subprocess.run(["useradd", "--create-home", USER], check=True)
-    with tempfile.TemporaryDirectory(prefix="ringfence-user-", dir="/var/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="ordinary-user-", dir="/var/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
         python = _user_python(folder)
