@@ -157,7 +157,9 @@ def test_pythonpath_is_propagated(suite: Path, monkeypatch: pytest.MonkeyPatch) 
     assert run_pytests_v2([_write(suite, "import far_module\ndef test_a(): pass\n")])["status"] == "OK"
 
 
-def test_coverage_of_a_subprocess_is_measured(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coverage_of_a_subprocess_is_measured(
+    suite: Path, monkeypatch: pytest.MonkeyPatch, unmeasured_spawner: None
+) -> None:
     (suite / "product.py").write_text("def double(x):\n    return 2 * x\n")
     (suite / "rc").write_text(f"[run]\nparallel = true\ndata_file = {suite}/.coverage\n")
     monkeypatch.setenv("COVERAGE_PROCESS_START", "rc")
@@ -171,7 +173,9 @@ def test_coverage_of_a_subprocess_is_measured(suite: Path, monkeypatch: pytest.M
     assert list(suite.glob(".coverage.*"))
 
 
-def test_pytest_cov_works_and_its_data_reaches_the_caller(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytest_cov_works_and_its_data_reaches_the_caller(
+    suite: Path, monkeypatch: pytest.MonkeyPatch, unmeasured_spawner: None
+) -> None:
     for name in ("COVERAGE_PROCESS_START", "COVERAGE_FILE"):
         monkeypatch.delenv(name, raising=False)
     (suite / "product.py").write_text("def double(x):\n    return 2 * x\n")

@@ -249,7 +249,7 @@ def test_usage_counts_what_was_used(make) -> None:
     jobs.end(jobs.start(group, partial(jobs.use_memory, 20 * MIB)))
     jobs.end(jobs.start(group, partial(jobs.spin, 0.3)))
     used = group.usage()
-    assert 0.1 < _cpu_s(group) < 20
+    assert 0.02 < _cpu_s(group) < 20
     assert used.memory_bytes is not None and used.processes == 0
     assert used.peak_memory_bytes is None or used.peak_memory_bytes >= 20 * MIB
     assert used.peak_processes is None or used.peak_processes >= 1
