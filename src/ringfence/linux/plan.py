@@ -79,10 +79,15 @@ def enter_namespaces(names: list[str], inside_uid: int, inside_gid: int) -> None
 
 def become_pid_1() -> None:
     """Only a child is in the new pid namespace; the plan goes on there. The leader adopts it."""
+    reader, writer = os.pipe()
     child = os.fork()
     if child:
         os.write(BUILDING.status, ENDED.pack(child))
         os._exit(0)
+    # The leader must hear this pid before how the job ended, however late the parent is on a busy machine.
+    os.close(writer)
+    os.read(reader, 1)
+    os.close(reader)
 
 
 def new_root(size_bytes: int) -> None:

@@ -138,7 +138,8 @@ class Visit:
             os.close(descriptor)
         problem = _read_to_end(reader)
         if self.contained and not problem:
-            child = self._told_by_inside() or child  # pid 1 of the sandbox, in whose name the job is led
+            first = self._told_by_inside()  # pid 1 of the sandbox, in whose name the job is led
+            child = child if first is None else first
         return child, problem
 
     def _fork(self) -> int:
