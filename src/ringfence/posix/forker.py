@@ -10,7 +10,7 @@ import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see
 import os
 import sys
 
-from ringfence.posix import passing, plan, visit
+from ringfence.posix import job_start, passing, plan, visit
 
 
 def fork_leader(descriptors: list[int]) -> int:
@@ -54,7 +54,7 @@ class Forker:
         """Until the owner closes the door; then until the last leader has ended."""
         import select
 
-        wakeup = visit.wake_on_child()
+        wakeup = job_start.wake_on_child()
         poller = select.poll()
         poller.register(self.door, select.POLLIN)
         poller.register(wakeup, select.POLLIN)

@@ -15,7 +15,7 @@ import sys
 import time
 from _collections_abc import Mapping, Sequence
 
-from ringfence.posix import passing, plan, wire
+from ringfence.posix import job_start, passing, plan, wire
 from ringfence.posix.processor_time import ProcessorTime
 
 TYPE_CHECKING = False
@@ -107,7 +107,7 @@ class Visit:
             processes.adopt_orphans()
             self.own_io = self.table.open_own_io()  # not to be opened any more once memory is hidden
             processes.hide_memory()
-        self.wakeup = wake_on_child()
+        self.wakeup = job_start.wake_on_child()
         self.oom_before = self.table.oom_kills()
         # Before the job can stop or kill this process: the caller must know whom to end then.
         _say(self.reports, wire.started_frame(os.getpid()))
@@ -133,10 +133,10 @@ class Visit:
             keep += [told, door]
         child = self._fork()
         if child == 0:
-            _become_job(self.plan, streams, keep, leader)
+            job_start.become_job(self.plan, streams, keep, leader)
         for descriptor in keep:
             os.close(descriptor)
-        problem = _read_to_end(reader)
+        problem = job_start.read_to_end(reader)
         if self.contained and not problem:
             first = self._told_by_inside()  # pid 1 of the sandbox, in whose name the job is led
             child = child if first is None else first
@@ -359,52 +359,8 @@ def _signal_group(job: int, number: int) -> None:
         pass
 
 
-def wake_on_child() -> int:
-    """A descriptor that becomes readable when a child ends."""
-    reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if hasattr(os, "pipe2") else os.pipe()
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    return reader
-
-
 def _has_room(pipe: int) -> bool:
     """Whether a small frame can be written at once, and whole."""
     poller = select.poll()
     poller.register(pipe, select.POLLOUT)
     return bool(poller.poll(0))
-
-
-def _read_to_end(descriptor: int) -> bytes:
-    parts = b""
-    while piece := os.read(descriptor, 4096):
-        parts += piece
-    os.close(descriptor)
-    return parts
-
-
-def _prepare_building(status: int, door: int) -> None:
-    """What the steps of a sandbox need of this side of the package, which they may not import."""
-    from ringfence.linux import plan as linux_plan
-
-    building = linux_plan.BUILDING
-    building.status = status
-    building.wake_on_child = wake_on_child
-    building.hand_over = lambda listener: passing.send(door, passing.LISTENER, [listener])
-
-
-def _become_job(steps: list[plan.Step], streams: Sequence[int], keep: Sequence[int], leader: int) -> None:
-    writer = keep[0]
-    try:
-        signal.set_wakeup_fd(-1)
-        kept = plan.place_descriptors(streams, keep)
-        writer = kept[0]
-        if len(kept) > 1:
-            _prepare_building(kept[1], kept[2])
-        plan.execute([("die with leader", leader), *steps])
-    except plan.StepFailed as failed:
-        os.write(writer, wire.failure(failed.step, failed.errno, failed.problem))
-    except OSError as error:
-        os.write(writer, wire.failure("descriptors", error.errno or 0, str(error)))
-    finally:
-        os._exit(127)

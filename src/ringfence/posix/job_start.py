@@ -1,0 +1,56 @@
+"""From the leader's fork to the job's exec: descriptors put in place, the plan carried out, a failed step told.
+
+What runs in the forked child, and the two small things that the leader needs for it.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
+import os
+from _collections_abc import Sequence
+
+from ringfence.posix import passing, plan, wire
+
+
+def wake_on_child() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if hasattr(os, "pipe2") else os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return reader
+
+
+def read_to_end(descriptor: int) -> bytes:
+    parts = b""
+    while piece := os.read(descriptor, 4096):
+        parts += piece
+    os.close(descriptor)
+    return parts
+
+
+def _prepare_building(status: int, door: int) -> None:
+    """What the steps of a sandbox need of this side of the package, which they may not import."""
+    from ringfence.linux import plan as linux_plan
+
+    building = linux_plan.BUILDING
+    building.status = status
+    building.wake_on_child = wake_on_child
+    building.hand_over = lambda listener: passing.send(door, passing.LISTENER, [listener])
+
+
+def become_job(steps: list[plan.Step], streams: Sequence[int], keep: Sequence[int], leader: int) -> None:
+    writer = keep[0]
+    try:
+        signal.set_wakeup_fd(-1)
+        kept = plan.place_descriptors(streams, keep)
+        writer = kept[0]
+        if len(kept) > 1:
+            _prepare_building(kept[1], kept[2])
+        plan.execute([("die with leader", leader), *steps])
+    except plan.StepFailed as failed:
+        os.write(writer, wire.failure(failed.step, failed.errno, failed.problem))
+    except OSError as error:
+        os.write(writer, wire.failure("descriptors", error.errno or 0, str(error)))
+    finally:
+        os._exit(127)
