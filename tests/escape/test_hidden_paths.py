@@ -64,7 +64,7 @@ def test_part_of_the_system_can_be_hidden(data: Path) -> None:
     policy = SandboxPolicy(isolation="strict", hidden_paths=("/usr/share", "/etc/ssl"))
     outcome = run(["sh", "-c", "ls -d /usr/bin; ls -d /usr/share /etc/ssl; touch /usr/x"], policy)
     assert outcome.stdout == b"/usr/bin\n"
-    assert b"Read-only" in outcome.stderr
+    assert b"cannot touch '/usr/x'" in outcome.stderr
 
 
 def test_a_folder_that_is_written_directly_can_have_nothing_hidden_in_it(data: Path) -> None:

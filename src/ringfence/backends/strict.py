@@ -27,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.linux.cgroups import Cgroup
 
-NAMESPACES = ["user", "mount", "pid", "net", "ipc", "uts", "cgroup"]
+NAMESPACES = ["user", "mount", "pid", "net", "ipc", "uts"]
 _UMASK = 0o022
 _MECHANISMS: Mapping[str, tuple[str, str]] = {
     "wall_time": ("deadline", "the whole sandbox is killed at the deadline"),
@@ -124,6 +124,12 @@ class StrictBox:
             name: replace(entry, requested=table[name].requested) for name, entry in held.items() if entry.applied
         }
 
+    def _name_recorder(self, wish: Wish) -> None:
+        """The table says what records attempts on hidden paths; that depends on where they and the job lie."""
+        if "hidden_paths" in self.enforced and self.enforced["hidden_paths"].applied:
+            entry = replace(self.enforced["hidden_paths"], details=_HIDDEN_DETAILS[_recorder_of(wish)])
+            self.enforced = {**self.enforced, "hidden_paths": entry}
+
     def start(self, job: Job, streams: tuple[int, ...]) -> StrictVisit:
         self._scratch.prepare(replace(job, cwd=None, files={}) if job.cwd else job)
         if job.cwd and job.files:
@@ -137,27 +143,37 @@ class StrictBox:
 
     def _request(self, job: Job) -> dict[str, object]:
         wish = self._wish(job)
+        self._name_recorder(wish)
         return {
+            "prepare": self._prepare(wish),
             "plan": [*self._enter(wish), *rootfs.steps(wish), *self._confine(job, wish)],
+            "namespaces": _namespaces(),
+            "ids": (wish.uid, wish.gid),
             "limits": self._watched(),
             "scratch": self._scratch.path,
             "contained": True,
             "profile": _profile(self.policy),
             "group": self._cgroup.v2_directory if self._cgroup else "",
+            "enter": list(self._cgroup.enter_paths) if self._cgroup else [],
             "cgroups": list(self._cgroup.directories) if self._cgroup else [],
         }
 
+    def _prepare(self, wish: Wish) -> list[tuple[object, ...]]:
+        """What only root can do, done by the leader while it still is: the sources are cloned, ids mapped."""
+        if not _is_root():
+            return []
+        owned = [os.path.join(self._scratch.path, name) for name in ("", "work", *_LAYER)]
+        return [("give folders", owned), ("clone sources", rootfs.sources(wish), _owner(wish))]
+
     def _enter(self, wish: Wish) -> list[tuple[object, ...]]:
-        """From the leader's child to pid 1 of the sandbox. As root the sources are cloned while we still are."""
-        steps: list[tuple[object, ...]] = []
-        if self._cgroup is not None:
-            steps.append(("join cgroups", list(self._cgroup.enter_paths)))
-        clone = ("clone sources", rootfs.sources(wish), _owner(wish) if _is_root() else [])
-        enter = ("enter namespaces", _namespaces(), wish.uid, wish.gid)
-        if _is_root():
-            owned = [os.path.join(self._scratch.path, name) for name in ("", "work", *_LAYER)]
-            return [*steps, clone, ("take identity", owned), enter, ("become pid 1",)]
-        return [*steps, enter, clone, ("become pid 1",)]
+        """How the leader's child becomes pid 1 of the sandbox."""
+        steps: list[tuple[object, ...]] = [("await leader",)]
+        if wish.tripwires:
+            steps.append(("open fuse",))
+        steps.append(("take identity", wish.uid, wish.gid))
+        if not _is_root():
+            steps.append(("clone sources", rootfs.sources(wish), []))
+        return [*steps, ("own group namespace",)]
 
     def _confine(self, job: Job, wish: Wish) -> list[tuple[object, ...]]:
         """What pid 1 gives up, then what the job is bound by; the filter last, for it closes what came before."""
@@ -208,7 +224,7 @@ class StrictBox:
                     for path in self.policy.writable_paths if os.path.lexists(path)]  # fmt: skip
         root = _is_root()
         etc, copies = host.configuration()
-        return Wish(
+        wish = Wish(
             shown=(*system, *extra, *writable),
             etc=etc,
             copies=copies,
@@ -223,6 +239,7 @@ class StrictBox:
             proc_files=host.present("/proc", rootfs.PROC_FILES),
             proc_folders=host.present("/proc", rootfs.PROC_FOLDERS),
         )
+        return replace(wish, tripwires=_recorder_of(wish) == TRIPWIRES)
 
     def _search_path(self, job: Job) -> str:
         set_here = dict(self.policy.environment) | dict(job.environment)
@@ -291,6 +308,23 @@ def _with_landlock(table: dict[str, Enforcement]) -> dict[str, Enforcement]:
         name: replace(entry, mechanism=second) if entry.mechanism == "mount namespace" else entry
         for name, entry in table.items()
     }
+
+
+TRIPWIRES = "tripwires"
+_HIDDEN_DETAILS = {
+    TRIPWIRES: "absent; who asks is recorded by tripwires",
+    "": "absent",
+}
+# Each name beside a hidden one is a mount of its own: more of them than this would cost every launch too much.
+_MOST_MOUNTS = 512
+
+
+def _recorder_of(wish: Wish) -> str:
+    """What records who asks for hidden paths; empty: nothing is hidden, or nothing can."""
+    if not wish.hidden:
+        return ""
+    wired = rootfs.can_be_wired(wish) and host.has_fuse()
+    return TRIPWIRES if wired and host.names_beside(wish.hidden) <= _MOST_MOUNTS else ""
 
 
 def _is_root() -> bool:

@@ -21,12 +21,12 @@ GONE = (errno.ENOENT, errno.ENODEV)
 FREEZERS = ("cgroup.freeze", "freezer.state")
 
 
-def enter(procs_paths: Iterable[str]) -> None:
-    """Move the calling process, which must have one thread, into every group: before the job's first
-    instruction and the loss of ids."""
+def enter(procs_paths: Iterable[str], pid: int = 0) -> None:
+    """Move a process, which must have one thread, into every group: before the job's first instruction and the
+    loss of ids. 0: the calling one."""
     for path in procs_paths:
         try:
-            write(path, "0")
+            write(path, str(pid))
         except OSError as error:
             raise SetupError("enter cgroup", f"{path}: {error.strerror}") from error
 

@@ -80,6 +80,26 @@ def _public_content(path: str) -> bytes:
         os.close(descriptor)
 
 
+def has_fuse(device: str = "/dev/fuse") -> bool:
+    """Whether this caller may open the device that tripwires need."""
+    try:
+        os.close(os.open(device, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def names_beside(paths: tuple[str, ...]) -> int:
+    """How many names there are in the folders that these paths lie in."""
+    count = 0
+    for folder in {os.path.dirname(path) for path in paths}:
+        try:
+            count += 1 + len(os.listdir(folder))
+        except OSError:
+            count += 1
+    return count
+
+
 def present(folder: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the names that are there, links left out."""
     paths = {name: f"{folder}/{name}" for name in names}

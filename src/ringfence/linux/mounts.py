@@ -87,6 +87,15 @@ def mount(kind: str, target: str, flags: list[str], options: str, source: str = 
     syscalls.call("mount", source.encode(), os.fsencode(target), kind.encode(), number, os.fsencode(options))
 
 
+def mount_as(source: bytes, target: bytes, kind: bytes, flags: int, options: bytes) -> None:
+    """mount(2), plainly."""
+    syscalls.call("mount", source, target, kind, flags, options)
+
+
+def unmount(target: bytes, flags: int) -> None:
+    syscalls.call("umount2", target, flags)
+
+
 def mount_inside(root: int, target: str, kind: str, flags: list[str], options: str, source: str = "none") -> None:
     """The same, with the target resolved inside the root."""
     place = open_target(root, target, folder=True)

@@ -1,14 +1,14 @@
 """Namespaces and identity: who the job is on the host, who it believes to be, and what it cannot see.
 
-As root the job takes an unprivileged host id of its own before anything else; as a user it stays itself.
-Either way one id is mapped, and nothing that happens from then on is done as the host's root.
+As root the job gets an unprivileged host id of its own; as a user it stays itself. Either way one id is mapped,
+by the leader, and nothing that happens inside from then on is done as the host's root.
 """
 
 from __future__ import annotations
 
 import os
 
-from ringfence.linux import processes, syscalls
+from ringfence.linux import syscalls
 
 _FLAGS = {
     "user": 0x10000000, "mount": 0x00020000, "pid": 0x20000000, "net": 0x40000000,
@@ -20,45 +20,40 @@ GUEST_ID = 1000
 """Who the job of a root caller believes to be."""
 
 
-def host_id() -> int:
-    """The id on the host of the sandbox that this process is about to enter."""
-    return FIRST_HOST_ID + os.getppid()
+def host_id(leader: int) -> int:
+    """The id on the host of the sandbox that this leader makes when root is the caller."""
+    return FIRST_HOST_ID + leader
 
 
-def take_identity(host_id: int) -> None:
-    """Give the host's root up: no groups, one unprivileged id. There is no way back."""
-    os.setgroups([])
-    os.setresgid(host_id, host_id, host_id)
-    os.setresuid(host_id, host_id, host_id)
+def flags(names: list[str]) -> int:
+    number = 0
+    for name in names:
+        number |= _FLAGS[name]
+    return number
 
 
 def unshare(names: list[str]) -> None:
     """Enter new namespaces; of a new pid namespace only the next child is a member."""
-    flags = 0
-    for name in names:
-        flags |= _FLAGS[name]
-    syscalls.call("unshare", flags)
+    syscalls.call("unshare", flags(names))
 
 
-def map_ids(inside_uid: int, inside_gid: int) -> None:
-    """Map the one id that this process has on the host to the one that it has inside."""
-    # After a change of identity the files below belong to root until the process is dumpable again.
-    processes.show_memory()
+def map_ids(pid: int, outside: tuple[int, int], inside: tuple[int, int]) -> None:
+    """Map the one (uid, gid) that a child in a new user namespace has on the host to the one that it has inside.
+
+    The child must be dumpable: else the files below belong to root.
+    """
     for name, text in (
         ("setgroups", "deny"),
-        ("uid_map", f"{inside_uid} {_before['uid']} 1"),
-        ("gid_map", f"{inside_gid} {_before['gid']} 1"),
+        ("uid_map", f"{inside[0]} {outside[0]} 1"),
+        ("gid_map", f"{inside[1]} {outside[1]} 1"),
     ):
-        _write(f"/proc/self/{name}", text)
-    processes.hide_memory()
+        _write(f"/proc/{pid}/{name}", text)
 
 
-_before: dict[str, int] = {}
-
-
-def remember_ids() -> None:
-    """In a new user namespace without a map every id reads as the overflow id; so read them before."""
-    _before.update(uid=os.getuid(), gid=os.getgid())
+def take_identity(uid: int, gid: int) -> None:
+    """Become the one id that is mapped; where root is the caller, that ends being the host's root for good."""
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
 
 
 def _write(path: str, text: str) -> None:

@@ -1,24 +1,38 @@
 """The steps that only Linux has, by name, for the plan of a sandbox with namespaces.
 
 Everything is loaded before the first step: once the old root is gone there is nothing to load from.
-They run in the order of the plan, first in the process that enters the namespaces, then in its child,
-pid 1 of the sandbox, then in the job itself: two of the steps fork, and the plan goes on in the child.
+They run in the order of the plan, in pid 1 of the sandbox, which the leader has forked into its namespaces, then
+in the job itself: one of the steps forks, and the plan goes on in the child. Where root is the caller, a few run in
+the leader before, while we still are root.
 """
 
 from __future__ import annotations
 
+import marshal
 import os
 import select
 import signal
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from struct import Struct
 
-from ringfence.linux import cgroup_tree, landlock, mounts, namespaces, privileges, processes, seccomp
+from ringfence.linux import (
+    landlock,
+    mounts,
+    namespaces,
+    privileges,
+    processes,
+    seccomp,
+    tripwire_layout,
+    tripwire_mount,
+)
 
 ENDED = Struct("!i")
+LISTENER, TRIPWIRE = b"l", b"t"
+"""What pid 1 and the job hand over to the leader."""
 STAGE = "/tmp"
 """Where the new root is built; it covers this folder in the sandbox's own mount namespace only."""
+WIRE = f"{STAGE}/.wire"
 
 
 class Building:
@@ -27,22 +41,37 @@ class Building:
     def __init__(self) -> None:
         self.trees: list[int] = []
         self.root = -1
-        self.born_in = ""
-        """The control group that this process was forked into; it need not enter it."""
+        self.fuse = -1
+        """The FUSE device, where hidden paths get tripwires."""
         self.status = -1
         """Where pid 1 tells how the job ended."""
         self.wake_on_child: Callable[[], int] = lambda: -1
         """Makes a descriptor that becomes readable when a child ends; given by the leader."""
-        self.hand_over: Callable[[int], None] = lambda _: None
-        """Gives a listener to the leader; given by the leader."""
+        self.await_leader: Callable[[], None] = lambda: None
+        """Returns when the leader has mapped our ids and placed us in the groups; given by the leader."""
+        self.hand_over: Callable[[bytes, list[int]], None] = lambda kind, descriptors: None
+        """Gives descriptors to the leader, and says what they are; given by the leader."""
 
 
 BUILDING = Building()
 
 
-def join_cgroups(procs_paths: list[str]) -> None:
-    born_in = f"{BUILDING.born_in}/"
-    cgroup_tree.enter(path for path in procs_paths if not path.startswith(born_in))
+# ---- in the leader, where root is the caller
+
+
+def give_folders(owned: list[str]) -> None:
+    """What the sandbox writes becomes the property of its id."""
+    identity = namespaces.host_id(os.getpid())
+    os.setgroups([])
+    for path in owned:
+        os.chown(path, identity, identity, follow_symlinks=False)
+
+
+def give_pipes(descriptors: Iterable[int], identity: int) -> None:
+    """The pipes that we made for output: the job may open /dev/stdout and /dev/stderr anew."""
+    for descriptor in descriptors:
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            os.fchown(descriptor, identity, identity)
 
 
 def clone_sources(sources: list[tuple[str, str, bool]], owner: list[int]) -> None:
@@ -50,7 +79,8 @@ def clone_sources(sources: list[tuple[str, str, bool]], owner: list[int]) -> Non
 
     ``owner`` is (uid, gid) on disk of what is the caller's own, and is to appear as the job's; empty: as it is.
     """
-    idmap = namespaces.mapping_namespace(owner[0], owner[1], namespaces.host_id()) if owner else -1
+    identity = namespaces.host_id(os.getpid())
+    idmap = namespaces.mapping_namespace(owner[0], owner[1], identity) if owner else -1
     for path, mode, own in sources:
         tree = mounts.clone(path)
         attributes = {"ro": mounts.READ_ONLY, "rw": mounts.WRITABLE, "dev": mounts.DEVICE}[mode]
@@ -60,34 +90,27 @@ def clone_sources(sources: list[tuple[str, str, bool]], owner: list[int]) -> Non
         os.close(idmap)
 
 
-def take_identity(owned: list[str]) -> None:
-    """Give root up for an id of the sandbox's own, which is given the folders that the sandbox writes."""
-    identity = namespaces.host_id()
-    for path in owned:
-        os.chown(path, identity, identity, follow_symlinks=False)
-    for descriptor in (1, 2):  # the pipes that we made: the job may open /dev/stdout and /dev/stderr anew
-        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            os.fchown(descriptor, identity, identity)
-    namespaces.take_identity(identity)
+# ---- in pid 1 of the sandbox
 
 
-def enter_namespaces(names: list[str], inside_uid: int, inside_gid: int) -> None:
-    namespaces.remember_ids()
-    namespaces.unshare(names)
-    namespaces.map_ids(inside_uid, inside_gid)
+def await_leader() -> None:
+    BUILDING.await_leader()
 
 
-def become_pid_1() -> None:
-    """Only a child is in the new pid namespace; the plan goes on there. The leader adopts it."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child:
-        os.write(BUILDING.status, ENDED.pack(child))
-        os._exit(0)
-    # The leader must hear this pid before how the job ended, however late the parent is on a busy machine.
-    os.close(writer)
-    os.read(reader, 1)
-    os.close(reader)
+def open_fuse() -> None:
+    """Before the id is taken: the device must be opened in this user namespace, and may be root's alone."""
+    BUILDING.fuse = tripwire_mount.open_device()
+
+
+def take_identity(uid: int, gid: int) -> None:
+    namespaces.take_identity(uid, gid)
+    processes.die_with_parent()  # a change of id takes it off
+    processes.hide_memory()
+
+
+def own_group_namespace() -> None:
+    """Only now: made with the others, its root would be the leader's group and not the sandbox's own."""
+    namespaces.unshare(["cgroup"])
 
 
 def new_root(size_bytes: int) -> None:
@@ -195,12 +218,65 @@ def files(contents: list[tuple[str, bytes]]) -> None:
             os.close(place)
 
 
+def tripwires(hidden: list[str], uid: int, gid: int) -> None:
+    """Hidden names vanish from the folders that they lie in, and the leader hears of whoever asks for them."""
+    paths = [os.fsencode(path) for path in hidden if _can_be_veiled(path)]
+    veils = tripwire_layout.read_veils(paths, source=lambda place: STAGE.encode() + place)
+    layout = tripwire_layout.lay_out(veils=veils)
+    os.mkdir(WIRE)
+    options = tripwire_mount.mount_options(BUILDING.fuse, uid=uid, gid=gid)
+    mounts.mount_as(b"none", os.fsencode(WIRE), b"fuse", tripwire_mount.MOUNT_FLAGS, options)
+    _hand_over_tripwire(tripwire_layout.to_data(layout))
+    tripwire_mount.bind_all(
+        layout.bindings, stage=os.fsencode(WIRE), mount=mounts.mount_as, unmount=mounts.unmount, open_target=_place
+    )
+    os.rmdir(os.path.basename(WIRE), dir_fd=BUILDING.root)  # by now the root itself may be covered
+
+
+def _can_be_veiled(path: str) -> bool:
+    """Makes the folder that the hidden name lies in; where that can't be, the name must not be there either."""
+    try:
+        os.close(mounts.open_target(BUILDING.root, os.path.dirname(path), folder=True))
+    except OSError:
+        try:
+            os.close(mounts.open_inside(BUILDING.root, path.lstrip("/")))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        raise
+    return True
+
+
+def _hand_over_tripwire(nodes: dict[int, tuple[object, ...]]) -> None:
+    """The device, the /proc in which its requests' process ids mean something, and what it has to answer."""
+    proc = os.open(f"{STAGE}/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    listed = os.memfd_create("layout")
+    with open(listed, "r+b", closefd=False) as file:
+        marshal.dump(nodes, file)
+    os.lseek(listed, 0, os.SEEK_SET)
+    BUILDING.hand_over(TRIPWIRE, [BUILDING.fuse, proc, listed])
+    for descriptor in (BUILDING.fuse, proc, listed):
+        os.close(descriptor)
+
+
+def _place(path: bytes) -> int:
+    """A place of the sandbox, with what is mounted on it by now."""
+    if path == b"/":
+        return os.open(STAGE, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    root = _place(b"/")
+    try:
+        return mounts.open_inside(root, os.fsdecode(path).lstrip("/"))
+    finally:
+        os.close(root)
+
+
 def seal_root() -> None:
     """The new root becomes the root, read-only itself; the old one is gone."""
     mounts.pivot(STAGE)
-    os.close(BUILDING.root)
     tree = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    mounts.make_read_only(tree)
+    # A veil over the root refuses changes by itself, and records what is asked for only if it is asked.
+    if os.fstat(tree).st_dev == os.fstat(BUILDING.root).st_dev:
+        mounts.make_read_only(tree)
+    os.close(BUILDING.root)
     os.close(tree)
 
 
@@ -256,16 +332,17 @@ def install_filter(program: bytes, told: bool) -> None:
     """The last step before the exec. ``told``: the leader hears of what is refused."""
     listener = seccomp.install(program, notify=told)
     if listener is not None:
-        BUILDING.hand_over(listener)
+        BUILDING.hand_over(LISTENER, [listener])
         os.close(listener)
 
 
 STEPS: dict[str, Callable[..., None]] = {
-    "join cgroups": join_cgroups,
+    "give folders": give_folders,
     "clone sources": clone_sources,
+    "await leader": await_leader,
+    "open fuse": open_fuse,
     "take identity": take_identity,
-    "enter namespaces": enter_namespaces,
-    "become pid 1": become_pid_1,
+    "own group namespace": own_group_namespace,
     "new root": new_root,
     "attach": attach,
     "file system": file_system,
@@ -277,6 +354,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "make folder": folder,
     "link": link,
     "files": files,
+    "tripwires": tripwires,
     "seal root": seal_root,
     "loopback": namespaces.loopback_up,
     "host name": namespaces.name_host,

@@ -23,28 +23,36 @@ def _prctl(option: int, value: int | bytes) -> None:
 
 
 _CLONE_INTO_CGROUP, _SIGCHLD = 0x200000000, 17
+_CLONE_ARGS = Struct("11Q")
 
 
-def fork_into(group: str) -> int:
-    """fork, with the child in a v2 control group from its first instruction. 0 in the child, as fork.
+def fork_into(namespaces: int, group: str = "") -> int:
+    """fork, with the child in new namespaces and a v2 control group from its first instruction. 0 in the child.
 
-    Entering afterwards waits for every processor, some 10 ms. OSError where the kernel can't (before 5.7) or may
-    not do it. C library and interpreter are not told of the fork: only for a process with one thread, and for
-    a child that starts no thread and forks again, properly, before it runs anything of note.
+    Entering a group afterwards waits for every processor, some 10 ms. OSError where the kernel can't (before 5.7)
+    or may not do it. C library and interpreter are not told of the fork: only for a process with one thread, and
+    for a child that starts no thread and forks again, properly, before it runs anything of note.
     """
-    import ctypes
-
+    if not group:
+        return _clone3(_CLONE_ARGS.pack(namespaces, 0, 0, 0, _SIGCHLD, 0, 0, 0, 0, 0, 0))
     folder = os.open(group, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        arguments = Struct("11Q").pack(_CLONE_INTO_CGROUP, 0, 0, 0, _SIGCHLD, 0, 0, 0, 0, 0, folder)
-        # Not through libc(), whose calls let go of the interpreter lock that both sides must hold.
-        make = ctypes.PyDLL(None, use_errno=True).syscall
-        make.restype = ctypes.c_long
-        child: int = make(ctypes.c_long(syscalls.number("clone3")), arguments, ctypes.c_ulong(len(arguments)))
-        if child < 0:
-            raise OSError(ctypes.get_errno(), "clone3")
+        flags = namespaces | _CLONE_INTO_CGROUP
+        return _clone3(_CLONE_ARGS.pack(flags, 0, 0, 0, _SIGCHLD, 0, 0, 0, 0, 0, folder))
     finally:
         os.close(folder)
+
+
+def _clone3(arguments: bytes) -> int:
+    import ctypes
+
+    # Not through libc(), whose calls let go of the interpreter lock that both sides must hold.
+    make = ctypes.PyDLL(None, use_errno=True).syscall
+    make.restype = ctypes.c_long
+    child: int = make(ctypes.c_long(syscalls.number("clone3")), arguments, ctypes.c_ulong(len(arguments)))
+    if child < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "clone3")
     return child
 
 

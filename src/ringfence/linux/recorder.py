@@ -33,7 +33,7 @@ class Attempt:
     errno: int
     """What the caller got."""
     pid: int = 0
-    """In the supervisor's pid namespace; 0 when it could not be told."""
+    """As the sandbox knows it; 0 when it could not be told."""
     uid: int = -1
     """In the sandbox's user namespace."""
     start_ticks: int = 0

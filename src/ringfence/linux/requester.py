@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 
 from ringfence.model.record import record
@@ -128,15 +128,23 @@ class Requester:
     writes: bool = False
 
 
-def identify(tid: int) -> Requester:
-    """Describe the task ``tid``, which must be waiting for us so that its call and arguments stand still."""
+def identify(tid: int, proc: int = -1) -> Requester:
+    """Describe the task ``tid``, which must be waiting for us so that its call and arguments stand still.
+
+    ``proc`` is the /proc in which it has that number; -1: our own.
+    """
     if tid <= 0:
         return Requester()
     try:
-        with _opened(f"/proc/{tid}", os.O_RDONLY | os.O_DIRECTORY) as folder:
+        with _in_proc(tid, proc) as folder:
             return _describe(folder, tid)
     except OSError:
         return Requester(pid=tid)
+
+
+def _in_proc(tid: int, proc: int) -> AbstractContextManager[int]:
+    flags = os.O_RDONLY | os.O_DIRECTORY
+    return _opened(f"/proc/{tid}", flags) if proc < 0 else _opened(str(tid), flags, proc)
 
 
 def _describe(folder: int, tid: int) -> Requester:
@@ -193,9 +201,9 @@ def _parse_stat(data: bytes) -> tuple[str, int]:
 
 
 def _thread_group(data: bytes) -> int:
-    _, _, rest = data.partition(b"\nTgid:")
-    word = rest.split(maxsplit=1)[:1]
-    return int(word[0]) if word and word[0].isdigit() else 0
+    """The process in the innermost pid namespace that it is in: the number by which the sandbox knows it."""
+    words = data.partition(b"\nNStgid:")[2].partition(b"\n")[0].split()
+    return int(words[-1]) if words and words[-1].isdigit() else 0
 
 
 def _parse_argv(data: bytes) -> tuple[str, ...]:

@@ -82,6 +82,8 @@ class Wish:
     etc: tuple[Shown, ...]
     copies: tuple[tuple[str, bytes], ...]
     """(path, content) of small files of the host's: writing one is cheaper than a mount of its own."""
+    tripwires: bool = False
+    """Hidden names are made absent by tripwires, which tell who asks for them, and not by whiteouts."""
 
 
 def sources(wish: Wish) -> list[tuple[str, str, bool]]:
@@ -112,12 +114,29 @@ def steps(wish: Wish) -> list[Step]:
     plan += _private(wish)
     # Shorter paths first: what lies deeper is attached on top of what contains it.
     for number, entry in sorted(enumerate(shown), key=lambda pair: pair[1].path.count("/")):
-        plan += _show(number, entry, wish.hidden)
+        plan += _show(number, entry, () if wish.tripwires else wish.hidden)
     plan += _accounts(wish)
     plan += _proc(wish, first + len(DEVICES))
     plan += _workspace(wish, scratch + 1)
-    plan += [("detach", ".build"), ("loopback",), ("host name", "ringfence"), ("seal root",)]
-    return plan
+    plan += [("detach", ".build"), ("loopback",), ("host name", "ringfence")]
+    if wish.tripwires:
+        plan.append(("tripwires", list(wish.hidden), wish.uid, wish.gid))
+    return [*plan, ("seal root",)]
+
+
+def can_be_wired(wish: Wish) -> bool:
+    """Whether every hidden name lies where a tripwire can be laid: in no folder that the job may write, for there a
+    veil would be in the way, and above nothing that is shown all the same."""
+    closed = {"/proc", "/dev", wish.workspace or WORK, *PRIVATE}
+    closed.update(entry.path for entry in wish.shown if entry.mode == "rw")
+    tops = closed.union(entry.path for entry in wish.shown)
+    if any(_innermost(path, tops) in closed for path in wish.hidden):
+        return False
+    return not any(entry.explicit and _is_hidden(entry.path, wish.hidden) for entry in wish.shown)
+
+
+def _innermost(path: str, tops: set[str]) -> str:
+    return max((top for top in tops if _below(path, top)), key=len, default="/")
 
 
 def _show(number: int, entry: Shown, hidden: tuple[str, ...]) -> list[Step]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Mapping
 from struct import unpack_from
 
 from ringfence.linux import requester, seccomp_profiles
@@ -26,10 +25,10 @@ _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 class Telling:
     """The listener of one sandbox with its recorder."""
 
-    def __init__(self, descriptor: int, profile: str, write: Callable[[Mapping[str, object]], None]) -> None:
+    def __init__(self, descriptor: int, profile: str, recorder: Recorder) -> None:
         self._listener = Listener(descriptor)
         self._profile: Profile = seccomp_profiles.noting(seccomp_profiles.PROFILES[profile])
-        self.recorder = Recorder(write=write, keep_full=KEEP_FULL)
+        self.recorder = recorder
         self.forbidden = ""
         """The first call for which a process was ended."""
 

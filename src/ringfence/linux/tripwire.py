@@ -43,11 +43,15 @@ _REFUSALS: dict[int, int] = {
 class Tripwire:
     """Serves one FUSE device. ``finished`` says that the file system is gone: then stop polling."""
 
-    def __init__(self, device: int, layout: Layout, *, mounter: int, uid: int = 0, gid: int = 0) -> None:
-        """``mounter``: our number for the process that calls ``tripwire_mount.bind_all``.
+    def __init__(
+        self, device: int, layout: Layout, *, mounter: int, proc: int = -1, uid: int = 0, gid: int = 0
+    ) -> None:
+        """``mounter``: the number of the process that calls ``tripwire_mount.bind_all``, in ``proc``, the /proc
+        of its pid namespace; -1: our own.
 
-        ``uid`` and ``gid`` own the veiled folders, as seen in the sandbox. The device is ours to close.
+        ``uid`` and ``gid`` own the veiled folders, as seen in the sandbox. The descriptors are ours to close.
         """
+        self._proc = proc
         os.set_blocking(device, False)
         self._device = device
         self._mounter = mounter
@@ -59,7 +63,7 @@ class Tripwire:
         self.finished = False
         self.answered = 0
         self.names_processes = False
-        """Whether pids in requests are of our pid namespace; settled while the wire is laid."""
+        """Whether pids in requests are of the mounter's pid namespace; settled while the wire is laid."""
         self.lost = 0
         """Requests that could not be decoded or answered: attempts may hide in them."""
 
@@ -68,9 +72,10 @@ class Tripwire:
 
     def close(self) -> None:
         """Ends the file system: whoever touches a hidden place afterwards gets ENOTCONN."""
-        if self._device >= 0:
-            os.close(self._device)
-        self._device, self.finished = -1, True
+        for descriptor in (self._device, self._proc):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._device, self._proc, self.finished = -1, -1, True
 
     def handle(self, *, detailed: bool = True) -> list[Attempt]:
         """Answer what is waiting, but never so long that a flood starves the caller's loop."""
@@ -130,7 +135,7 @@ class Tripwire:
     def _who(self, request: Request, detailed: bool) -> Requester:
         if not self.names_processes:
             return Requester()
-        return identify(request.pid) if detailed else Requester(pid=request.pid)
+        return identify(request.pid, self._proc) if detailed else Requester(pid=request.pid)
 
     def _send(self, message: bytes) -> None:
         self.answered += 1
@@ -196,7 +201,8 @@ class Tripwire:
         return None if name in node.hidden else wire.reply(request.unique, wire.absent_entry())
 
     def _listing(self, request: Request, node: Node) -> bytes:
-        rows = self._listings.setdefault(request.node, tuple(node.children.items()))
+        dots = ((b".", request.node), (b"..", request.node))
+        rows = self._listings.setdefault(request.node, (*dots, *node.children.items()))
         offset, size = wire.read_window(request)
         answer = bytearray()
         for index in range(offset, len(rows)):
@@ -208,7 +214,8 @@ class Tripwire:
 
     def _row(self, child: tuple[bytes, int], next_offset: int, *, plus: bool) -> bytes:
         name, node_id = child
-        entry = self._entry(node_id) if plus else b""
+        # The dots are never looked up: a listing says that they are there, and nothing else of them.
+        entry = (wire.absent_entry() if name in (b".", b"..") else self._entry(node_id)) if plus else b""
         mode = self._nodes[node_id].mode
         return wire.dirent(node=node_id, next_offset=next_offset, mode=mode, name=name, plus=entry)
 

@@ -102,6 +102,22 @@ def lay_out(*, veils: Iterable[Veil] = (), spots: Iterable[Spot] = ()) -> Layout
     return Layout(nodes=nodes, bindings=tuple(bindings))
 
 
+def to_data(layout: Layout) -> dict[int, tuple[object, ...]]:
+    """The nodes as plain values that ``marshal`` takes, for the process that serves them."""
+    return {
+        number: (node.path, str(node.role), node.mode, node.target, dict(node.children), node.hidden)
+        for number, node in layout.nodes.items()
+    }
+
+
+def from_data(data: dict[int, tuple[bytes, str, int, bytes, dict[bytes, int], frozenset[bytes]]]) -> Layout:
+    nodes = {
+        number: Node(path=path, role=Role(role), mode=mode, target=target, children=children, hidden=hidden)
+        for number, (path, role, mode, target, children, hidden) in data.items()
+    }
+    return Layout(nodes=nodes, bindings=())
+
+
 def read_veil(folder: bytes, hidden: Iterable[bytes], *, source: bytes = b"") -> Veil:
     """A veil over a folder as it is now; ``source`` is where it lies if not at its place in the sandbox."""
     gone = frozenset(hidden)

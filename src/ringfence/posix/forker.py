@@ -90,13 +90,14 @@ class Forker:
         import json
         import resource
 
-        from ringfence.linux import plan, syscalls, telling
+        from ringfence.linux import plan, syscalls
+        from ringfence.posix import contained
 
         syscalls.libc()
         # Objects that live for ever are never looked at again, so forks don't copy their pages.
         gc.collect()
         gc.freeze()
-        self.furnished = bool((ctypes, json, resource, plan, telling))
+        self.furnished = bool((ctypes, json, resource, plan, contained))
 
     def _reap(self) -> None:
         """Collect leaders that ended; what is left of a tree whose leader was killed is killed too."""

@@ -21,14 +21,6 @@ def wake_on_child() -> int:
     return reader
 
 
-def read_to_end(descriptor: int) -> bytes:
-    parts = b""
-    while piece := os.read(descriptor, 4096):
-        parts += piece
-    os.close(descriptor)
-    return parts
-
-
 def _prepare_building(status: int, door: int) -> None:
     """What the steps of a sandbox need of this side of the package, which they may not import."""
     from ringfence.linux import plan as linux_plan
@@ -36,18 +28,27 @@ def _prepare_building(status: int, door: int) -> None:
     building = linux_plan.BUILDING
     building.status = status
     building.wake_on_child = wake_on_child
-    building.hand_over = lambda listener: passing.send(door, passing.LISTENER, [listener])
+    building.await_leader = lambda: _await_leader(door)
+    building.hand_over = lambda kind, descriptors: passing.send(door, kind, descriptors)
 
 
-def become_job(steps: list[plan.Step], streams: Sequence[int], keep: Sequence[int], leader: int) -> None:
+def _await_leader(door: int) -> None:
+    if passing.receive(door)[0] != passing.GO:
+        raise ProcessLookupError("the leader is gone")
+
+
+def become_job(
+    steps: list[plan.Step], streams: Sequence[int], keep: Sequence[int], stay: Sequence[int] = ()
+) -> None:
+    """Never returns. ``keep``: where a failed step is told, then what pid 1 of a sandbox keeps."""
     writer = keep[0]
     try:
         signal.set_wakeup_fd(-1)
-        kept = plan.place_descriptors(streams, keep)
+        kept = plan.place_descriptors(streams, keep, stay)
         writer = kept[0]
         if len(kept) > 1:
             _prepare_building(kept[1], kept[2])
-        plan.execute([("die with leader", leader), *steps])
+        plan.execute(steps)
     except plan.StepFailed as failed:
         os.write(writer, wire.failure(failed.step, failed.errno, failed.problem))
     except OSError as error:

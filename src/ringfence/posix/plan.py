@@ -48,17 +48,23 @@ def _terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def place_descriptors(sources: Sequence[int], keep: Sequence[int]) -> range:
+def place_descriptors(sources: Sequence[int], keep: Sequence[int], stay: Sequence[int] = ()) -> range:
     """Put the sources at 0, 1, 2 …, those to keep behind them, closed on exec, and close all else.
 
-    Returns the new numbers of those that are kept.
+    Returns the new numbers of those that are kept. ``stay`` are left open where they are.
     """
     # First out of the way of the targets, so that no dup2 overwrites a source that is still needed.
     floor = len(sources) + len(keep)
+    if any(descriptor < floor for descriptor in stay):
+        raise OSError("a descriptor that is to stay stands where another belongs")
     moved = [duplicate(source, floor) for source in (*sources, *keep)]
     for target, source in enumerate(moved):
         os.dup2(source, target, inheritable=target < len(sources))
-    close_from(floor)
+    start = floor
+    for descriptor in sorted(stay):
+        os.closerange(start, descriptor)
+        start = descriptor + 1
+    close_from(start)
     return range(len(sources), floor)
 
 

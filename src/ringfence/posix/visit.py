@@ -15,17 +15,16 @@ import sys
 import time
 from _collections_abc import Mapping, Sequence
 
-from ringfence.posix import job_start, passing, plan, wire
-from ringfence.posix.processor_time import ProcessorTime
+from ringfence.posix import job_start, plan, wire
+from ringfence.posix.watchdog import TICK_NS, Watchdog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ringfence.linux.telling import Telling
+    from ringfence.posix.contained import Contained
 
 _REAP_WAIT_S = 10.0
-_TICK_NS = 25_000_000
 _ASK_KILL = b"\x09"
 
 
@@ -71,128 +70,116 @@ class Visit:
     """One job and what is below it."""
 
     def __init__(self, request: dict[str, object], commands: int, reports: int, owner: int) -> None:
-        self.plan = list(request["plan"])  # type: ignore[call-overload]
+        self.request = request
         self.limits: dict[str, float] = request["limits"]  # type: ignore[assignment]
-        self.scratch = str(request["scratch"])
         self.owner_gone = False
         self.commands = commands
         self.reports = reports
         self.owner = owner
         self.table = _table()
-        self.own_io = -1
-        self.contained = bool(request.get("contained"))
-        self.cgroups: list[str] = request.get("cgroups", [])  # type: ignore[assignment]
-        self.group = str(request.get("group", ""))
-        """A v2 control group to fork the job into; empty: none."""
-        self.inside = -1
-        self.listeners = -1
-        self.profile = str(request.get("profile", ""))
-        self.telling: Telling | None = None
+        self.contained: Contained | None = None
+        self.poller = select.poll()
         self.job = 0
         self.wait_status: int | None = None
         self.cause = ""
         self.measured = 0
-        self.processor_time = ProcessorTime(self.table.TICKS_PER_S)
-        self.peak_memory = 0
-        self.peak_tasks = 0
         self.survivors = 0
 
     # ---- start
 
     def begin(self, streams: Sequence[int]) -> None:
         """Fork the job and wait until its program runs."""
-        if sys.platform == "linux":
-            from ringfence.linux import processes
-
-            processes.adopt_orphans()
-            self.own_io = self.table.open_own_io()  # not to be opened any more once memory is hidden
-            processes.hide_memory()
+        self.watchdog = Watchdog(self.table, self.limits, self._become_leader())
         self.wakeup = job_start.wake_on_child()
         self.oom_before = self.table.oom_kills()
         # Before the job can stop or kill this process: the caller must know whom to end then.
         _say(self.reports, wire.started_frame(os.getpid()))
         self.started = time.monotonic_ns()
         try:
-            self.job, problem = self._fork_job(streams)
+            problem = self._fork_job(streams)
         except OSError as error:
             raise plan.StepFailed("fork", error) from error
-        for descriptor in streams:
-            os.close(descriptor)
         if problem:
             step, errno, text = wire.decode_failed(problem)
             raise plan.StepFailed(step, OSError(errno, text))
 
-    def _fork_job(self, streams: Sequence[int]) -> tuple[int, bytes]:
-        """(pid, nothing) once the program runs, else (pid, the failed step)."""
-        leader = os.getpid()
-        reader, writer = os.pipe()
-        keep = [writer]
-        if self.contained:
-            self.inside, told = os.pipe()
-            self.listeners, door = passing.channel()
-            keep += [told, door]
-        child = self._fork()
-        if child == 0:
-            job_start.become_job(self.plan, streams, keep, leader)
-        for descriptor in keep:
-            os.close(descriptor)
-        problem = job_start.read_to_end(reader)
-        if self.contained and not problem:
-            first = self._told_by_inside()  # pid 1 of the sandbox, in whose name the job is led
-            child = child if first is None else first
-        return child, problem
-
-    def _fork(self) -> int:
-        """Into the group where the kernel can do that; where not, a step of the plan enters it."""
-        if not self.group:
-            return os.fork()
-        from ringfence.linux import plan as linux_plan
+    def _become_leader(self) -> int:
+        """Adopt and hide; our own io file, which can't be opened any more once memory is hidden."""
+        if sys.platform != "linux":
+            return -1
         from ringfence.linux import processes
 
-        linux_plan.BUILDING.born_in = self.group
-        try:
-            return processes.fork_into(self.group)
-        except OSError:
-            linux_plan.BUILDING.born_in = ""
-            return os.fork()
+        processes.adopt_orphans()
+        own_io: int = self.table.open_own_io()
+        processes.hide_memory()
+        return own_io
 
-    def _told_by_inside(self) -> int | None:
-        """The next number from inside: first the pid of pid 1, then how the job ended."""
-        data = os.read(self.inside, 4)
-        return int.from_bytes(data, "big", signed=True) if len(data) == 4 else None
+    def _fork_job(self, streams: Sequence[int]) -> bytes:
+        """Nothing once the program runs, else the failed step."""
+        reader, writer = os.pipe()
+        if self.request.get("contained"):
+            self._fork_contained(streams, writer)
+        else:
+            leader = os.getpid()
+            self.job = os.fork()
+            if self.job == 0:
+                job_start.become_job([("die with leader", leader), *self._plan()], streams, [writer])
+        for descriptor in (writer, *streams):
+            os.close(descriptor)
+        if self.contained is not None:
+            self.contained.release()
+        return self._await_start(reader)
+
+    def _fork_contained(self, streams: Sequence[int], writer: int) -> None:
+        from ringfence.linux.plan import BUILDING
+        from ringfence.posix.contained import Contained
+
+        self.contained = Contained(self.request, self._note_attempt)
+        self.job = self.contained.fork(streams)
+        if self.job == 0:
+            job_start.become_job(self._plan(), streams, [writer, *self.contained.keep()], BUILDING.trees)
+        self.poller.register(self.contained.door, select.POLLIN)
+
+    def _plan(self) -> list[plan.Step]:
+        return self.request["plan"]  # type: ignore[return-value]
+
+    def _await_start(self, reader: int) -> bytes:
+        """Serve the set-up until the program runs, which closes the pipe, or a failed step is told through it."""
+        self.poller.register(reader, select.POLLIN)
+        problem = b""
+        while True:
+            for descriptor, _ in self.poller.poll():
+                if descriptor != reader:
+                    self._hear(descriptor)
+                    continue
+                piece = os.read(reader, 4096)
+                problem += piece
+                if not piece:
+                    self.poller.unregister(reader)
+                    os.close(reader)
+                    return problem
 
     # ---- the loop
 
     def watch(self) -> None:
         """Until the job's first process has ended, or a reason to end it is found."""
-        poller = select.poll()
-        poller.register(self.commands, select.POLLIN)
-        poller.register(self.wakeup, select.POLLIN)
+        self.poller.register(self.commands, select.POLLIN)
+        self.poller.register(self.wakeup, select.POLLIN)
         if sys.platform == "linux":
-            poller.register(self.owner, select.POLLIN)
-        if self.profile:
-            poller.register(self._take_listener(), select.POLLIN)
+            self.poller.register(self.owner, select.POLLIN)
         deadline = self.started + int(self.limits["wall_time"] * 1e9)
         tick = self.started
         while not self._reap() and not self.cause:
-            until = min(deadline, tick + _TICK_NS)
+            until = min(deadline, tick + TICK_NS)
             # Rounded up: waking before the time is due would mean to ask again at once.
-            for descriptor, _ in poller.poll(max(0, until - time.monotonic_ns()) // 1_000_000 + 1):
+            for descriptor, _ in self.poller.poll(max(0, until - time.monotonic_ns()) // 1_000_000 + 1):
                 self._hear(descriptor)
             now = time.monotonic_ns()
             if now >= deadline:
                 self._note("wall_time", self.limits["wall_time"])
-            elif now >= tick + _TICK_NS:
+            elif now >= tick + TICK_NS:
                 tick = now
-                self._measure()
-
-    def _take_listener(self) -> int:
-        """The seccomp listener, which the job handed over before its program began."""
-        from ringfence.linux.telling import Telling
-
-        _, descriptors = passing.receive(self.listeners)
-        self.telling = Telling(descriptors[0], self.profile, self._note_attempt)
-        return descriptors[0]
+                self._note(*(self.watchdog.look() or ("", 0)))
 
     def _note_attempt(self, attempt: Mapping[str, object]) -> None:
         """Tell the caller, unless it does not read: the limits must be held all the same."""
@@ -204,11 +191,24 @@ class Visit:
         os.write(self.reports, data)
 
     def _hear(self, descriptor: int) -> None:
-        if self.telling is not None and descriptor == self.telling.fileno():
-            return self.telling.handle()
         if descriptor == self.wakeup:
             os.read(descriptor, 4096)
-            return None
+        elif self.contained is not None and self._hear_contained(self.contained, descriptor):
+            return
+        else:
+            self._hear_caller(descriptor)
+
+    def _hear_contained(self, contained: Contained, descriptor: int) -> bool:
+        if descriptor != contained.door:
+            return contained.hear(descriptor)
+        added = contained.take()
+        for listener in added:
+            self.poller.register(listener, select.POLLIN)
+        if not added:  # the last that held the other end is gone
+            self.poller.unregister(descriptor)
+        return True
+
+    def _hear_caller(self, descriptor: int) -> None:
         # The owner's descriptor is never read: that it is ready at all says that the caller ended.
         data = os.read(descriptor, 4096) if descriptor == self.commands else b""
         if not data:
@@ -219,45 +219,17 @@ class Visit:
                 self._note("asked", 0)
             else:
                 _signal_group(self._group(), number)
-        return None
 
     def _group(self) -> int:
         """The job's process group: named after its first process, which in a sandbox is pid 1's first child."""
-        if not self.contained:
+        if self.contained is None:
             return self.job
         first = self.table.children(self.job)
         return min(first, default=0)
 
     def _note(self, cause: str, measured: float) -> None:
-        if not self.cause:
+        if cause and not self.cause:
             self.cause, self.measured = cause, int(measured)
-
-    def _measure(self) -> None:
-        """Hold what the kernel does not hold for a whole tree: processor time, memory, tasks, writes."""
-        tree = self.table.descendants(os.getpid())
-        resident = sum(row.rss_bytes for row in tree)
-        # The dead that nobody has waited for hold a pid and have used processor time, too.
-        tasks = sum(1 if row.zombie else row.threads for row in tree)
-        self.peak_memory = max(self.peak_memory, resident)
-        self.peak_tasks = max(self.peak_tasks, sum(row.threads for row in tree if not row.zombie))
-        if tasks > self.limits["pids"]:
-            return self._note("pids", tasks)
-        if resident > self.limits["memory"]:
-            resident = sum(self.table.proportional_bytes(row) for row in tree)
-            if resident > self.limits["memory"]:
-                return self._note("memory", resident)
-        cpu_s = self.processor_time.used_s(tree)
-        if cpu_s >= self.limits["cpu_time"] + 1:  # a second later than RLIMIT_CPU, which says it better
-            return self._note("cpu_time", cpu_s)
-        if "disk" in self.limits:
-            written = self._written(tree)
-            if written > self.limits["disk"]:
-                return self._note("disk", written)
-        return None
-
-    def _written(self, tree: Sequence[object]) -> int:
-        live = sum(self.table.written_bytes(row.pid) for row in tree)  # type: ignore[attr-defined]
-        return int(live + self.table.own_written_bytes(self.own_io))
 
     # ---- the end
 
@@ -271,7 +243,7 @@ class Visit:
             if pid == 0:
                 return self.wait_status is not None
             if pid == self.job:
-                told = self._told_by_inside() if self.contained else None
+                told = None if self.contained is None else self.contained.exit_status()
                 self.wait_status = status if told is None else told
 
     def end_tree(self) -> None:
@@ -302,18 +274,9 @@ class Visit:
         """End what is left and report."""
         wall_ns = time.monotonic_ns() - self.started
         self.end_tree()
-        if self.telling is not None:
-            _say(self.reports, wire.frame(wire.HEALTH, self._recorder_health()))
+        if self.contained is not None:
+            _say(self.reports, wire.frame(wire.HEALTH, _recorder_health(self.contained)))
         _say(self.reports, wire.ended_frame(self._report(wall_ns)))
-
-    def _recorder_health(self) -> bytes:
-        import json
-
-        assert self.telling is not None
-        health = self.telling.recorder.close()
-        counted = {name: value for name, value in vars(health).items() if isinstance(value, int)}
-        words = {"forbidden": self.telling.forbidden, "problems": list(health.problems), "complete": health.complete}
-        return json.dumps(counted | words).encode()
 
     def _report(self, wall_ns: int) -> dict[str, int]:
         import resource
@@ -327,9 +290,9 @@ class Visit:
             "wall_ns": wall_ns,
             "cpu_user_us": int(used.ru_utime * 1e6),
             "cpu_system_us": int(used.ru_stime * 1e6),
-            "peak_memory_bytes": max(self.peak_memory, largest),
-            "processes": max(self.peak_tasks, 1),
-            "written_bytes": self._written(()),
+            "peak_memory_bytes": max(self.watchdog.peak_memory, largest),
+            "processes": max(self.watchdog.peak_tasks, 1),
+            "written_bytes": self.watchdog.written_bytes(),
             "voluntary_switches": used.ru_nvcsw,
             "involuntary_switches": used.ru_nivcsw,
             "oom_kills": max(0, self.table.oom_kills() - self.oom_before),
@@ -340,14 +303,23 @@ class Visit:
         """The caller removes the private folder and the cgroups; when it is gone, this process does."""
         if not self.owner_gone:
             return
-        if self.cgroups:
+        if self.request.get("cgroups"):
             from ringfence.linux import cgroup_tree
 
-            cgroup_tree.remove(self.cgroups)
-        if self.scratch:
+            cgroup_tree.remove(self.request["cgroups"])  # type: ignore[arg-type]
+        if self.request["scratch"]:
             from ringfence.posix.removal import remove_tree
 
-            remove_tree(self.scratch)
+            remove_tree(str(self.request["scratch"]))
+
+
+def _recorder_health(contained: Contained) -> bytes:
+    import json
+
+    health, forbidden = contained.close()
+    counted = {name: value for name, value in vars(health).items() if isinstance(value, int)}
+    words = {"forbidden": forbidden, "problems": list(health.problems), "complete": health.complete}
+    return json.dumps(counted | words).encode()
 
 
 def _signal_group(job: int, number: int) -> None:

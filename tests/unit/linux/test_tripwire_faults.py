@@ -86,9 +86,9 @@ def test_a_process_killed_while_we_hold_its_request_is_named_rightly_and_gone_wi
     caller: str,
 ) -> None:
     def scenario() -> Any:
-        def slow(tid: int) -> Requester:
+        def slow(tid: int, proc: int) -> Requester:
             time.sleep(0.8)
-            return identify(tid)
+            return identify(tid, proc)
 
         tripwire.identify = slow  # type: ignore[attr-defined]
         ran = Cage(VEIL, prepare, kill_in_mid_call).serve()

@@ -1,0 +1,132 @@
+"""The leader's side of a sandbox with namespaces: forks its pid 1, hears how the job ended, serves the recorder.
+
+Linux only. It holds no limit and ends nothing (``visit``); what the recorder keeps and how it is answered are
+``linux.recorder``, ``linux.telling`` and ``linux.tripwire``.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+from _collections_abc import Callable, Mapping, Sequence
+
+from ringfence.linux import cgroup_tree, namespaces, processes
+from ringfence.linux import plan as linux_plan
+from ringfence.linux.recorder import Health, Recorder
+from ringfence.linux.telling import KEEP_FULL, Telling
+from ringfence.posix import passing, plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ringfence.linux.tripwire import Tripwire
+
+PID_1 = 1
+Tell = Callable[[Mapping[str, object]], None]
+
+
+class Contained:
+    """One sandbox, from the fork of its pid 1 to the last record."""
+
+    def __init__(self, request: dict[str, Any], tell: Tell) -> None:
+        self.request = request
+        self.recorder = Recorder(write=tell, keep_full=KEEP_FULL)
+        self.telling: Telling | None = None
+        self.tripwire: Tripwire | None = None
+        self.pid = 0
+        self.status, self._told = os.pipe()
+        self.door, self._theirs = passing.channel()
+
+    # ---- birth
+
+    def keep(self) -> list[int]:
+        """The descriptors that pid 1 keeps: where it tells the end, and the way to us."""
+        return [self._told, self._theirs]
+
+    def fork(self, streams: Sequence[int]) -> int:
+        """pid 1 in its namespaces and groups; 0 in the child, which waits for ``release``."""
+        plan.execute(self.request["prepare"])
+        if os.geteuid() == 0:
+            linux_plan.give_pipes(streams[1:3], namespaces.host_id(os.getpid()))
+        # The child inherits this and must be dumpable until its ids are mapped.
+        processes.show_memory()
+        self.pid = self._clone()
+        if self.pid:
+            processes.hide_memory()
+        return self.pid
+
+    def _clone(self) -> int:
+        """Into the v2 group where the kernel can do that; where not, it is entered like those of v1."""
+        flags = namespaces.flags(self.request["namespaces"])
+        born_in = self.request["group"]
+        try:
+            child = processes.fork_into(flags, born_in)
+        except OSError:
+            born_in = ""
+            child = self._clone_outside(flags)
+        self._enter = [path for path in self.request["enter"] if not born_in or not path.startswith(f"{born_in}/")]
+        return child
+
+    def _clone_outside(self, flags: int) -> int:
+        try:
+            return processes.fork_into(flags)
+        except OSError as error:
+            raise plan.StepFailed("enter namespaces", error) from error
+
+    def release(self) -> None:
+        """Place pid 1 in its groups and map its ids, then let it go on."""
+        for descriptor in self.keep():
+            os.close(descriptor)
+        for tree in linux_plan.BUILDING.trees:
+            os.close(tree)
+        cgroup_tree.enter(self._enter, self.pid)
+        inside = self.request["ids"]
+        identity = namespaces.host_id(os.getpid())
+        outside = (identity, identity) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+        namespaces.map_ids(self.pid, outside, (inside[0], inside[1]))
+        passing.send(self.door, passing.GO, [])
+
+    # ---- what comes out of it
+
+    def take(self) -> list[int]:
+        """Something handed over through the door; the descriptors to listen on from now on."""
+        kind, descriptors = passing.receive(self.door)
+        if kind == linux_plan.LISTENER and descriptors:
+            self.telling = Telling(descriptors[0], self.request["profile"], self.recorder)
+            return [descriptors[0]]
+        if kind == linux_plan.TRIPWIRE and len(descriptors) == 3:
+            return [self._lay(*descriptors)]
+        return []
+
+    def _lay(self, device: int, proc: int, layout: int) -> int:
+        """A tripwire of this layout; before the job's program runs, so what pid 1 says is trusted."""
+        from ringfence.linux import tripwire, tripwire_layout
+
+        with open(layout, "rb") as file:
+            nodes = tripwire_layout.from_data(marshal.load(file))
+        uid, gid = self.request["ids"]
+        self.tripwire = tripwire.Tripwire(device, nodes, mounter=PID_1, proc=proc, uid=uid, gid=gid)
+        return device
+
+    def hear(self, descriptor: int) -> bool:
+        """Whether the descriptor is one of ours; if so what waits there was answered and recorded."""
+        if self.telling is not None and descriptor == self.telling.fileno():
+            self.telling.handle()
+        elif self.tripwire is not None and descriptor == self.tripwire.fileno():
+            for attempt in self.tripwire.handle(detailed=self.recorder.wants_detail):
+                self.recorder.record(attempt)
+        else:
+            return False
+        return True
+
+    def exit_status(self) -> int | None:
+        """How the job ended, in the words of pid 1; None when it was killed before it could say."""
+        data = os.read(self.status, linux_plan.ENDED.size)
+        return linux_plan.ENDED.unpack(data)[0] if len(data) == linux_plan.ENDED.size else None
+
+    def close(self) -> tuple[Health, str]:
+        """The recorder's last word, and the first call for which a process was ended."""
+        if self.tripwire is not None:
+            self.recorder.lose(self.tripwire.lost, "requests to the tripwires could not be answered")
+        return self.recorder.close(), self.telling.forbidden if self.telling is not None else ""

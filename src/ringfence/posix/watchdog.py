@@ -1,0 +1,54 @@
+"""Holds what the kernel does not hold for a whole tree: processor time, memory, tasks, writes. Looks, never kills."""
+
+from __future__ import annotations
+
+import os
+from _collections_abc import Sequence
+
+from ringfence.posix.processor_time import ProcessorTime
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+TICK_NS = 25_000_000
+
+
+class Watchdog:
+    """Looks at everything below this process, and remembers the most that it saw."""
+
+    def __init__(self, table: Any, limits: dict[str, float], own_io: int) -> None:
+        """``table`` reads the process tree of this system; ``own_io`` is this process' io file, -1: none."""
+        self.table = table
+        self.limits = limits
+        self.peak_memory = 0
+        self.peak_tasks = 0
+        self._own_io = own_io
+        self._processor_time = ProcessorTime(table.TICKS_PER_S)
+
+    def look(self) -> tuple[str, float] | None:
+        """(the limit that is passed, what was measured), or None."""
+        tree = self.table.descendants(os.getpid())
+        resident = sum(row.rss_bytes for row in tree)
+        # The dead that nobody has waited for hold a pid and have used processor time, too.
+        tasks = sum(1 if row.zombie else row.threads for row in tree)
+        self.peak_memory = max(self.peak_memory, resident)
+        self.peak_tasks = max(self.peak_tasks, sum(row.threads for row in tree if not row.zombie))
+        if tasks > self.limits["pids"]:
+            return "pids", tasks
+        if resident > self.limits["memory"]:
+            resident = sum(self.table.proportional_bytes(row) for row in tree)
+            if resident > self.limits["memory"]:
+                return "memory", resident
+        cpu_s = self._processor_time.used_s(tree)
+        if cpu_s >= self.limits["cpu_time"] + 1:  # a second later than RLIMIT_CPU, which says it better
+            return "cpu_time", cpu_s
+        if "disk" in self.limits:
+            written = self.written_bytes(tree)
+            if written > self.limits["disk"]:
+                return "disk", written
+        return None
+
+    def written_bytes(self, tree: Sequence[Any] = ()) -> int:
+        live = sum(self.table.written_bytes(row.pid) for row in tree)
+        return int(live + self.table.own_written_bytes(self._own_io))
