@@ -57,7 +57,7 @@ def _same_mounts() -> list[str]:
     for path, target in host.system_links():
         words += ["--symlink", target, path]
     shown, copies = host.configuration()
-    for path in (*(entry.path for entry in (*host.system_folders(), *shown)), *(path for path, _ in copies)):
+    for path in (*(entry.path for entry in (*host.system_folders(), *shown)), *(path for path, _, link in copies if not link)):
         words += ["--ro-bind", path, path]
     words += ["--dev", "/dev", "--proc", "/proc"]
     for path in ("/tmp", "/var/tmp", "/dev/shm", rootfs.HOME, rootfs.WORK):

@@ -212,17 +212,9 @@ _SHARED_FOLDER: dict[str, tuple[str, str]] = {
                                 _WATCH.replace("PATH", "(GIVEN['folder'] + '/file').encode()")),
 }  # fmt: skip
 
-# Open at every level: system files are the same inodes in all sandboxes, and a lock or a watch on one is seen in
-# the others. An overlay over each shown tree would close it, as it does for readable folders.
-_OPEN_EVERYWHERE = {
-    "lock on a program of the system", "lock on a folder of the system", "lock on the interpreter",
-    "lock on configuration", "record lock", "watch a program of the system",
-}  # fmt: skip
-
-
 def _attack(name: str, pair: tuple[str, str], more: Prepare = lambda _: {}) -> Attack:
     return Attack(name=name, family="neighbours", what="one sandbox notices another",
-                  levels=() if name in _OPEN_EVERYWHERE else (STRICT,),
+                  levels=(STRICT,),
                   prepare=beside(pair[0], more), probe=_START + pair[1])  # fmt: skip
 
 

@@ -184,7 +184,7 @@ class ProcessVisit:
         self._forked = self._started = False
         message = wire.encode_request(request)
         try:
-            self._open(streams, contained="contained" in request)
+            self._open(streams)
             self._send(message)
         except BaseException as error:
             self.close()
@@ -192,7 +192,13 @@ class ProcessVisit:
                 raise SetupError("reach the leader", str(error)) from error
             raise
 
-    def _open(self, streams: tuple[int, ...], *, contained: bool) -> None:
+    def _fork_leader(self, descriptors: list[int]) -> None:
+        spawner.fork_leader(descriptors)
+
+    def _give_up_on_forker(self) -> None:
+        spawner.give_up_on_spawner()
+
+    def _open(self, streams: tuple[int, ...]) -> None:
         theirs: list[int] = []
         try:
             commands, self._commands = os.pipe()
@@ -200,7 +206,7 @@ class ProcessVisit:
             self._reports, reports = os.pipe()
             theirs.append(reports)
             theirs.append(_owner_watch(commands))
-            spawner.fork_leader([*theirs, *streams], contained=contained)
+            self._fork_leader([*theirs, *streams])
             self._forked = True
         finally:
             for descriptor in theirs:
@@ -263,7 +269,7 @@ class ProcessVisit:
         if self._leader_pidfd >= 0:
             _kill_pidfd(self._leader_pidfd)
         elif not self._started:
-            spawner.give_up_on_spawner()
+            self._give_up_on_forker()
 
     def close(self) -> None:
         """End the job if it runs, and wait until its tree is gone: its folder is removed next."""

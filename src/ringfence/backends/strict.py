@@ -6,6 +6,7 @@ had, the watchdog's where not; the table says which.
 
 from __future__ import annotations
 
+import marshal
 import os
 from collections.abc import Mapping
 
@@ -21,7 +22,7 @@ from ringfence.model.limits import IsolationLevel, SyscallProfile
 from ringfence.model.outcome import Change, Enforcement
 from ringfence.model.policy import NO_NETWORK, SandboxPolicy
 from ringfence.model.record import replace
-from ringfence.posix import rlimits
+from ringfence.posix import moulds, rlimits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -139,11 +140,11 @@ class StrictBox:
         if job.cwd:
             hidden = host.every_name(self.policy.hidden_paths)
             self._layer = Layer(os.path.join(self._scratch.path, "layer/upper"), os.path.realpath(job.cwd), hidden)
-        return StrictVisit(self._request(job), streams, self._cgroup)
-
-    def _request(self, job: Job) -> dict[str, object]:
         wish = self._wish(job)
         self._name_recorder(wish)
+        return StrictVisit(self._request(job, wish), streams, self._cgroup, _template(wish))
+
+    def _request(self, job: Job, wish: Wish) -> dict[str, object]:
         return {
             "prepare": self._prepare(wish),
             "plan": [*self._enter(wish), *rootfs.steps(wish), *self._confine(job, wish)],
@@ -159,11 +160,12 @@ class StrictBox:
         }
 
     def _prepare(self, wish: Wish) -> list[tuple[object, ...]]:
-        """What only root can do, done by the leader while it still is: the sources are cloned, ids mapped."""
-        if not _is_root():
+        """What only root can do, done by the leader, which still is: ids mapped, devices made."""
+        if not wish.by_root:
             return []
         owned = [os.path.join(self._scratch.path, name) for name in ("", "work", *_LAYER)]
-        return [("give folders", owned), ("clone sources", rootfs.sources(wish), _owner(wish))]
+        clone = ("clone sources", rootfs.own_sources(wish, self._scratch.path), _owner(wish))
+        return [("give folders", owned), clone, ("make devices", list(rootfs.DEVICES))]
 
     def _enter(self, wish: Wish) -> list[tuple[object, ...]]:
         """How the leader's child becomes pid 1 of the sandbox."""
@@ -171,8 +173,8 @@ class StrictBox:
         if wish.tripwires:
             steps.append(("open fuse",))
         steps.append(("take identity", wish.uid, wish.gid))
-        if not _is_root():
-            steps.append(("clone sources", rootfs.sources(wish), []))
+        if not wish.by_root:
+            steps.append(("clone sources", rootfs.own_sources(wish, self._scratch.path), []))
         return [*steps, ("own group namespace",)]
 
     def _confine(self, job: Job, wish: Wish) -> list[tuple[object, ...]]:
@@ -215,8 +217,7 @@ class StrictBox:
         within = (workspace,) if workspace else ()
         named = frozenset(self.policy.readable_paths) | set(map(os.path.realpath, self.policy.readable_paths))
         extra = [
-            Shown(path=path, mode="ro", folder=os.path.isdir(path), own=True, explicit=path in named,
-                  sealed=path in named and not host.has_mounts_below(path))
+            Shown(path=path, mode="ro", folder=os.path.isdir(path), own=True, explicit=path in named)
             for path in host.outside_the_system(readable, tops + within)
             if not workspace.startswith(path + "/") or path in named
         ]  # fmt: skip
@@ -225,11 +226,13 @@ class StrictBox:
         root = _is_root()
         etc, copies = host.configuration()
         wish = Wish(
-            shown=(*system, *extra, *writable),
-            etc=etc,
+            shown=host.sealed((*system, *extra, *writable)),
+            etc=host.sealed(etc),
             copies=copies,
             workspace=workspace,
-            scratch=self._scratch.path,
+            stage=host.free_folder([*within, self._scratch.path, *readable, *self.policy.writable_paths]),
+            caller=(os.geteuid(), os.getegid()),
+            by_root=root,
             hidden=host.every_name(self.policy.hidden_paths),
             links=links,
             user="user",
@@ -267,13 +270,34 @@ class StrictBox:
 class StrictVisit(ProcessVisit):
     """A visit whose report is made exact by what the cgroup counted."""
 
-    def __init__(self, request: dict[str, object], streams: tuple[int, ...], cgroup: Cgroup | None) -> None:
+    def __init__(
+        self, request: dict[str, object], streams: tuple[int, ...], cgroup: Cgroup | None, template: dict[str, object]
+    ) -> None:
         self._cgroup = cgroup
+        self._template = template
         super().__init__(request, streams)
+
+    def _fork_leader(self, descriptors: list[int]) -> None:
+        key = marshal.dumps(self._template) + host.mount_table()
+        self._mould = moulds.for_template(key, self._template)
+        try:
+            self._mould.fork_leader(descriptors)
+        except OSError:  # it has ended; once more, with a new one
+            moulds.forget(self._mould)
+            self._mould = moulds.for_template(key, self._template)
+            self._mould.fork_leader(descriptors)
+
+    def _give_up_on_forker(self) -> None:
+        self._mould.kill()
 
     def receive(self) -> Report | None:
         report = super().receive()
         return report if report is None or self._cgroup is None else _counted(report, self._cgroup)
+
+
+def _template(wish: Wish) -> dict[str, object]:
+    """What of the sandbox is built once for many."""
+    return {"template": rootfs.template(wish), "owner": _owner(wish) if wish.by_root else []}
 
 
 def _counted(report: Report, cgroup: Cgroup) -> Report:
@@ -333,7 +357,9 @@ def _is_root() -> bool:
 
 def _owner(wish: Wish) -> list[int]:
     """Whose files the workspace holds; as root they appear as the job's own."""
-    found = os.stat(wish.workspace or wish.scratch)
+    if not wish.workspace:
+        return list(wish.caller)
+    found = os.stat(wish.workspace)
     return [found.st_uid, found.st_gid]
 
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 
+from ringfence.errors import UnavailableError
 from ringfence.linux import rootfs
 from ringfence.linux.rootfs import Shown
+from ringfence.model.record import replace
 
-_COPIED_BYTES = 32 * 1024
+_COPIED_BYTES, _COPIED_FILES = 128 * 1024, 64
+_CONFIGURED_S = 5
+_STAGES = ("/mnt", "/media", "/srv", "/dev/shm", "/opt")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _USERNS_LIMIT = "/proc/sys/user/max_user_namespaces"
 _USERNS_SWITCH = "/proc/sys/kernel/unprivileged_userns_clone"
 _APPARMOR_SWITCH = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
@@ -49,23 +58,63 @@ def system_folders() -> tuple[Shown, ...]:
     return tuple(Shown(path=path, mode="ro", folder=True) for path in real)
 
 
-def configuration() -> tuple[tuple[Shown, ...], tuple[tuple[str, bytes], ...]]:
-    """The part of /etc that ordinary programs read: what is shown, and (path, content) of what is copied.
+def sealed(shown: tuple[Shown, ...]) -> tuple[Shown, ...]:
+    """Each through an overlay, except where something else is mounted below, which an overlay would not show."""
+    table = mount_table().decode("utf-8", "surrogateescape")
+    points = [line.split(" ", 5)[4] for line in table.splitlines()]
+    return tuple(
+        entry if any(point.startswith(entry.path + "/") for point in points) else replace(entry, sealed=True)
+        for entry in shown
+    )
 
-    A link is taken for what it points to.
+
+def configuration() -> tuple[tuple[Shown, ...], tuple[tuple[str, bytes, str], ...]]:
+    """The part of /etc that ordinary programs read: what is shown, and what is copied, for small things are cheaper
+    to copy once than to mount for every sandbox: (path, content, where it points if it is a link).
+
+    A link among the names is taken for what it points to. At most a few seconds old.
     """
-    shown, copies = [], []
+    if _configured and time.monotonic() < _configured[0] + _CONFIGURED_S:
+        return _configured[1], _configured[2]
+    shown: list[Shown] = []
+    copies: list[tuple[str, bytes, str]] = []
     for name in rootfs.ETC_NAMES:
         path = f"/etc/{name}"
         try:
-            found = os.stat(path)
-            if stat.S_ISREG(found.st_mode) and found.st_size <= _COPIED_BYTES:
-                copies.append((path, _public_content(path)))
-            elif stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode):
-                shown.append(Shown(path=path, mode="ro", folder=stat.S_ISDIR(found.st_mode)))
+            copied = _copied(path)
+            if copied is None:
+                shown.append(Shown(path=path, mode="ro", folder=os.path.isdir(path)))
+            else:
+                copies += copied
         except OSError:
             continue
-    return tuple(shown), tuple(copies)
+    _configured[:] = time.monotonic(), tuple(shown), tuple(copies)
+    return _configured[1], _configured[2]
+
+
+_configured: list[Any] = []
+
+
+def _copied(path: str) -> list[tuple[str, bytes, str]] | None:
+    """What a file, or a folder with a few files in it, holds; None if that is too much."""
+    found = os.stat(path)
+    if stat.S_ISREG(found.st_mode) and found.st_size <= _COPIED_BYTES:
+        return [(path, _public_content(path), "")]
+    if not stat.S_ISDIR(found.st_mode):
+        return None
+    listed = [os.path.join(here, name) for here, _, names in os.walk(path) for name in names][: _COPIED_FILES + 1]
+    if len(listed) > _COPIED_FILES or any(os.lstat(name).st_size > _COPIED_BYTES for name in listed):
+        return None
+    return [row for name in listed for row in _copied_within(name)]
+
+
+def _copied_within(path: str) -> list[tuple[str, bytes, str]]:
+    if os.path.islink(path):
+        return [(path, b"", os.readlink(path))]
+    try:
+        return [(path, _public_content(path), "")]
+    except OSError:
+        return []  # not for everybody, or no file
 
 
 def _public_content(path: str) -> bytes:
@@ -78,6 +127,23 @@ def _public_content(path: str) -> bytes:
         return os.read(descriptor, _COPIED_BYTES)
     finally:
         os.close(descriptor)
+
+
+def free_folder(used: list[str]) -> str:
+    """A folder that every system has, in and above which none of these paths lies."""
+    for folder in _STAGES:
+        apart = all(not f"{path}/".startswith(f"{folder}/") and not folder.startswith(f"{path}/") for path in used)
+        if apart and os.path.isdir(folder) and not os.path.islink(folder):
+            return folder
+    raise UnavailableError(
+        "no folder to build a sandbox in", missing=(" or ".join(_STAGES),), hint=f"sudo mkdir {_STAGES[0]}"
+    )
+
+
+def mount_table() -> bytes:
+    """Changes when something is mounted or unmounted."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        return file.read()
 
 
 def has_fuse(device: str = "/dev/fuse") -> bool:
@@ -110,12 +176,6 @@ def every_name(paths: tuple[str, ...]) -> tuple[str, ...]:
     """Each path as the kernel will meet it: the links on the way resolved, and where a link at its end leads."""
     own = (os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in paths)
     return tuple(dict.fromkeys((*own, *map(os.path.realpath, paths))))
-
-
-def has_mounts_below(path: str) -> bool:
-    """Whether something else is mounted below the folder; an overlay would not show it."""
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
-        return any(line.split()[4].startswith(path.rstrip("/") + "/") for line in table)
 
 
 def interpreter_folders(argv0: str, search_path: str) -> list[str]:

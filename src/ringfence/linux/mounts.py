@@ -19,6 +19,7 @@ _RESOLVE_NO_SYMLINKS, _RESOLVE_IN_ROOT, _RESOLVE_NO_MAGICLINKS = 0x04, 0x10, 0x0
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV, _ATTR_NOEXEC, _ATTR_IDMAP = 0x1, 0x2, 0x4, 0x8, 0x100000
 _MS_REC, _MS_PRIVATE = 0x4000, 0x40000
 _MNT_DETACH = 2
+_FSOPEN_CLOEXEC, _FSMOUNT_CLOEXEC, _FSCONFIG_CMD_CREATE = 1, 1, 6
 
 READ_ONLY = _ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV
 WRITABLE = _ATTR_NOSUID | _ATTR_NODEV
@@ -53,6 +54,21 @@ def attach(tree: int, root: int, target: str, *, folder: bool) -> None:
         syscalls.call("move_mount", tree, b"", place, b"", _MOVE_FROM_EMPTY | _MOVE_TO_EMPTY)
     finally:
         os.close(place)
+
+
+def attach_at(tree: int, path: str) -> None:
+    """Attach a cloned tree at a place that is there, by its path."""
+    syscalls.call("move_mount", tree, b"", _AT_FDCWD, os.fsencode(path), _MOVE_FROM_EMPTY)
+
+
+def new_tmpfs() -> int:
+    """A detached tmpfs, by its descriptor."""
+    context = syscalls.call("fsopen", b"tmpfs", _FSOPEN_CLOEXEC)
+    try:
+        syscalls.call("fsconfig", context, _FSCONFIG_CMD_CREATE, None, None, 0)
+        return syscalls.call("fsmount", context, _FSMOUNT_CLOEXEC, 0)
+    finally:
+        os.close(context)
 
 
 def open_target(root: int, target: str, *, folder: bool) -> int:

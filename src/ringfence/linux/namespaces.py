@@ -14,15 +14,15 @@ _FLAGS = {
     "user": 0x10000000, "mount": 0x00020000, "pid": 0x20000000, "net": 0x40000000,
     "ipc": 0x08000000, "uts": 0x04000000, "cgroup": 0x02000000, "time": 0x00000080,
 }  # fmt: skip
-# Far above what distributions and subordinate ranges hand out. A living leader's pid makes it the job's own.
-FIRST_HOST_ID = 0x70000000
+# Far above what distributions and subordinate ranges hand out; a process id has at most 22 bits.
+FIRST_HOST_ID, IDS_PER_PROCESS = 0x70000000, 64
 GUEST_ID = 1000
 """Who the job of a root caller believes to be."""
 
 
-def host_id(leader: int) -> int:
-    """The id on the host of the sandbox that this leader makes when root is the caller."""
-    return FIRST_HOST_ID + leader
+def host_id(owner: int, place: int = IDS_PER_PROCESS - 1) -> int:
+    """An id on the host for a sandbox whose caller is root: every living process has some of its own to give."""
+    return FIRST_HOST_ID + owner * IDS_PER_PROCESS + place
 
 
 def flags(names: list[str]) -> int:
@@ -37,7 +37,7 @@ def unshare(names: list[str]) -> None:
     syscalls.call("unshare", flags(names))
 
 
-def map_ids(pid: int, outside: tuple[int, int], inside: tuple[int, int]) -> None:
+def map_ids(pid: int | str, outside: tuple[int, int], inside: tuple[int, int]) -> None:
     """Map the one (uid, gid) that a child in a new user namespace has on the host to the one that it has inside.
 
     The child must be dumpable: else the files below belong to root.

@@ -30,16 +30,19 @@ from ringfence.linux import (
 ENDED = Struct("!i")
 LISTENER, TRIPWIRE = b"l", b"t"
 """What pid 1 and the job hand over to the leader."""
-STAGE = "/tmp"
-"""Where the new root is built; it covers this folder in the sandbox's own mount namespace only."""
-WIRE = f"{STAGE}/.wire"
+STAGE_BYTES = 64 << 20
+WIRE = "memory/wire"
 
 
 class Building:
     """What the steps of one sandbox hand on to each other: the cloned sources and the new root."""
 
     def __init__(self) -> None:
-        self.trees: list[int] = []
+        self.trees: dict[str, int] = {}
+        self.identity = 0
+        """The id on the host of a sandbox whose caller is root; 0: none was chosen yet."""
+        self.idmaps: dict[tuple[int, int], int] = {}
+        """User namespaces that map an owner on disk to the identity."""
         self.root = -1
         self.fuse = -1
         """The FUSE device, where hidden paths get tripwires."""
@@ -52,8 +55,73 @@ class Building:
         self.hand_over: Callable[[bytes, list[int]], None] = lambda kind, descriptors: None
         """Gives descriptors to the leader, and says what they are; given by the leader."""
 
+    def idmap(self, owner: tuple[int, int]) -> int:
+        if owner not in self.idmaps:
+            self.idmaps[owner] = namespaces.mapping_namespace(*owner, self.identity)
+        return self.idmaps[owner]
+
 
 BUILDING = Building()
+
+
+# ---- in the mould, and the clones also in the leader where root is the caller
+
+
+def enter_mould(uid: int, gid: int) -> None:
+    """A mount namespace to build in; a user needs a user namespace for that, in which nothing else changes."""
+    if os.geteuid() == 0:
+        namespaces.unshare(["mount"])
+    else:
+        namespaces.unshare(["user", "mount"])
+        processes.show_memory()
+        namespaces.map_ids("self", (uid, gid), (uid, gid))
+        processes.hide_memory()
+    mounts.make_private()
+
+
+def stage(folder: str, places: list[tuple[str, bool]]) -> None:
+    """Where sandboxes are built: the parts of the host that they show, each at a place of its own. From here on
+    every name in the building is relative, so that what stands in a mount table tells nothing of the host."""
+    os.umask(0o022)
+    mounts.mount("tmpfs", folder, ["nosuid"], f"size={STAGE_BYTES},mode=755")
+    os.chdir(folder)
+    for name in ("root", "memory", "none", "etc", "base", "cover", "base/scratch", "base/workspace", "base/devices"):
+        os.mkdir(name)
+    for name, is_folder in places:
+        _make_place(f"base/{name}", is_folder)
+
+
+def _make_place(name: str, is_folder: bool) -> None:
+    if is_folder:
+        os.makedirs(name, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        os.mknod(name, stat.S_IFREG | 0o644)
+
+
+def configuration(contents: list[tuple[str, bytes, str]], places: list[tuple[str, bool]]) -> None:
+    """/etc, with places for what is mounted in it."""
+    for target, content, link in contents:
+        os.makedirs(os.path.dirname(target.lstrip("/")), exist_ok=True)
+        if link:
+            os.symlink(link, target.lstrip("/"))
+            continue
+        with open(target.lstrip("/"), "xb") as file:
+            file.write(content)
+    for target, is_folder in places:
+        _make_place(target.lstrip("/"), is_folder)
+
+
+def clone_sources(sources: list[tuple[str, str, str, bool]], owner: list[int]) -> None:
+    """(name, path, mode, own) of what the sandbox shows of the host, while it can be reached.
+
+    ``owner`` is (uid, gid) on disk of what is the caller's own, and is to appear as the job's; empty: as it is.
+    """
+    for name, path, mode, own in sources:
+        tree = mounts.clone(path)
+        attributes = {"ro": mounts.READ_ONLY, "rw": mounts.WRITABLE, "dev": mounts.DEVICE}[mode]
+        mounts.set_attributes(tree, attributes, idmap=BUILDING.idmap((owner[0], owner[1])) if own and owner else -1)
+        BUILDING.trees[name] = tree
 
 
 # ---- in the leader, where root is the caller
@@ -61,33 +129,26 @@ BUILDING = Building()
 
 def give_folders(owned: list[str]) -> None:
     """What the sandbox writes becomes the property of its id."""
-    identity = namespaces.host_id(os.getpid())
     os.setgroups([])
     for path in owned:
-        os.chown(path, identity, identity, follow_symlinks=False)
+        os.chown(path, BUILDING.identity, BUILDING.identity, follow_symlinks=False)
 
 
-def give_pipes(descriptors: Iterable[int], identity: int) -> None:
+def give_pipes(descriptors: Iterable[int]) -> None:
     """The pipes that we made for output: the job may open /dev/stdout and /dev/stderr anew."""
     for descriptor in descriptors:
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            os.fchown(descriptor, identity, identity)
+            os.fchown(descriptor, BUILDING.identity, BUILDING.identity)
 
 
-def clone_sources(sources: list[tuple[str, str, bool]], owner: list[int]) -> None:
-    """(path, mode, own) of everything from the host that the sandbox shows, while it can be reached.
-
-    ``owner`` is (uid, gid) on disk of what is the caller's own, and is to appear as the job's; empty: as it is.
-    """
-    identity = namespaces.host_id(os.getpid())
-    idmap = namespaces.mapping_namespace(owner[0], owner[1], identity) if owner else -1
-    for path, mode, own in sources:
-        tree = mounts.clone(path)
-        attributes = {"ro": mounts.READ_ONLY, "rw": mounts.WRITABLE, "dev": mounts.DEVICE}[mode]
-        mounts.set_attributes(tree, attributes, idmap=idmap if own else -1)
-        BUILDING.trees.append(tree)
-    if idmap >= 0:
-        os.close(idmap)
+def make_devices(names: list[str]) -> None:
+    """Devices with inodes of the sandbox's own: a lock on the host's would be seen by every other sandbox."""
+    tree = mounts.new_tmpfs()
+    for name in names:
+        os.mknod(name, stat.S_IFCHR | 0o666, os.stat(f"/dev/{name}").st_rdev, dir_fd=tree)
+        os.chmod(name, 0o666, dir_fd=tree)
+    mounts.set_attributes(tree, mounts.DEVICE)
+    BUILDING.trees["devices"] = tree
 
 
 # ---- in pid 1 of the sandbox
@@ -115,62 +176,73 @@ def own_group_namespace() -> None:
 
 def new_root(size_bytes: int) -> None:
     os.umask(0o022)
-    mounts.make_private()
-    mounts.mount("tmpfs", STAGE, ["nosuid", "nodev"], f"size={size_bytes},mode=755")
-    BUILDING.root = os.open(STAGE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    mounts.mount("tmpfs", "root", ["nosuid", "nodev"], f"size={size_bytes},mode=755")
+    BUILDING.root = os.open("root", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def attach(number: int, target: str, folder: bool) -> None:
-    mounts.attach(BUILDING.trees[number], BUILDING.root, target, folder=folder)
-    os.close(BUILDING.trees[number])  # some seventy of them would leave no room under a small RLIMIT_NOFILE
+def attach(name: str) -> None:
+    """A cloned source at its place in the building."""
+    tree = BUILDING.trees.pop(name)
+    mounts.attach_at(tree, f"base/{name}")
+    os.close(tree)  # some seventy of them would leave no room under a small RLIMIT_NOFILE
+
+
+def memory(options: str, folders: list[tuple[str, int]]) -> None:
+    """The one file system of everything that the job may write and that is gone with the sandbox."""
+    mounts.mount("tmpfs", "memory", ["nosuid", "nodev"], options)
+    os.mkdir("memory/cover")
+    for number, (target, mode) in enumerate(folders):
+        os.mkdir(f"memory/{number}")
+        os.chmod(f"memory/{number}", mode)
+        bind(f"memory/{number}", target)
 
 
 def file_system(target: str, kind: str, flags: list[str], options: str) -> None:
     mounts.mount_inside(BUILDING.root, target, kind, flags, options)
 
 
-def overlay(target: str, within: str, flags: list[str], options: str) -> None:
-    """Names in the options are relative to a part of the building: the mount table tells nothing of the host."""
-    os.chdir(f"{STAGE}/{within}")
+def overlay(target: str, flags: list[str], options: str) -> None:
     place = mounts.open_target(BUILDING.root, target, folder=True)
     try:
-        mounts.mount("overlay", f"/proc/self/fd/{place}", ["nosuid", "nodev", *flags], options, source="overlay")
+        where = f"/proc/self/fd/{place}"
+        mounts.mount("overlay", where, ["nosuid", "nodev", *flags], f"{options},userxattr", source="overlay")
     finally:
         os.close(place)
-        os.chdir("/")
 
 
-def bind(source: str, target: str) -> None:
-    """Show a part of the building at another place in it."""
-    tree = mounts.clone(f"{STAGE}/{source}")
-    mounts.attach(tree, BUILDING.root, target, folder=True)
+def bind(source: str, target: str, *, read_only: bool = False) -> None:
+    """Show a part of the building in the root."""
+    tree = mounts.clone(source)
+    if read_only:
+        mounts.set_attributes(tree, mounts.READ_ONLY)
+    mounts.attach(tree, BUILDING.root, target, folder=mounts.is_folder(source))
     os.close(tree)
 
 
-def detach(target: str) -> None:
-    """Let go of something that was only needed for building."""
-    mounts.detach(f"{STAGE}/{target}")
-    os.rmdir(f"{STAGE}/{target}")
+def blank(targets: list[str]) -> None:
+    """Cover files and folders with empty ones."""
+    os.mkdir("memory/none")
+    os.mknod("memory/nothing", stat.S_IFREG | 0o444)
+    for target in targets:
+        folder = mounts.is_folder(f"root{target}")
+        bind("memory/none" if folder else "memory/nothing", target, read_only=True)
 
 
 def shield(target: str) -> None:
     """Make a part of an attached file system read-only."""
-    tree = mounts.clone(f"{STAGE}{target}")
-    mounts.set_attributes(tree, mounts.READ_ONLY)
-    mounts.attach(tree, BUILDING.root, target, folder=True)
-    os.close(tree)
+    bind(f"root{target}", target, read_only=True)
 
 
-def whiteouts(layer: str, names: list[str]) -> None:
-    """Make names of the tree at ``.base`` absent, as overlayfs does it for removed ones."""
-    os.makedirs(f"{STAGE}/{layer}", exist_ok=True)
+def whiteouts(layer: str, base: str, names: list[str]) -> None:
+    """Make names of the tree at ``base`` absent, as overlayfs does it for removed ones."""
+    os.makedirs(layer, exist_ok=True)
     for name in names:
-        if os.path.isdir(f"{STAGE}/.base/{os.path.dirname(name)}"):
-            _white_out(f"{STAGE}/{layer}", name)
+        if os.path.isdir(f"{base}/{os.path.dirname(name)}"):
+            _white_out(layer, name)
 
 
 def _white_out(layer: str, relative: str) -> None:
-    """Never through a link: an earlier visit may have left one in the layer, and it would lead to the host."""
+    """Never through a link: nothing of the kind should be here, and it would lead to the host."""
     *parents, name = relative.split("/")
     within = os.open(layer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -178,7 +250,7 @@ def _white_out(layer: str, relative: str) -> None:
             within = _step_into(within, part)
         os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=within)
     except (FileExistsError, NotADirectoryError):
-        pass  # what an earlier visit put there hides what lies under it just as well
+        pass  # hidden twice, or below something hidden
     finally:
         os.close(within)
 
@@ -204,24 +276,10 @@ def link(target: str, to: str) -> None:
     os.symlink(to, target.lstrip("/"), dir_fd=BUILDING.root)
 
 
-def files(contents: list[tuple[str, bytes]]) -> None:
-    """Small files in the new root itself, in folders that are made where they are missing."""
-    for target, content in contents:
-        parent, _, name = target.rpartition("/")
-        place = mounts.open_target(BUILDING.root, parent, folder=True)
-        try:
-            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            file = os.open(name, flags, 0o644, dir_fd=place)
-            os.write(file, content)
-            os.close(file)
-        finally:
-            os.close(place)
-
-
 def tripwires(hidden: list[str], uid: int, gid: int) -> None:
     """Hidden names vanish from the folders that they lie in, and the leader hears of whoever asks for them."""
     paths = [os.fsencode(path) for path in hidden if _can_be_veiled(path)]
-    veils = tripwire_layout.read_veils(paths, source=lambda place: STAGE.encode() + place)
+    veils = tripwire_layout.read_veils(paths, source=lambda place: b"root" + place)
     layout = tripwire_layout.lay_out(veils=veils)
     os.mkdir(WIRE)
     options = tripwire_mount.mount_options(BUILDING.fuse, uid=uid, gid=gid)
@@ -230,7 +288,6 @@ def tripwires(hidden: list[str], uid: int, gid: int) -> None:
     tripwire_mount.bind_all(
         layout.bindings, stage=os.fsencode(WIRE), mount=mounts.mount_as, unmount=mounts.unmount, open_target=_place
     )
-    os.rmdir(os.path.basename(WIRE), dir_fd=BUILDING.root)  # by now the root itself may be covered
 
 
 def _can_be_veiled(path: str) -> bool:
@@ -248,7 +305,7 @@ def _can_be_veiled(path: str) -> bool:
 
 def _hand_over_tripwire(nodes: dict[int, tuple[object, ...]]) -> None:
     """The device, the /proc in which its requests' process ids mean something, and what it has to answer."""
-    proc = os.open(f"{STAGE}/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    proc = os.open("root/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     listed = os.memfd_create("layout")
     with open(listed, "r+b", closefd=False) as file:
         marshal.dump(nodes, file)
@@ -261,7 +318,7 @@ def _hand_over_tripwire(nodes: dict[int, tuple[object, ...]]) -> None:
 def _place(path: bytes) -> int:
     """A place of the sandbox, with what is mounted on it by now."""
     if path == b"/":
-        return os.open(STAGE, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     root = _place(b"/")
     try:
         return mounts.open_inside(root, os.fsdecode(path).lstrip("/"))
@@ -271,7 +328,7 @@ def _place(path: bytes) -> int:
 
 def seal_root() -> None:
     """The new root becomes the root, read-only itself; the old one is gone."""
-    mounts.pivot(STAGE)
+    mounts.pivot("root")
     tree = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     # A veil over the root refuses changes by itself, and records what is asked for only if it is asked.
     if os.fstat(tree).st_dev == os.fstat(BUILDING.root).st_dev:
@@ -337,23 +394,27 @@ def install_filter(program: bytes, told: bool) -> None:
 
 
 STEPS: dict[str, Callable[..., None]] = {
-    "give folders": give_folders,
+    "enter mould": enter_mould,
+    "stage": stage,
+    "configuration": configuration,
     "clone sources": clone_sources,
+    "give folders": give_folders,
+    "make devices": make_devices,
     "await leader": await_leader,
     "open fuse": open_fuse,
     "take identity": take_identity,
     "own group namespace": own_group_namespace,
     "new root": new_root,
     "attach": attach,
+    "memory": memory,
     "file system": file_system,
     "overlay": overlay,
     "bind": bind,
-    "detach": detach,
+    "blank": blank,
     "shield": shield,
     "whiteouts": whiteouts,
     "make folder": folder,
     "link": link,
-    "files": files,
     "tripwires": tripwires,
     "seal root": seal_root,
     "loopback": namespaces.loopback_up,

@@ -36,6 +36,7 @@ PROC_FILES = (
 PROC_FOLDERS = ("acpi", "asound", "bus", "fs", "irq", "scsi")
 
 HOME, WORK = "/home/user", "/workspace"
+ROOT_BYTES = 4 << 20
 IN_MEMORY = {"/dev/shm": 0o1777, "/tmp": 0o1777, "/var/tmp": 0o1777, HOME: 0o700}
 PRIVATE = (*IN_MEMORY, "/dev/pts")
 """Where every job may write; gone with the sandbox."""
@@ -67,8 +68,6 @@ class Wish:
     shown: tuple[Shown, ...]
     workspace: str
     """Absolute path of the folder that the job works in; empty: a private one at ``/workspace``."""
-    scratch: str
-    """The caller's private folder of this sandbox: layer, work, home."""
     hidden: tuple[str, ...]
     """With the links on the way resolved; see ``host.every_name``."""
     links: tuple[tuple[str, str], ...]
@@ -80,21 +79,16 @@ class Wish:
     proc_files: tuple[str, ...]
     proc_folders: tuple[str, ...]
     etc: tuple[Shown, ...]
-    copies: tuple[tuple[str, bytes], ...]
-    """(path, content) of small files of the host's: writing one is cheaper than a mount of its own."""
+    copies: tuple[tuple[str, bytes, str], ...]
+    """(path, content, where it points if it is a link) of what is copied from the host's /etc."""
+    stage: str = ""
+    """A folder of the host that nothing shown lies in: there the sandbox is built, in a mount namespace of its own."""
+    caller: tuple[int, int] = (0, 0)
+    """(uid, gid) of the caller."""
+    by_root: bool = False
+    """Root is the caller: what is the caller's own is mapped to the job's id, and devices can be made."""
     tripwires: bool = False
     """Hidden names are made absent by tripwires, which tell who asks for them, and not by whiteouts."""
-
-
-def sources(wish: Wish) -> list[tuple[str, str, bool]]:
-    """(path, mode, own) in the order in which ``steps`` counts them."""
-    listed = [(entry.path, entry.mode, entry.own) for entry in entries(wish)]
-    listed += [(f"/dev/{name}", "dev", False) for name in DEVICES]
-    listed += [("/dev/null", "dev", False)] * len(wish.proc_files)
-    listed.append((wish.scratch, "rw", False))
-    if wish.workspace:
-        listed.append((wish.workspace, "ro", True))
-    return listed
 
 
 def entries(wish: Wish) -> list[Shown]:
@@ -102,23 +96,54 @@ def entries(wish: Wish) -> list[Shown]:
     return [entry for entry in (*wish.shown, *wish.etc) if entry.explicit or not _is_hidden(entry.path, wish.hidden)]
 
 
+Source = tuple[str, str, str, bool]
+"""(name in the building, path on the host, mode, whether it is the caller's own)."""
+
+
+def template_sources(wish: Wish) -> list[Source]:
+    """What is the same for every sandbox of this wish."""
+    listed = [row for row in _shown_sources(wish) if not (wish.by_root and row[3])]
+    return listed if wish.by_root else [*listed, *((f"dev-{name}", f"/dev/{name}", "dev", False) for name in DEVICES)]
+
+
+def own_sources(wish: Wish, scratch: str) -> list[Source]:
+    """What belongs to one sandbox: its private folder, the workspace, and what is mapped to its own id."""
+    listed = [row for row in _shown_sources(wish) if wish.by_root and row[3]]
+    listed.append(("scratch", scratch, "rw", False))
+    return [*listed, ("workspace", wish.workspace, "ro", True)] if wish.workspace else listed
+
+
+def _shown_sources(wish: Wish) -> list[Source]:
+    return [(str(number), entry.path, entry.mode, entry.own) for number, entry in enumerate(entries(wish))]
+
+
+def template(wish: Wish) -> list[Step]:
+    """What of the building can be made once for many sandboxes: it holds nothing that a job can change."""
+    sources = template_sources(wish)
+    places = [(str(number), entry.folder) for number, entry in enumerate(entries(wish))]
+    plan: list[Step] = [("enter mould", *wish.caller), ("stage", wish.stage, places)]
+    plan.append(("clone sources", sources, []))
+    plan += [("attach", name) for name, *_ in sources]
+    plan += [("whiteouts", f"cover/{number}", f"base/{number}", _within(entry, wish))
+             for number, entry in enumerate(entries(wish)) if _is_sealed(entry, wish)]  # fmt: skip
+    return [*plan, _configuration(wish)]
+
+
 def steps(wish: Wish) -> list[Step]:
-    """From an empty root to a sealed one."""
-    shown = entries(wish)
-    first = len(shown)
-    scratch = first + len(DEVICES) + len(wish.proc_files)
-    plan: list[Step] = [("new root", 4 << 20), ("attach", scratch, "/.build", True)]
+    """From the template to a sealed root."""
+    plan: list[Step] = [("new root", ROOT_BYTES)]
+    plan += [("attach", name) for name, *_ in own_sources(wish, "")]
     plan += [("link", path, to) for path, to in wish.links]
-    plan += _devices(first)
     # Before anything of the host is attached: some of it may lie below /tmp or /var/tmp.
     plan += _private(wish)
+    plan += _devices(wish)
+    plan.append(("overlay", "/etc", ["ro"], "lowerdir=none:etc"))
     # Shorter paths first: what lies deeper is attached on top of what contains it.
-    for number, entry in sorted(enumerate(shown), key=lambda pair: pair[1].path.count("/")):
-        plan += _show(number, entry, () if wish.tripwires else wish.hidden)
-    plan += _accounts(wish)
-    plan += _proc(wish, first + len(DEVICES))
-    plan += _workspace(wish, scratch + 1)
-    plan += [("detach", ".build"), ("loopback",), ("host name", "ringfence")]
+    for number, entry in sorted(enumerate(entries(wish)), key=lambda pair: pair[1].path.count("/")):
+        plan.append(_show(number, entry, wish))
+    plan += _proc(wish)
+    plan += _workspace(wish)
+    plan += [("loopback",), ("host name", "ringfence")]
     if wish.tripwires:
         plan.append(("tripwires", list(wish.hidden), wish.uid, wish.gid))
     return [*plan, ("seal root",)]
@@ -139,23 +164,30 @@ def _innermost(path: str, tops: set[str]) -> str:
     return max((top for top in tops if _below(path, top)), key=len, default="/")
 
 
-def _show(number: int, entry: Shown, hidden: tuple[str, ...]) -> list[Step]:
-    """Something of the host at its own path; what is hidden in it is absent, by a layer of whiteouts over it."""
-    within = [os.path.relpath(path, entry.path) for path in hidden if _below(path, entry.path)]
-    if entry.mode != "ro" or not entry.folder or not (within or entry.sealed):
-        return [("attach", number, entry.path, entry.folder)]
-    cover = f".build/cover/{number}"
-    return [
-        ("attach", number, "/.base", True),
-        ("whiteouts", cover, within),
-        ("overlay", entry.path, ".", ["ro"], f"lowerdir={cover}:.base,userxattr"),
-        ("detach", ".base"),
-    ]
+def _within(entry: Shown, wish: Wish) -> list[str]:
+    """Names in something shown that whiteouts make absent."""
+    hidden = () if wish.tripwires else wish.hidden
+    return [os.path.relpath(path, entry.path) for path in hidden if _below(path, entry.path)]
 
 
-def _devices(first: int) -> list[Step]:
+def _is_sealed(entry: Shown, wish: Wish) -> bool:
+    return entry.mode == "ro" and entry.folder and (entry.sealed or bool(_within(entry, wish)))
+
+
+def _show(number: int, entry: Shown, wish: Wish) -> Step:
+    """Something of the host at its own path; through an overlay, so that its inodes are the sandbox's own."""
+    if not _is_sealed(entry, wish):
+        return ("bind", f"base/{number}", entry.path)
+    return ("overlay", entry.path, ["ro"], f"lowerdir=cover/{number}:base/{number}")
+
+
+def _devices(wish: Wish) -> list[Step]:
+    """As root with inodes of the sandbox's own; else they are the host's, which takes root to make."""
     plan: list[Step] = [("make folder", "/dev", 0o755)]
-    plan += [("attach", first + place, f"/dev/{name}", False) for place, name in enumerate(DEVICES)]
+    if wish.by_root:
+        plan.append(("attach", "devices"))
+    place = "base/devices/" if wish.by_root else "base/dev-"
+    plan += [("bind", f"{place}{name}", f"/dev/{name}") for name in DEVICES]
     plan += [("link", path, to) for path, to in DEVICE_LINKS.items()]
     plan.append(("file system", "/dev/pts", "devpts", ["nosuid", "noexec"], "newinstance,ptmxmode=0666,mode=620"))
     return plan
@@ -165,19 +197,16 @@ def _private(wish: Wish) -> list[Step]:
     # One file system for all of them: its size is what they can hold together. An empty file takes memory too.
     size = max(wish.tmp_bytes, TMP_BYTES_LEAST)
     options = f"size={size},nr_inodes={size // TMP_BYTES_PER_FILE},mode=755"
-    plan: list[Step] = [("file system", "/.memory", "tmpfs", ["nosuid", "nodev"], options)]
-    for number, (target, mode) in enumerate(IN_MEMORY.items()):
-        plan += [("make folder", f"/.memory/{number}", mode), ("bind", f".memory/{number}", target)]
-    plan += [
-        ("detach", ".memory"),
+    folders = list(IN_MEMORY.items())
+    return [
+        ("memory", options, folders),
         ("make folder", "/run", 0o755),
         ("make folder", "/var/log", 0o755),
     ]
-    return plan
 
 
-def _accounts(wish: Wish) -> list[Step]:
-    """Names of the sandbox's own, in place of those of the host's users."""
+def _configuration(wish: Wish) -> Step:
+    """/etc: small files of the host's, and names of the sandbox's own in place of those of the host's users."""
     accounts = f"root:x:0:0:root:/:/bin/sh\n{wish.user}:x:{wish.uid}:{wish.gid}::{HOME}:/bin/sh\n"
     accounts += "nobody:x:65534:65534:nobody:/:/bin/false\n"
     texts = {
@@ -187,35 +216,32 @@ def _accounts(wish: Wish) -> list[Step]:
         "/etc/hostname": "ringfence\n",
         "/etc/resolv.conf": "",
     }
-    shown = [(path, content) for path, content in wish.copies if not _is_hidden(path, wish.hidden)]
-    files = [*((path, text.encode()) for path, text in texts.items()), *shown]
-    return [("files", files), ("link", "/etc/mtab", "/proc/self/mounts")]
+    shown = [row for row in wish.copies if not _is_hidden(row[0], wish.hidden)]
+    places = [(entry.path, entry.folder) for entry in entries(wish) if _below(entry.path, "/etc")]
+    own = [("/etc/mtab", b"", "/proc/self/mounts"), *((path, text.encode(), "") for path, text in texts.items())]
+    return ("configuration", [*own, *shown], places)
 
 
-def _proc(wish: Wish, first: int) -> list[Step]:
+def _proc(wish: Wish) -> list[Step]:
     plan: list[Step] = [("file system", "/proc", "proc", ["nosuid", "nodev", "noexec"], "")]
-    plan += [("attach", first + place, f"/proc/{name}", False) for place, name in enumerate(wish.proc_files)]
-    plan += [("file system", f"/proc/{name}", "tmpfs", ["ro", "nosuid", "nodev", "noexec"], "size=4k,mode=555")
-             for name in wish.proc_folders]  # fmt: skip
+    plan.append(("blank", [f"/proc/{name}" for name in (*wish.proc_files, *wish.proc_folders)]))
     plan.append(("shield", "/proc/sys"))
     return plan
 
 
-def _workspace(wish: Wish, base: int) -> list[Step]:
-    """The job's folder: a private one, or a layer over the caller's own."""
+def _workspace(wish: Wish) -> list[Step]:
+    """The job's folder: a private one, or a layer over the caller's own. Relative names only: what stands in the
+    mount table tells nothing of the host."""
+    layer = "upperdir=base/scratch/layer/upper,workdir=base/scratch/layer/work"
     if not wish.workspace:
         # An overlay here too: of a bind the mount table would tell where on the host it comes from.
-        return [("overlay", WORK, ".build/layer", [], "lowerdir=../work,upperdir=upper,workdir=work,userxattr")]
+        return [("overlay", WORK, [], f"lowerdir=base/scratch/work,{layer}")]
     within = [os.path.relpath(path, wish.workspace) for path in wish.hidden if _below(path, wish.workspace)]
     return [
-        ("attach", base, "/.base", True),
         # Not in the upper layer: what stands there is told as a change, and carried over.
-        ("whiteouts", ".build/cover/workspace", within),
-        # Relative names only: what stands in the mount table tells nothing of the host.
-        ("overlay", wish.workspace, ".build/layer", [],
-         "lowerdir=../cover/workspace:../../.base,upperdir=upper,workdir=work,userxattr"),
-        ("detach", ".base"),
-    ]  # fmt: skip
+        ("whiteouts", "memory/cover", "base/workspace", within),
+        ("overlay", wish.workspace, [], f"lowerdir=memory/cover:base/workspace,{layer}"),
+    ]
 
 
 def _below(path: str, folder: str) -> bool:

@@ -46,9 +46,11 @@ class Contained:
 
     def fork(self, streams: Sequence[int]) -> int:
         """pid 1 in its namespaces and groups; 0 in the child, which waits for ``release``."""
+        building = linux_plan.BUILDING
+        building.identity = building.identity or namespaces.host_id(os.getpid())
         plan.execute(self.request["prepare"])
         if os.geteuid() == 0:
-            linux_plan.give_pipes(streams[1:3], namespaces.host_id(os.getpid()))
+            linux_plan.give_pipes(streams[1:3])
         # The child inherits this and must be dumpable until its ids are mapped.
         processes.show_memory()
         self.pid = self._clone()
@@ -78,11 +80,11 @@ class Contained:
         """Place pid 1 in its groups and map its ids, then let it go on."""
         for descriptor in self.keep():
             os.close(descriptor)
-        for tree in linux_plan.BUILDING.trees:
-            os.close(tree)
+        for descriptor in (*linux_plan.BUILDING.trees.values(), *linux_plan.BUILDING.idmaps.values()):
+            os.close(descriptor)
         cgroup_tree.enter(self._enter, self.pid)
         inside = self.request["ids"]
-        identity = namespaces.host_id(os.getpid())
+        identity = linux_plan.BUILDING.identity
         outside = (identity, identity) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
         namespaces.map_ids(self.pid, outside, (inside[0], inside[1]))
         passing.send(self.door, passing.GO, [])

@@ -9,25 +9,30 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
 import os
 import sys
+from _collections_abc import Callable, Sequence
 
 from ringfence.posix import job_start, passing, plan, visit
 
 
-def fork_leader(descriptors: list[int]) -> int:
-    """Fork a leader that owns ``descriptors`` (commands, reports, owner, streams…); its pid."""
+def _fork(descriptors: list[int], run: Callable[[list[int]], None], stay: Sequence[int] = ()) -> int:
+    """Fork a process that owns copies of these descriptors, and those that stay where they are; its pid."""
     child = os.fork()
     if child:
         return child
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
-        commands, reports, owner, *streams = _keep_only(descriptors)
-        visit.lead(commands, reports, owner, streams)
+        run(_keep_only(descriptors, stay))
     finally:
         os._exit(0)
 
 
-def _keep_only(descriptors: list[int]) -> list[int]:
+def _lead(descriptors: list[int]) -> None:
+    commands, reports, owner, *streams = descriptors
+    visit.lead(commands, reports, owner, streams)
+
+
+def _keep_only(descriptors: list[int], stay: Sequence[int] = ()) -> list[int]:
     """Close every descriptor but these, which may be 0, 1 or 2; those become the null device."""
     floor = 3 + len(descriptors) + max(descriptors)
     kept = [plan.duplicate(descriptor, floor) for descriptor in descriptors]
@@ -35,7 +40,7 @@ def _keep_only(descriptors: list[int]) -> list[int]:
     for standard in (0, 1, 2):
         os.dup2(null, standard)
     start = 3
-    for descriptor in sorted(kept):
+    for descriptor in sorted((*kept, *stay)):
         os.closerange(start, descriptor)
         start = descriptor + 1
     plan.close_from(start)
@@ -48,7 +53,6 @@ class Forker:
     def __init__(self, door: int) -> None:
         self.door = door
         self.leaders: set[int] = set()
-        self.furnished = False
 
     def serve(self) -> None:
         """Until the owner closes the door; then until the last leader has ended."""
@@ -72,32 +76,27 @@ class Forker:
         kind, descriptors = passing.receive(self.door)
         if not kind:
             return False
-        if kind == passing.CONTAINED and not self.furnished:
-            self._furnish()
         try:
-            if len(descriptors) > 3:
-                self.leaders.add(fork_leader(descriptors))
+            if kind == passing.MOULD and len(descriptors) == 3:
+                self._fork_mould(descriptors)
+            elif len(descriptors) > 3:
+                self._fork_leader(descriptors)
         except OSError:
             pass  # no room for a process: the caller sees its pipes close before the leader spoke
         for descriptor in descriptors:
             os.close(descriptor)
         return True
 
-    def _furnish(self) -> None:
-        """Load what every sandbox needs, once for this fork and every later one."""
-        import ctypes
-        import gc
-        import json
-        import resource
+    def _fork_leader(self, descriptors: list[int], stay: Sequence[int] = ()) -> int:
+        leader = _fork(descriptors, _lead, stay)
+        self.leaders.add(leader)
+        return leader
 
-        from ringfence.linux import plan, syscalls
-        from ringfence.posix import contained
+    def _fork_mould(self, descriptors: list[int]) -> None:
+        from ringfence.posix import mould
 
-        syscalls.libc()
-        # Objects that live for ever are never looked at again, so forks don't copy their pages.
-        gc.collect()
-        gc.freeze()
-        self.furnished = bool((ctypes, json, resource, plan, contained))
+        mould.furnish()  # here, so that every later mould has it too
+        self.leaders.add(_fork(descriptors, lambda kept: mould.main(*kept)))
 
     def _reap(self) -> None:
         """Collect leaders that ended; what is left of a tree whose leader was killed is killed too."""

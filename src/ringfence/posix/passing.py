@@ -25,8 +25,8 @@ def channel() -> tuple[int, int]:
     return ours.detach(), theirs.detach()
 
 
-PLAIN, CONTAINED, GO = b"p", b"c", b"g"
-"""What the message says beside its descriptors: which kind of leader they are for, or that one may go on."""
+LEADER, MOULD, GO = b"l", b"m", b"g"
+"""What the message says beside its descriptors: what they are for, or that one may go on."""
 
 
 def send(door: int, kind: bytes, descriptors: list[int]) -> None:

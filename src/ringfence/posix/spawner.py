@@ -84,17 +84,7 @@ class Spawner:
             return True
 
     def send(self, kind: bytes, descriptors: list[int]) -> None:
-        import errno
-
-        give_up = time.monotonic() + _BUSY_WAIT_S
-        while True:
-            try:
-                return passing.send(self.door, kind, descriptors)
-            except OSError as error:
-                # Too many descriptors under way at once: the kernel's bound per user, a matter of time.
-                if error.errno != errno.ETOOMANYREFS or time.monotonic() > give_up:
-                    raise
-                time.sleep(0.002)
+        send_patiently(self.door, kind, descriptors)
 
     def close(self) -> None:
         """Close the door and wait until the spawner, and with it every leader, has ended."""
@@ -103,6 +93,20 @@ class Spawner:
             os.waitpid(self.pid, 0)
         except ChildProcessError:
             pass
+
+
+def send_patiently(door: int, kind: bytes, descriptors: list[int]) -> None:
+    import errno
+
+    give_up = time.monotonic() + _BUSY_WAIT_S
+    while True:
+        try:
+            return passing.send(door, kind, descriptors)
+        except OSError as error:
+            # Too many descriptors under way at once: the kernel's bound per user, a matter of time.
+            if error.errno != errno.ETOOMANYREFS or time.monotonic() > give_up:
+                raise
+            time.sleep(0.002)
 
 
 def _import_root() -> str:
@@ -118,9 +122,12 @@ def fork_early() -> None:
     _current = Spawner.forked()
 
 
-def fork_leader(descriptors: list[int], *, contained: bool = False) -> None:
-    """Have a leader forked that owns copies of ``descriptors``; ``contained``: of a job with namespaces."""
-    kind = passing.CONTAINED if contained else passing.PLAIN
+def fork_leader(descriptors: list[int]) -> None:
+    """Have a leader forked that owns copies of ``descriptors``."""
+    send(passing.LEADER, descriptors)
+
+
+def send(kind: bytes, descriptors: list[int]) -> None:
     with _lock:
         try:
             _running().send(kind, descriptors)

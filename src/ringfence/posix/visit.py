@@ -137,7 +137,7 @@ class Visit:
         self.contained = Contained(self.request, self._note_attempt)
         self.job = self.contained.fork(streams)
         if self.job == 0:
-            job_start.become_job(self._plan(), streams, [writer, *self.contained.keep()], BUILDING.trees)
+            job_start.become_job(self._plan(), streams, [writer, *self.contained.keep()], [*BUILDING.trees.values()])
         self.poller.register(self.contained.door, select.POLLIN)
 
     def _plan(self) -> list[plan.Step]:

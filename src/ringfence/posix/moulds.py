@@ -1,0 +1,106 @@
+"""The caller's side of moulds: one per template, made on first use, made anew when it is gone, a few at a time."""
+
+from __future__ import annotations
+
+import os
+from _thread import allocate_lock
+
+from ringfence.errors import SetupError
+from ringfence.posix import passing, spawner, wire
+
+MOST = 4
+"""How many stand at a time; the one that was used longest ago goes first."""
+
+
+class Mould:
+    """A running mould, and our end of the channel to it."""
+
+    def __init__(self, request: dict[str, object]) -> None:
+        self.owner_pid = os.getpid()
+        self.door, theirs = passing.channel()
+        template, to_template = os.pipe()
+        reports, to_reports = os.pipe()
+        try:
+            spawner.send(passing.MOULD, [theirs, template, to_reports])
+            for descriptor in (theirs, template, to_reports):
+                os.close(descriptor)
+            self.pidfd = _await_start(request, to_template, reports)
+        except BaseException:
+            os.close(self.door)
+            raise
+        finally:
+            os.close(to_template)
+            os.close(reports)
+
+    def fork_leader(self, descriptors: list[int]) -> None:
+        spawner.send_patiently(self.door, passing.LEADER, descriptors)
+
+    def kill(self) -> None:
+        """End a mould that does not answer: somebody has stopped it."""
+        from signal import SIGKILL, pidfd_send_signal
+
+        try:
+            pidfd_send_signal(self.pidfd, SIGKILL)
+        except OSError:
+            pass  # it has ended
+
+    def close(self) -> None:
+        """It ends when its last leader has."""
+        os.close(self.door)
+        os.close(self.pidfd)
+
+
+def _await_start(request: dict[str, object], template: int, reports: int) -> int:
+    """A descriptor of the mould's process once it is built; SetupError with the step that failed."""
+    frames = wire.Frames()
+    try:
+        wire.write_all(template, wire.encode_request(request))
+        while True:
+            data = os.read(reports, 65536)
+            if not data:
+                raise SetupError("build the mould", "its process ended")
+            for kind, body in frames.feed(data):
+                if kind == wire.STARTED:
+                    return os.pidfd_open(wire.decode_started(body))
+                step, _, problem = wire.decode_failed(body)
+                raise SetupError(step, problem)
+    except (OSError, wire.Garbled) as error:
+        raise SetupError("build the mould", str(error)) from error
+
+
+_lock = allocate_lock()
+_standing: dict[bytes, Mould] = {}
+
+
+def for_template(key: bytes, request: dict[str, object]) -> Mould:
+    """The mould of this template; ``key`` is the same for no other."""
+    with _lock:
+        found = _standing.pop(key, None) or Mould(request)
+        _standing[key] = found
+        while len(_standing) > MOST:
+            _standing.pop(next(iter(_standing))).close()
+        return found
+
+
+def forget(mould: Mould) -> None:
+    """One that is gone."""
+    with _lock:
+        for key in [key for key, found in _standing.items() if found is mould]:
+            _standing.pop(key).close()
+
+
+def close_all() -> None:
+    with _lock:
+        while _standing:
+            _standing.popitem()[1].close()
+
+
+def _after_fork_in_child() -> None:
+    """A forked copy of the caller has no mould: the lock may be held by a thread that is not here."""
+    global _lock
+    _lock = allocate_lock()
+    close_all()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
