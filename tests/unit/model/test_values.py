@@ -25,7 +25,8 @@ ZONE = dt.timezone(dt.timedelta(hours=-3, minutes=-30, seconds=5))
 VALUES = (
     None, True, False, 0, -1, 2**63 - 1, 2**63, -(2**63), 10**5000, -(10**5000), 0.1, -0.0, 5e-324, math.inf, -math.inf,
     "", "ä€𐍈", "\ud800", "\ud83d\ude00", "\U0001f600", "\0\x1f\"\\\u2028", b"", bytes(range(256)),
-    [], [1, "a", None, 2.5], [2**70, 1], [[[]]], (), (1,), ((1, 2), [3]), {}, {"a": 1}, {"$tuple": [1]}, {"$x": 1, "y": 2},
+    [], [1, "a", None, 2.5], [2**70, 1], [[[]]], (), (1,), ((1, 2), [3]), {}, {"a": 1}, {"$tuple": [1]},
+    {"$x": 1, "y": 2},
     {1: "int", "1": "str", None: 0, True + 1: 3, (1, "k"): [1], 2.5: {}, b"k": 0, frozenset({1}): 1},
     set(), {1, 2}, {(1, "a"), "b"}, frozenset(), frozenset({frozenset({1})}), 1 + 2j, complex(-0.0, math.inf),
     dt.datetime(2024, 2, 29, 23, 59, 59, 999999), dt.datetime(2024, 10, 27, 2, 30, fold=1),

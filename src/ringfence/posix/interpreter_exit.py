@@ -1,0 +1,127 @@
+"""The end of a Python job in a forked interpreter: what a user can tell of an interpreter's exit, in its order.
+
+Threads are waited for, atexit functions run, streams are flushed, the job's modules are taken apart so that its
+objects are finalized and its files written. The rest of the interpreter is not: the process ends at once.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
+import atexit
+import gc
+import io
+import os
+import sys
+import traceback
+from _weakref import ref
+from types import ModuleType
+
+_FLUSH_FAILED = 120
+_INTERRUPTED = 128 + 2
+_FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+
+
+def status_of(ended: SystemExit) -> int:
+    """The exit status that SystemExit asks for; anything but a number is printed, as Python does."""
+    code = ended.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF if -(2**63) <= code < 2**63 else 0xFF
+    try:
+        sys.stderr.write(f"{code}\n")
+    except Exception:
+        pass  # closed or replaced by the job: there is nobody to tell
+    return 1
+
+
+def finish(status: int, known_modules: frozenset[str]) -> int:
+    """Everything between the end of the program and the end of the process; the status to end with."""
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        _unless_it_raises(threading._shutdown, threading)
+    _unless_it_raises(atexit._run_exitfuncs, atexit)
+    flushed = _flush_standard()
+    if len(sys._current_frames()) == 1:
+        _take_apart(known_modules)
+    else:
+        _flush_files()
+    return status if flushed and _flush_standard() else _FLUSH_FAILED
+
+
+def die_interrupted() -> int:
+    """End by SIGINT, as shells expect; the status where the kernel does not let us (as a namespace's pid 1)."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    return _INTERRUPTED
+
+
+def _unless_it_raises(step: object, owner: object) -> None:
+    try:
+        step()  # type: ignore[operator]
+    except BaseException as error:
+        _ignored(owner, error)
+
+
+def _ignored(owner: object, error: BaseException) -> None:
+    trace = error.__traceback__
+    lines = traceback.format_exception(type(error), error, trace.tb_next if trace else None)
+    try:
+        sys.stderr.write(f"Exception ignored in: {owner!r}\n" + "".join(lines))
+        sys.stderr.flush()
+    except Exception:
+        pass  # nobody to tell
+
+
+def _flush_standard() -> bool:
+    """Flush stdout, then stderr; False, and told, when what was printed is lost."""
+    whole = True
+    for stream in dict.fromkeys((sys.stdout, sys.__stdout__)):
+        whole &= _flushed(stream)
+    try:
+        sys.stderr.flush()
+    except Exception:
+        pass  # nobody to tell
+    return whole
+
+
+def _flushed(stream: object) -> bool:
+    try:
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()  # type: ignore[attr-defined]
+    except BaseException as error:
+        if not isinstance(error, AttributeError):
+            _ignored(stream, error)
+            return False
+    return True
+
+
+def _take_apart(known: frozenset[str]) -> None:
+    """The job's modules, the latest first: objects are finalized and files closed, as an interpreter's exit does.
+
+    With a daemon thread still running this would pull the ground from under it; then files are flushed only.
+    """
+    sys.last_type = sys.last_value = sys.last_traceback = None
+    names = [name for name, module in sys.modules.items() if name not in known and type(module) is ModuleType]
+    alive = [ref(sys.modules.pop(name)) for name in names]
+    gc.collect()
+    for module in filter(None, (each() for each in reversed(alive))):
+        _empty(module.__dict__)
+    gc.collect()
+
+
+def _empty(space: dict[str, object]) -> None:
+    """Private names first: what Python promises about the order at exit."""
+    for private in (True, False):
+        for name in list(space):
+            if (name[:1] == "_" and name[:2] != "__") == private and name != "__builtins__":
+                space[name] = None
+
+
+def _flush_files() -> None:
+    for thing in gc.get_objects():
+        if type(thing) in _FILES:
+            try:
+                thing.flush()
+            except Exception:
+                pass  # closed, or its reader has gone

@@ -1,0 +1,81 @@
+"""Runs Python jobs as a spawner does: an isolated interpreter that loads, freezes and forks; for tests only."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE_ROOT = Path(__file__).resolve().parent.parent.parent.parent / "src"
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
+
+# The parent stands for the spawner: signals ignored as there, and streams that are not the job's.
+_PARENT = """
+import sys; sys.path.insert(0, {root!r})
+{preload}
+from ringfence.posix import interpreter
+del sys.path[0]
+interpreter.prepare()
+import gc, os, signal
+job = os.fdopen({job}, "rb").read()
+signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGCHLD, lambda *_: None)
+gc.collect(); gc.freeze()
+for count in range({count}):
+    child = os.fork()
+    if child == 0:
+        interpreter.run(job, environment={environment!r}, channel={channel})
+    _, status = os.waitpid(child, 0)
+    os.write({status}, b"%d " % status)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a job ended: streams, reply, and its status as ``subprocess`` tells it."""
+
+    stdout: bytes
+    stderr: bytes
+    status: int
+    message: bytes
+
+
+def run_forked(
+    job: bytes, *, stdin: bytes = b"", cwd: Path | None = None, environment: Mapping[str, str] = ENVIRONMENT,
+    preload: str = "", count: int = 1,
+) -> Ended:  # fmt: skip
+    """Fork an interpreter that runs ``job``, ``count`` times; the status is the last one's."""
+    job_reader, job_writer = os.pipe()
+    told, channel = os.pipe()
+    ended, status = os.pipe()
+    parent = _PARENT.format(root=str(SOURCE_ROOT), job=job_reader, environment=dict(environment), channel=channel,
+                            status=status, preload=preload, count=count)  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", parent], env={}, cwd=cwd, pass_fds=(job_reader, channel, status),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    for descriptor in (job_reader, channel, status):
+        os.close(descriptor)
+    with os.fdopen(job_writer, "wb") as file:
+        file.write(job)
+    stdout, stderr = process.communicate(stdin, timeout=120)
+    with os.fdopen(told, "rb") as messages, os.fdopen(ended, "rb") as statuses:
+        message, last = messages.read(), statuses.read().split()
+    assert len(last) == count, stderr.decode("utf-8", "replace")
+    return Ended(stdout=stdout, stderr=stderr, message=message, status=os.waitstatus_to_exitcode(int(last[-1])))
+
+
+def run_python(path: Path, arguments: tuple[str, ...] = (), *, stdin: bytes = b"", cwd: Path | None = None) -> Ended:
+    """What a real ``python FILE`` makes of it."""
+    done = subprocess.run([sys.executable, str(path), *arguments], input=stdin, capture_output=True, cwd=cwd,
+                          env=ENVIRONMENT, timeout=120, check=False)  # fmt: skip
+    return Ended(stdout=done.stdout, stderr=done.stderr, status=done.returncode, message=b"")
+
+
+def lines(data: bytes) -> object:
+    """JSON lines that a job printed."""
+    return [json.loads(line) for line in data.splitlines()]
