@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -28,7 +27,8 @@ gc.collect(); gc.freeze()
 for count in range({count}):
     child = os.fork()
     if child == 0:
-        interpreter.run(job, environment={environment!r}, channel={channel})
+        os.dup2({channel}, 3)
+        interpreter.run(job, environment={environment!r}, channel=3)
     _, status = os.waitpid(child, 0)
     os.write({status}, b"%d " % status)
 """
@@ -75,7 +75,3 @@ def run_python(path: Path, arguments: tuple[str, ...] = (), *, stdin: bytes = b"
                           env=ENVIRONMENT, timeout=120, check=False)  # fmt: skip
     return Ended(stdout=done.stdout, stderr=done.stderr, status=done.returncode, message=b"")
 
-
-def lines(data: bytes) -> object:
-    """JSON lines that a job printed."""
-    return [json.loads(line) for line in data.splitlines()]

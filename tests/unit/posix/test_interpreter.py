@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.posix.forked_python import ENVIRONMENT, Ended, run_forked, run_python
+from tests.unit.posix.python_programs import PROGRAMS, TOLD_OTHERWISE, WITH_SOURCE_LINES, Program
 
 from ringfence.model.python_job import Surroundings, source_job
 from ringfence.model.reply import ReplyKind, read_reply
-from tests.unit.posix.forked_python import ENVIRONMENT, Ended, lines, run_forked, run_python
-from tests.unit.posix.python_programs import PROGRAMS, TOLD_OTHERWISE, WITH_SOURCE_LINES, Program
 
 
 def _folder(place: Path, program: Program) -> Path:
@@ -66,3 +66,147 @@ def test_the_lines_of_a_source_that_is_in_no_file_are_shown(program: Program, tm
     if program.name == "bad indentation" and sys.version_info < (3, 12):
         expected["stderr"] = expected["stderr"].replace(b"    ^\n", made["stderr"].splitlines(True)[2])  # type: ignore
     assert made == expected
+
+
+def _told(source: str, **options: object) -> object:
+    """The value of a source's last expression."""
+    read = read_reply(run_forked(source_job(source, value=True, **options)).message)  # type: ignore[arg-type]
+    assert read.kind is ReplyKind.VALUE, (read.problem, read.raised)
+    return read.value
+
+
+def test_the_value_of_the_last_expression_comes_back() -> None:
+    assert _told("x = 20\nx + 1; x, {x: 'twenty'}") == (20, {20: "twenty"})
+    assert _told("x = 20") is None
+    assert _told("") is None
+    assert _told("from __future__ import annotations\ndef f(x: nothing): ...\n1") == 1
+
+
+def test_an_exception_of_a_source_is_printed_and_told() -> None:
+    ended = run_forked(source_job("import json\njson.loads('{')", name="<job>"))
+    raised = read_reply(ended.message).raised
+    assert raised is not None and raised.type_name == "json.decoder.JSONDecodeError"
+    assert raised.message.startswith("Expecting property name")
+    first = 'Traceback (most recent call last):\n  File "<job>", line 2, in <module>\n    json.loads('
+    assert raised.traceback.startswith(first)
+    assert raised.traceback == ended.stderr.decode()
+    assert ended.status == 1
+
+
+def test_a_source_that_succeeds_without_a_value_says_nothing() -> None:
+    assert run_forked(source_job("print(1)")).message == b""
+
+
+def test_what_the_job_itself_writes_into_its_channel_is_only_another_value() -> None:
+    garbage = run_forked(source_job("import os\nos.write(3, b'garbage')"))
+    assert read_reply(garbage.message).kind is ReplyKind.GARBLED
+    twice = run_forked(source_job("import os\nos.write(3, b'RFR\\1V\\0\\0\\0\\1' + b'7')\n8", value=True))
+    assert read_reply(twice.message).kind is ReplyKind.TRAILING
+    instead = run_forked(source_job("import os\nos.write(3, b'RFR\\1V\\0\\0\\0\\1' + b'7')\nos._exit(0)", value=True))
+    assert read_reply(instead.message).value == 7
+    closed = run_forked(source_job("import os\nos.closerange(3, 99)\n5", value=True))
+    assert (read_reply(closed.message).kind, closed.status) == (ReplyKind.NOTHING, 0)
+
+
+def test_a_forked_copy_of_the_job_that_comes_to_its_end_sends_no_second_value() -> None:
+    assert _told("import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\n'one'") == "one"
+
+
+def test_jobs_of_one_parent_draw_different_random_numbers_though_the_parent_has_loaded_random() -> None:
+    source = "import random, tempfile, uuid\nprint(random.random(), tempfile.mktemp(), uuid.uuid4())"
+    ended = run_forked(source_job(source), preload="import random, tempfile\nrandom.seed(1)", count=3)
+    drawn = [line.split() for line in ended.stdout.splitlines()]
+    assert len(drawn) == 3 and all(len(set(column)) == 3 for column in zip(*drawn, strict=True))
+
+
+NUMPY_LIKE = """
+import sys, types
+made = types.ModuleType("numpy.random")
+made.state = 1
+made.seed = lambda: setattr(made, "state", "new")
+sys.modules["numpy.random"] = made
+"""
+
+
+def test_numpys_global_generator_is_seeded_anew_where_it_is_loaded() -> None:
+    assert _preloaded("import sys\nsys.modules['numpy.random'].state", NUMPY_LIKE) == "new"
+
+
+def _preloaded(source: str, preload: str) -> object:
+    return read_reply(run_forked(source_job(source, value=True), preload=preload).message).value
+
+
+def test_what_one_job_leaves_behind_is_not_there_for_the_next() -> None:
+    source = """
+import builtins, json, os, sys, signal, warnings, atexit
+old = (hasattr(builtins, "left"), hasattr(json, "left"), "LEFT" in os.environ, "left" in sys.modules, len(sys.path))
+print(old)
+builtins.left = json.left = 1; os.environ["LEFT"] = "1"; sys.modules["left"] = os; sys.path.append("x")
+"""
+    ended = run_forked(source_job(source), preload="import json", count=2)
+    first, second = ended.stdout.splitlines()
+    assert first == second and first.startswith(b"(False, False, False, False, ")
+
+
+def test_the_environment_is_the_jobs_and_nothing_of_the_parents() -> None:
+    job = source_job("import os, time\n(dict(os.environ), os.popen('env').read(), time.tzname)", value=True)
+    ended = run_forked(job, environment={"A": "b", "TZ": "XYZ-5"}, preload="import os\nos.environ['SECRET'] = 'x'")
+    environment, seen_by_child, zone = read_reply(ended.message).value  # type: ignore[misc]
+    assert environment == {"A": "b", "TZ": "XYZ-5"}
+    assert "SECRET" not in seen_by_child and "A=b" in seen_by_child
+    assert zone == ("XYZ", "XYZ")
+
+
+def test_the_command_line_of_the_parent_is_not_the_jobs() -> None:
+    argv = _told("import sys\n(sys.argv, sys.orig_argv)", name="<job>", arguments=("x",))
+    assert argv == (["<job>", "x"], [sys.executable, "<job>", "x"])
+
+
+def test_the_search_path_is_the_jobs_then_pythons_then_the_packages() -> None:
+    around = Surroundings(path=("/first",), packages=("/last",))
+    path = _told("import sys\nsys.path", surroundings=around)
+    assert isinstance(path, list) and path[0] == "/first" and path[-1] == "/last" and len(path) > 3
+
+
+def test_a_folder_that_appears_after_the_parent_looked_for_it_is_searched(tmp_path: Path) -> None:
+    late = tmp_path / "late"
+    preload = f"import sys\nsys.path_importer_cache[{str(late)!r}] = None"
+    late.mkdir()
+    (late / "found_late.py").write_text("X = 7")
+    job = source_job("import found_late\nfound_late.X", value=True, surroundings=Surroundings(path=(str(late),)))
+    assert read_reply(run_forked(job, preload=preload).message).value == 7
+
+
+def test_only_allowed_modules_are_imported_by_the_jobs_own_code_and_they_import_what_they_need() -> None:
+    around = Surroundings(modules=("json", "decimal"))
+    assert _told("import json.decoder\nfrom decimal import Decimal\njson.loads('1')", surroundings=around) == 1
+    ended = run_forked(source_job("import os", name="<job>", surroundings=around))
+    assert read_reply(ended.message).raised.message == "import of 'os' is not allowed here"  # type: ignore[union-attr]
+    assert b"ringfence" not in ended.stderr
+    assert _told("import os\nos.name") == "posix"
+
+
+def test_a_job_on_a_terminal_prints_line_by_line() -> None:
+    source = "import os, sys\nm, s = os.openpty(); os.dup2(s, 1)"
+    assert _told(source + "\nsys.stdout.line_buffering") is False
+    preload = "import os\nmain, terminal = os.openpty(); os.dup2(terminal, 1)"
+    assert _preloaded("import sys\n(sys.stdout.line_buffering, sys.stdout.isatty())", preload) == (True, True)
+
+
+def test_closed_streams_are_none_as_python_has_them() -> None:
+    preload = "import os\nos.dup2(os.open('/dev/null', os.O_RDWR), 50); os.close(0)"
+    assert _preloaded("import sys\nprint('x')\n(sys.stdin, sys.__stdin__)", preload) == (None, None)
+
+
+def test_a_value_that_is_too_large_or_can_not_be_sent_is_told_as_such() -> None:
+    small = Surroundings(max_value_bytes=100)
+    large = run_forked(source_job("'x' * 1000", value=True, surroundings=small))
+    assert read_reply(large.message, max_bytes=100).kind is ReplyKind.TOO_LARGE
+    odd = read_reply(run_forked(source_job("[1, object()]", value=True)).message)
+    assert odd.kind is ReplyKind.UNSENDABLE and "value[1]: a object" in odd.problem
+
+
+@pytest.mark.parametrize("name", ("LC_ALL", "LANG", "LC_CTYPE"))
+def test_a_locale_that_is_unknown_here_is_no_obstacle(name: str) -> None:
+    ended = run_forked(source_job("print('ä')"), environment={**ENVIRONMENT, name: "xx_YY.nothing"})
+    assert (ended.stdout, ended.status) == ("ä\n".encode(), 0)
