@@ -44,7 +44,22 @@ def prepare() -> None:
     additions |= {name: _sitebuiltins.Quitter(name, end_of_input) for name in ("quit", "exit")}
     for name, addition in additions.items():
         builtins.__dict__.setdefault(name, addition)
-    _loaded_for_jobs = (traceback, warnings)
+    # The first compilation of a process makes all the classes of syntax trees.
+    _loaded_for_jobs = (traceback, warnings, compile("0", "<prepare>", "exec"))
+
+
+def rehearse() -> None:
+    """In a forked process that waits for its job: go through the motions once, with nothing to do.
+
+    What a fork touches for the first time has to be copied first; here that takes nobody's time. Signals, the
+    environment and ``sys.modules`` are then already as a job finds them; ``run`` sets them all the same.
+    """
+    nothing = python_job.unpacked(python_job.source_job("0", name="<rehearsal>"))
+    _start_fresh(nothing, {"PATH": ""})
+    _run_source(nothing, _Channel(-1))
+    reply.pack_value(0, 100)
+    uncaught.forget_source("<rehearsal>")
+    interpreter_exit.rehearse()
 
 
 def run(job: bytes, *, environment: Mapping[str, str], channel: int) -> NoReturn:
@@ -52,7 +67,8 @@ def run(job: bytes, *, environment: Mapping[str, str], channel: int) -> NoReturn
     status = 1
     try:
         request = python_job.unpacked(job)
-        _start_fresh(request, environment, channel)
+        os.set_inheritable(channel, False)
+        _start_fresh(request, environment)
         status = _work(request, _Channel(channel))
     finally:
         os._exit(status)
@@ -156,8 +172,7 @@ _KINDS: dict[str, Callable[[dict[str, Any], _Channel], None]] = {"source": _run_
 # -- as if freshly started ------------------------------------------------------------------------------------------
 
 
-def _start_fresh(request: dict[str, Any], environment: Mapping[str, str], channel: int) -> None:
-    os.set_inheritable(channel, False)
+def _start_fresh(request: dict[str, Any], environment: Mapping[str, str]) -> None:
     _default_signals()
     _set_environment(environment)
     standard_streams.renew()

@@ -118,3 +118,8 @@ def _in_thread(told: Any) -> None:
         return
     name = told.thread.name if told.thread is not None else "unknown"
     _say(f"Exception in thread {name}:\n{text_of(told.exc_value)}")
+
+
+def forget_source(name: str) -> None:
+    _sources.discard(name)
+    linecache.cache.pop(name, None)

@@ -27,6 +27,7 @@ gc.collect(); gc.freeze()
 for count in range({count}):
     child = os.fork()
     if child == 0:
+        if {rehearsed}: interpreter.rehearse()
         os.dup2({channel}, 3)
         interpreter.run(job, environment={environment!r}, channel=3)
     _, status = os.waitpid(child, 0)
@@ -46,14 +47,14 @@ class Ended:
 
 def run_forked(
     job: bytes, *, stdin: bytes = b"", cwd: Path | None = None, environment: Mapping[str, str] = ENVIRONMENT,
-    preload: str = "", count: int = 1,
+    preload: str = "", count: int = 1, rehearsed: bool = False,
 ) -> Ended:  # fmt: skip
     """Fork an interpreter that runs ``job``, ``count`` times; the status is the last one's."""
     job_reader, job_writer = os.pipe()
     told, channel = os.pipe()
     ended, status = os.pipe()
     parent = _PARENT.format(root=str(SOURCE_ROOT), job=job_reader, environment=dict(environment), channel=channel,
-                            status=status, preload=preload, count=count)  # fmt: skip
+                            status=status, preload=preload, count=count, rehearsed=rehearsed)  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", parent], env={}, cwd=cwd, pass_fds=(job_reader, channel, status),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
