@@ -50,6 +50,13 @@ def fill_function(function: FunctionType, state: dict[str, Any]) -> None:
     function.__dict__.update(state.pop("__dict__"))
     for name, part in state.items():
         setattr(function, name, part)
+    _at_home(function)
+
+
+def _at_home(thing: Any) -> None:
+    """What stood in the caller's ``__main__`` stands in the job's, where pickle looks for it."""
+    if thing.__module__ == "__main__" and thing.__qualname__.isidentifier():
+        sys.modules["__main__"].__dict__.setdefault(thing.__qualname__, thing)
 
 
 def new_cell() -> CellType:
@@ -63,6 +70,7 @@ def fill_cell(cell: CellType, contents: tuple[object]) -> None:
 def new_class(kind: Any, name: str, bases: tuple[type, ...], first: dict[str, Any], key: str) -> Any:
     if key not in _classes:
         _classes[key] = kind(name, bases, first)
+        _at_home(_classes[key])
     return _classes[key]
 
 
@@ -84,6 +92,7 @@ def new_enumeration(
         for field, part in {**others, **members}.items():
             body[field] = part
         _classes[key] = kind(name, bases, body)
+        _at_home(_classes[key])
     return _classes[key]
 
 

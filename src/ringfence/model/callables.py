@@ -17,7 +17,7 @@ import pickle
 import sys
 from _collections_abc import Callable, Iterator
 from functools import lru_cache
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType
 
 from ringfence.errors import UsageError
 from ringfence.model import callable_loader as inside
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
     Importable = Callable[[str], bool]
 
-_FUNCTION_STATE = ("__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__qualname__", "__module__")
+_FUNCTION_STATE = (
+    "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__name__", "__qualname__", "__module__",
+)  # fmt: skip
+_MADE_AT_RUN_TIME = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _GLOBAL_OPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
 _NOT_COPIED = frozenset({"__dict__", "__weakref__", "_abc_impl", "__slots__"})
 
@@ -102,13 +105,15 @@ class _Packer(pickle.Pickler):
         if kind is FunctionType and not self._by_name(thing):
             return _function(thing)
         if isinstance(thing, type) and not self._by_name(thing):
-            return _enumeration(thing) if hasattr(thing, "_member_map_") else _class(thing)
+            return _any_class(thing)
         if kind.__module__ == "dataclasses":
-            return _sentinel(thing)
+            return _from("dataclasses", thing)
         return NotImplemented
 
     def _by_name(self, thing: Any) -> bool:
         module = thing.__module__
+        if module == inside.__name__:
+            return True
         if not isinstance(module, str) or not self.importable(module):
             return False
         found: Any = sys.modules.get(module)
@@ -152,6 +157,12 @@ def _cell(cell: CellType) -> tuple[object, ...]:
     return inside.new_cell, (), contents, None, None, inside.fill_cell
 
 
+def _any_class(cls: Any) -> Any:
+    if not cls.__flags__ & _MADE_AT_RUN_TIME:
+        return _from("types", cls)  # such as the type of functions, which has no other name
+    return _enumeration(cls) if hasattr(cls, "_member_map_") else _class(cls)
+
+
 def _class(cls: Any) -> tuple[object, ...]:
     inherited_slots = cls.__dict__.get("__slots__", ())
     slots = (inherited_slots,) if isinstance(inherited_slots, str) else tuple(inherited_slots)
@@ -177,11 +188,11 @@ def _written_in(cls: Any, part: Any) -> bool:
     return isinstance(part, FunctionType) and part.__qualname__.startswith(f"{cls.__qualname__}.")
 
 
-def _sentinel(thing: object) -> Any:
-    """MISSING and its like are compared by identity, so they go by name."""
-    space = vars(sys.modules["dataclasses"])
+def _from(module: str, thing: object) -> Any:
+    """By the name that it has in a module. MISSING of dataclasses and its like are compared by identity."""
+    space = vars(sys.modules[module])
     name = next((name for name, part in space.items() if part is thing), None)
-    return NotImplemented if name is None else (inside.attribute, ("dataclasses", name))
+    return NotImplemented if name is None else (inside.attribute, (module, name))
 
 
 _PARTS: dict[type, Callable[[Any], Any]] = {
@@ -190,5 +201,5 @@ _PARTS: dict[type, Callable[[Any], Any]] = {
     staticmethod: lambda part: (staticmethod, (part.__func__,)),
     classmethod: lambda part: (classmethod, (part.__func__,)),
     property: lambda part: (property, (part.fget, part.fset, part.fdel, part.__doc__)),
-    type({}.keys()): lambda part: (list, (list(part),)),
+    MappingProxyType: lambda part: (MappingProxyType, (dict(part),)),
 }

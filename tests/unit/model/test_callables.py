@@ -1,5 +1,6 @@
 """Functions on their way into a sandbox: what goes by name, what by value, and what is refused by name."""
 
+# ruff: noqa: E501  (a table of calls is easier to read on one line each)
 from __future__ import annotations
 
 import subprocess
@@ -8,13 +9,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.unit.posix.forked_python import ENVIRONMENT, SOURCE_ROOT, run_forked
 
 from ringfence.errors import UsageError
 from ringfence.model import callables
 from ringfence.model.callable_loader import load
 from ringfence.model.python_job import Surroundings, call_job
 from ringfence.model.reply import Reply, ReplyKind, read_reply
-from tests.unit.posix.forked_python import ENVIRONMENT, SOURCE_ROOT, run_forked
 
 LOCK = threading.Lock()
 FACTOR = 3
@@ -226,6 +227,10 @@ def run_later():
 def by_pickle(p):
     import pickle
     return pickle.loads(pickle.dumps(p)) == p and type(p).__module__
+def square(n): return n * n
+def square_all(numbers):
+    import multiprocessing
+    with multiprocessing.get_context("fork").Pool(2) as pool: return pool.map(square, numbers)
 def annotated(x: "Nothing" = 1, *, y: int = 2) -> Point: return x + y
 def same_class(p): return type(p) is Point and isinstance(p, Point) and dataclasses.fields(p)[0].name
 
@@ -256,6 +261,7 @@ CALLS = {{
     "async": (run_later, (), 7),
     "module": (lambda: json.dumps([math.pi]), (), "[3.141592653589793]"),
     "pickle inside": (by_pickle, (Point(1),), "__main__"),
+    "processes inside": (square_all, ([1, 2, 3],), [1, 4, 9]),
     "annotations": (annotated, (), 3),
     "docs and names": (lambda f: (f.__doc__, f.__name__, f.__qualname__, f.__module__), (decorated,), ("doc", "decorated", "decorated", "__main__")),
 }}
