@@ -6,6 +6,7 @@ SandboxError                 .hint: what the user can do about it
 ├── UnavailableError         this host cannot keep the promise; .missing names what, .hint the fix
 ├── SetupError               the sandbox failed before the program ran; .step names the plan step
 ├── SupervisionError         we lost track of a running job (always after killing it)
+├── CallError                the value of a call was asked for, and there is none; .type_name, .traceback_text
 ├── CheckpointError          a snapshot, rollback or commit could not be carried out
 └── EvidenceError            a chain, key or bundle could not be made or read
     └── VerificationError    .step: the number of the verification step that failed
@@ -71,6 +72,22 @@ class SetupError(SandboxError):
 
 class SupervisionError(SandboxError):
     """We lost track of a running job; it was killed first."""
+
+
+class CallError(SandboxError):
+    """Somebody asked for the value of a call that has none; what is told of the guest is the guest's word.
+
+    ``type_name``, ``problem`` and ``traceback_text`` are of the exception that the function raised; the type and
+    the traceback are empty where it was something else that ended the call.
+    """
+
+    def __init__(self, problem: str, *, type_name: str = "", traceback_text: str = "", hint: str = "") -> None:
+        super().__init__(f"{type_name}: {problem}" if type_name else problem, hint=hint)
+        self.problem = problem
+        self.type_name = type_name
+        self.traceback_text = traceback_text
+        if traceback_text:
+            self.add_note(f"inside the sandbox, in the guest's own words:\n{traceback_text}")
 
 
 class CheckpointError(SandboxError):

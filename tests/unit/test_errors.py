@@ -16,6 +16,7 @@ ONE_OF_EACH = (
     errors.UnavailableError("a", missing=("network",), hint="h"),
     errors.SetupError("exec", "no", hint="h"),
     errors.SupervisionError("a"),
+    errors.CallError("no", type_name="ValueError", traceback_text="Traceback…", hint="h"),
     errors.CheckpointError("a"),
     errors.EvidenceError("a"),
     errors.VerificationError(3, "bad", hint="h"),
@@ -53,3 +54,6 @@ def test_each_error_carries_what_its_line_in_the_tree_says() -> None:
     assert errors.VerificationError(4, "x").step == 4
     assert str(errors.VerificationError(4, "x")) == "step 4: x"
     assert errors.SandboxError("x").hint == ""
+    call = errors.CallError("bad", type_name="ValueError", traceback_text="Traceback…")
+    assert (str(call), call.type_name, call.traceback_text) == ("ValueError: bad", "ValueError", "Traceback…")
+    assert str(errors.CallError("TIMEOUT: late")) == "TIMEOUT: late"

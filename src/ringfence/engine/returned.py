@@ -1,0 +1,69 @@
+"""``Returned``: what became of a call or a source in a sandbox: a value, the guest's exception, or how else it ended.
+
+Everything the guest does is in it as data; it raises only when somebody asks for a value that is not there. It does
+not run anything, and trusts the outcome (ours) over the reply (the guest's): a job that was killed returns nothing.
+"""
+
+from __future__ import annotations
+
+from ringfence.errors import CallError
+from ringfence.model.outcome import Outcome, Status
+from ringfence.model.record import record
+from ringfence.model.reply import Raised, Reply, ReplyKind, read_reply
+from ringfence.model.values import MAX_BYTES
+
+
+@record
+class Returned:
+    """How a call ended; ``outcome`` has the output, the usage and what was enforced."""
+
+    outcome: Outcome
+    reply: Reply
+
+    @property
+    def ok(self) -> bool:
+        """It ended well, and with a value."""
+        return self.outcome.ok and self.reply.kind is ReplyKind.VALUE
+
+    @property
+    def status(self) -> Status:
+        return self.outcome.status
+
+    @property
+    def value(self) -> object:
+        """What the function returned; CallError where it returned nothing that arrived."""
+        if self.ok:
+            return self.reply.value
+        raised = self.raised
+        if raised is None:
+            raise CallError(self.problem, hint=_HINTS.get(self.reply.kind, ""))
+        raise CallError(raised.message, type_name=raised.type_name, traceback_text=raised.traceback)
+
+    @property
+    def raised(self) -> Raised | None:
+        """The exception that ended the call; absent: it was not one, or a limit ended it first."""
+        ended_by_it = self.outcome.status in (Status.OK, Status.FAILED)
+        return self.reply.raised if ended_by_it else None
+
+    @property
+    def problem(self) -> str:
+        """Why there is no value, in one line; empty where there is one."""
+        if self.ok:
+            return ""
+        if self.raised is not None:
+            return f"{self.raised.type_name}: {self.raised.message}".splitlines()[0]
+        if not self.outcome.ok:
+            return f"{self.outcome.status}: {self.outcome.reason}"
+        return self.reply.problem
+
+
+_HINTS = {
+    ReplyKind.TOO_LARGE: "return less, or write a file and fetch it, or allow larger values",
+    ReplyKind.UNSENDABLE: "return None, numbers, texts, bytes, times, and lists, tuples, dicts and sets of these",
+    ReplyKind.NOTHING: "the function ended the process itself, or closed the channel",
+}
+
+
+def returned(outcome: Outcome, *, max_value_bytes: int = MAX_BYTES) -> Returned:
+    """An outcome whose message is the reply of a Python job."""
+    return Returned(outcome=outcome, reply=read_reply(outcome.message, max_bytes=max_value_bytes))
