@@ -11,22 +11,18 @@ import os
 import sys
 from _collections_abc import Callable, Mapping
 
-from ringfence.backends.facts import Lack, Report
+from ringfence.backends.facts import Lack
+from ringfence.backends.led_visit import SPAWNER, FromMould, LedVisit, PythonJobs, order_of
 from ringfence.backends.scratch import Scratch
-from ringfence.errors import SetupError
 from ringfence.model.job import Job
 from ringfence.model.limits import LIMIT_OF, IsolationLevel
 from ringfence.model.outcome import Change, Enforcement
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
-from ringfence.posix import rlimits, spawner, wire
+from ringfence.posix import rlimits
 
 _UMASK = 0o022
-_SIGKILL = 9
-_MAX_NOTES = 10_000
 _WATCHDOG = "watchdog"
-# Longer than a leader tries to end its tree; then it is killed, and that takes no time.
-_END_WAIT_MS, _KILL_WAIT_MS = 12_000, 1_000
 _NOT_HERE = {
     "cpu_share": ("cgroups", "use isolation strict, which holds it with cpu.max"),
     "network": ("a network namespace or seccomp", "use isolation strict"),
@@ -137,20 +133,37 @@ class ProcessBox:
         self.enforced = enforced
         self._limit_steps = limit_steps
         self._scratch = Scratch()
+        self._waiting: LedVisit | None = None
 
-    def start(self, job: Job, streams: tuple[int, ...]) -> ProcessVisit:
+    def start(self, job: Job, streams: tuple[int, ...]) -> LedVisit:
         folder = self._scratch.prepare(job)
-        return ProcessVisit(self._request(job, folder), streams)
+        if self._waiting is not None:
+            return self._send_order(job, folder, streams)
+        steps: list[tuple[object, ...]] = [("terminal",)] if job.terminal else []
+        steps += [("folder", folder), ("exec", list(job.argv), self._environment(job))]
+        return LedVisit(self._request(steps), streams, SPAWNER)
 
-    def _request(self, job: Job, folder: str) -> dict[str, object]:
-        environment = self._scratch.environment(self.policy, job)
-        steps: list[tuple[object, ...]] = [("session",)]
-        if job.terminal:
-            steps.append(("terminal",))
-        steps += [("folder", folder), ("umask", _UMASK), ("signals",), ("no new privileges",)]
+    def stand_by(self, python: PythonJobs) -> LedVisit:
+        """Do now what does not depend on the job; the next one starts at once."""
+        folder = self._scratch.prepare()
+        steps: list[tuple[object, ...]] = [("folder", folder), ("await job", True)]
+        forker = FromMould({"template": [], "owner": [], "python": python.as_data()})
+        self._waiting = LedVisit(self._request(steps) | {"standby": True}, (), forker)
+        return self._waiting
+
+    def _send_order(self, job: Job, folder: str, streams: tuple[int, ...]) -> LedVisit:
+        assert self._waiting is not None
+        visit, self._waiting = self._waiting, None
+        visit.send_order(order_of(replace(job, files={}), folder, self._environment(job)), streams)
+        return visit
+
+    def _environment(self, job: Job) -> dict[str, str]:
+        return self._scratch.environment(self.policy, job)
+
+    def _request(self, last: list[tuple[object, ...]]) -> dict[str, object]:
+        steps: list[tuple[object, ...]] = [("session",), ("umask", _UMASK), ("signals",), ("no new privileges",)]
         # Last, because they bind this process too and exec must still find room.
-        steps += self._limit_steps(self.policy)
-        steps.append(("exec", list(job.argv), environment))
+        steps += [*self._limit_steps(self.policy), *last]
         return {
             "plan": steps,
             "limits": self._watched(),
@@ -169,172 +182,6 @@ class ProcessBox:
         return
 
     def close(self) -> str:
+        if self._waiting is not None:
+            self._waiting.close()
         return self._scratch.remove()
-
-
-class ProcessVisit:
-    """The caller's end of the pipes to one leader."""
-
-    def __init__(self, request: dict[str, object], streams: tuple[int, ...]) -> None:
-        self._frames = wire.Frames()
-        self._commands = self._reports = self._leader_pidfd = -1
-        self._report: Report | None = None
-        self._notes: list[dict[str, object]] = []
-        self._recorder: dict[str, object] = {}
-        self._forked = self._started = False
-        message = wire.encode_request(request)
-        try:
-            self._open(streams)
-            self._send(message)
-        except BaseException as error:
-            self.close()
-            if isinstance(error, OSError):
-                raise SetupError("reach the leader", str(error)) from error
-            raise
-
-    def _fork_leader(self, descriptors: list[int]) -> None:
-        spawner.fork_leader(descriptors)
-
-    def _give_up_on_forker(self) -> None:
-        spawner.give_up_on_spawner()
-
-    def _open(self, streams: tuple[int, ...]) -> None:
-        theirs: list[int] = []
-        try:
-            commands, self._commands = os.pipe()
-            theirs.append(commands)
-            self._reports, reports = os.pipe()
-            theirs.append(reports)
-            theirs.append(_owner_watch(commands))
-            self._fork_leader([*theirs, *streams])
-            self._forked = True
-        finally:
-            for descriptor in theirs:
-                os.close(descriptor)
-        os.set_blocking(self._reports, False)
-
-    def fileno(self) -> int:
-        return self._reports
-
-    def _send(self, data: bytes) -> None:
-        try:
-            wire.write_all(self._commands, data)
-        except BrokenPipeError:
-            pass  # the leader has ended; receive() tells how
-
-    def receive(self) -> Report | None:
-        try:
-            data = os.read(self._reports, 65536)
-        except BlockingIOError:
-            return None
-        if not data and not self._started:
-            raise SetupError("lead", "the supervising process ended before the job began")
-        if not data:
-            return self._report or self._lost()
-        try:
-            for kind, body in self._frames.feed(data):
-                self._handle(kind, body)
-        except wire.Garbled:
-            self._started = True  # whoever it is that speaks
-            return self._lost()
-        return self._report
-
-    def _handle(self, kind: bytes, body: bytes) -> None:
-        if kind == wire.STARTED:
-            self._started = True
-            self._leader_pidfd = _pidfd(wire.decode_started(body))
-        elif kind == wire.FAILED:
-            step, number, problem = wire.decode_failed(body)
-            raise SetupError(step, problem, hint=_setup_hint(step, number))
-        elif kind == wire.NOTED and len(self._notes) < _MAX_NOTES:
-            self._notes.append(wire.decode_json(body))
-        elif kind == wire.HEALTH:
-            self._recorder = wire.decode_json(body)
-        elif kind == wire.ENDED:
-            self._report = replace(_as_report(wire.decode_ended(body)), recorder=self._recorder)
-
-    def take_notes(self) -> list[dict[str, object]]:
-        taken, self._notes = self._notes, []
-        return taken
-
-    def _lost(self) -> Report:
-        """The leader ended without a word: it was killed, by the job or by the host."""
-        self.abandon()
-        return Report(leader_lost=True, signal=9)
-
-    def signal(self, number: int) -> None:
-        self._send(bytes((number,)))
-
-    def abandon(self) -> None:
-        if self._leader_pidfd >= 0:
-            _kill_pidfd(self._leader_pidfd)
-        elif not self._started:
-            self._give_up_on_forker()
-
-    def close(self) -> None:
-        """End the job if it runs, and wait until its tree is gone: its folder is removed next."""
-        if self._forked and self._report is None:
-            self.signal(_SIGKILL)
-            self._await_end()
-        self._forked = False
-        for name in ("_commands", "_reports", "_leader_pidfd"):
-            descriptor = getattr(self, name)
-            if descriptor >= 0:
-                os.close(descriptor)
-                setattr(self, name, -1)
-
-    def _await_end(self) -> None:
-        """Until the leader has closed its side, which it does when nothing of the tree is left."""
-        import select
-
-        poller = select.poll()
-        poller.register(self._reports, select.POLLIN)
-        for wait_ms in (_END_WAIT_MS, _KILL_WAIT_MS):
-            while poller.poll(wait_ms):
-                if not os.read(self._reports, 65536):
-                    return
-            self.abandon()
-
-
-def _as_report(fields: dict[str, int]) -> Report:
-    status = fields.pop("wait_status")
-    cause = fields.pop("cause")
-    if not 0 <= cause < len(wire.CAUSES):
-        raise wire.Garbled(f"cause {cause}")
-    report = Report(cause=wire.CAUSES[cause], **fields)  # type: ignore[arg-type]
-    if status >= 0 and os.WIFEXITED(status):
-        return replace(report, exit_code=os.WEXITSTATUS(status))
-    return replace(report, signal=os.WTERMSIG(status) if status >= 0 else 9)
-
-
-def _setup_hint(step: str, number: int) -> str:
-    import errno
-
-    if step == "exec" and number == errno.ENOENT:
-        return "is the program's name right, and is it on the PATH that the job gets?"
-    if step == "exec" and number == errno.EACCES:
-        return "is the file executable?"
-    return ""
-
-
-def _owner_watch(commands: int) -> int:
-    """Readable when this process ends, whatever other process holds copies of its pipes."""
-    if sys.platform == "linux":
-        return os.pidfd_open(os.getpid())
-    return os.dup(commands)  # elsewhere the end of the command pipe has to do; the leader ignores this
-
-
-def _pidfd(pid: int) -> int:
-    try:
-        return os.pidfd_open(pid) if sys.platform == "linux" and pid > 1 else -1
-    except OSError:
-        return -1
-
-
-def _kill_pidfd(descriptor: int) -> None:
-    import signal
-
-    try:
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    except OSError:
-        pass

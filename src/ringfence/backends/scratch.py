@@ -20,10 +20,12 @@ class Scratch:
         self.path = ""
         self.folders = folders
 
-    def prepare(self, job: Job) -> str:
-        """The job's working folder, with its files in it."""
+    def prepare(self, job: Job | None = None) -> str:
+        """The job's working folder, with its files in it; without one, the private folder that it may get."""
         if not self.path:
             self._make()
+        if job is None:
+            return os.path.join(self.path, "work")
         if job.cwd is not None and not os.path.isdir(job.cwd):
             raise UsageError(f"{job.cwd}: no such folder", hint="the working folder must exist")
         folder = job.cwd or os.path.join(self.path, "work")

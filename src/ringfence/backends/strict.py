@@ -6,12 +6,13 @@ had, the watchdog's where not; the table says which.
 
 from __future__ import annotations
 
-import marshal
 import os
+import sys
 from collections.abc import Mapping
 
 from ringfence.backends.facts import Lack, Report
-from ringfence.backends.process import ProcessVisit, beyond_hard_limits, enforcement_table
+from ringfence.backends.led_visit import FromMould, LedVisit, PythonJobs, order_of
+from ringfence.backends.process import beyond_hard_limits, enforcement_table
 from ringfence.backends.scratch import Scratch
 from ringfence.errors import UsageError
 from ringfence.linux import host, namespaces, rootfs
@@ -22,7 +23,7 @@ from ringfence.model.limits import IsolationLevel, SyscallProfile
 from ringfence.model.outcome import Change, Enforcement
 from ringfence.model.policy import NO_NETWORK, SandboxPolicy
 from ringfence.model.record import replace
-from ringfence.posix import moulds, rlimits
+from ringfence.posix import rlimits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 NAMESPACES = ["user", "mount", "pid", "net", "ipc", "uts"]
 _UMASK = 0o022
+_USER = "user"
 _MECHANISMS: Mapping[str, tuple[str, str]] = {
     "wall_time": ("deadline", "the whole sandbox is killed at the deadline"),
     "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the tree a second later"),
@@ -117,6 +119,7 @@ class StrictBox:
         self.policy = policy
         self._scratch = Scratch(("work",))
         self._layer: Layer | None = None
+        self._waiting: StrictVisit | None = None
         self._cgroup = _make_cgroup(policy)
         held = self._cgroup.applied if self._cgroup else {}
         asked = replace(policy, syscall_profile=policy.syscall_profile or SyscallProfile.DEFAULT)
@@ -132,6 +135,8 @@ class StrictBox:
             self.enforced = {**self.enforced, "hidden_paths": entry}
 
     def start(self, job: Job, streams: tuple[int, ...]) -> StrictVisit:
+        if self._waiting is not None:
+            return self._send_order(job, streams)
         self._scratch.prepare(replace(job, cwd=None, files={}) if job.cwd else job)
         if job.cwd and job.files:
             raise UsageError("files go into a private working folder, not over an existing one")
@@ -142,12 +147,30 @@ class StrictBox:
             self._layer = Layer(os.path.join(self._scratch.path, "layer/upper"), os.path.realpath(job.cwd), hidden)
         wish = self._wish(job)
         self._name_recorder(wish)
-        return StrictVisit(self._request(job, wish), streams, self._cgroup, _template(wish))
+        last: list[tuple[object, ...]] = [("terminal",)] if job.terminal else []
+        last.append(("exec", list(job.argv), self._environment(job)))
+        return StrictVisit(self._request(wish, last), streams, _mould(wish, {}), self._cgroup)
 
-    def _request(self, job: Job, wish: Wish) -> dict[str, object]:
+    def stand_by(self, python: PythonJobs) -> StrictVisit:
+        """Do now what does not depend on the job; the next one starts at once. Its folder lies in memory."""
+        wish = replace(self._wish(Job(argv=(sys.executable,))), on_disk=False)
+        self._name_recorder(wish)
+        request = self._request(wish, [("await job", True)]) | {"standby": True}
+        self._waiting = StrictVisit(request, (), _mould(wish, python.as_data()), self._cgroup)
+        return self._waiting
+
+    def _send_order(self, job: Job, streams: tuple[int, ...]) -> StrictVisit:
+        assert self._waiting is not None
+        if job.cwd:
+            raise UsageError("a sandbox that stands by has a folder of its own", hint="give files, or use run()")
+        visit, self._waiting = self._waiting, None
+        visit.send_order(order_of(job, "", self._environment(job)), streams)
+        return visit
+
+    def _request(self, wish: Wish, last: list[tuple[object, ...]]) -> dict[str, object]:
         return {
             "prepare": self._prepare(wish),
-            "plan": [*self._enter(wish), *rootfs.steps(wish), *self._confine(job, wish)],
+            "plan": [*self._enter(wish), *rootfs.steps(wish), *self._confine(wish), *last],
             "namespaces": _namespaces(),
             "ids": (wish.uid, wish.gid),
             "limits": self._watched(),
@@ -163,7 +186,7 @@ class StrictBox:
         """What only root can do, done by the leader, which still is: ids mapped, devices made."""
         if not wish.by_root:
             return []
-        owned = [os.path.join(self._scratch.path, name) for name in ("", "work", *_LAYER)]
+        owned = [os.path.join(self._scratch.path, name) for name in ("", "work", *_LAYER)] if wish.on_disk else []
         clone = ("clone sources", rootfs.own_sources(wish, self._scratch.path), _owner(wish))
         return [("give folders", owned), clone, ("make devices", list(rootfs.DEVICES))]
 
@@ -177,17 +200,14 @@ class StrictBox:
             steps.append(("clone sources", rootfs.own_sources(wish, self._scratch.path), []))
         return [*steps, ("own group namespace",)]
 
-    def _confine(self, job: Job, wish: Wish) -> list[tuple[object, ...]]:
+    def _confine(self, wish: Wish) -> list[tuple[object, ...]]:
         """What pid 1 gives up, then what the job is bound by; the filter last, for it closes what came before."""
         steps: list[tuple[object, ...]] = [("drop capabilities",), ("run as init",), ("session",)]
-        if job.terminal:
-            steps.append(("terminal",))
         steps += [("folder", wish.workspace or rootfs.WORK), ("umask", _UMASK), ("signals",), ("no new privileges",)]
         steps += [("rlimit", *row) for row in rlimits.rows(self._by_rlimit(), 1 << 20)]
         if _landlock_abi():
             steps.append(("landlock", [*rootfs.PRIVATE, wish.workspace or rootfs.WORK, *self.policy.writable_paths]))
-        steps.append(("seccomp", _filter(_profile(self.policy), wish), True))
-        return [*steps, ("exec", list(job.argv), self._environment(job, wish))]
+        return [*steps, ("seccomp", _filter(_profile(self.policy), wish), True)]
 
     def _by_rlimit(self) -> dict[str, float]:
         """An address-space limit breaks programs that reserve much and use little; a cgroup needs none."""
@@ -230,12 +250,12 @@ class StrictBox:
             etc=host.sealed(etc),
             copies=copies,
             workspace=workspace,
-            stage=host.free_folder([*within, self._scratch.path, *readable, *self.policy.writable_paths]),
+            stage=host.free_folder([*within, *readable, *self.policy.writable_paths, self._scratch.path or "/tmp"]),
             caller=(os.geteuid(), os.getegid()),
             by_root=root,
             hidden=host.every_name(self.policy.hidden_paths),
             links=links,
-            user="user",
+            user=_USER,
             uid=namespaces.GUEST_ID if root else os.getuid(),
             gid=namespaces.GUEST_ID if root else os.getgid(),
             tmp_bytes=min(self.policy.disk_bytes or self.policy.mem_bytes, self.policy.mem_bytes),
@@ -248,10 +268,8 @@ class StrictBox:
         set_here = dict(self.policy.environment) | dict(job.environment)
         return set_here.get("PYTHONPATH", "")
 
-    def _environment(self, job: Job, wish: Wish) -> dict[str, str]:
-        clean = {
-            "HOME": rootfs.HOME, "TMPDIR": "/tmp", "USER": wish.user, "LOGNAME": wish.user, "SHELL": "/bin/sh",
-        }  # fmt: skip
+    def _environment(self, job: Job) -> dict[str, str]:
+        clean = {"HOME": rootfs.HOME, "TMPDIR": "/tmp", "USER": _USER, "LOGNAME": _USER, "SHELL": "/bin/sh"}
         return self._scratch.environment(self.policy, job, clean)
 
     def changes(self) -> tuple[Change, ...]:
@@ -262,42 +280,32 @@ class StrictBox:
             self._layer.commit()
 
     def close(self) -> str:
+        if self._waiting is not None:
+            self._waiting.close()
         if self._cgroup is not None:
             self._cgroup.remove()
         return self._scratch.remove()
 
 
-class StrictVisit(ProcessVisit):
+class StrictVisit(LedVisit):
     """A visit whose report is made exact by what the cgroup counted."""
 
     def __init__(
-        self, request: dict[str, object], streams: tuple[int, ...], cgroup: Cgroup | None, template: dict[str, object]
+        self, request: dict[str, object], streams: tuple[int, ...], forker: FromMould, cgroup: Cgroup | None
     ) -> None:
         self._cgroup = cgroup
-        self._template = template
-        super().__init__(request, streams)
-
-    def _fork_leader(self, descriptors: list[int]) -> None:
-        key = marshal.dumps(self._template) + host.mount_table()
-        self._mould = moulds.for_template(key, self._template)
-        try:
-            self._mould.fork_leader(descriptors)
-        except OSError:  # it has ended; once more, with a new one
-            moulds.forget(self._mould)
-            self._mould = moulds.for_template(key, self._template)
-            self._mould.fork_leader(descriptors)
-
-    def _give_up_on_forker(self) -> None:
-        self._mould.kill()
+        super().__init__(request, streams, forker)
 
     def receive(self) -> Report | None:
         report = super().receive()
         return report if report is None or self._cgroup is None else _counted(report, self._cgroup)
 
 
-def _template(wish: Wish) -> dict[str, object]:
-    """What of the sandbox is built once for many."""
-    return {"template": rootfs.template(wish), "owner": _owner(wish) if wish.by_root else []}
+def _mould(wish: Wish, python: dict[str, object]) -> FromMould:
+    """Where what sandboxes of this wish have in common is built once."""
+    owner = _owner(wish) if wish.by_root else []
+    template = {"template": rootfs.template(wish), "owner": owner, "python": python}
+    return FromMould(template, host.mount_table())
 
 
 def _counted(report: Report, cgroup: Cgroup) -> Report:

@@ -87,6 +87,8 @@ class Wish:
     """(uid, gid) of the caller."""
     by_root: bool = False
     """Root is the caller: what is the caller's own is mapped to the job's id, and devices can be made."""
+    on_disk: bool = True
+    """The job's own folder, or the layer over the caller's, lies in the box's private folder; else in memory."""
     tripwires: bool = False
     """Hidden names are made absent by tripwires, which tell who asks for them, and not by whiteouts."""
 
@@ -109,7 +111,8 @@ def template_sources(wish: Wish) -> list[Source]:
 def own_sources(wish: Wish, scratch: str) -> list[Source]:
     """What belongs to one sandbox: its private folder, the workspace, and what is mapped to its own id."""
     listed = [row for row in _shown_sources(wish) if wish.by_root and row[3]]
-    listed.append(("scratch", scratch, "rw", False))
+    if wish.on_disk:
+        listed.append(("scratch", scratch, "rw", False))
     return [*listed, ("workspace", wish.workspace, "ro", True)] if wish.workspace else listed
 
 
@@ -198,6 +201,8 @@ def _private(wish: Wish) -> list[Step]:
     size = max(wish.tmp_bytes, TMP_BYTES_LEAST)
     options = f"size={size},nr_inodes={size // TMP_BYTES_PER_FILE},mode=755"
     folders = list(IN_MEMORY.items())
+    if not wish.on_disk:
+        folders.append((WORK, 0o755))
     return [
         ("memory", options, folders),
         ("make folder", "/run", 0o755),
@@ -232,6 +237,8 @@ def _proc(wish: Wish) -> list[Step]:
 def _workspace(wish: Wish) -> list[Step]:
     """The job's folder: a private one, or a layer over the caller's own. Relative names only: what stands in the
     mount table tells nothing of the host."""
+    if not wish.on_disk:
+        return []
     layer = "upperdir=base/scratch/layer/upper,workdir=base/scratch/layer/work"
     if not wish.workspace:
         # An overlay here too: of a bind the mount table would tell where on the host it comes from.

@@ -36,6 +36,9 @@ class Job:
     terminal: bool = False
     """Give the job a terminal of its own in place of pipes; both streams then arrive as stdout."""
 
+    python: bytes = b""
+    """Python work of ``model.python_job``, for a sandbox that stands by; the command then only names it."""
+
     def __post_init__(self) -> None:
         if isinstance(self.argv, str | bytes) or not isinstance(self.argv, Iterable):
             raise UsageError(f"{self.argv!r} is not a list of arguments", hint="write [program, argument, …]")

@@ -35,6 +35,8 @@ class Contained:
         self.telling: Telling | None = None
         self.tripwire: Tripwire | None = None
         self.pid = 0
+        self.identity = 0
+        """The id on the host, where root is the caller."""
         self.status, self._told = os.pipe()
         self.door, self._theirs = passing.channel()
 
@@ -50,6 +52,7 @@ class Contained:
         building.identity = building.identity or namespaces.host_id(os.getpid())
         plan.execute(self.request["prepare"])
         if os.geteuid() == 0:
+            self.identity = building.identity
             linux_plan.give_pipes(streams[1:3])
         # The child inherits this and must be dumpable until its ids are mapped.
         processes.show_memory()

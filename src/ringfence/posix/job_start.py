@@ -11,6 +11,10 @@ from _collections_abc import Sequence
 
 from ringfence.posix import passing, plan, wire
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 def wake_on_child() -> int:
     """A descriptor that becomes readable when a child ends."""
@@ -38,16 +42,22 @@ def _await_leader(door: int) -> None:
 
 
 def become_job(
-    steps: list[plan.Step], streams: Sequence[int], keep: Sequence[int], stay: Sequence[int] = ()
+    request: dict[str, Any], streams: Sequence[int], keep: Sequence[int], stay: Sequence[int] = ()
 ) -> None:
-    """Never returns. ``keep``: where a failed step is told, then what pid 1 of a sandbox keeps."""
+    """Never returns. ``keep``: where a failed step is told, then what pid 1 of a sandbox keeps. Of a sandbox that
+    stands by the one stream is where its job arrives."""
     writer = keep[0]
     try:
         signal.set_wakeup_fd(-1)
+        if request.get("standby"):
+            keep, streams = [*keep, *streams], _nothing()
         kept = plan.place_descriptors(streams, keep, stay)
         writer = kept[0]
-        if len(kept) > 1:
+        if request.get("contained"):
             _prepare_building(kept[1], kept[2])
+        steps = list(request["plan"])
+        if request.get("standby"):
+            _prepare_waiting(request, steps, kept)
         plan.execute(steps)
     except plan.StepFailed as failed:
         os.write(writer, wire.failure(failed.step, failed.errno, failed.problem))
@@ -55,3 +65,19 @@ def become_job(
         os.write(writer, wire.failure("descriptors", error.errno or 0, str(error)))
     finally:
         os._exit(127)
+
+
+def _nothing() -> list[int]:
+    """Streams of a process that waits for others."""
+    return [os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)] * 3
+
+
+def _prepare_waiting(request: dict[str, Any], steps: list[plan.Step], kept: Sequence[int]) -> None:
+    from ringfence.posix.standby import Waiting
+
+    def forget() -> None:
+        request.clear()
+        steps.clear()
+
+    Waiting.problems, Waiting.post = kept[0], kept[-1]
+    Waiting.forget = forget

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from _collections_abc import Sequence
 
 from ringfence.linux import namespaces, processes, syscalls
@@ -41,8 +42,12 @@ def main(door: int, template: int, reports: int) -> None:
     try:
         request = wire.read_request(template)
         os.close(template)
-        plan.execute(request["template"])  # type: ignore[arg-type]
+        _load(**request["python"])  # type: ignore[arg-type]
+        plan.execute(request.pop("template"))  # type: ignore[arg-type]
     except EOFError:
+        return
+    except ImportError as error:
+        wire.write_all(reports, wire.failed_frame("preload", 0, str(error)))
         return
     except plan.StepFailed as failed:
         wire.write_all(reports, wire.failed_frame(failed.step, failed.errno, failed.problem))
@@ -50,6 +55,23 @@ def main(door: int, template: int, reports: int) -> None:
     wire.write_all(reports, wire.started_frame(os.getpid()))
     os.close(reports)
     Mould(door, request["owner"]).serve()  # type: ignore[arg-type]
+
+
+def _load(jobs: bool = False, preload: Sequence[str] = (), packages: Sequence[str] = ()) -> None:
+    """For Python jobs: the interpreter as it is after its start, and what the caller wants to be there already."""
+    if not jobs:
+        return
+    import importlib
+
+    from ringfence.posix import interpreter
+
+    interpreter.prepare()
+    sys.path += packages
+    for name in preload:
+        importlib.import_module(name)
+    del sys.path[len(sys.path) - len(packages) :]
+    gc.collect()
+    gc.freeze()
 
 
 class Mould(Forker):

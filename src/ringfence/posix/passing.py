@@ -25,18 +25,18 @@ def channel() -> tuple[int, int]:
     return ours.detach(), theirs.detach()
 
 
-LEADER, MOULD, GO = b"l", b"m", b"g"
+LEADER, MOULD, GO, JOB = b"l", b"m", b"g", b"j"
 """What the message says beside its descriptors: what they are for, or that one may go on."""
 
 
-def send(door: int, kind: bytes, descriptors: list[int]) -> None:
-    """Send copies of the descriptors; OSError when nobody is there."""
+def send(door: int, kind: bytes, descriptors: list[int], body: bytes = b"") -> None:
+    """Send copies of the descriptors, and a few words with them; OSError when nobody is there."""
     import _socket
 
     rights = Struct(f"{len(descriptors)}i").pack(*descriptors)
     link = _socket.socket(fileno=door)
     try:
-        message = kind + bytes((len(descriptors),))
+        message = kind + bytes((len(descriptors),)) + body
         link.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
     finally:
         link.detach()
@@ -44,25 +44,32 @@ def send(door: int, kind: bytes, descriptors: list[int]) -> None:
 
 def receive(door: int) -> tuple[bytes, list[int]]:
     """The next message and its descriptors, closed on exec; nothing when the other side is gone."""
+    kind, descriptors, _ = receive_with_body(door, 0)
+    return kind, descriptors
+
+
+def receive_with_body(door: int, body_bytes: int) -> tuple[bytes, list[int], bytes]:
+    """The same, with at most so many bytes of what was sent with it."""
     import _socket
 
     link = _socket.socket(fileno=door)
     try:
         room = _socket.CMSG_SPACE(MAX_DESCRIPTORS * calcsize("i"))
-        message, ancillary, _, _ = link.recvmsg(_MESSAGE_BYTES, room, _CLOSE_ON_EXEC)
+        message, ancillary, _, _ = link.recvmsg(_MESSAGE_BYTES + body_bytes, room, _CLOSE_ON_EXEC)
     except ConnectionResetError:
-        return b"", []
+        return b"", [], b""
     finally:
         link.detach()
     rights = b"".join(data for level, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
     found = [number for (number,) in _ONE.iter_unpack(rights[: len(rights) - len(rights) % _ONE.size])]
-    if len(message) == _MESSAGE_BYTES and message[1] != len(found):  # the kernel drops what there is no room for
+    if len(message) >= _MESSAGE_BYTES and message[1] != len(found):  # the kernel drops what there is no room for
         for descriptor in found:
             os.close(descriptor)
-        return message[:1], []
+        return message[:1], [], b""
     for descriptor in found:
         os.set_inheritable(descriptor, False)
-    return message[:1], found
+    return message[:1], found, message[_MESSAGE_BYTES:]
+
 
 _NO_SIGNAL = 0x4000 if sys.platform == "linux" else 0
 _CLOSE_ON_EXEC = 0x40000000 if sys.platform == "linux" else 0

@@ -123,6 +123,12 @@ def _exec(argv: list[str], environment: dict[str, str]) -> None:
         raise OSError(error.errno, error.strerror, argv[0]) from error  # not the last folder tried
 
 
+def _await_job(python: bool) -> None:
+    from ringfence.posix import standby
+
+    standby.await_job(python)
+
+
 STEPS: dict[str, Callable[..., None]] = {
     "session": _session,
     "terminal": _terminal,
@@ -133,6 +139,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "no new privileges": _no_new_privileges,
     "rlimit": rlimits.apply,
     "exec": _exec,
+    "await job": _await_job,
 }
 
 
@@ -141,6 +148,8 @@ def execute(plan: Sequence[Step]) -> None:
     for name, *arguments in plan:
         try:
             _step(str(name))(*arguments)
+        except StepFailed:
+            raise
         except BaseException as error:
             raise StepFailed(_label(str(name), arguments), error) from error
 

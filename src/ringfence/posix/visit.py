@@ -16,6 +16,7 @@ import time
 from _collections_abc import Mapping, Sequence
 
 from ringfence.posix import job_start, plan, wire
+from ringfence.posix.standby import READY
 from ringfence.posix.watchdog import TICK_NS, Watchdog
 
 TYPE_CHECKING = False
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _REAP_WAIT_S = 10.0
 _ASK_KILL = b"\x09"
+BEGIN = 0
+"""The command that starts the clock of a sandbox that stood by; every other is the number of a signal."""
 
 
 def _table() -> Any:
@@ -69,9 +72,9 @@ def _say(reports: int, data: bytes) -> None:
 class Visit:
     """One job and what is below it."""
 
-    def __init__(self, request: dict[str, object], commands: int, reports: int, owner: int) -> None:
+    def __init__(self, request: dict[str, Any], commands: int, reports: int, owner: int) -> None:
         self.request = request
-        self.limits: dict[str, float] = request["limits"]  # type: ignore[assignment]
+        self.limits: dict[str, float] = request["limits"]
         self.owner_gone = False
         self.commands = commands
         self.reports = reports
@@ -79,6 +82,7 @@ class Visit:
         self.table = _table()
         self.contained: Contained | None = None
         self.poller = select.poll()
+        self.listening = False
         self.job = 0
         self.wait_status: int | None = None
         self.cause = ""
@@ -88,7 +92,7 @@ class Visit:
     # ---- start
 
     def begin(self, streams: Sequence[int]) -> None:
-        """Fork the job and wait until its program runs."""
+        """Fork the job and wait until its program runs, or is told that it may not."""
         self.watchdog = Watchdog(self.table, self.limits, self._become_leader())
         self.wakeup = job_start.wake_on_child()
         self.oom_before = self.table.oom_kills()
@@ -120,10 +124,10 @@ class Visit:
         if self.request.get("contained"):
             self._fork_contained(streams, writer)
         else:
-            leader = os.getpid()
+            self.request["plan"].insert(0, ("die with leader", os.getpid()))
             self.job = os.fork()
             if self.job == 0:
-                job_start.become_job([("die with leader", leader), *self._plan()], streams, [writer])
+                job_start.become_job(self.request, streams, [writer])
         for descriptor in (writer, *streams):
             os.close(descriptor)
         if self.contained is not None:
@@ -137,36 +141,52 @@ class Visit:
         self.contained = Contained(self.request, self._note_attempt)
         self.job = self.contained.fork(streams)
         if self.job == 0:
-            job_start.become_job(self._plan(), streams, [writer, *self.contained.keep()], [*BUILDING.trees.values()])
+            keep = [writer, *self.contained.keep()]
+            job_start.become_job(self.request, streams, keep, [*BUILDING.trees.values()])
         self.poller.register(self.contained.door, select.POLLIN)
-
-    def _plan(self) -> list[plan.Step]:
-        return self.request["plan"]  # type: ignore[return-value]
 
     def _await_start(self, reader: int) -> bytes:
         """Serve the set-up until the program runs, which closes the pipe, or a failed step is told through it."""
         self.poller.register(reader, select.POLLIN)
         problem = b""
-        while True:
+        while not self.cause:
             for descriptor, _ in self.poller.poll():
                 if descriptor != reader:
                     self._hear(descriptor)
                     continue
                 piece = os.read(reader, 4096)
+                if piece[:1] == READY:
+                    self._stand_by()
+                    problem += piece[1:]
+                    continue
                 problem += piece
                 if not piece:
                     self.poller.unregister(reader)
                     os.close(reader)
                     return problem
+        return b""
+
+    def _stand_by(self) -> None:
+        """Everything is ready but the job. From now on the caller is heard."""
+        identity = 0 if self.contained is None else self.contained.identity
+        _say(self.reports, wire.ready_frame(identity))
+        self._listen()
+
+    def _listen(self) -> None:
+        """To the caller, and to the end of children."""
+        if self.listening:
+            return
+        self.listening = True
+        self.poller.register(self.commands, select.POLLIN)
+        self.poller.register(self.wakeup, select.POLLIN)
+        if sys.platform == "linux":
+            self.poller.register(self.owner, select.POLLIN)
 
     # ---- the loop
 
     def watch(self) -> None:
         """Until the job's first process has ended, or a reason to end it is found."""
-        self.poller.register(self.commands, select.POLLIN)
-        self.poller.register(self.wakeup, select.POLLIN)
-        if sys.platform == "linux":
-            self.poller.register(self.owner, select.POLLIN)
+        self._listen()
         deadline = self.started + int(self.limits["wall_time"] * 1e9)
         tick = self.started
         while not self._reap() and not self.cause:
@@ -215,7 +235,9 @@ class Visit:
             self.owner_gone = True
             self._note("owner_gone", 0)
         for number in data:
-            if number == _ASK_KILL[0]:
+            if number == BEGIN:
+                self.started = time.monotonic_ns()
+            elif number == _ASK_KILL[0]:
                 self._note("asked", 0)
             else:
                 _signal_group(self._group(), number)
@@ -306,7 +328,7 @@ class Visit:
         if self.request.get("cgroups"):
             from ringfence.linux import cgroup_tree
 
-            cgroup_tree.remove(self.request["cgroups"])  # type: ignore[arg-type]
+            cgroup_tree.remove(self.request["cgroups"])
         if self.request["scratch"]:
             from ringfence.posix.removal import remove_tree
 

@@ -15,11 +15,12 @@ from struct import error as StructError
 MAX_FRAME_BYTES = 64 * 1024
 _HEAD = Struct("!cI")
 
-STARTED, FAILED, ENDED, NOTED, HEALTH = b"S", b"F", b"E", b"N", b"H"
-"""Frames from the leader: it is here (its pid), the set-up failed (step, problem), the end,
+STARTED, READY, FAILED, ENDED, NOTED, HEALTH = b"S", b"R", b"F", b"E", b"N", b"H"
+"""Frames from the leader: it is here (its pid), it waits for a job (whose pipes belong to this id on the host, where
+root is the caller), the set-up failed (step, problem), the end,
 an attempt on something forbidden, and how sure the recorder is that it saw them all (both JSON)."""
 
-_KINDS = frozenset((STARTED, FAILED, ENDED, NOTED, HEALTH))
+_KINDS = frozenset((STARTED, READY, FAILED, ENDED, NOTED, HEALTH))
 
 # Why the leader killed the tree, by position in the frame.
 CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone")
@@ -71,6 +72,20 @@ def frame(kind: bytes, body: bytes) -> bytes:
 
 def started_frame(leader: int) -> bytes:
     return frame(STARTED, _STARTED.pack(leader))
+
+
+def ready_frame(identity: int) -> bytes:
+    return frame(READY, _STARTED.pack(identity))
+
+
+def decode_ready(body: bytes) -> int:
+    try:
+        (identity,) = _STARTED.unpack(body)
+    except StructError as error:
+        raise Garbled(str(error)) from error
+    if not 0 <= identity < 2**32:
+        raise Garbled(f"id {identity}")
+    return int(identity)
 
 
 def failure(step: str, errno: int, problem: str) -> bytes:

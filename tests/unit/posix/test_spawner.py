@@ -202,9 +202,9 @@ def test_descriptors_that_did_not_all_arrive_start_no_leader(forker_and_door, mo
     loop, door = forker_and_door
     before = len(descriptors())
     link = socket.socket(fileno=os.dup(door))
-    socket.send_fds(link, [passing.PLAIN + bytes((6,))], [0, 0, 0, 0, 0])
+    socket.send_fds(link, [passing.LEADER + bytes((6,))], [0, 0, 0, 0, 0])
     link.close()
-    monkeypatch.setattr(forker, "fork_leader", lambda _: pytest.fail("a leader was forked"))
+    monkeypatch.setattr(forker, "_fork", lambda *_: pytest.fail("a leader was forked"))
     assert loop._receive() is True and not loop.leaders and len(descriptors()) == before
 
 
@@ -215,7 +215,7 @@ def test_no_room_for_a_process_does_not_end_the_spawner(forker_and_door, monkeyp
     loop, door = forker_and_door
     monkeypatch.setattr(os, "fork", full)
     before = len(descriptors())
-    passing.send(door, passing.PLAIN, [0, 0, 0, 0])
+    passing.send(door, passing.LEADER, [0, 0, 0, 0])
     assert loop._receive() is True and not loop.leaders and len(descriptors()) == before
     with pytest.raises(SetupError, match="fork the spawner"):
         spawner.Spawner.forked()

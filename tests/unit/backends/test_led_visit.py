@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from ringfence.backends import process
-from ringfence.backends.process import ProcessVisit
+from ringfence.backends import led_visit
+from ringfence.backends.led_visit import SPAWNER, LedVisit
 from ringfence.engine.run import run
 from ringfence.errors import SetupError
 from ringfence.model.policy import SandboxPolicy
@@ -29,14 +29,14 @@ def leader(balanced, monkeypatch):
     """A visit whose leader is this test: ``say`` plays it."""
     ends: list[int] = []
 
-    def keep(descriptors: list[int], *, contained: bool) -> None:
+    def keep(descriptors: list[int]) -> None:
         ends.extend(os.dup(place) for place in descriptors[:2])
 
     monkeypatch.setattr(spawner, "fork_leader", keep)
-    monkeypatch.setattr(process, "_END_WAIT_MS", 50)
-    monkeypatch.setattr(process, "_KILL_WAIT_MS", 50)
+    monkeypatch.setattr(led_visit, "_END_WAIT_MS", 50)
+    monkeypatch.setattr(led_visit, "_KILL_WAIT_MS", 50)
     monkeypatch.setattr(spawner, "give_up_on_spawner", lambda: None)
-    visit = ProcessVisit({"plan": [], "limits": {}, "scratch": ""}, ())
+    visit = LedVisit({"plan": [], "limits": {}, "scratch": ""}, (), SPAWNER)
     yield visit, lambda data: os.write(ends[1], data), lambda: os.close(ends.pop(1))
     visit.close()
     for place in ends:
@@ -94,7 +94,7 @@ def test_a_wait_status_becomes_an_exit_code_or_a_signal(leader, status, code, nu
 def test_closing_waits_until_the_leader_has_let_go(leader, monkeypatch) -> None:
     """Its tree is gone then, and the folder can be removed."""
     visit, _, end = leader
-    monkeypatch.setattr(process, "_END_WAIT_MS", 5000)
+    monkeypatch.setattr(led_visit, "_END_WAIT_MS", 5000)
     gone: list[float] = []
 
     def let_go() -> None:
@@ -117,7 +117,7 @@ def test_a_failed_step_names_itself_and_what_to_do(leader) -> None:
 def test_a_request_that_cannot_be_sent_starts_nothing(balanced, monkeypatch) -> None:
     monkeypatch.setattr(spawner, "fork_leader", lambda _: pytest.fail("a leader was forked"))
     with pytest.raises(ValueError):
-        ProcessVisit({"plan": object()}, ())
+        LedVisit({"plan": object()}, (), SPAWNER)
 
 
 @pytest.mark.parametrize("good_calls", (0, 1))
@@ -132,14 +132,14 @@ def test_running_out_of_descriptors_leaves_none_open(balanced, monkeypatch, good
 
     monkeypatch.setattr(os, "pipe", scarce)
     with pytest.raises(SetupError, match="Too many open files"):
-        ProcessVisit({}, ())
+        LedVisit({}, (), SPAWNER)
 
 
 def test_what_the_host_cannot_hold_is_named_with_its_fix() -> None:
     policy = SandboxPolicy(enforce_network=True, hidden_paths=("/etc",), allow_partial=True)
-    lacks = process.ProcessBackend().lacks(policy)
+    lacks = led_visit.ProcessBackend().lacks(policy)
     assert {lack.capability for lack in lacks} == {"network", "hidden_paths"} and all(lack.fix for lack in lacks)
-    box = process.ProcessBackend().open(policy)
+    box = led_visit.ProcessBackend().open(policy)
     assert not box.enforced["network"].applied and box.enforced["memory"].applied
     assert set(box.enforced) == set(policy.requested())
     box.close()

@@ -1,0 +1,293 @@
+"""The caller's end of the pipes to the leader of one visit, and the two kinds of process that fork leaders.
+
+Used by every level whose jobs are processes of this host. It trusts the leader no more than the job: what comes back
+are small frames of fixed layout.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import stat
+import sys
+from _collections_abc import Sequence
+
+from ringfence.backends.facts import Report
+from ringfence.errors import SetupError
+from ringfence.model.job import Job
+from ringfence.model.record import record, replace
+from ringfence.posix import moulds, passing, spawner, standby, visit, wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Forker(Protocol):
+        def fork_leader(self, descriptors: list[int]) -> None: ...
+        def give_up(self) -> None: ...
+
+
+_SIGKILL = 9
+_MAX_NOTES = 10_000
+# Longer than a leader tries to end its tree; then it is killed, and that takes no time.
+_END_WAIT_MS, _KILL_WAIT_MS = 12_000, 1_000
+
+
+@record
+class PythonJobs:
+    """What is loaded ahead for Python jobs."""
+
+    preload: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+    def as_data(self) -> dict[str, object]:
+        return {"jobs": True, "preload": self.preload, "packages": self.packages}
+
+
+class FromSpawner:
+    """Leaders of plain jobs."""
+
+    def fork_leader(self, descriptors: list[int]) -> None:
+        spawner.fork_leader(descriptors)
+
+    def give_up(self) -> None:
+        spawner.give_up_on_spawner()
+
+
+SPAWNER = FromSpawner()
+
+
+class FromMould:
+    """Leaders of sandboxes that share a template."""
+
+    def __init__(self, template: dict[str, object], about_the_host: bytes = b"") -> None:
+        """``about_the_host``: when it changes, the template must be carried out anew."""
+        self._template = template
+        self._key = marshal.dumps(template) + about_the_host
+        self._mould: moulds.Mould | None = None
+
+    def fork_leader(self, descriptors: list[int]) -> None:
+        self._mould = moulds.for_template(self._key, self._template)
+        try:
+            self._mould.fork_leader(descriptors)
+        except OSError:  # it has ended; once more, with a new one
+            moulds.forget(self._mould)
+            self._mould = moulds.for_template(self._key, self._template)
+            self._mould.fork_leader(descriptors)
+
+    def give_up(self) -> None:
+        if self._mould is not None:
+            self._mould.kill()
+
+
+def order_of(job: Job, folder: str, environment: dict[str, str]) -> dict[str, object]:
+    """What a waiting sandbox is told of its job; ``folder``: where to go first, empty: it is there."""
+    return {
+        "argv": list(job.argv),
+        "environment": environment,
+        "files": dict(job.files),
+        "folder": folder,
+        "terminal": job.terminal,
+        "python": job.python,
+    }
+
+
+def _give_pipes(descriptors: Sequence[int], identity: int) -> None:
+    """The pipes that we made for output: the job may open /dev/stdout and /dev/stderr anew."""
+    for descriptor in descriptors if identity else ():
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            os.fchown(descriptor, identity, identity)
+
+
+class LedVisit:
+    """The caller's end of the pipes to one leader."""
+
+    def __init__(self, request: dict[str, object], streams: tuple[int, ...], forker: Forker) -> None:
+        self._forker = forker
+        self._frames = wire.Frames()
+        self._commands = self._reports = self._leader_pidfd = self._post = -1
+        self._identity = 0
+        self.ready = False
+        """Everything is done but the job; only of a sandbox that stands by."""
+        self._report: Report | None = None
+        self._notes: list[dict[str, object]] = []
+        self._recorder: dict[str, object] = {}
+        self._forked = self._started = False
+        message = wire.encode_request(request)
+        try:
+            self._open(streams, stands_by=bool(request.get("standby")))
+            self._send(message)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise SetupError("reach the leader", str(error)) from error
+            raise
+
+    def _open(self, streams: tuple[int, ...], *, stands_by: bool) -> None:
+        theirs: list[int] = []
+        try:
+            commands, self._commands = os.pipe()
+            theirs.append(commands)
+            self._reports, reports = os.pipe()
+            theirs.append(reports)
+            theirs.append(_owner_watch(commands))
+            if stands_by:
+                self._post, post = passing.channel()
+                theirs.append(post)
+            self._forker.fork_leader([*theirs, *streams])
+            self._forked = True
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        os.set_blocking(self._reports, False)
+
+    def send_order(self, order: dict[str, object], streams: tuple[int, ...]) -> None:
+        """Give the waiting sandbox its job."""
+        try:
+            if os.geteuid() == 0:
+                self._await_ready()
+                _give_pipes(streams[1:3], self._identity)
+            standby.send_order(self._post, order, streams)
+        except OSError as error:
+            raise SetupError("reach the waiting sandbox", str(error)) from error
+        self._send(bytes((visit.BEGIN,)))
+        os.close(self._post)
+        self._post = -1
+
+    def _await_ready(self) -> None:
+        """As root the streams must belong to the sandbox's id, which only a leader that is ready knows."""
+        import select
+
+        poller = select.poll()
+        poller.register(self._reports, select.POLLIN)
+        while not self.ready:
+            if not poller.poll(_END_WAIT_MS) or self.receive() is not None:
+                raise SetupError("stand by", "the sandbox ended before it had a job")
+
+    def fileno(self) -> int:
+        return self._reports
+
+    def _send(self, data: bytes) -> None:
+        try:
+            wire.write_all(self._commands, data)
+        except BrokenPipeError:
+            pass  # the leader has ended; receive() tells how
+
+    def receive(self) -> Report | None:
+        try:
+            data = os.read(self._reports, 65536)
+        except BlockingIOError:
+            return None
+        if not data and not self._started:
+            raise SetupError("lead", "the supervising process ended before the job began")
+        if not data:
+            return self._report or self._lost()
+        try:
+            for kind, body in self._frames.feed(data):
+                self._handle(kind, body)
+        except wire.Garbled:
+            self._started = True  # whoever it is that speaks
+            return self._lost()
+        return self._report
+
+    def _handle(self, kind: bytes, body: bytes) -> None:
+        if kind == wire.STARTED:
+            self._started = True
+            self._leader_pidfd = _pidfd(wire.decode_started(body))
+        elif kind == wire.READY:
+            self._identity, self.ready = wire.decode_ready(body), True
+        elif kind == wire.FAILED:
+            step, number, problem = wire.decode_failed(body)
+            raise SetupError(step, problem, hint=_setup_hint(step, number))
+        elif kind == wire.NOTED and len(self._notes) < _MAX_NOTES:
+            self._notes.append(wire.decode_json(body))
+        elif kind == wire.HEALTH:
+            self._recorder = wire.decode_json(body)
+        elif kind == wire.ENDED:
+            self._report = replace(_as_report(wire.decode_ended(body)), recorder=self._recorder)
+
+    def take_notes(self) -> list[dict[str, object]]:
+        taken, self._notes = self._notes, []
+        return taken
+
+    def _lost(self) -> Report:
+        """The leader ended without a word: it was killed, by the job or by the host."""
+        self.abandon()
+        return Report(leader_lost=True, signal=9)
+
+    def signal(self, number: int) -> None:
+        self._send(bytes((number,)))
+
+    def abandon(self) -> None:
+        if self._leader_pidfd >= 0:
+            _kill_pidfd(self._leader_pidfd)
+        elif not self._started:
+            self._forker.give_up()
+
+    def close(self) -> None:
+        """End the job if it runs, and wait until its tree is gone: its folder is removed next."""
+        if self._forked and self._report is None:
+            self.signal(_SIGKILL)
+            self._await_end()
+        self._forked = False
+        for name in ("_commands", "_reports", "_leader_pidfd", "_post"):
+            descriptor = getattr(self, name)
+            if descriptor >= 0:
+                os.close(descriptor)
+                setattr(self, name, -1)
+
+    def _await_end(self) -> None:
+        """Until the leader has closed its side, which it does when nothing of the tree is left."""
+        import select
+
+        poller = select.poll()
+        poller.register(self._reports, select.POLLIN)
+        for wait_ms in (_END_WAIT_MS, _KILL_WAIT_MS):
+            while poller.poll(wait_ms):
+                if not os.read(self._reports, 65536):
+                    return
+            self.abandon()
+
+
+def _as_report(fields: dict[str, int]) -> Report:
+    status = fields.pop("wait_status")
+    cause = fields.pop("cause")
+    if not 0 <= cause < len(wire.CAUSES):
+        raise wire.Garbled(f"cause {cause}")
+    report = Report(cause=wire.CAUSES[cause], **fields)  # type: ignore[arg-type]
+    if status >= 0 and os.WIFEXITED(status):
+        return replace(report, exit_code=os.WEXITSTATUS(status))
+    return replace(report, signal=os.WTERMSIG(status) if status >= 0 else 9)
+
+
+def _setup_hint(step: str, number: int) -> str:
+    import errno
+
+    if step == "exec" and number == errno.ENOENT:
+        return "is the program's name right, and is it on the PATH that the job gets?"
+    if step == "exec" and number == errno.EACCES:
+        return "is the file executable?"
+    return ""
+
+
+def _owner_watch(commands: int) -> int:
+    """Readable when this process ends, whatever other process holds copies of its pipes."""
+    if sys.platform == "linux":
+        return os.pidfd_open(os.getpid())
+    return os.dup(commands)  # elsewhere the end of the command pipe has to do; the leader ignores this
+
+
+def _pidfd(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid) if sys.platform == "linux" and pid > 1 else -1
+    except OSError:
+        return -1
+
+
+def _kill_pidfd(descriptor: int) -> None:
+    import signal
+
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except OSError:
+        pass

@@ -1,0 +1,117 @@
+"""A process that has everything behind it but the job: it waits for one, with its streams, and becomes it.
+
+The caller's half sends an order, straight to the waiting process; the other half runs inside the sandbox, with all
+that confines the job already in force. Until the order is here nothing of any job is in its memory.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+
+from ringfence.posix import passing, plan, wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+READY = b"\x01"
+"""Told through the pipe of failed steps, whose texts never begin with it."""
+INLINE_BYTES = 32 * 1024
+"""A larger order goes into a file in memory, which is sent with the streams."""
+
+
+class Waiting:
+    """What the waiting process needs to know; set between its fork and its plan."""
+
+    post = -1
+    """Where the order arrives."""
+    problems = -1
+    """Where a failed step is told; its end says that the program runs."""
+    forget: Callable[[], None] = lambda: None
+    """Drops what is in memory of the sandbox's making."""
+
+
+# ---- the caller's half
+
+
+def send_order(post: int, order: dict[str, object], streams: tuple[int, ...]) -> None:
+    """OSError when nobody waits any more."""
+    body = marshal.dumps(order)
+    if len(body) <= INLINE_BYTES:
+        return passing.send(post, passing.JOB, list(streams), body)
+    file = _in_memory(body)
+    try:
+        passing.send(post, passing.JOB, [*streams, file], b"")
+    finally:
+        os.close(file)
+
+
+def _in_memory(body: bytes) -> int:
+    if not hasattr(os, "memfd_create"):
+        import tempfile
+
+        with tempfile.TemporaryFile() as unnamed:
+            unnamed.write(body)
+            unnamed.flush()
+            return os.dup(unnamed.fileno())
+    file = os.memfd_create("order")
+    view = memoryview(body)
+    while view:
+        view = view[os.write(file, view) :]
+    return file
+
+
+# ---- the other half
+
+
+def await_job(python: bool) -> None:
+    """The last step of the plan of a sandbox that stands by; ``python``: also for Python jobs. Never returns."""
+    interpreter = _rehearsed() if python else None
+    os.write(Waiting.problems, READY)
+    kind, descriptors, body = passing.receive_with_body(Waiting.post, INLINE_BYTES)
+    if kind != passing.JOB:
+        os._exit(0)  # nobody needs this sandbox any more
+    order = marshal.loads(body or _read(descriptors.pop()))
+    _put_files(order["files"])
+    (problems,) = plan.place_descriptors(descriptors, [Waiting.problems])
+    try:
+        plan.execute([("terminal",)] if order["terminal"] else [])
+        plan.execute([("folder", order["folder"])] if order["folder"] else [])
+        if order["python"] and interpreter is not None:
+            Waiting.forget()
+            os.close(problems)
+            channel = plan.CHANNEL_FD if len(descriptors) > plan.CHANNEL_FD else -1
+            interpreter.run(order["python"], environment=order["environment"], channel=channel)
+        plan.execute([("exec", order["argv"], order["environment"])])
+    except plan.StepFailed as failed:
+        os.write(problems, wire.failure(failed.step, failed.errno, failed.problem))
+    finally:
+        os._exit(127)
+
+
+def _rehearsed() -> Any:
+    """The module, for afterwards nothing of this package can be imported any more."""
+    from ringfence.posix import interpreter
+
+    interpreter.rehearse()
+    return interpreter
+
+
+def _read(file: int) -> bytes:
+    size = os.fstat(file).st_size
+    body = os.pread(file, size, 0)
+    while len(body) < size:
+        body += os.pread(file, size - len(body), len(body))
+    os.close(file)
+    return body
+
+
+def _put_files(files: dict[str, bytes]) -> None:
+    """Into the working folder, in which nobody has been before."""
+    for name, content in files.items():
+        if "/" in name:
+            os.makedirs(os.path.dirname(name), exist_ok=True)
+        with open(name, "xb") as file:
+            file.write(content)
