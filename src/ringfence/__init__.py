@@ -17,7 +17,9 @@ _PUBLIC = {
     "IsolationLevel": "ringfence.model.limits",
     "Job": "ringfence.model.job",
     "Outcome": "ringfence.model.outcome",
+    "CallError": "ringfence.errors",
     "PolicyError": "ringfence.errors",
+    "Pool": "ringfence.engine.pool",
     "SandboxError": "ringfence.errors",
     "SandboxPolicy": "ringfence.model.policy",
     "SandboxResultV2": "ringfence.pytest_runner.result",
@@ -50,7 +52,9 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from ringfence.engine.pool import Pool as Pool
     from ringfence.engine.run import run as run
+    from ringfence.errors import CallError as CallError
     from ringfence.errors import PolicyError as PolicyError
     from ringfence.errors import SandboxError as SandboxError
     from ringfence.errors import SetupError as SetupError

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ringfence.backends.facts import Lack, Report
+from ringfence.backends.led_visit import PythonJobs
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.outcome import Change, Enforcement
@@ -64,6 +65,18 @@ class Box(Protocol):
 
     def close(self) -> str:
         """End everything in it and leave nothing behind; says what could not be removed, if anything."""
+        ...
+
+
+class StandbyBox(Box, Protocol):
+    """A box that can do ahead what does not depend on the job."""
+
+    def stand_by(self, python: PythonJobs) -> Visit:
+        """Do it now; the next job starts at once, in a working folder of the box's own."""
+        ...
+
+    def stands(self) -> bool:
+        """Whether it still stands by."""
         ...
 
 

@@ -154,6 +154,13 @@ class LedVisit:
         os.close(self._post)
         self._post = -1
 
+    def waits(self) -> bool:
+        """Whether the sandbox is still there for a job."""
+        try:
+            return self.receive() is None
+        except SetupError:
+            return False
+
     def _await_ready(self) -> None:
         """As root the streams must belong to the sandbox's id, which only a leader that is ready knows."""
         import select

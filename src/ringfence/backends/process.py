@@ -151,6 +151,9 @@ class ProcessBox:
         self._waiting = LedVisit(self._request(steps) | {"standby": True}, (), forker)
         return self._waiting
 
+    def stands(self) -> bool:
+        return self._waiting is not None and self._waiting.waits()
+
     def _send_order(self, job: Job, folder: str, streams: tuple[int, ...]) -> LedVisit:
         assert self._waiting is not None
         visit, self._waiting = self._waiting, None

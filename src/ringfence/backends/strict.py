@@ -159,6 +159,9 @@ class StrictBox:
         self._waiting = StrictVisit(request, (), _mould(wish, python.as_data()), self._cgroup)
         return self._waiting
 
+    def stands(self) -> bool:
+        return self._waiting is not None and self._waiting.waits()
+
     def _send_order(self, job: Job, streams: tuple[int, ...]) -> StrictVisit:
         assert self._waiting is not None
         if job.cwd:

@@ -63,11 +63,13 @@ def rehearse() -> None:
 
 
 def run(job: bytes, *, environment: Mapping[str, str], channel: int) -> NoReturn:
-    """Run a job of ``model/python_job.py``; streams are on 0, 1, 2, a reply goes to ``channel``. Never returns."""
+    """Run a job of ``model/python_job.py``; streams are on 0, 1, 2, a reply goes to ``channel``, -1: nowhere.
+    Never returns."""
     status = 1
     try:
         request = python_job.unpacked(job)
-        os.set_inheritable(channel, False)
+        if channel >= 0:
+            os.set_inheritable(channel, False)
         _start_fresh(request, environment)
         status = _work(request, _Channel(channel))
     finally:

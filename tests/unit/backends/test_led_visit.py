@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ringfence.backends import led_visit
+from ringfence.backends import led_visit, process
 from ringfence.backends.led_visit import SPAWNER, LedVisit
 from ringfence.engine.run import run
 from ringfence.errors import SetupError
@@ -137,9 +137,9 @@ def test_running_out_of_descriptors_leaves_none_open(balanced, monkeypatch, good
 
 def test_what_the_host_cannot_hold_is_named_with_its_fix() -> None:
     policy = SandboxPolicy(enforce_network=True, hidden_paths=("/etc",), allow_partial=True)
-    lacks = led_visit.ProcessBackend().lacks(policy)
+    lacks = process.ProcessBackend().lacks(policy)
     assert {lack.capability for lack in lacks} == {"network", "hidden_paths"} and all(lack.fix for lack in lacks)
-    box = led_visit.ProcessBackend().open(policy)
+    box = process.ProcessBackend().open(policy)
     assert not box.enforced["network"].applied and box.enforced["memory"].applied
     assert set(box.enforced) == set(policy.requested())
     box.close()
