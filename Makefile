@@ -16,8 +16,9 @@ check: $(VENV)/.ready
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/unit/test_layers.py
 
+# All questions, or some: make bench BENCH="--effort short python_snippet bin_true"
 bench: $(VENV)/.ready
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(BENCH)
 
 $(VENV)/.ready: pyproject.toml
 	@echo "setting up $(VENV) (once)"

@@ -5,31 +5,31 @@ from __future__ import annotations
 import compileall
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
-from bench.harness import measure, report
+import ringfence
+from bench.harness import Answer, Effort, race, timed_ms
 
 QUESTION = "ringfence run -- /bin/true against python -I -S -c pass"
 
 
-def main() -> None:
-    source = Path(__file__).resolve().parent.parent / "src"
-    compileall.compile_dir(source, quiet=2)  # as an installation from a wheel has it
+def ask(effort: Effort) -> Answer:
+    compileall.compile_dir(Path(ringfence.__file__).parent, quiet=2)  # as an installation from a wheel has it
+    commands = {
+        "python -I -S -c pass": [sys.executable, "-I", "-S", "-c", "pass"],
+        "python -c pass": [sys.executable, "-c", "pass"],
+        "ringfence run -- /bin/true": [*_ringfence(), "run", "--", "/bin/true"],
+    }
+    turns = {name: timed_ms(partial(_call, words)) for name, words in commands.items()}
+    return Answer(tables=(race("command line", turns, turns=effort.pick(40, 10)),))
+
+
+def _ringfence() -> list[str]:
+    """The script beside the interpreter, where an installation puts it; without one, the module."""
     script = Path(sys.executable).parent / "ringfence"
-
-    def command(*words: str) -> None:
-        subprocess.run(words, stdin=subprocess.DEVNULL, check=True)
-
-    rows = measure(
-        {
-            "python -I -S -c pass": lambda: command(sys.executable, "-I", "-S", "-c", "pass"),
-            "python -c pass": lambda: command(sys.executable, "-c", "pass"),
-            "ringfence run -- /bin/true": lambda: command(str(script), "run", "--", "/bin/true"),
-        },
-        turns=40,
-    )
-    report("cli_start", QUESTION, rows)
+    return [str(script)] if script.exists() else [sys.executable, "-m", "ringfence"]
 
 
-if __name__ == "__main__":
-    main()
+def _call(words: list[str]) -> None:
+    subprocess.run(words, stdin=subprocess.DEVNULL, check=True)

@@ -1,9 +1,6 @@
-"""How fast evidence is verified: a chain of records in a stream, against plain SHA-256 of the same bytes.
+"""How fast is a chain of records verified, in a stream, against plain SHA-256 of the same lines?
 
-    python bench/evidence.py [RECORDS]        (default 1,000,000; about half a minute for each million)
-
-Prints records per second, the ratio to plain sha256, peak memory for a tenth and for all of them (it must not
-grow), and the time for one bundle. Nothing here is asserted.
+Processor time, since all of it is computing. Memory must not grow with the number of records.
 """
 
 from __future__ import annotations
@@ -11,16 +8,39 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import sys
 import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
-from functools import partial
 
+from bench.harness import Answer, Effort, Table, Turn, compare, race, take_turns
 from ringfence.evidence import chain
 from ringfence.evidence.canonical import canonical
 from ringfence.evidence.keys import SigningKey, signature_holds
+
+QUESTION = "Verifying a chain of records against plain SHA-256 of the same lines"
+SIGNATURES = 50
+
+
+def ask(effort: Effort) -> Answer:
+    count, turns = effort.pick(200_000, 20_000, 200), effort.pick(5, 3)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "chain.jsonl")
+        write = _records_per_s(lambda: write_chain(path, count), count)
+        write()
+        passes = {
+            "sha256 of each line": _records_per_s(lambda: plain_sha256(path), count),
+            "ringfence verify": _records_per_s(lambda: verify(path), count),
+            "ringfence write": write,
+        }
+        speed = compare(take_turns(passes, turns=turns))
+        memory = {f"{part:,} records": _peak_kib(path, part) for part in (count // 10, count)}
+        tables = (
+            Table(title=f"chain of {count:,} records", unit="records/s", rows=speed, more_is_better=True),
+            race("peak memory of a verification", memory, turns=1, warm=0, unit="KiB"),
+            race("one signature", {"ringfence signature_holds": _signature_us()}, turns=turns, unit="µs"),
+        )
+    return Answer(tables=tables)
 
 
 def write_chain(path: str, count: int) -> None:
@@ -40,13 +60,6 @@ def write_chain(path: str, count: int) -> None:
             file.write(canonical({**record, "chain": head}) + b"\n")
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """CPU time: all of this is computing, and a busy neighbour is not what is measured."""
-    started = time.process_time()
-    work()
-    return time.process_time() - started
-
-
 def verify(path: str) -> chain.ChainSummary:
     with open(path, "rb") as stream:
         return chain.check_stream(stream)
@@ -61,43 +74,36 @@ def plain_sha256(path: str) -> str:
     return digest
 
 
-def peak_memory_bytes(path: str, count: int) -> int:
-    with open(path, "rb") as file:
-        head = b"".join(next(file) for _ in range(count))
-    stream = io.BytesIO(head)
-    tracemalloc.start()
-    chain.check_stream(stream)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
+def _records_per_s(work: Callable[[], object], count: int) -> Turn:
+    return lambda: count / _processor_s(work)
 
 
-def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "chain.jsonl")
-        write_s = seconds(lambda: write_chain(path, count))
-        size_bytes = os.path.getsize(path)
-        verify_s, plain_s = seconds(lambda: verify(path)), seconds(lambda: plain_sha256(path))
-        tenth_s = seconds(lambda: chain.check_stream(_first(path, count // 10)))
-        few, many = peak_memory_bytes(path, 1_000), peak_memory_bytes(path, min(count, 20_000))
-    print(f"records            {count:>12,}   {size_bytes / 1e6:,.0f} MB")
-    print(f"write              {count / write_s:>12,.0f} records/s")
-    print(f"verify             {count / verify_s:>12,.0f} records/s   {verify_s:.1f} s")
-    print(f"sha256 per line    {count / plain_s:>12,.0f} records/s   verify costs {verify_s / plain_s:.1f} x")
-    print(f"linear             {verify_s / (tenth_s * 10):>12.2f}   time for all / 10 x time for a tenth")
-    print(f"peak memory        {few:>12,} bytes for 1,000 records, {many:,} for {min(count, 20_000):,}")
+def _processor_s(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return max(time.process_time() - start, 1e-9)
+
+
+def _peak_kib(path: str, count: int) -> Turn:
+    def turn() -> float:
+        with open(path, "rb") as file:
+            stream = io.BytesIO(b"".join(next(file) for _ in range(count)))
+        tracemalloc.start()
+        try:
+            chain.check_stream(stream)
+            return tracemalloc.get_traced_memory()[1] / 1024
+        finally:
+            tracemalloc.stop()
+
+    return turn
+
+
+def _signature_us() -> Turn:
     key = SigningKey.generate()
     signature = key.sign(b"message")
-    check = partial(signature_holds, key.public_hex, signature, b"message")
-    each_us = seconds(lambda: [check() for _ in range(500)]) / 500 * 1e6
-    print(f"one signature      {each_us:>12.0f} us")
 
+    def turn() -> float:
+        checks = lambda: [signature_holds(key.public_hex, signature, b"message") for _ in range(SIGNATURES)]  # noqa: E731
+        return _processor_s(checks) / SIGNATURES * 1e6
 
-def _first(path: str, count: int) -> io.BytesIO:
-    with open(path, "rb") as file:
-        return io.BytesIO(b"".join(next(file) for _ in range(count)))
-
-
-if __name__ == "__main__":
-    main()
+    return turn

@@ -1,115 +1,127 @@
 """How every question is measured: contenders take turns in one run; medians, spread and ratios come out.
 
-These machines are noisy, so no figure stands alone and no test asserts a time. Each question leaves a
-JSON file with the environment it was measured in, and a picture.
+These machines are noisy, so no figure stands alone and no test asserts a time. A question is a module with a
+``QUESTION`` and an ``ask(effort)`` that gives an ``Answer``; ``report`` prints and keeps it. This module knows
+nothing of sandboxes.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from enum import IntEnum
 
-RESULTS = Path(__file__).parent / "results"
+Turn = Callable[[], float]
+"""One turn of a contender; gives the figure."""
+
+
+class Effort(IntEnum):
+    """How long a question may take. A question gives its numbers for each, in this order."""
+
+    FULL = 0
+    SHORT = 1
+    TINY = 2
+    """One turn of each, for the tests: the figures mean nothing."""
+
+    def pick(self, full: int, short: int, tiny: int = 1) -> int:
+        return (full, short, tiny)[self]
+
+
+class NotHere(Exception):
+    """A contender can't take part on this machine; the text says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One contender's figures, in milliseconds."""
+    """One contender's figures, in the unit of its table."""
 
     name: str
-    median_ms: float
-    low_ms: float
-    high_ms: float
-    ratio: float
-    """Median of the ratios of each turn to the first contender's in the same turn."""
+    median: float
+    low: float
+    """The 10th percentile of its turns, and in ``high`` the 90th."""
+    high: float
+    turns: int
+    ratio: float | None = None
+    """Median of the ratios of each turn to the first contender's in the same turn; absent: nothing to compare."""
 
 
-def measure(contenders: Mapping[str, Callable[[], object]], *, turns: int, warm: int = 2) -> list[Row]:
-    """Let the contenders take turns; the first is what the others are compared with."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(turns + warm):
-        for name, action in contenders.items():
-            start = time.perf_counter()
-            action()
-            if turn >= warm:
-                times[name].append((time.perf_counter() - start) * 1e3)
-        _progress(turn + 1, turns + warm)
-    return compare(times)
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    title: str
+    unit: str
+    rows: tuple[Row, ...]
+    more_is_better: bool = False
 
 
-def compare(times_ms: Mapping[str, list[float]]) -> list[Row]:
-    """Figures of contenders that took turns; the first is what the others are compared with."""
-    reference = next(iter(times_ms.values()))
-    return [_row(name, values, reference) for name, values in times_ms.items()]
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    tables: tuple[Table, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Contenders that could not take part, with the reason."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of the contenders that did."""
+    findings: tuple[str, ...] = ()
+    """What is not a figure: what was left behind, what was not readable."""
+
+
+def take_turns(contenders: Mapping[str, Turn], *, turns: int, warm: int = 0) -> dict[str, list[float]]:
+    """One turn of each, again and again, so that whatever else the machine does meets all of them."""
+    figures: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(turns + warm):
+        for name, turn in contenders.items():
+            figure = turn()
+            if number >= warm:
+                figures[name].append(figure)
+        _progress(number + 1, turns + warm)
+    return figures
+
+
+def timed_ms(action: Callable[[], object]) -> Turn:
+    def turn() -> float:
+        start = time.perf_counter()
+        action()
+        return (time.perf_counter() - start) * 1e3
+
+    return turn
+
+
+def compare(figures: Mapping[str, list[float]]) -> tuple[Row, ...]:
+    """Rows of contenders that took turns; the first is what the others are compared with."""
+    reference = next(iter(figures.values()), [])
+    return tuple(_row(name, values, reference) for name, values in figures.items())
 
 
 def _row(name: str, values: list[float], reference: list[float]) -> Row:
-    ratios = [value / other for value, other in zip(values, reference, strict=True)]
+    ratios = [value / other for value, other in zip(values, reference, strict=True) if other]
+    low, high = spread(values)
+    ratio = statistics.median(ratios) if ratios else None
+    return Row(name=name, median=statistics.median(values), low=low, high=high, turns=len(values), ratio=ratio)
+
+
+def spread(values: list[float]) -> tuple[float, float]:
+    """The 10th and the 90th percentile."""
     ordered = sorted(values)
-    return Row(
-        name=name,
-        median_ms=statistics.median(values),
-        low_ms=ordered[len(ordered) // 10],
-        high_ms=ordered[-1 - len(ordered) // 10],
-        ratio=statistics.median(ratios),
-    )
+    return ordered[len(ordered) // 10], ordered[-1 - len(ordered) // 10]
+
+
+def race(title: str, contenders: Mapping[str, Turn], *, turns: int, warm: int = 1, unit: str = "ms") -> Table:
+    return Table(title=title, unit=unit, rows=compare(take_turns(contenders, turns=turns, warm=warm)))
+
+
+def figure(value: float) -> str:
+    """Three places that mean something, whatever the size."""
+    size = abs(value)
+    places = 0 if size >= 100 or value == int(value) else 1 if size >= 10 else 2 if size >= 0.1 else 4
+    return f"{value:,.{places}f}"
+
+
+def ratio_text(row: Row) -> str:
+    return "" if row.ratio is None else f"×{figure(row.ratio)}"
 
 
 def _progress(turn: int, turns: int) -> None:
     if sys.stderr.isatty():
         print(f"\r  turn {turn} of {turns} ", end="" if turn < turns else "\r", file=sys.stderr, flush=True)
-
-
-def environment() -> dict[str, object]:
-    return {
-        "python": sys.version.split()[0],
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
-        "uid": os.geteuid(),
-        "time": time.strftime("%Y-%m-%d %H:%M:%S"),
-    }
-
-
-def report(name: str, question: str, rows: list[Row]) -> None:
-    """Print the table, write the JSON and the picture."""
-    print(f"\n{question}")
-    print(f"  {'':<44} {'median':>10} {'10 %':>10} {'90 %':>10} {'ratio':>8}")
-    for row in rows:
-        figures = f"{row.median_ms:>8.1f}ms {row.low_ms:>8.1f}ms {row.high_ms:>8.1f}ms {row.ratio:>8.2f}"
-        print(f"  {row.name:<44} {figures}")
-    RESULTS.mkdir(exist_ok=True)
-    data = {"question": question, "environment": environment(), "rows": [asdict(row) for row in rows]}
-    (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=2) + "\n")
-    (RESULTS / f"{name}.svg").write_text(picture(question, rows))
-
-
-def picture(question: str, rows: list[Row]) -> str:
-    """A bar a contender, with a line from the 10th to the 90th percentile."""
-    widest = max(row.high_ms for row in rows) or 1.0
-    scale = 420 / widest
-    parts = [f'<text x="10" y="22" font-size="14" font-weight="bold">{_escape(question)}</text>']
-    for place, row in enumerate(rows):
-        y = 44 + place * 34
-        label = f"{row.median_ms:.1f} ms  ×{row.ratio:.2f}"
-        parts.append(f'<text x="10" y="{y + 14}" font-size="12">{_escape(row.name)}</text>')
-        parts.append(f'<rect x="300" y="{y}" width="{row.median_ms * scale:.1f}" height="18" fill="#4878a8"/>')
-        line = f'x1="{300 + row.low_ms * scale:.1f}" x2="{300 + row.high_ms * scale:.1f}" y1="{y + 9}" y2="{y + 9}"'
-        parts.append(f'<line {line} stroke="#222"/>')
-        parts.append(f'<text x="{310 + row.high_ms * scale:.1f}" y="{y + 14}" font-size="12">{label}</text>')
-    height = 60 + 34 * len(rows)
-    body = "".join(parts)
-    frame = f'xmlns="http://www.w3.org/2000/svg" width="880" height="{height}" font-family="sans-serif"'
-    return f"<svg {frame}>{body}</svg>\n"
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

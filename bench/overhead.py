@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.harness import Row, measure, report
+from bench.harness import Answer, Effort, Table, race, timed_ms
 from ringfence import SandboxPolicy, run_pytests_v2
 
 QUESTION = "a pytest suite under run_pytests_v2 against plain python -m pytest"
@@ -31,33 +31,28 @@ def test_subprocess(n): assert subprocess.run(["true"]).returncode == 0
 """
 
 
-def main() -> None:
-    policy = SandboxPolicy(wall_time_s=300, cpu_time_s=300, mem_bytes=2 << 30, pids_max=256)
+def ask(effort: Effort) -> Answer:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "test_working.py").write_text(WORKING)
         suites = {"own unit tests": [str(ROOT / name) for name in OWN if (ROOT / name).exists()],
                   "hashing, JSON, files, processes": [folder]}  # fmt: skip
-        rows: list[Row] = []
-        for name, paths in suites.items():
-            rows += _compare(name, paths, policy)
-    report("overhead", QUESTION, rows)
+        if effort is Effort.TINY:
+            suites.pop("own unit tests")
+        return Answer(tables=tuple(_compare(name, paths, effort.pick(15, 5)) for name, paths in suites.items()))
 
 
-def _compare(name: str, paths: list[str], policy: SandboxPolicy) -> list[Row]:
-    os.chdir(ROOT)
+def _compare(name: str, paths: list[str], turns: int) -> Table:
+    policy = SandboxPolicy(wall_time_s=300, cpu_time_s=300, mem_bytes=2 << 30, pids_max=256)
     environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
     def plain() -> None:
         with tempfile.TemporaryDirectory() as cache:  # as a user has it, but no run finds the last one's
             command = [sys.executable, "-m", "pytest", "-q", "-o", f"cache_dir={cache}", *paths]
-            subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, check=True)
+            subprocess.run(command, stdout=subprocess.DEVNULL, cwd=ROOT, env=environment, check=True)
 
     def sandboxed() -> None:
         result = run_pytests_v2(paths, policy, arguments=["-q"])
         assert result["status"] == "OK", result["reason"]
 
-    return measure({f"{name}: plain": plain, f"{name}: run_pytests_v2": sandboxed}, turns=15)
-
-
-if __name__ == "__main__":
-    main()
+    contenders = {"plain pytest": timed_ms(plain), "ringfence run_pytests_v2": timed_ms(sandboxed)}
+    return race(name, contenders, turns=turns)

@@ -1,13 +1,12 @@
 """How much does hiding N paths cost: to set up, for each attempt, and for what stays visible beside them?
 
 Three ways side by side, as an ordinary user: a veil over the folder, a spot on each path, and (set-up only)
-one FUSE mount on each path. Prints the median of five runs. Run: python bench/tripwire_setup.py
+one FUSE mount on each path.
 """
 
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -15,16 +14,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit" / "linux"))
 
-from tripwire_cage import ARENA, Cage, as_caller, enter_namespaces, furnish, mount
+from tripwire_cage import ARENA, Cage, as_caller, enter_namespaces, furnish, mount, why_not
 
+from bench.harness import Answer, Effort, Table, compare, race
 from ringfence.linux import tripwire_mount
 from ringfence.linux.recorder import Recorder
 from ringfence.linux.tripwire_layout import FILE_MODE as FILE
 from ringfence.linux.tripwire_layout import Entry, Layout, Spot, Veil, lay_out
 
+QUESTION = "Hiding paths behind tripwires: set-up, an attempt, and what stays visible beside them"
 FOLDER = ARENA + b"/f"
 VISIBLE = 20
-RUNS = 5
 
 
 def prepare(count: int) -> None:
@@ -78,22 +78,34 @@ def spots(count: int) -> Layout:
     return lay_out(spots=[Spot(path=FOLDER + b"/h%d" % number, is_folder=False) for number in range(count)])
 
 
-def main() -> None:
+def ask(effort: Effort) -> Answer:
+    why = why_not("user")
+    if why:
+        return Answer(tables=(), skipped={"tripwires": why})
+    runs = effort.pick(5, 3)
+    tables = [table for count in effort_counts(effort) for table in _three(count, runs)]
+    each = {f"a mount for each of {count}": (lambda count=count: one_mount_each(count)) for count in (100, 500)}
+    return Answer(tables=(*tables, race("a mount for each, set-up", each, turns=runs, warm=0)))
+
+
+def effort_counts(effort: Effort) -> tuple[int, ...]:
+    return (0, 100) if effort is Effort.TINY else (0, 100, 10_000)
+
+
+def _three(count: int, runs: int) -> list[Table]:
+    """Set-up, one attempt at a hidden path, one look at a visible path."""
     shapes: dict[str, Callable[[int], Layout]] = {"veil": veil, "spots": spots}
-    print(f"{'way':12} {'hidden':>7} {'set-up ms':>10} {'attempt µs':>11} {'visible stat µs':>16}")
-    for count in (0, 100, 10_000):
-        found: dict[str, list[tuple[float, ...]]] = {}
-        for _ in range(RUNS):
-            for name, shape in shapes.items():
-                found.setdefault(name, []).append(measure(shape(count), count))
-        for name, rows in found.items():
-            setup_ms, attempt_us, visible_us = map(statistics.median, zip(*rows, strict=True))
-            attempt = f"{attempt_us:.1f}" if count else "-"
-            print(f"{name:12} {count:7} {setup_ms:10.2f} {attempt:>11} {visible_us:16.2f}")
-    for count in (100, 500):
-        took_ms = statistics.median(one_mount_each(count) for _ in range(RUNS))
-        print(f"{'mount each':12} {count:7} {took_ms:10.2f} {'-':>11} {'-':>16}")
-
-
-if __name__ == "__main__":
-    main()
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in shapes}
+    for _ in range(runs):
+        for name, shape in shapes.items():
+            found[name].append(measure(shape(count), count))
+    kinds = (("set-up", "ms"), ("attempt", "µs"), ("visible stat", "µs"))
+    return [
+        Table(
+            title=f"{count:,} hidden: {kind}",
+            unit=unit,
+            rows=compare({f"ringfence {name}": [run[place] for run in runs] for name, runs in found.items()}),
+        )
+        for place, (kind, unit) in enumerate(kinds)
+        if count or kind != "attempt"
+    ]
