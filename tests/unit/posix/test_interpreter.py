@@ -110,6 +110,10 @@ def test_what_the_job_itself_writes_into_its_channel_is_only_another_value() -> 
     assert (read_reply(closed.message).kind, closed.status) == (ReplyKind.NOTHING, 0)
 
 
+def test_programs_that_the_job_starts_do_not_inherit_its_channel() -> None:
+    assert _told("import os\nos.get_inheritable(3)") is False
+
+
 def test_a_forked_copy_of_the_job_that_comes_to_its_end_sends_no_second_value() -> None:
     assert _told("import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\n'one'") == "one"
 
@@ -121,17 +125,19 @@ def test_jobs_of_one_parent_draw_different_random_numbers_though_the_parent_has_
     assert len(drawn) == 3 and all(len(set(column)) == 3 for column in zip(*drawn, strict=True))
 
 
-NUMPY_LIKE = """
+# A generator whose module does not notice forks: numpy's does not, and a fork by a bare system call tells nobody.
+GENERATOR = """
 import sys, types
-made = types.ModuleType("numpy.random")
+made = types.ModuleType({name!r})
 made.state = 1
 made.seed = lambda: setattr(made, "state", "new")
-sys.modules["numpy.random"] = made
+sys.modules[{name!r}] = made
 """
 
 
-def test_numpys_global_generator_is_seeded_anew_where_it_is_loaded() -> None:
-    assert _preloaded("import sys\nsys.modules['numpy.random'].state", NUMPY_LIKE) == "new"
+@pytest.mark.parametrize("name", ("random", "numpy.random"))
+def test_global_generators_are_seeded_anew_where_they_are_loaded(name: str) -> None:
+    assert _preloaded(f"import sys\nsys.modules[{name!r}].state", GENERATOR.format(name=name)) == "new"
 
 
 def _preloaded(source: str, preload: str) -> object:
