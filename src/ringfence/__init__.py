@@ -29,6 +29,7 @@ _PUBLIC = {
     "UnavailableError": "ringfence.errors",
     "Usage": "ringfence.model.outcome",
     "UsageError": "ringfence.errors",
+    "open": "ringfence.engine.box",
     "run": "ringfence.engine.run",
     "run_pytests": "ringfence.pytest_runner.runner",
     "run_pytests_v2": "ringfence.pytest_runner.runner",
@@ -52,6 +53,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from ringfence.engine.box import open as open
     from ringfence.engine.pool import Pool as Pool
     from ringfence.engine.run import run as run
     from ringfence.errors import CallError as CallError

@@ -22,6 +22,10 @@ class Visit(Protocol):
     """One running job."""
 
     def fileno(self) -> int:
+        """Negative once the visit is closed."""
+        ...
+
+    def filenos(self) -> tuple[int, ...]:
         """Readable when ``receive`` has something to say."""
         ...
 
@@ -77,6 +81,18 @@ class StandbyBox(Box, Protocol):
 
     def stands(self) -> bool:
         """Whether it still stands by."""
+        ...
+
+
+class LivingBox(Box, Protocol):
+    """A box that lives between visits: files and background processes stay until it is closed."""
+
+    def live(self, workspace: str | None) -> None:
+        """Open it; visits from now on are to this place."""
+        ...
+
+    def start_steps(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> Visit:
+        """A visit that is not a program: steps of a plan, such as those that put and get files."""
         ...
 
 

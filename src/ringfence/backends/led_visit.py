@@ -145,7 +145,7 @@ class LedVisit:
         """Give the waiting sandbox its job."""
         try:
             if os.geteuid() == 0:
-                self._await_ready()
+                self.await_ready()
                 _give_pipes(streams[1:3], self._identity)
             standby.send_order(self._post, order, streams)
         except OSError as error:
@@ -154,6 +154,11 @@ class LedVisit:
         os.close(self._post)
         self._post = -1
 
+    @property
+    def post(self) -> int:
+        """The way to whoever waits inside."""
+        return self._post
+
     def waits(self) -> bool:
         """Whether the sandbox is still there for a job."""
         try:
@@ -161,7 +166,7 @@ class LedVisit:
         except SetupError:
             return False
 
-    def _await_ready(self) -> None:
+    def await_ready(self) -> None:
         """As root the streams must belong to the sandbox's id, which only a leader that is ready knows."""
         import select
 
@@ -173,6 +178,9 @@ class LedVisit:
 
     def fileno(self) -> int:
         return self._reports
+
+    def filenos(self) -> tuple[int, ...]:
+        return (self._reports,)
 
     def _send(self, data: bytes) -> None:
         try:

@@ -17,12 +17,12 @@ from ringfence.backends.scratch import Scratch
 from ringfence.errors import UsageError
 from ringfence.linux import host, namespaces, rootfs
 from ringfence.linux.layer import Layer
-from ringfence.linux.rootfs import Shown, Wish
+from ringfence.linux.rootfs import Shown, Step, Wish
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel, SyscallProfile
 from ringfence.model.outcome import Change, Enforcement
 from ringfence.model.policy import NO_NETWORK, SandboxPolicy
-from ringfence.model.record import replace
+from ringfence.model.record import record, replace
 from ringfence.posix import rlimits
 
 TYPE_CHECKING = False
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 NAMESPACES = ["user", "mount", "pid", "net", "ipc", "uts"]
 _UMASK = 0o022
+_UNWATCHED = dict.fromkeys(("cpu_time", "memory", "pids"), float("inf"))
 _USER = "user"
+_FOREVER_S = 1e9
 _MECHANISMS: Mapping[str, tuple[str, str]] = {
     "wall_time": ("deadline", "the whole sandbox is killed at the deadline"),
     "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the tree a second later"),
@@ -120,6 +122,7 @@ class StrictBox:
         self._scratch = Scratch(("work",))
         self._layer: Layer | None = None
         self._waiting: StrictVisit | None = None
+        self._keeper: Keeper | None = None
         self._cgroup = _make_cgroup(policy)
         held = self._cgroup.applied if self._cgroup else {}
         asked = replace(policy, syscall_profile=policy.syscall_profile or SyscallProfile.DEFAULT)
@@ -134,22 +137,55 @@ class StrictBox:
             entry = replace(self.enforced["hidden_paths"], details=_HIDDEN_DETAILS[_recorder_of(wish)])
             self.enforced = {**self.enforced, "hidden_paths": entry}
 
-    def start(self, job: Job, streams: tuple[int, ...]) -> StrictVisit:
+    def start(self, job: Job, streams: tuple[int, ...]) -> LedVisit:
         if self._waiting is not None:
             return self._send_order(job, streams)
-        self._scratch.prepare(replace(job, cwd=None, files={}) if job.cwd else job)
+        last: list[Step] = [("terminal",)] if job.terminal else []
+        last.append(("exec", list(job.argv), self._environment(job)))
+        if self._keeper is not None:
+            return self.start_steps([("folder", job.cwd), *last] if job.cwd else last, streams)
         if job.cwd and job.files:
             raise UsageError("files go into a private working folder, not over an existing one")
-        for name in _LAYER:
-            os.makedirs(os.path.join(self._scratch.path, name), exist_ok=True)
-        if job.cwd:
-            hidden = host.every_name(self.policy.hidden_paths)
-            self._layer = Layer(os.path.join(self._scratch.path, "layer/upper"), os.path.realpath(job.cwd), hidden)
+        self._prepare_disk(job.cwd)
+        self._scratch.prepare(replace(job, cwd=None, files={}) if job.cwd else job)
         wish = self._wish(job)
         self._name_recorder(wish)
-        last: list[tuple[object, ...]] = [("terminal",)] if job.terminal else []
-        last.append(("exec", list(job.argv), self._environment(job)))
         return StrictVisit(self._request(wish, last), streams, _mould(wish, {}), self._cgroup)
+
+    def _prepare_disk(self, workspace: str | None) -> None:
+        self._scratch.prepare()
+        for name in _LAYER:
+            os.makedirs(os.path.join(self._scratch.path, name), exist_ok=True)
+        if workspace:
+            if not os.path.isdir(workspace):
+                raise UsageError(f"{workspace}: no such folder", hint="the working folder must exist")
+            hidden = host.every_name(self.policy.hidden_paths)
+            self._layer = Layer(os.path.join(self._scratch.path, "layer/upper"), os.path.realpath(workspace), hidden)
+
+    def live(self, workspace: str | None) -> None:
+        """Open the place; its pid 1 takes visits from now on, and what it may use it may use in all."""
+        self._prepare_disk(workspace)
+        wish = self._wish(Job(argv=(sys.executable,), cwd=workspace))
+        self._name_recorder(wish)
+        forker = _mould(wish, {})
+        request = self._request(wish, [("drop capabilities",), ("serve visits",)], confined=False)
+        limits = self._watched() | {"wall_time": _FOREVER_S}
+        keeper = StrictVisit(request | {"standby": True, "limits": limits}, (), forker, self._cgroup)
+        keeper.await_ready()
+        self._keeper = Keeper(visit=keeper, wish=wish, forker=forker)
+
+    def start_steps(self, steps: list[Step], streams: tuple[int, ...]) -> VisitToBox:
+        """A visit to the living box."""
+        assert self._keeper is not None
+        keeper = self._keeper
+        request = {
+            "in_box": True,
+            "plan": [*self._confine(keeper.wish), *steps],
+            "limits": _UNWATCHED | {"wall_time": self.policy.wall_time_s},
+            "scratch": "",
+            "profile": _profile(self.policy),
+        }
+        return VisitToBox(request, (keeper.visit.post, *streams), keeper.forker, keeper.visit)
 
     def stand_by(self, python: PythonJobs) -> StrictVisit:
         """Do now what does not depend on the job; the next one starts at once. Its folder lies in memory."""
@@ -170,10 +206,11 @@ class StrictBox:
         visit.send_order(order_of(job, "", self._environment(job)), streams)
         return visit
 
-    def _request(self, wish: Wish, last: list[tuple[object, ...]]) -> dict[str, object]:
+    def _request(self, wish: Wish, last: list[Step], *, confined: bool = True) -> dict[str, object]:
+        inside = [("drop capabilities",), ("run as init",), *self._confine(wish)] if confined else []
         return {
             "prepare": self._prepare(wish),
-            "plan": [*self._enter(wish), *rootfs.steps(wish), *self._confine(wish), *last],
+            "plan": [*self._enter(wish), *rootfs.steps(wish), *inside, *last],
             "namespaces": _namespaces(),
             "ids": (wish.uid, wish.gid),
             "limits": self._watched(),
@@ -185,7 +222,7 @@ class StrictBox:
             "cgroups": list(self._cgroup.directories) if self._cgroup else [],
         }
 
-    def _prepare(self, wish: Wish) -> list[tuple[object, ...]]:
+    def _prepare(self, wish: Wish) -> list[Step]:
         """What only root can do, done by the leader, which still is: ids mapped, devices made."""
         if not wish.by_root:
             return []
@@ -193,9 +230,9 @@ class StrictBox:
         clone = ("clone sources", rootfs.own_sources(wish, self._scratch.path), _owner(wish))
         return [("give folders", owned), clone, ("make devices", list(rootfs.DEVICES))]
 
-    def _enter(self, wish: Wish) -> list[tuple[object, ...]]:
+    def _enter(self, wish: Wish) -> list[Step]:
         """How the leader's child becomes pid 1 of the sandbox."""
-        steps: list[tuple[object, ...]] = [("await leader",)]
+        steps: list[Step] = [("await leader",)]
         if wish.tripwires:
             steps.append(("open fuse",))
         steps.append(("take identity", wish.uid, wish.gid))
@@ -203,9 +240,9 @@ class StrictBox:
             steps.append(("clone sources", rootfs.own_sources(wish, self._scratch.path), []))
         return [*steps, ("own group namespace",)]
 
-    def _confine(self, wish: Wish) -> list[tuple[object, ...]]:
-        """What pid 1 gives up, then what the job is bound by; the filter last, for it closes what came before."""
-        steps: list[tuple[object, ...]] = [("drop capabilities",), ("run as init",), ("session",)]
+    def _confine(self, wish: Wish) -> list[Step]:
+        """What the job is bound by; the filter last, for it closes what came before."""
+        steps: list[Step] = [("session",)]
         steps += [("folder", wish.workspace or rootfs.WORK), ("umask", _UMASK), ("signals",), ("no new privileges",)]
         steps += [("rlimit", *row) for row in rlimits.rows(self._by_rlimit(), 1 << 20)]
         if _landlock_abi():
@@ -221,9 +258,8 @@ class StrictBox:
 
     def _watched(self) -> dict[str, float]:
         """What the watchdog holds: what the kernel does not hold here for the whole tree."""
-        unlimited = dict.fromkeys(("cpu_time", "memory", "pids"), float("inf"))
         numbers = self.policy.numbers()
-        return unlimited | {
+        return _UNWATCHED | {
             name: value
             for name, value in numbers.items()
             if self.enforced[name].applied and "cgroup" not in self.enforced[name].mechanism
@@ -285,6 +321,8 @@ class StrictBox:
     def close(self) -> str:
         if self._waiting is not None:
             self._waiting.close()
+        if self._keeper is not None:
+            self._keeper.visit.close()
         if self._cgroup is not None:
             self._cgroup.remove()
         return self._scratch.remove()
@@ -309,6 +347,38 @@ def _mould(wish: Wish, python: dict[str, object]) -> FromMould:
     owner = _owner(wish) if wish.by_root else []
     template = {"template": rootfs.template(wish), "owner": owner, "python": python}
     return FromMould(template, host.mount_table())
+
+
+class VisitToBox(LedVisit):
+    """A visit to a living box; what its keeper says of the whole is heard too."""
+
+    def __init__(
+        self, request: dict[str, object], streams: tuple[int, ...], forker: FromMould, keeper: StrictVisit
+    ) -> None:
+        self._keeper = keeper
+        super().__init__(request, streams, forker)
+
+    def filenos(self) -> tuple[int, ...]:
+        return (self.fileno(), self._keeper.fileno())
+
+    def receive(self) -> Report | None:
+        report = super().receive()
+        ended = self._keeper.receive()
+        if ended is not None:  # the box itself is at its end: that is why the visit is
+            return replace(ended, wall_ns=report.wall_ns if report else ended.wall_ns)
+        return report
+
+    def take_notes(self) -> list[dict[str, object]]:
+        return [*super().take_notes(), *self._keeper.take_notes()]
+
+
+@record
+class Keeper:
+    """What a living box has: the visit that keeps it open, what it shows, and what forks leaders for it."""
+
+    visit: StrictVisit
+    wish: Wish
+    forker: FromMould
 
 
 def _counted(report: Report, cgroup: Cgroup) -> Report:

@@ -125,7 +125,7 @@ class _Loop:
         return replace(report, cause="output") if ended_for_output else report
 
     def _register(self) -> None:
-        for descriptor in (self.visit.fileno(), *self.streams.readers):
+        for descriptor in (*self.visit.filenos(), *self.streams.readers):
             self.poller.register(descriptor, select.POLLIN)
         if self.streams.writer >= 0:
             self.poller.register(self.streams.writer, select.POLLOUT)
@@ -150,7 +150,7 @@ class _Loop:
                 net += _NET_S
 
     def _handle(self, descriptor: int) -> Report | None:
-        if descriptor == self.visit.fileno():
+        if descriptor in self.visit.filenos():
             report = self.visit.receive()
             for attempt in self.visit.take_notes():
                 self.tell_attempt(attempt)

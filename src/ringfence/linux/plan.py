@@ -27,9 +27,13 @@ from ringfence.linux import (
     tripwire_mount,
 )
 
-ENDED = Struct("!i")
-LISTENER, TRIPWIRE = b"l", b"t"
+ENDED = Struct("!i5q")
+"""How the job ended: status, user and system time in µs, largest memory in bytes, switches of both kinds."""
+LISTENER, TRIPWIRE, HOLDER = b"l", b"t", b"h"
 """What pid 1 and the job hand over to the leader."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 STAGE_BYTES = 64 << 20
 WIRE = "memory/wire"
 
@@ -52,6 +56,8 @@ class Building:
         """Makes a descriptor that becomes readable when a child ends; given by the leader."""
         self.await_leader: Callable[[], None] = lambda: None
         """Returns when the leader has mapped our ids and placed us in the groups; given by the leader."""
+        self.serve_visits: Callable[[], None] = lambda: None
+        """The loop of a box's pid 1; given by the leader."""
         self.hand_over: Callable[[bytes, list[int]], None] = lambda kind, descriptors: None
         """Gives descriptors to the leader, and says what they are; given by the leader."""
 
@@ -345,29 +351,56 @@ def run_as_init() -> None:
         return
     os.closerange(0, BUILDING.status)
     try:
-        _collect(job)
+        collect(job)
     finally:
         os._exit(0)
 
 
-def _collect(job: int) -> None:
+def serve_visits() -> None:
+    """pid 1 of a box: the plan ends here, and others are carried out below it. Never returns."""
+    signal.set_wakeup_fd(-1)
+    try:
+        BUILDING.serve_visits()
+    finally:
+        os._exit(0)
+
+
+def collect(job: int, *, to_the_last: bool = False) -> None:
+    """Collect children until the job is among them, and tell how it ended; ``to_the_last``: until none is left."""
     wakeup = BUILDING.wake_on_child()
     poller = select.poll()
     poller.register(wakeup, select.POLLIN)
-    # An error on it says that the leader is gone; the sandbox must not outlive it.
+    # An error on it says that the leader is gone; before the job has ended, nothing must outlive that.
     poller.register(BUILDING.status, 0)
+    told = False
     while True:
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == job:
-                os.write(BUILDING.status, ENDED.pack(status))
-                return
-            if pid == 0:
-                break
+        pid, status, used = _next_dead()
+        if pid == job:
+            os.write(BUILDING.status, ENDED.pack(status, *_counted(used)))
+            poller.unregister(BUILDING.status)
+            told = True
+        if pid < 0 or (told and not to_the_last):
+            return
+        if pid > 0:
+            continue
         for descriptor, _ in poller.poll():
             if descriptor == BUILDING.status:
                 return
             os.read(wakeup, 4096)
+
+
+def _next_dead() -> tuple[int, int, Any]:
+    """(pid, status, usage); pid 0: nobody is dead, -1: nobody is there."""
+    try:
+        return os.wait4(-1, os.WNOHANG)
+    except ChildProcessError:
+        return -1, 0, None
+
+
+def _counted(used: Any) -> tuple[int, ...]:
+    return (
+        int(used.ru_utime * 1e6), int(used.ru_stime * 1e6), used.ru_maxrss * 1024, used.ru_nvcsw, used.ru_nivcsw,
+    )  # fmt: skip
 
 
 def drop_capabilities() -> None:
@@ -421,6 +454,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "host name": namespaces.name_host,
     "drop capabilities": drop_capabilities,
     "run as init": run_as_init,
+    "serve visits": serve_visits,
     "landlock": second_wall,
     "seccomp": install_filter,
 }

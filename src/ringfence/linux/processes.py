@@ -95,3 +95,12 @@ def forget_command_line(name: str) -> None:
         shown = name.encode()[: arguments_end - arguments - 1]
         ctypes.memmove(arguments, shown, len(shown))
     _prctl(_PR_SET_NAME, name.encode()[:15])
+
+
+def pid_of(pidfd: int) -> int:
+    """The number that we know a process by of which we have a descriptor; 0 when it has ended."""
+    with open(f"/proc/self/fdinfo/{pidfd}", "rb") as file:
+        for line in file:
+            if line.startswith(b"Pid:"):
+                return max(0, int(line[4:]))
+    return 0

@@ -26,8 +26,11 @@ PID_1 = 1
 Tell = Callable[[Mapping[str, object]], None]
 
 
-class Contained:
-    """One sandbox, from the fork of its pid 1 to the last record."""
+class Guest:
+    """What comes out of a sandbox: how the job ended, and what the recorder is told."""
+
+    holder = -1
+    """In a box: a descriptor of the process that holds this visit."""
 
     def __init__(self, request: dict[str, Any], tell: Tell) -> None:
         self.request = request
@@ -35,10 +38,60 @@ class Contained:
         self.telling: Telling | None = None
         self.tripwire: Tripwire | None = None
         self.pid = 0
+        """As the host knows it: pid 1 of a sandbox, or in a box the process that holds this visit."""
         self.identity = 0
         """The id on the host, where root is the caller."""
         self.status, self._told = os.pipe()
         self.door, self._theirs = passing.channel()
+
+    def take(self) -> list[int]:
+        """Something handed over through the door; the descriptors to listen on from now on."""
+        kind, descriptors = passing.receive(self.door)
+        if kind == linux_plan.LISTENER and descriptors:
+            self.telling = Telling(descriptors[0], self.request["profile"], self.recorder)
+            return [descriptors[0]]
+        if kind == linux_plan.TRIPWIRE and len(descriptors) == 3:
+            return [self._lay(*descriptors)]
+        if kind == linux_plan.HOLDER and descriptors:
+            self.pid = processes.pid_of(descriptors[0])
+            self.holder = descriptors[0]
+        return []
+
+    def _lay(self, device: int, proc: int, layout: int) -> int:
+        """A tripwire of this layout; before the job's program runs, so what pid 1 says is trusted."""
+        from ringfence.linux import tripwire, tripwire_layout
+
+        with open(layout, "rb") as file:
+            nodes = tripwire_layout.from_data(marshal.load(file))
+        uid, gid = self.request["ids"]
+        self.tripwire = tripwire.Tripwire(device, nodes, mounter=PID_1, proc=proc, uid=uid, gid=gid)
+        return device
+
+    def hear(self, descriptor: int) -> bool:
+        """Whether the descriptor is one of ours; if so what waits there was answered and recorded."""
+        if self.telling is not None and descriptor == self.telling.fileno():
+            self.telling.handle()
+        elif self.tripwire is not None and descriptor == self.tripwire.fileno():
+            for attempt in self.tripwire.handle(detailed=self.recorder.wants_detail):
+                self.recorder.record(attempt)
+        else:
+            return False
+        return True
+
+    def ended(self) -> tuple[int, ...] | None:
+        """How the job ended and what it used, in the words of pid 1; None when it was killed before it could say."""
+        data = os.read(self.status, linux_plan.ENDED.size)
+        return linux_plan.ENDED.unpack(data) if len(data) == linux_plan.ENDED.size else None
+
+    def close(self) -> tuple[Health, str]:
+        """The recorder's last word, and the first call for which a process was ended."""
+        if self.tripwire is not None:
+            self.recorder.lose(self.tripwire.lost, "requests to the tripwires could not be answered")
+        return self.recorder.close(), self.telling.forbidden if self.telling is not None else ""
+
+
+class Contained(Guest):
+    """One sandbox, from the fork of its pid 1 to the last record."""
 
     # ---- birth
 
@@ -91,47 +144,3 @@ class Contained:
         outside = (identity, identity) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
         namespaces.map_ids(self.pid, outside, (inside[0], inside[1]))
         passing.send(self.door, passing.GO, [])
-
-    # ---- what comes out of it
-
-    def take(self) -> list[int]:
-        """Something handed over through the door; the descriptors to listen on from now on."""
-        kind, descriptors = passing.receive(self.door)
-        if kind == linux_plan.LISTENER and descriptors:
-            self.telling = Telling(descriptors[0], self.request["profile"], self.recorder)
-            return [descriptors[0]]
-        if kind == linux_plan.TRIPWIRE and len(descriptors) == 3:
-            return [self._lay(*descriptors)]
-        return []
-
-    def _lay(self, device: int, proc: int, layout: int) -> int:
-        """A tripwire of this layout; before the job's program runs, so what pid 1 says is trusted."""
-        from ringfence.linux import tripwire, tripwire_layout
-
-        with open(layout, "rb") as file:
-            nodes = tripwire_layout.from_data(marshal.load(file))
-        uid, gid = self.request["ids"]
-        self.tripwire = tripwire.Tripwire(device, nodes, mounter=PID_1, proc=proc, uid=uid, gid=gid)
-        return device
-
-    def hear(self, descriptor: int) -> bool:
-        """Whether the descriptor is one of ours; if so what waits there was answered and recorded."""
-        if self.telling is not None and descriptor == self.telling.fileno():
-            self.telling.handle()
-        elif self.tripwire is not None and descriptor == self.tripwire.fileno():
-            for attempt in self.tripwire.handle(detailed=self.recorder.wants_detail):
-                self.recorder.record(attempt)
-        else:
-            return False
-        return True
-
-    def exit_status(self) -> int | None:
-        """How the job ended, in the words of pid 1; None when it was killed before it could say."""
-        data = os.read(self.status, linux_plan.ENDED.size)
-        return linux_plan.ENDED.unpack(data)[0] if len(data) == linux_plan.ENDED.size else None
-
-    def close(self) -> tuple[Health, str]:
-        """The recorder's last word, and the first call for which a process was ended."""
-        if self.tripwire is not None:
-            self.recorder.lose(self.tripwire.lost, "requests to the tripwires could not be answered")
-        return self.recorder.close(), self.telling.forbidden if self.telling is not None else ""

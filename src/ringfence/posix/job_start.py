@@ -33,7 +33,14 @@ def _prepare_building(status: int, door: int) -> None:
     building.status = status
     building.wake_on_child = wake_on_child
     building.await_leader = lambda: _await_leader(door)
+    building.serve_visits = _serve_visits
     building.hand_over = lambda kind, descriptors: passing.send(door, kind, descriptors)
+
+
+def _serve_visits() -> None:
+    from ringfence.posix import box_init
+
+    box_init.serve()
 
 
 def _await_leader(door: int) -> None:

@@ -27,10 +27,10 @@ def furnish() -> None:
     import json
     import resource
 
-    from ringfence.posix import contained
+    from ringfence.posix import box_init, boxed_visit, file_transfer
 
     syscalls.libc()
-    _furnished.extend((ctypes, json, resource, contained))
+    _furnished.extend((ctypes, json, resource, box_init, boxed_visit, file_transfer))
     # Objects that live for ever are never looked at again, so forks don't copy their pages.
     gc.collect()
     gc.freeze()

@@ -129,6 +129,18 @@ def _await_job(python: bool) -> None:
     standby.await_job(python)
 
 
+def _put_file(name: str) -> None:
+    from ringfence.posix import file_transfer
+
+    file_transfer.put(name)
+
+
+def _get_file(name: str) -> None:
+    from ringfence.posix import file_transfer
+
+    file_transfer.get(name)
+
+
 STEPS: dict[str, Callable[..., None]] = {
     "session": _session,
     "terminal": _terminal,
@@ -140,6 +152,8 @@ STEPS: dict[str, Callable[..., None]] = {
     "rlimit": rlimits.apply,
     "exec": _exec,
     "await job": _await_job,
+    "put file": _put_file,
+    "get file": _get_file,
 }
 
 

@@ -13,7 +13,7 @@ import os
 import select
 import sys
 import time
-from _collections_abc import Mapping, Sequence
+from _collections_abc import Callable, Mapping, Sequence
 
 from ringfence.posix import job_start, plan, wire
 from ringfence.posix.standby import READY
@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ringfence.posix.contained import Contained
+    from ringfence.posix.contained import Guest
 
 _REAP_WAIT_S = 10.0
 _ASK_KILL = b"\x09"
@@ -48,7 +48,7 @@ def lead(commands: int, reports: int, owner: int, streams: Sequence[int]) -> Non
         request = wire.read_request(commands)
     except EOFError:
         return
-    visit = Visit(request, commands, reports, owner)
+    visit = _kind_of(request)(request, commands, reports, owner)
     try:
         visit.begin(streams)
         visit.watch()
@@ -60,6 +60,14 @@ def lead(commands: int, reports: int, owner: int, streams: Sequence[int]) -> Non
     finally:
         visit.end_tree()
         visit.clear_scratch()
+
+
+def _kind_of(request: dict[str, Any]) -> type[Visit]:
+    if not request.get("in_box"):
+        return Visit
+    from ringfence.posix.boxed_visit import BoxedVisit
+
+    return BoxedVisit
 
 
 def _say(reports: int, data: bytes) -> None:
@@ -80,9 +88,12 @@ class Visit:
         self.reports = reports
         self.owner = owner
         self.table = _table()
-        self.contained: Contained | None = None
+        self.contained: Guest | None = None
+        self.used: tuple[int, ...] = ()
+        """What the job used, as pid 1 told; empty: it did not."""
         self.poller = select.poll()
         self.listening = False
+        self.release: Callable[[], None] | None = None
         self.job = 0
         self.wait_status: int | None = None
         self.cause = ""
@@ -130,20 +141,20 @@ class Visit:
                 job_start.become_job(self.request, streams, [writer])
         for descriptor in (writer, *streams):
             os.close(descriptor)
-        if self.contained is not None:
-            self.contained.release()
+        if self.release is not None:
+            self.release()
         return self._await_start(reader)
 
     def _fork_contained(self, streams: Sequence[int], writer: int) -> None:
         from ringfence.linux.plan import BUILDING
         from ringfence.posix.contained import Contained
 
-        self.contained = Contained(self.request, self._note_attempt)
-        self.job = self.contained.fork(streams)
+        self.contained = contained = Contained(self.request, self._note_attempt)
+        self.job = contained.fork(streams)
         if self.job == 0:
-            keep = [writer, *self.contained.keep()]
-            job_start.become_job(self.request, streams, keep, [*BUILDING.trees.values()])
-        self.poller.register(self.contained.door, select.POLLIN)
+            job_start.become_job(self.request, streams, [writer, *contained.keep()], [*BUILDING.trees.values()])
+        self.poller.register(contained.door, select.POLLIN)
+        self.release = contained.release
 
     def _await_start(self, reader: int) -> bytes:
         """Serve the set-up until the program runs, which closes the pipe, or a failed step is told through it."""
@@ -218,7 +229,7 @@ class Visit:
         else:
             self._hear_caller(descriptor)
 
-    def _hear_contained(self, contained: Contained, descriptor: int) -> bool:
+    def _hear_contained(self, contained: Guest, descriptor: int) -> bool:
         if descriptor != contained.door:
             return contained.hear(descriptor)
         added = contained.take()
@@ -265,8 +276,9 @@ class Visit:
             if pid == 0:
                 return self.wait_status is not None
             if pid == self.job:
-                told = None if self.contained is None else self.contained.exit_status()
-                self.wait_status = status if told is None else told
+                told = None if self.contained is None else self.contained.ended()
+                self.wait_status = status if told is None else told[0]
+                self.used = () if told is None else told[1:]
 
     def end_tree(self) -> None:
         """Kill until no child is left. A tree that forks while it dies needs several passes."""
@@ -301,25 +313,29 @@ class Visit:
         _say(self.reports, wire.ended_frame(self._report(wall_ns)))
 
     def _report(self, wall_ns: int) -> dict[str, int]:
-        import resource
-
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        largest = used.ru_maxrss * (1024 if sys.platform == "linux" else 1)
+        user_us, system_us, largest, voluntary, involuntary = self._usage()
         return {
             "wait_status": -1 if self.wait_status is None else self.wait_status,
             "cause": wire.CAUSES.index(self.cause),
             "measured": self.measured,
             "wall_ns": wall_ns,
-            "cpu_user_us": int(used.ru_utime * 1e6),
-            "cpu_system_us": int(used.ru_stime * 1e6),
+            "cpu_user_us": user_us,
+            "cpu_system_us": system_us,
             "peak_memory_bytes": max(self.watchdog.peak_memory, largest),
             "processes": max(self.watchdog.peak_tasks, 1),
             "written_bytes": self.watchdog.written_bytes(),
-            "voluntary_switches": used.ru_nvcsw,
-            "involuntary_switches": used.ru_nivcsw,
+            "voluntary_switches": voluntary,
+            "involuntary_switches": involuntary,
             "oom_kills": max(0, self.table.oom_kills() - self.oom_before),
             "survivors": self.survivors,
         }
+
+    def _usage(self) -> tuple[int, ...]:
+        import resource
+
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        largest = used.ru_maxrss * (1024 if sys.platform == "linux" else 1)
+        return (int(used.ru_utime * 1e6), int(used.ru_stime * 1e6), largest, used.ru_nvcsw, used.ru_nivcsw)
 
     def clear_scratch(self) -> None:
         """The caller removes the private folder and the cgroups; when it is gone, this process does."""
@@ -335,7 +351,7 @@ class Visit:
             remove_tree(str(self.request["scratch"]))
 
 
-def _recorder_health(contained: Contained) -> bytes:
+def _recorder_health(contained: Guest) -> bytes:
     import json
 
     health, forbidden = contained.close()

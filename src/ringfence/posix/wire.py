@@ -23,7 +23,7 @@ an attempt on something forbidden, and how sure the recorder is that it saw them
 _KINDS = frozenset((STARTED, READY, FAILED, ENDED, NOTED, HEALTH))
 
 # Why the leader killed the tree, by position in the frame.
-CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone")
+CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone", "holder_gone")
 
 REPORT_FIELDS = (
     "wait_status", "cause", "measured", "wall_ns", "cpu_user_us", "cpu_system_us", "peak_memory_bytes",

@@ -1,0 +1,273 @@
+"""``ringfence.open``: a sandbox as a place. Visits come and go; files and background processes stay until it closes.
+
+A box is a policy, a workspace and whatever has happened in it. It decides nothing about isolation: a visit is led like
+any other job, in a place that its backend keeps open.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+
+from ringfence.engine.run import backend_for, refuse
+from ringfence.engine.supervision import Listeners, supervise
+from ringfence.errors import SandboxError, UsageError
+from ringfence.model.events import OnEvent, OnOutput
+from ringfence.model.job import Job
+from ringfence.model.limits import IsolationLevel
+from ringfence.model.outcome import Change, Enforcement, Outcome
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ringfence.backends.contract import LivingBox, Visit
+
+_SIGKILL = 9
+MAX_FILE_BYTES = 64 * 2**20
+"""The most that ``Box.get`` takes unless it is told otherwise."""
+
+
+def open(policy: SandboxPolicy | None = None, workspace: str | os.PathLike[str] | None = None) -> Box:
+    """A living sandbox; its policy's limits hold for all visits together, its wall time for each.
+
+    ``workspace``: a folder that the box shows at its own path and changes in a layer only; absent: a private one.
+
+    >>> with open() as box:
+    ...     box.put("greeting.txt", b"hello")
+    ...     box.run(["cat", "greeting.txt"]).stdout
+    b'hello'
+    """
+    return Box(policy or SandboxPolicy(isolation=IsolationLevel.STRICT), workspace)
+
+
+class Box:
+    """A place that takes jobs."""
+
+    def __init__(self, policy: SandboxPolicy, workspace: str | os.PathLike[str] | None = None) -> None:
+        self.policy = policy
+        self._owner = os.getpid()
+        backend = backend_for(policy.isolation)
+        self._partial = bool(refuse(backend, policy))
+        self._lock = threading.Lock()
+        self._running: list[Handle] = []
+        self._closed = False
+        self._box: LivingBox = backend.open(policy)  # type: ignore[assignment]
+        try:
+            self._box.live(os.path.abspath(os.fspath(workspace)) if workspace is not None else None)
+        except BaseException:
+            self._box.close()
+            raise
+
+    @property
+    def enforced(self) -> Mapping[str, Enforcement]:
+        return self._box.enforced
+
+    # ---- visits
+
+    def run(
+        self,
+        job: Job | Sequence[str | os.PathLike[str]],
+        *,
+        on_event: OnEvent | None = None,
+        on_output: OnOutput | None = None,
+    ) -> Outcome:
+        """One visit, to its end. What it leaves running in the background stays."""
+        job = self._checked(Job.of(job))
+        self._put_files(job)
+        listeners = Listeners(on_event=on_event, on_output=on_output)
+        return supervise(self._box, replace(job, files={}), self.policy, partial=self._partial, listeners=listeners)
+
+    def start(self, job: Job | Sequence[str | os.PathLike[str]], *, on_output: OnOutput | None = None) -> Handle:
+        """A visit in the background."""
+        job = self._checked(Job.of(job))
+        self._put_files(job)
+        handle = Handle(self._box, replace(job, files={}), self.policy, self._partial, on_output)
+        with self._lock:
+            self._running = [running for running in self._running if not running.done] + [handle]
+        return handle
+
+    def _checked(self, job: Job) -> Job:
+        if self._owner != os.getpid():
+            raise UsageError("a box stays with the process that opened it", hint="open a new one after fork")
+        if self._closed:
+            raise UsageError("the box is closed")
+        if job.python:
+            raise UsageError("Python work without an interpreter is for pools", hint="run [sys.executable, FILE]")
+        return job
+
+    # ---- files
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a file of the box; a relative name is one in its working folder."""
+        self._checked(Job(argv=("put", name)))
+        outcome = self._transfer(("put file", name), Job(argv=("put", name), stdin=content or None), self.policy)
+        if not outcome.ok:
+            raise SandboxError(f"{name} could not be written: {outcome.reason}")
+
+    def get(self, name: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+        """A regular file of the box."""
+        self._checked(Job(argv=("get", name)))
+        policy = replace(self.policy, output_bytes=max_bytes)
+        outcome = self._transfer(("get file", name), Job(argv=("get", name)), policy)
+        if not outcome.ok:
+            raise SandboxError(f"{name} could not be read: {outcome.reason}")
+        if outcome.stdout_dropped:
+            raise SandboxError(f"{name} is larger than {max_bytes} bytes", hint="allow more with max_bytes")
+        return outcome.stdout
+
+    def _put_files(self, job: Job) -> None:
+        for name, content in job.files.items():
+            self.put(name, content)
+
+    def _transfer(self, step: tuple[object, ...], job: Job, policy: SandboxPolicy) -> Outcome:
+        return supervise(_Steps(self._box, [step]), job, policy, partial=self._partial, listeners=Listeners())
+
+    # ---- changes and the end
+
+    def changes(self) -> tuple[Change, ...]:
+        """What differs from the workspace that it was opened on."""
+        return self._box.changes()
+
+    def commit(self) -> None:
+        """Carry the changes over into the workspace."""
+        self._box.commit()
+
+    def close(self) -> None:
+        """End everything in it, and leave nothing behind."""
+        if self._closed or self._owner != os.getpid():
+            return
+        self._closed = True
+        for handle in self._running:
+            handle.signal(_SIGKILL)
+        for handle in self._running:
+            handle.join()
+        left = self._box.close()
+        if left:
+            raise SandboxError(left)
+
+    def __enter__(self) -> Box:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Handle:
+    """A visit in the background: its output as it comes, its input, signals, and how it ends."""
+
+    def __init__(
+        self, box: LivingBox, job: Job, policy: SandboxPolicy, partial: bool, on_output: OnOutput | None
+    ) -> None:
+        self._visit: Visit | None = None
+        self._outcome: Outcome | None = None
+        self._problem: BaseException | None = None
+        self._output = {"stdout": bytearray(), "stderr": bytearray()}
+        self._on_output = on_output
+        self._begun = threading.Event()
+        self._input = -1
+        if job.stdin is None:
+            theirs, self._input = os.pipe()
+            job = replace(job, stdin=theirs)
+        listeners = Listeners(on_output=self._hear, attach=self._attach)
+        self._thread = threading.Thread(
+            target=self._work, args=(box, job, policy, partial, listeners), name="ringfence-visit", daemon=True
+        )
+        self._thread.start()
+        self._begun.wait()
+        if self._input >= 0:
+            os.close(theirs)
+        if self._problem is not None:
+            raise self._problem
+
+    def _work(
+        self, box: LivingBox, job: Job, policy: SandboxPolicy, partial: bool, listeners: Listeners
+    ) -> None:
+        try:
+            self._outcome = supervise(box, job, policy, partial=partial, listeners=listeners)
+        except BaseException as error:
+            self._problem = error
+        finally:
+            self._begun.set()
+
+    def _attach(self, visit: Visit, _: object) -> None:
+        self._visit = visit
+        self._begun.set()
+
+    def _hear(self, stream: str, piece: bytes) -> None:
+        self._output[stream] += piece
+        if self._on_output is not None:
+            self._on_output(stream, piece)
+
+    @property
+    def stdout(self) -> bytes:
+        """What has come so far."""
+        return bytes(self._output["stdout"])
+
+    @property
+    def stderr(self) -> bytes:
+        return bytes(self._output["stderr"])
+
+    @property
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def write(self, data: bytes) -> None:
+        """To its standard input, if no other was given."""
+        if self._input < 0:
+            raise UsageError("its input was given with the job, or is closed")
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._input, view) :]
+        except BrokenPipeError:
+            raise UsageError("it does not read its input any more") from None
+
+    def close_input(self) -> None:
+        if self._input >= 0:
+            os.close(self._input)
+            self._input = -1
+
+    def signal(self, number: int) -> None:
+        """Signal the job; SIGKILL ends all that belongs to this visit."""
+        if self._visit is not None and not self.done and self._visit.fileno() >= 0:
+            self._visit.signal(number)
+
+    def join(self, timeout_s: float | None = None) -> None:
+        self._thread.join(timeout_s)
+        if self.done:
+            self.close_input()
+
+    def wait(self, timeout_s: float | None = None) -> Outcome:
+        """How it ended; TimeoutError when that takes longer."""
+        self.join(timeout_s)
+        if not self.done:
+            raise TimeoutError("the visit has not ended yet")
+        if self._problem is not None:
+            raise self._problem
+        assert self._outcome is not None
+        return self._outcome
+
+
+class _Steps:
+    """A box for one visit that is not a program."""
+
+    def __init__(self, box: LivingBox, steps: list[tuple[object, ...]]) -> None:
+        self._box = box
+        self._steps = steps
+        self.enforced = box.enforced
+
+    def start(self, job: Job, streams: tuple[int, ...]) -> Visit:
+        return self._box.start_steps(self._steps, streams)
+
+    def changes(self) -> tuple[Change, ...]:
+        return ()
+
+    def commit(self) -> None:
+        return
+
+    def close(self) -> str:
+        return ""

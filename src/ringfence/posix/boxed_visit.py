@@ -1,0 +1,89 @@
+"""Leads one visit to a living box: like any visit, but the job is forked by the box's pid 1 and is not our child.
+
+It holds the visit's time. What the box may use in all is held by the leader of the box; what a visit leaves running
+when its job has ended stays, and ends with the box.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
+import marshal
+import os
+import select
+import time
+from _collections_abc import Sequence
+
+from ringfence.posix import passing, plan
+from ringfence.posix.box_init import VISIT
+from ringfence.posix.contained import Guest
+from ringfence.posix.visit import Visit
+
+_END_WAIT_S = 10.0
+
+
+class BoxedVisit(Visit):
+    """``streams`` of its leader begin with the way to the box's pid 1."""
+
+    def _fork_job(self, streams: Sequence[int]) -> bytes:
+        guest = self.contained = Guest(self.request, self._note_attempt)
+        reader, writer = os.pipe()
+        post, *streams = streams
+        steps = os.memfd_create("plan")
+        os.write(steps, marshal.dumps(self.request["plan"]))
+        os.lseek(steps, 0, os.SEEK_SET)
+        try:
+            passing.send(post, VISIT, [guest._theirs, writer, guest._told, steps, *streams])
+        except OSError as error:
+            raise plan.StepFailed("enter the box", error) from error
+        for descriptor in (guest._theirs, writer, guest._told, steps, post, *streams):
+            os.close(descriptor)
+        self.poller.register(guest.door, select.POLLIN)
+        self.poller.register(guest.status, select.POLLIN)
+        return self._await_start(reader)
+
+    def _hear_contained(self, contained: Guest, descriptor: int) -> bool:
+        if descriptor != contained.status:
+            return super()._hear_contained(contained, descriptor)
+        self._note_end(contained.ended())
+        self.poller.unregister(descriptor)
+        return True
+
+    def _note_end(self, ended: tuple[int, ...] | None) -> None:
+        if ended is None:
+            self._note("holder_gone", 0)  # somebody in the box has killed it: who belongs to this visit is lost
+        else:
+            self.wait_status, self.used = ended[0], ended[1:]
+
+    def _reap(self) -> bool:
+        return self.wait_status is not None
+
+    def _group(self) -> int:
+        holder = self.contained.pid if self.contained is not None else 0
+        return min(self.table.children(holder), default=0) if holder else 0
+
+    def _usage(self) -> tuple[int, ...]:
+        return self.used or (0, 0, 0, 0, 0)
+
+    def end_tree(self) -> None:
+        """Only what is ended for a reason; what a job leaves behind when it has ended by itself stays."""
+        guest = self.contained
+        if not self.cause or guest is None or guest.holder < 0:
+            return
+        holder = self.table.stat(guest.pid) if guest.pid else None
+        give_up = time.monotonic() + _END_WAIT_S
+        while time.monotonic() < give_up and not _has_ended(guest.holder):
+            _signal_all(self.table, guest.pid)
+            time.sleep(0.001)
+            if holder is not None and not self.table.children(guest.pid):
+                self.table.kill(holder, signal.SIGKILL)
+
+
+def _signal_all(table: object, holder: int) -> None:
+    for row in table.descendants(holder):  # type: ignore[attr-defined]
+        table.kill(row, signal.SIGKILL)  # type: ignore[attr-defined]
+
+
+def _has_ended(pidfd: int) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
