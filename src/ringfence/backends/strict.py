@@ -213,6 +213,7 @@ class StrictBox:
             "plan": [*self._enter(wish), *rootfs.steps(wish), *inside, *last],
             "namespaces": _namespaces(),
             "ids": (wish.uid, wish.gid),
+            "watched": self._hidden_names() if _is_watched(wish) else [],
             "limits": self._watched(),
             "scratch": self._scratch.path,
             "contained": True,
@@ -247,7 +248,7 @@ class StrictBox:
         steps += [("rlimit", *row) for row in rlimits.rows(self._by_rlimit(), 1 << 20)]
         if _landlock_abi():
             steps.append(("landlock", [*rootfs.PRIVATE, wish.workspace or rootfs.WORK, *self.policy.writable_paths]))
-        return [*steps, ("seccomp", _filter(_profile(self.policy), wish), True)]
+        return [*steps, ("seccomp", _filter(_profile(self.policy), (wish.uid, wish.gid), _is_watched(wish)), True)]
 
     def _by_rlimit(self) -> dict[str, float]:
         """An address-space limit breaks programs that reserve much and use little; a cgroup needs none."""
@@ -302,6 +303,10 @@ class StrictBox:
             proc_folders=host.present("/proc", rootfs.PROC_FOLDERS),
         )
         return replace(wish, tripwires=_recorder_of(wish) == TRIPWIRES)
+
+    def _hidden_names(self) -> list[str]:
+        """As the policy writes them and as the kernel meets them."""
+        return list(dict.fromkeys((*self.policy.hidden_paths, *host.every_name(self.policy.hidden_paths))))
 
     def _search_path(self, job: Job) -> str:
         set_here = dict(self.policy.environment) | dict(job.environment)
@@ -415,9 +420,10 @@ def _with_landlock(table: dict[str, Enforcement]) -> dict[str, Enforcement]:
     }
 
 
-TRIPWIRES = "tripwires"
+TRIPWIRES, OPEN_NOTIFICATION = "tripwires", "open notification"
 _HIDDEN_DETAILS = {
     TRIPWIRES: "absent; who asks is recorded by tripwires",
+    OPEN_NOTIFICATION: "absent; who asks is recorded by open notification",
     "": "absent",
 }
 # Each name beside a hidden one is a mount of its own: more of them than this would cost every launch too much.
@@ -425,11 +431,16 @@ _MOST_MOUNTS = 512
 
 
 def _recorder_of(wish: Wish) -> str:
-    """What records who asks for hidden paths; empty: nothing is hidden, or nothing can."""
+    """What records who asks for hidden paths; empty: nothing is hidden."""
     if not wish.hidden:
         return ""
     wired = rootfs.can_be_wired(wish) and host.has_fuse()
-    return TRIPWIRES if wired and host.names_beside(wish.hidden) <= _MOST_MOUNTS else ""
+    return TRIPWIRES if wired and host.names_beside(wish.hidden) <= _MOST_MOUNTS else OPEN_NOTIFICATION
+
+
+def _is_watched(wish: Wish) -> bool:
+    """Whether every call that names a file is told to the recorder."""
+    return bool(wish.hidden) and not wish.tripwires
 
 
 def _is_root() -> bool:
@@ -448,16 +459,15 @@ def _profile(policy: SandboxPolicy) -> str:
     return "tight_exec" if policy.syscall_profile is SyscallProfile.TIGHT else "default"
 
 
-_filters: dict[tuple[str, int, int], bytes] = {}
+_filters: dict[tuple[str, tuple[int, int], bool], bytes] = {}
 
 
-def _filter(name: str, wish: Wish) -> bytes:
+def _filter(name: str, ids: tuple[int, int], watched: bool) -> bytes:
     """The compiled filter of a profile for these ids, compiled once."""
-    from ringfence.linux import seccomp, seccomp_profiles, syscall_numbers
+    from ringfence.linux import seccomp, syscall_numbers, telling
 
-    key = (name, wish.uid, wish.gid)
+    key = (name, ids, watched)
     if key not in _filters:
-        noting = seccomp_profiles.noting(seccomp_profiles.PROFILES[name])
-        profile = seccomp_profiles.alone(noting, wish.uid, wish.gid)
+        profile = telling.profile_of(name, ids, watched=watched)
         _filters[key] = seccomp.compile(profile, syscall_numbers.architecture(), notify=True)
     return _filters[key]

@@ -13,7 +13,7 @@ import select
 from struct import pack, unpack_from
 
 from ringfence.errors import SupervisionError
-from ringfence.linux import syscalls
+from ringfence.linux import memory, syscalls
 from ringfence.linux.syscall_numbers import name_of_audited
 
 _GET_NOTIF_SIZES = 3
@@ -69,11 +69,11 @@ class Listener:
             self._descriptor = -1
             self.finished = True
 
-    def handle(self) -> Notification | None:
+    def handle(self, wait_ms: int = 0) -> Notification | None:
         """The next waiting call, None if there is none; ``finished`` when there can't be another."""
         if self.finished:
             return None
-        ready = self._poll.poll(0)
+        ready = self._poll.poll(wait_ms)
         if not ready or not ready[0][1] & select.POLLIN:
             self.finished = bool(ready)
             return None
@@ -125,17 +125,13 @@ class Listener:
         raise ProcessLookupError(errno.ESRCH, "no such thread")
 
     def read(self, notification: Notification, address: int, size: int) -> bytes | None:
-        """Memory of the waiting process; fewer bytes where it ends, None if it can't be had."""
+        """At most a page of the waiting process's memory; fewer bytes where it ends, None if it can't be had."""
         try:
-            memory = os.open(f"/proc/{notification.thread}/mem", os.O_RDONLY | os.O_CLOEXEC)
+            raw = memory.read(notification.thread, address, size)
         except OSError:
             return None
-        try:
-            raw = _read_pages(memory, address, size)
-            # Asked last: a call that waits now has waited all along, so this was its memory.
-            return raw if self.valid(notification) else None
-        finally:
-            os.close(memory)
+        # Asked last: a call that waits now has waited all along, so this was its memory.
+        return raw if self.valid(notification) else None
 
     def read_string(self, notification: Notification, address: int, limit: int = 4096) -> bytes | None:
         """A C string of the waiting process without its end, cut at the limit; None if it can't be had."""
@@ -181,19 +177,3 @@ def _read_file(path: str) -> bytes:
         return os.read(descriptor, _PAGE_BYTES)
     finally:
         os.close(descriptor)
-
-
-def _read_pages(memory: int, address: int, size: int) -> bytes | None:
-    """Page by page: a string often ends right before memory that is not there."""
-    parts: list[bytes] = []
-    while size > 0:
-        step = min(size, _PAGE_BYTES - address % _PAGE_BYTES)
-        try:
-            part = os.pread(memory, step, address)
-        except (OSError, OverflowError):
-            break
-        parts.append(part)
-        address, size = address + step, size - step
-        if len(part) < step:
-            break
-    return b"".join(parts) or None

@@ -14,6 +14,7 @@ from ringfence.model.record import record
 
 KEEP_FULL = 1000
 KEEP_KEYS = 1000
+MAX_TEXT = 600
 
 Key = tuple[str, str]
 """Operation and resolved path."""
@@ -31,7 +32,7 @@ class Attempt:
     path: str
     """Full path in the sandbox as the kernel resolved it (folder, links, dirfd), to the first absent name."""
     errno: int
-    """What the caller got."""
+    """What the caller got; -1: not known, since the call went on after it was recorded."""
     pid: int = 0
     """As the sandbox knows it; 0 when it could not be told."""
     uid: int = -1
@@ -55,12 +56,12 @@ class Attempt:
             "uid": self.uid,
             "start_ticks": str(self.start_ticks),
             "comm": printable(self.comm),
-            "argv": [printable(word) for word in self.argv],
+            "argv": _fitting(self.argv),
             "operation": self.operation,
             "syscall": self.syscall,
             "writes": self.writes,
-            "asked": printable(self.asked),
-            "path": printable(self.path),
+            "asked": _fit(self.asked),
+            "path": _fit(self.path),
             "errno": self.errno,
         }
 
@@ -88,6 +89,8 @@ class Health:
     unwritten: int
     problems: tuple[str, ...] = ()
     """The first few reasons for anything lost, late or unwritten."""
+    caveat: str = ""
+    """What the mechanism that watched can't see, even when nothing was lost; empty: nothing."""
 
     @property
     def complete(self) -> bool:
@@ -112,6 +115,8 @@ class Recorder:
         keep_full: int = KEEP_FULL,
         keep_keys: int = KEEP_KEYS,
     ) -> None:
+        self.caveat = ""
+        """See ``Health.caveat``; set by what watches."""
         self._write = write
         self._keep_full = keep_full
         self._keep_keys = keep_keys
@@ -148,6 +153,7 @@ class Recorder:
             late=self._late,
             unwritten=self._unwritten,
             problems=tuple(self._problems),
+            caveat=self.caveat,
         )
 
     def record(self, attempt: Attempt) -> None:
@@ -200,3 +206,19 @@ class Recorder:
 def printable(text: str) -> str:
     """Text that encodes as UTF-8: bytes that were not are shown as ``\\xNN``."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _fit(text: str, room: int = MAX_TEXT) -> str:
+    """Text of the guest's choice, cut so that a record stays small enough to be written in one piece."""
+    return printable(text if len(text) <= room else text[:room] + "…")
+
+
+def _fitting(words: tuple[str, ...]) -> list[str]:
+    fitted: list[str] = []
+    room = MAX_TEXT
+    for word in words:
+        if room <= 0:
+            return [*fitted, "…"]
+        fitted.append(_fit(word, room))
+        room -= len(word) + 1
+    return fitted

@@ -38,6 +38,8 @@ _NUMBER, _ARCH, _ARGS = 0, 4, 16
 _RETURNS = {
     "allow": (RET_ALLOW, RET_ALLOW),
     "note": (RET_USER_NOTIF, RET_ALLOW),
+    "watch": (RET_USER_NOTIF, RET_ALLOW),
+    "watch denied": (RET_USER_NOTIF, RET_ERRNO),
     "report": (RET_USER_NOTIF, RET_ERRNO),
     "forbid": (RET_USER_NOTIF, RET_KILL_PROCESS),
     "deny": (RET_ERRNO, RET_ERRNO),

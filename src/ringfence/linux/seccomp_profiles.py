@@ -12,10 +12,12 @@ import errno
 
 from ringfence.linux.seccomp_open import OPEN
 from ringfence.linux.seccomp_rules import ALL_64, Action, Kind, Profile, Rule, When, any_bit, none_of, one_of
+from ringfence.linux.watched_calls import WATCHED
 from ringfence.model.record import replace
 
 FORBID = Action(kind=Kind.FORBID)
 NOTE = Action(kind=Kind.NOTE)
+WATCH = Action(kind=Kind.WATCH)
 
 
 def _report(code: int) -> Action:
@@ -243,6 +245,8 @@ TELLING = (
 )
 # Apart from those above, since whether there is an address lies behind a pointer: each message is told.
 TELLING_MESSAGES = (Rule(calls=("sendmsg", "sendmmsg"), action=NOTE, reason="may name an address"),)
+# Where hidden paths are watched by notification: each call that names a file, see watched_calls.
+WATCHING = (Rule(calls=tuple(WATCHED), action=WATCH, reason="names a file, which may be a hidden one"),)
 
 
 # (calls, arguments that are a user's id, arguments that are a group's)
@@ -274,3 +278,16 @@ def alone(profile: Profile, uid: int, gid: int) -> Profile:
 def noting(profile: Profile, rules: tuple[Rule, ...] = TELLING) -> Profile:
     """The same profile, with a supervisor that is also told of these allowed calls."""
     return replace(profile, noted=profile.noted + rules)
+
+
+def watching(profile: Profile) -> Profile:
+    """The same profile, with a supervisor that is told of every call that names a file, the denied ones too."""
+    return replace(noting(profile, WATCHING), closed=tuple(part for rule in profile.closed for part in _told(rule)))
+
+
+def _told(rule: Rule) -> tuple[Rule, ...]:
+    """The rule, and before it the same for those of its calls that name a file."""
+    named = tuple(call for call in rule.calls if call in WATCHED)
+    if rule.action.kind is not Kind.DENY or not named:
+        return (rule,)
+    return replace(rule, calls=named, action=Action(kind=Kind.WATCH_DENIED, errno=rule.action.errno)), rule

@@ -1,34 +1,52 @@
 """Answers the calls that the filter tells of, and makes a record of each. One sandbox, one thread.
 
-It decides nothing that the filter has not decided: forbidden ends the process, reported fails, noted goes on.
-If it were gone the kernel would refuse all of them by itself.
+It decides nothing that the filter has not decided: forbidden ends the process, reported fails, noted goes on. A
+watched call goes on too, and makes a record only if it names a hidden path. If this were gone the kernel would
+refuse all of them by itself.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import time
+from collections.abc import Sequence
 from struct import unpack_from
 
-from ringfence.linux import requester, seccomp_profiles
+from ringfence.linux import requester, seccomp_profiles, syscall_numbers
+from ringfence.linux.guest_paths import inside_numbers
 from ringfence.linux.notify import Listener, Notification
 from ringfence.linux.recorder import Attempt, Recorder
-from ringfence.linux.seccomp_rules import Kind, Profile, decide
+from ringfence.linux.seccomp_rules import Action, Kind, Profile, decider
+from ringfence.linux.watched_calls import WATCHED
+from ringfence.linux.watching import CAVEAT, Sighting, Watcher
 
 MAX_CALLS_PER_TURN = 64
 KEEP_FULL = 200
+# Who opens one file mostly opens another at once: waiting for that here is cheaper than a turn of the leader's loop.
+_WAIT_MS = 1
+_MAX_TURN_NS = 20_000_000
+NOT_KNOWN = -1
 # call: (argument that points to an address, argument with its length)
 _ADDRESSES = {"connect": (1, 2), "bind": (1, 2), "sendto": (4, 5)}
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
+
+_GO_ON = (Kind.NOTE, Kind.WATCH)
 
 
 class Telling:
     """The listener of one sandbox with its recorder."""
 
-    def __init__(self, descriptor: int, profile: str, recorder: Recorder) -> None:
+    def __init__(
+        self, descriptor: int, profile: Profile, recorder: Recorder, hidden: Sequence[str] = ()
+    ) -> None:
+        """``hidden`` are the paths to watch for; the profile must be one that tells of the calls that name them."""
         self._listener = Listener(descriptor)
-        self._profile: Profile = seccomp_profiles.noting(seccomp_profiles.PROFILES[profile])
+        self._decide = decider(profile, syscall_numbers.architecture())
         self.recorder = recorder
+        self._watcher = Watcher(hidden, recorder.lose) if hidden else None
+        if hidden:
+            recorder.caveat = CAVEAT
         self.forbidden = ""
         """The first call for which a process was ended."""
 
@@ -39,34 +57,69 @@ class Telling:
     def finished(self) -> bool:
         return self._listener.finished
 
-    def handle(self) -> None:
-        """Answer what is waiting, but never so long that a flood starves the leader's loop."""
+    def handle(self, *, starting: bool = False) -> None:
+        """Answer what is waiting, but never so long that a flood starves the leader's loop.
+
+        ``starting``: the program may not run yet.
+        """
+        if self._watcher:
+            self._watcher.starting = starting
+        wait_ms = 0
+        until_ns = time.monotonic_ns() + _MAX_TURN_NS
         for _ in range(MAX_CALLS_PER_TURN):
-            told = self._listener.handle()
+            told = self._listener.handle(wait_ms)
             if told is None:
                 return
             self._answer(told)
+            if time.monotonic_ns() > until_ns:
+                return
+            wait_ms = _WAIT_MS if self._watcher else 0
 
     def close(self) -> None:
         self._listener.close()
+        if self._watcher:
+            self._watcher.close()
 
     def _answer(self, told: Notification) -> None:
-        action = decide(self._profile, told.number, told.args, told.audit_arch).action
-        code = {Kind.NOTE: 0, Kind.REPORT: action.errno, Kind.FORBID: errno.EPERM}.get(action.kind, errno.EPERM)
-        self.recorder.record(self._attempt(told, code))
-        if action.kind is Kind.NOTE:
+        action = self._decide(told.number, told.args, told.audit_arch).action
+        code = {Kind.FORBID: errno.EPERM}.get(action.kind, action.errno)
+        self._record(told, action, code)
+        if action.kind in _GO_ON:
             self._listener.proceed(told)
         elif action.kind is Kind.FORBID:
             self.forbidden = self.forbidden or told.name
             self._listener.kill(told)
         else:
-            self._listener.deny(told, code)
+            self._listener.deny(told, code or errno.EPERM)
 
-    def _attempt(self, told: Notification, code: int) -> Attempt:
-        who = requester.identify(told.thread) if self.recorder.wants_detail else requester.Requester(pid=told.thread)
+    def _record(self, told: Notification, action: Action, code: int) -> None:
+        name = told.name
+        sightings = self._watcher.look(told, name) if self._watcher and name in WATCHED else []
+        if sightings and not self._listener.valid(told):
+            return  # its process was killed before the call was made: what was read may be anybody's
+        for sighting in sightings:
+            self.recorder.record(self._sighted(told, sighting, code))
+        if not sightings and action.kind not in (Kind.WATCH, Kind.WATCH_DENIED):
+            self.recorder.record(self._attempt(told, code, operation=name, path=self._address(told)))
+
+    def _sighted(self, told: Notification, sighting: Sighting, code: int) -> Attempt:
+        call = WATCHED[told.name]
+        absent = sighting.absent and not call.may_create(told.args)
+        return self._attempt(
+            told, code or (errno.ENOENT if absent else NOT_KNOWN), operation=call.operation,
+            path=os.fsdecode(sighting.resolved), asked=os.fsdecode(sighting.asked), writes=call.may_write(told.args),
+        )  # fmt: skip
+
+    def _attempt(
+        self, told: Notification, code: int, *, operation: str, path: str, asked: str = "", writes: bool = False
+    ) -> Attempt:
+        who, pid = requester.Requester(), 0
+        if self.recorder.wants_detail:
+            who, pid = requester.identify(told.thread), inside_numbers(told.thread)[0]
         return Attempt(
-            time_ns=time.monotonic_ns(), wall_ns=time.time_ns(), operation=told.name, path=self._address(told),
-            errno=code, pid=who.pid, start_ticks=who.start_ticks, comm=who.comm, argv=who.argv, syscall=told.name,
+            time_ns=time.monotonic_ns(), wall_ns=time.time_ns(), operation=operation, path=path, asked=asked,
+            writes=writes, errno=code, pid=pid, start_ticks=who.start_ticks, comm=who.comm, argv=who.argv,
+            syscall=told.name,
         )  # fmt: skip
 
     def _address(self, told: Notification) -> str:
@@ -93,3 +146,9 @@ def describe_address(raw: bytes) -> str:
         text = b"@" + name[1:] if name[:1] == b"\0" else name.split(b"\0", 1)[0]
         return f"unix {text.decode('utf-8', 'surrogateescape')}"
     return f"family {family}"
+
+
+def profile_of(name: str, ids: tuple[int, int], *, watched: bool) -> Profile:
+    """What the filter of a sandbox is compiled from and its supervisor answers by. ``ids``: its user and group."""
+    profile = seccomp_profiles.alone(seccomp_profiles.noting(seccomp_profiles.PROFILES[name]), *ids)
+    return seccomp_profiles.watching(profile) if watched else profile

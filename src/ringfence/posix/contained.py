@@ -13,7 +13,7 @@ from _collections_abc import Callable, Mapping, Sequence
 from ringfence.linux import cgroup_tree, namespaces, processes
 from ringfence.linux import plan as linux_plan
 from ringfence.linux.recorder import Health, Recorder
-from ringfence.linux.telling import KEEP_FULL, Telling
+from ringfence.linux.telling import KEEP_FULL, Telling, profile_of
 from ringfence.posix import passing, plan
 
 TYPE_CHECKING = False
@@ -48,7 +48,9 @@ class Guest:
         """Something handed over through the door; the descriptors to listen on from now on."""
         kind, descriptors = passing.receive(self.door)
         if kind == linux_plan.LISTENER and descriptors:
-            self.telling = Telling(descriptors[0], self.request["profile"], self.recorder)
+            watched = self.request["watched"]
+            profile = profile_of(self.request["profile"], self.request["ids"], watched=bool(watched))
+            self.telling = Telling(descriptors[0], profile, self.recorder, watched)
             return [descriptors[0]]
         if kind == linux_plan.TRIPWIRE and len(descriptors) == 3:
             return [self._lay(*descriptors)]
@@ -67,10 +69,13 @@ class Guest:
         self.tripwire = tripwire.Tripwire(device, nodes, mounter=PID_1, proc=proc, uid=uid, gid=gid)
         return device
 
-    def hear(self, descriptor: int) -> bool:
-        """Whether the descriptor is one of ours; if so what waits there was answered and recorded."""
+    def hear(self, descriptor: int, *, starting: bool = False) -> bool:
+        """Whether the descriptor is one of ours; if so what waits there was answered and recorded.
+
+        ``starting``: the program may not run yet.
+        """
         if self.telling is not None and descriptor == self.telling.fileno():
-            self.telling.handle()
+            self.telling.handle(starting=starting)
         elif self.tripwire is not None and descriptor == self.tripwire.fileno():
             for attempt in self.tripwire.handle(detailed=self.recorder.wants_detail):
                 self.recorder.record(attempt)

@@ -94,6 +94,7 @@ class Visit:
         self.poller = select.poll()
         self.listening = False
         self.release: Callable[[], None] | None = None
+        self.starting = False
         self.job = 0
         self.wait_status: int | None = None
         self.cause = ""
@@ -159,6 +160,7 @@ class Visit:
     def _await_start(self, reader: int) -> bytes:
         """Serve the set-up until the program runs, which closes the pipe, or a failed step is told through it."""
         self.poller.register(reader, select.POLLIN)
+        self.starting = True
         problem = b""
         while not self.cause:
             for descriptor, _ in self.poller.poll():
@@ -174,6 +176,7 @@ class Visit:
                 if not piece:
                     self.poller.unregister(reader)
                     os.close(reader)
+                    self.starting = False
                     return problem
         return b""
 
@@ -231,7 +234,7 @@ class Visit:
 
     def _hear_contained(self, contained: Guest, descriptor: int) -> bool:
         if descriptor != contained.door:
-            return contained.hear(descriptor)
+            return contained.hear(descriptor, starting=self.starting)
         added = contained.take()
         for listener in added:
             self.poller.register(listener, select.POLLIN)
@@ -357,6 +360,7 @@ def _recorder_health(contained: Guest) -> bytes:
     health, forbidden = contained.close()
     counted = {name: value for name, value in vars(health).items() if isinstance(value, int)}
     words = {"forbidden": forbidden, "problems": list(health.problems), "complete": health.complete}
+    words["caveat"] = health.caveat
     return json.dumps(counted | words).encode()
 
 

@@ -9,14 +9,17 @@ from bpf_machine import decode, run, seccomp_data
 
 from ringfence.errors import PolicyError
 from ringfence.linux import seccomp
-from ringfence.linux.seccomp_profiles import DEFAULT, PROFILES, TELLING, TIGHT, TIGHT_EXEC, noting
-from ringfence.linux.seccomp_rules import Action, Kind, Profile, Rule, When, any_bit, decide, none_of, one_of
+from ringfence.linux.seccomp_profiles import DEFAULT, PROFILES, TELLING, TIGHT, TIGHT_EXEC, alone, noting, watching
+from ringfence.linux.seccomp_rules import Action, Kind, Profile, Rule, When, any_bit, decide, decider, none_of, one_of
 from ringfence.linux.syscall_numbers import AUDIT_ARCH, NUMBERS
+from ringfence.linux.watched_calls import WATCHED
 
 ARCHES = tuple(NUMBERS)
 KILL, NOTIFY, ALLOW = seccomp.RET_KILL_PROCESS, seccomp.RET_USER_NOTIF, seccomp.RET_ALLOW
 ZEROS = (0,) * 6
 ONES = (2**64 - 1,) * 6
+
+WATCHING_ALL = watching(alone(noting(DEFAULT), 1000, 1000))
 
 
 def refused(code: int) -> int:
@@ -41,7 +44,7 @@ def expected(rule: Rule, notify: bool) -> int:
         return refused(rule.action.errno)
     if notify:
         return NOTIFY
-    return {Kind.NOTE: ALLOW, Kind.FORBID: KILL}.get(rule.action.kind, refused(rule.action.errno))
+    return {Kind.NOTE: ALLOW, Kind.WATCH: ALLOW, Kind.FORBID: KILL}.get(rule.action.kind, refused(rule.action.errno))
 
 
 def edges(condition: When) -> set[int]:
@@ -66,7 +69,7 @@ def _with(args: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("arch", ARCHES)
-@pytest.mark.parametrize("profile", [*PROFILES.values(), noting(DEFAULT)], ids=lambda profile: profile.name)
+@pytest.mark.parametrize("profile", [*PROFILES.values(), noting(DEFAULT), WATCHING_ALL], ids=lambda which: which.name)
 def test_the_program_means_what_the_rules_say(profile: Profile, arch: str) -> None:
     told, untold, audit_arch = compiled(profile, arch, True), compiled(profile, arch, False), AUDIT_ARCH[arch]
     for call, number in NUMBERS[arch].items():
@@ -253,6 +256,28 @@ def test_noting_tells_and_never_opens(arch: str) -> None:
     assert decide(noting(TIGHT), NUMBERS[arch]["connect"], ZEROS, AUDIT_ARCH[arch]).action.kind is Kind.REPORT
     assert answer(noting(DEFAULT, TELLING), arch, "sendto", notify=True) == ALLOW
     assert answer(noting(DEFAULT, TELLING), arch, "sendto", 0, 0, 0, 0, 8, notify=True) == NOTIFY
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_watching_tells_of_every_call_that_names_a_file_and_opens_none(arch: str) -> None:
+    for call in WATCHED.keys() & NUMBERS[arch].keys() - {"sendto"}:
+        assert answer(WATCHING_ALL, arch, call, notify=True) == NOTIFY, call
+        assert answer(WATCHING_ALL, arch, call) == answer(alone(DEFAULT, 1000, 1000), arch, call), call
+    for call in ("read", "fstat", "getdents64", "mmap"):
+        assert answer(WATCHING_ALL, arch, call, notify=True) == ALLOW
+    assert answer(WATCHING_ALL, arch, "fchown", 0, 5, 5, notify=True) == refused(errno.EPERM)
+    assert answer(WATCHING_ALL, arch, "fchownat", 0, 0, 5, 5, notify=True) == NOTIFY
+    assert answer(WATCHING_ALL, arch, "fchownat", 0, 0, 5, 5) == refused(errno.EPERM)
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_the_quick_decision_is_the_same_decision(arch: str) -> None:
+    quick = decider(WATCHING_ALL, arch)
+    for call, number in NUMBERS[arch].items():
+        for args in argument_sets(WATCHING_ALL, call):
+            for audit_arch in (AUDIT_ARCH[arch], 0x40000003):
+                assert quick(number, args, audit_arch) is decide(WATCHING_ALL, number, args, audit_arch)
+    assert quick(0x40000001, ZEROS, AUDIT_ARCH[arch]) is decide(WATCHING_ALL, 0x40000001, ZEROS, AUDIT_ARCH[arch])
 
 
 def test_a_rule_on_a_call_that_no_kernel_has_is_refused() -> None:

@@ -1,0 +1,237 @@
+"""Hidden paths watched by notification: every route to one is recorded, nothing hangs, nothing else is told."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from ringfence import Job, Outcome, SandboxPolicy, Status, run
+from ringfence.linux import host
+from tests.escape.raw_calls import KNOWN, calling
+
+# Each route has a name of its own in the hidden folder, so that its record is known by it. P is that path.
+ROUTES: Mapping[str, tuple[str, str]] = {
+    "absolute": ("open", "open(P)"),
+    "relative": ("open", "open('vault/relative')"),
+    "dirfd": ("open", "os.open('vault/dirfd', 0, dir_fd=os.open('.', os.O_PATH))"),
+    "dots": ("open", "open('deep/../vault/./dots')"),
+    "link": ("open", "os.symlink(P, 'link'); open('link')"),
+    "folder_link": ("open", "os.symlink('.', 'here'); open('here/here/vault/folder_link')"),
+    "self_root": ("open", "open('/proc/self/root' + P)"),
+    "thread_root": ("open", "open('/proc/thread-self/root' + P)"),
+    "pid_root": ("open", "open(f'/proc/{os.getppid()}/root' + P)"),
+    "self_cwd": ("open", "open('/proc/self/cwd/vault/self_cwd')"),
+    "self_fd": ("open", "open(f'/dev/fd/{os.open(\".\", os.O_PATH)}/vault/self_fd')"),
+    "other_cwd": ("open", "os.chdir('deep'); open('../vault/other_cwd')"),
+    "created": ("open", "open(P, 'w')"),
+    "openat2": ("open", "call('openat2', AT, P.encode(), bytes(24), 24)"),
+    "execve": ("exec", "os.execv(P, [P])"),
+    "execveat": ("exec", "call('execveat', AT, P.encode(), 0, 0, 0)"),
+    "subprocess": ("exec", "import subprocess; subprocess.run([P])"),
+    "stat": ("stat", "os.stat(P)"),
+    "lstat": ("stat", "os.lstat(P)"),
+    "statx": ("stat", "call('statx', AT, P.encode(), 0, 0x7ff, bytes(256))"),
+    "empty_path_flag": ("stat", "call('statx', AT, P.encode(), 0x1000, 0x7ff, bytes(256))"),
+    "statvfs": ("statfs", "os.statvfs(P)"),
+    "access": ("access", "os.access(P, os.R_OK)"),
+    "faccessat2": ("access", "call('faccessat2', AT, P.encode(), 0, 0)"),
+    "readlink": ("readlink", "os.readlink(P)"),
+    "hard_link": ("link", "os.link(P, 'mine')"),
+    "link_to": ("link", "os.link('plain', P)"),
+    "symlink_to": ("symlink", "os.symlink('plain', P)"),
+    "rename_from": ("rename", "os.rename(P, 'mine')"),
+    "rename_to": ("rename", "os.rename('plain', P)"),
+    "renameat2": ("rename", "call('renameat2', AT, P.encode(), AT, b'mine', 1)"),
+    "unlink": ("unlink", "os.unlink(P)"),
+    "rmdir": ("unlink", "os.rmdir(P)"),
+    "mkdir": ("mkdir", "os.mkdir(P)"),
+    "mkfifo": ("mknod", "os.mkfifo(P)"),
+    "truncate": ("truncate", "os.truncate(P, 0)"),
+    "chmod": ("chmod", "os.chmod(P, 0o600)"),
+    "setuid_bit": ("chmod", "os.chmod(P, 0o4755)"),
+    "chown": ("chown", "os.chown(P, os.getuid(), -1)"),
+    "foreign_owner": ("chown", "os.chown(P, 12345, -1)"),
+    "utime": ("utime", "os.utime(P)"),
+    "getxattr": ("xattr", "os.getxattr(P, 'user.a')"),
+    "setxattr": ("xattr", "os.setxattr(P, 'user.a', b'')"),
+    "listxattr": ("xattr", "os.listxattr(P)"),
+    "removexattr": ("xattr", "os.removexattr(P, 'user.a')"),
+    "chdir": ("chdir", "os.chdir(P)"),
+    "chroot": ("chroot", "os.chroot(P)"),
+    "inotify": ("watch", "call('inotify_add_watch', libc.inotify_init1(0), P.encode(), 1)"),
+    "handle": ("handle", "call('name_to_handle_at', AT, P.encode(), bytes(136), bytes(8), 0)"),
+    "connect": ("connect", "socket.socket(socket.AF_UNIX).connect(P)"),
+    "bind": ("bind", "socket.socket(socket.AF_UNIX).bind(P)"),
+    "sendto": ("sendto", "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', P)"),
+    "thread": ("open", "import threading; t = threading.Thread(target=open, args=[P]); t.start(); t.join()"),
+    "daemon": ("open", "os.setsid(); os.fork() or open(P)"),
+    "not_dumpable": ("open", "libc.prctl(4, 0, 0, 0, 0); open(P)"),
+}
+if "rmdir" in KNOWN:  # an architecture with the old calls has this one of its own
+    ROUTES = {**ROUTES, "rmdir": ("rmdir", "os.rmdir(P)")}
+
+GUEST = (
+    "import ctypes, os, socket, sys\nAT = -100 & (2**64 - 1)\n"
+    + calling("openat2", "execveat", "statx", "faccessat2", "renameat2", "inotify_add_watch", "name_to_handle_at")
+    + """
+def go(P, source):
+    try: exec(source)
+    except OSError as error: return error.errno
+    return 0
+for name, source in ROUTES.items():
+    child = os.fork()
+    if child == 0: os._exit(go(PLACE + '/vault/' + name, source))
+    print(name, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="watched-", dir="/var/tmp") as name:
+        folder = Path(os.path.realpath(name))
+        folder.chmod(0o755)
+        (folder / "deep").mkdir()
+        (folder / "vault").mkdir()
+        for path in ("plain", *(f"vault/{route}" for route in ROUTES)):
+            (folder / path).write_text("text\n")
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def _no_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host where no tripwire can be mounted."""
+    monkeypatch.setattr(host, "has_fuse", lambda: False)
+
+
+def _run(place: Path, source: str, *, hidden: bool = True, wall_time_s: float = 60) -> Outcome:
+    policy = SandboxPolicy(
+        isolation="strict", wall_time_s=wall_time_s, pids_max=64, hidden_paths=(f"{place}/vault",) if hidden else ()
+    )
+    start = f"import os\nPLACE = {str(place)!r}\nROUTES = { {name: code for name, (_, code) in ROUTES.items()} }\n"
+    return run(Job(argv=(sys.executable, "-c", start + source), cwd=str(place)), policy)
+
+
+def _seen(outcome: Outcome) -> dict[str, Mapping[str, object]]:
+    """Records by the name in the hidden folder."""
+    records = [event.details for event in outcome.events if "/vault" in str(event.details.get("path"))]
+    return {str(record["path"]).rpartition("/")[2]: record for record in records}
+
+
+def test_every_route_to_a_hidden_path_is_recorded_and_ends_nowhere(place: Path) -> None:
+    outcome = _run(place, GUEST)
+    seen = _seen(outcome)
+    assert outcome.status is Status.OK, outcome.stderr
+    assert {name: seen[name]["operation"] if name in seen else "" for name in ROUTES} == {
+        name: operation for name, (operation, _) in ROUTES.items()
+    }
+    assert outcome.recorder["complete"] and outcome.recorder["total"] == len(ROUTES), outcome.recorder
+    assert "open notification" in outcome.enforced["hidden_paths"].details
+    assert (place / "plain").exists() and len(list((place / "vault").iterdir())) == len(ROUTES)
+
+
+def test_a_record_says_who_asked_for_what_by_which_call_and_what_came_of_it(place: Path) -> None:
+    outcome = _run(place, "os.chdir('deep')\nos.execvp('cat', ['cat', '../vault/absolute'])")
+    record = _seen(outcome)["absolute"]
+    assert (record["comm"], record["argv"]) == ("cat", ["cat", "../vault/absolute"])
+    assert (record["asked"], record["path"]) == ("../vault/absolute", f"{place}/vault/absolute")
+    assert (record["operation"], record["errno"], record["writes"]) == ("open", 2, False)
+    assert record["syscall"] in ("open", "openat") and int(str(record["pid"])) > 1
+    assert int(str(record["time_ns"])) > 0 and int(str(record["wall_ns"])) > 0 and int(str(record["start_ticks"])) > 0
+
+
+def test_without_a_hidden_path_nobody_is_told_and_the_same_routes_lead_in(place: Path) -> None:
+    outcome = _run(place, GUEST, hidden=False)
+    assert "hidden_paths" not in outcome.enforced and outcome.recorder["caveat"] == ""
+    told = {event.details.get("operation") for event in outcome.events} - {None}
+    assert told <= {"connect", "bind", "sendto", "chroot", "chmod", "fchmodat"}, told
+    codes = dict(line.split() for line in outcome.stdout.decode().splitlines())
+    reached = ("absolute", "relative", "dirfd", "dots", "link", "folder_link", "self_root", "thread_root", "self_cwd",
+               "self_fd", "stat", "lstat", "statvfs", "access", "hard_link", "truncate", "chmod", "utime")  # fmt: skip
+    assert {name: codes[name] for name in reached} == dict.fromkeys(reached, "0")
+
+
+def test_names_beside_a_hidden_one_and_links_that_are_not_followed_are_nobody_s_business(place: Path) -> None:
+    source = (
+        "os.symlink('vault/x', 'l'); os.lstat('l'); os.readlink('l'); os.rename('l', 'm'); os.unlink('m')\n"
+        "open('plain'); open('vaults', 'w'); os.stat('/'); os.listdir('.')\nos.path.exists('/etc/shadow')"
+    )
+    outcome = _run(place, source)
+    assert outcome.status is Status.OK, outcome.stderr
+    assert outcome.recorder["total"] == 0 and outcome.recorder["complete"]
+
+
+def test_a_path_that_was_harmless_is_looked_at_anew_when_it_leads_elsewhere(place: Path) -> None:
+    source = (
+        "for top in (PLACE, '/tmp'):\n"
+        "  os.mkdir(top + '/a'); open(top + '/a/absolute', 'w')\n"
+        "  for _ in range(3): open(top + '/a/absolute')\n"
+        "  os.rename(top + '/a', top + '/b'); os.symlink(PLACE + '/vault', top + '/a')\n"
+        "  try: open(top + '/a/absolute')\n"
+        "  except OSError: print('gone')\n"
+    )
+    outcome = _run(place, source)
+    assert outcome.stdout == b"gone\ngone\n", outcome.stderr
+    assert outcome.recorder["total"] == 2
+
+
+def test_a_flood_is_counted_and_summarised(place: Path) -> None:
+    outcome = _run(place, "for i in range(3000): os.access('vault/absolute', 0)")
+    health = outcome.recorder
+    assert outcome.status is Status.OK, outcome.stderr
+    assert health["total"] == 3000 == int(str(health["kept"])) + int(str(health["summarised"])) and health["complete"]
+    assert 0 < int(str(health["kept"])) <= 200 and health["uncategorised"] == 0
+
+
+def test_processes_that_die_in_mid_call_leave_the_recorder_whole(place: Path) -> None:
+    source = (
+        "import signal, time\n"
+        "for turn in range(60):\n"
+        "  child = os.fork()\n"
+        "  if child == 0:\n"
+        "    while True: os.access('vault/absolute', 0)\n"
+        "  time.sleep(turn % 6 / 1000); os.kill(child, signal.SIGKILL); os.waitpid(child, 0)\n"
+        "os.access('vault/relative', 0); print('done')"
+    )
+    outcome = _run(place, source)
+    assert outcome.stdout == b"done\n" and outcome.recorder["complete"], (outcome.stderr, outcome.recorder)
+    after = _run(place, "os.access('vault/relative', 0)")
+    assert "relative" in _seen(after)
+
+
+def test_nothing_that_lies_on_the_way_can_stop_the_recorder(place: Path) -> None:
+    source = (
+        "os.mkfifo('pipe'); os.stat('pipe'); os.access('pipe/below', 0); os.symlink('round', 'round')\n"
+        "os.access('round', 0); os.access('/dev/tty/x', 0); os.access('/proc/1/root/x', 0); os.access('x' * 5000, 0)\n"
+        "os.symlink('pipe', 'to_pipe'); os.stat('to_pipe'); os.access('vault/absolute', 0); print('done')"
+    )
+    outcome = _run(place, source)
+    assert outcome.stdout == b"done\n", outcome.stderr
+    assert outcome.recorder["total"] == 1 and outcome.recorder["complete"], outcome.recorder
+
+
+def test_a_path_too_long_to_follow_is_never_clean(place: Path) -> None:
+    outcome = _run(place, "os.access('deep/../' * 400 + 'vault/absolute', 0); print('done')")
+    assert outcome.stdout == b"done\n"
+    assert not outcome.recorder["complete"] and outcome.recorder["lost"] == 1, outcome.recorder
+
+
+def test_a_job_that_never_stops_asking_is_ended_at_its_deadline(place: Path) -> None:
+    outcome = _run(place, "while True: os.access('deep/../' * 45 + 'vault/absolute', 0)", wall_time_s=1)
+    assert outcome.status is Status.TIMEOUT and int(str(outcome.recorder["total"])) > 0
+    assert outcome.usage.wall_s < 20
+
+
+def test_the_health_says_what_a_notification_can_t_promise(place: Path) -> None:
+    assert "before the kernel read them" in str(_run(place, "").recorder["caveat"])
+
+
+def test_a_hidden_program_is_not_run_and_its_start_is_recorded(place: Path) -> None:
+    policy = SandboxPolicy(isolation="strict", hidden_paths=(f"{place}/vault",))
+    with pytest.raises(Exception, match="vault/execve"):
+        run(Job(argv=(f"{place}/vault/execve",), cwd=str(place)), policy)
