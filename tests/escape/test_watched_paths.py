@@ -166,6 +166,21 @@ def test_names_beside_a_hidden_one_and_links_that_are_not_followed_are_nobody_s_
     assert outcome.recorder["total"] == 0 and outcome.recorder["complete"]
 
 
+def test_the_hidden_name_itself_is_seen_from_folders_of_every_kind(place: Path) -> None:
+    source = (
+        "os.symlink('..', 'deep/up'); os.symlink(PLACE, '/tmp/out'); os.makedirs('/tmp/x/y')\n"
+        "os.symlink('vault', 'dangling')\n"
+        "for path in ('vault', 'deep/up/vault', '/tmp/out/vault', '/tmp/x/../out/deep/up/vault', 'dangling',\n"
+        "             './/vault/', f'/proc/{os.getpid()}/cwd/vault', '/tmp/x/y/../../out/vault'):\n"
+        "  for _ in range(2): os.path.exists(path)\n"
+        "os.chdir('/tmp/x'); os.path.exists('../out/vault'); os.path.exists('y/vault'); print('done')"
+    )
+    outcome = _run(place, source)
+    assert outcome.stdout == b"done\n", outcome.stderr
+    assert outcome.recorder["total"] == 17, outcome.recorder
+    assert {record["path"] for record in _seen(outcome).values()} == {f"{place}/vault"}
+
+
 def test_a_path_that_was_harmless_is_looked_at_anew_when_it_leads_elsewhere(place: Path) -> None:
     source = (
         "for top in (PLACE, '/tmp'):\n"

@@ -47,6 +47,30 @@ def exists(root: int, path: bytes, follow: bool) -> bool:
     return True
 
 
+def beside(root: int, path: bytes, follow: bool) -> bytes | None:
+    """Where an absent name in an existing folder would be, by the kernel itself; None: only ``walk`` can tell."""
+    folder, _, name = path.rpartition(b"/")
+    place = _openat2()(root, folder or b"/", True) if name not in (b"", b".", b"..") else -1
+    if place < 0:
+        return None
+    try:
+        if follow and _is_link(name, place):
+            return None
+        # Told as the sandbox sees it: the kernel goes up to the root of the mounts that the folder lies in.
+        return os.readlink(b"/proc/self/fd/%d" % place).rstrip(b"/") + b"/" + name
+    except OSError:
+        return None
+    finally:
+        os.close(place)
+
+
+def _is_link(name: bytes, folder: int) -> bool:
+    try:
+        return bool(os.readlink(name, dir_fd=folder))
+    except OSError:
+        return False
+
+
 def walk(root: int, path: bytes, follow: bool, myself: Myself) -> Place | None:
     """Name by name, through links of every kind, /proc/self and /proc/<pid>/root too. None: too many links.
 

@@ -102,11 +102,18 @@ class Watcher:
             # One for all: a sandbox has one root, and no call to change it.
             self._root = os.open(b"/proc/%d/root" % thread, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         full = asked if asked[:1] == b"/" else os.readlink(b"/proc/%d/%s" % (thread, folder)) + b"/" + asked
-        # What is hidden is absent: something that is there is not it, unless the guest made it there itself.
-        if self._is_changing(asked) and not self._is_hidden(full) and guest_paths.exists(self._root, full, follow):
+        if self._is_changing(asked) and not self._is_hidden(full) and self._is_elsewhere(full, follow):
             return None
         place = guest_paths.walk(self._root, full, follow, partial(guest_paths.inside_numbers, thread))
         return self._judge(asked, full, place, follow)
+
+    def _is_elsewhere(self, full: bytes, follow: bool) -> bool:
+        """By few steps, whether it is certainly not hidden."""
+        # What is hidden is absent: something that is there is not it, unless the guest made it there itself.
+        if guest_paths.exists(self._root, full, follow):
+            return True
+        place = guest_paths.beside(self._root, full, follow)
+        return place is not None and not self._is_hidden(place)
 
     def _judge(self, asked: bytes, full: bytes, place: Place | None, follow: bool) -> Sighting | None:
         if place is None:  # more links than the kernel follows

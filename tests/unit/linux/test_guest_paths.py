@@ -95,6 +95,17 @@ def test_the_last_link_is_followed_only_where_the_call_does_so(root: Root) -> No
     assert guest_paths.exists(root.fd, b"/work/link", False) and not guest_paths.exists(root.fd, b"/work/link", True)
 
 
+def test_an_absent_name_is_told_by_the_folder_that_it_would_be_in(root: Root) -> None:
+    root.link("work/up", "..")
+    root.link("work/dangling", "/vault/key")
+    where = os.fsencode(root.folder)
+    assert guest_paths.beside(root.fd, b"/work/up/vault/key", True) == where + b"/vault/key"
+    assert guest_paths.beside(root.fd, b"/key", True) == where + b"/key"
+    assert guest_paths.beside(root.fd, b"/work/dangling", False) == where + b"/work/dangling"
+    for path in (b"/work/dangling", b"/absent/key", b"/work/deep/..", b"/work/deep/", b"/proc/self/x"):
+        assert guest_paths.beside(root.fd, path, True) is None, path
+
+
 def test_links_without_end_are_given_up_as_the_kernel_does(root: Root) -> None:
     root.link("work/round", "round")
     assert root.walk("/work/round") is None
