@@ -109,9 +109,10 @@ def _no_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "has_fuse", lambda: False)
 
 
-def _run(place: Path, source: str, *, hidden: bool = True, wall_time_s: float = 60) -> Outcome:
-    policy = SandboxPolicy(
-        isolation="strict", wall_time_s=wall_time_s, pids_max=64, hidden_paths=(f"{place}/vault",) if hidden else ()
+def _run(place: Path, source: str, *, hidden: bool = True, **more: object) -> Outcome:
+    names = [f"{place}/vault"] if hidden else []
+    policy = SandboxPolicy.from_dict(
+        {"isolation": "strict", "wall_time_s": 60, "pids_max": 64, "hidden_paths": names} | more
     )
     start = f"import os\nPLACE = {str(place)!r}\nROUTES = { {name: code for name, (_, code) in ROUTES.items()} }\n"
     return run(Job(argv=(sys.executable, "-c", start + source), cwd=str(place)), policy)
@@ -228,6 +229,12 @@ def test_nothing_that_lies_on_the_way_can_stop_the_recorder(place: Path) -> None
     outcome = _run(place, source)
     assert outcome.stdout == b"done\n", outcome.stderr
     assert outcome.recorder["total"] == 1 and outcome.recorder["complete"], outcome.recorder
+
+
+def test_the_tight_profile_watches_too(place: Path) -> None:
+    outcome = _run(place, "os.access('vault/absolute', 0); print('done')", syscall_profile="tight")
+    assert outcome.stdout == b"done\n", outcome.stderr
+    assert list(_seen(outcome)) == ["absolute"] and outcome.recorder["complete"]
 
 
 def test_a_path_too_long_to_follow_is_never_clean(place: Path) -> None:

@@ -116,3 +116,23 @@ def test_a_record_is_plain_json_whatever_the_names() -> None:
     record = json.loads(json.dumps(dict(written[0]), ensure_ascii=False).encode())
     assert (record["path"], record["argv"]) == ("/oracle/\\xff\\x80é", ["\\xfe"])
     assert record["time_ns"] == str(2**62)
+
+
+def test_long_text_of_the_guest_s_choice_is_cut_so_that_a_record_fits_into_one_write() -> None:
+    long = Attempt(
+        time_ns=2**62, wall_ns=2**62, operation="open", path="/oracle/" + "p" * 5000, asked="a" * 5000, errno=2,
+        argv=("python", "-c", "x" * 5000, "lost", "words"),
+    )  # fmt: skip
+    written = long.as_record()
+    assert len(json.dumps(written)) < 4096 - 64
+    assert str(written["path"]).startswith("/oracle/ppp") and str(written["path"]).endswith("…")
+    assert written["argv"][:2] == ["python", "-c"] and written["argv"][-1] == "…"  # type: ignore[index]
+    short = attempt(argv="short").as_record()
+    assert short["path"] == "/oracle/a" and short["argv"] == ["short"]
+
+
+def test_what_a_mechanism_can_t_see_is_part_of_the_health() -> None:
+    recorder = Recorder()
+    assert recorder.health.caveat == ""
+    recorder.caveat = "blind at night"
+    assert recorder.close().caveat == "blind at night"
