@@ -248,6 +248,8 @@ class StrictBox:
         steps += [("rlimit", *row) for row in rlimits.rows(self._by_rlimit(), 1 << 20)]
         if _landlock_abi():
             steps.append(("landlock", [*rootfs.PRIVATE, wish.workspace or rootfs.WORK, *self.policy.writable_paths]))
+        if _is_watched(wish):  # the leader reads paths from it, also before an exec, and as an ordinary user
+            steps.append(("show memory",))
         return [*steps, ("seccomp", _filter(_profile(self.policy), (wish.uid, wish.gid), _is_watched(wish)), True)]
 
     def _by_rlimit(self) -> dict[str, float]:

@@ -456,5 +456,6 @@ STEPS: dict[str, Callable[..., None]] = {
     "run as init": run_as_init,
     "serve visits": serve_visits,
     "landlock": second_wall,
+    "show memory": processes.show_memory,
     "seccomp": install_filter,
 }

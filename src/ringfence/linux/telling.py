@@ -57,13 +57,8 @@ class Telling:
     def finished(self) -> bool:
         return self._listener.finished
 
-    def handle(self, *, starting: bool = False) -> None:
-        """Answer what is waiting, but never so long that a flood starves the leader's loop.
-
-        ``starting``: the program may not run yet.
-        """
-        if self._watcher:
-            self._watcher.starting = starting
+    def handle(self) -> None:
+        """Answer what is waiting, but never so long that a flood starves the leader's loop."""
         wait_ms = 0
         until_ns = time.monotonic_ns() + _MAX_TURN_NS
         for _ in range(MAX_CALLS_PER_TURN):

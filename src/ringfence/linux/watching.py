@@ -47,8 +47,6 @@ class Watcher:
         self._hidden = frozenset(map(os.fsencode, hidden))
         self._below = tuple(path.rstrip(b"/") + b"/" for path in self._hidden)
         self._lose = lose
-        self.starting = False
-        """The job is still a fork of ours that is about to exec; an ordinary user can't read the memory of that one."""
         self._root = -1
         # Paths that can't lead to anything hidden, ever; by whether a link at the end is followed.
         self._harmless: tuple[set[bytes], set[bytes]] = (set(), set())
@@ -93,8 +91,7 @@ class Watcher:
 
     def _blind(self, error: OSError) -> None:
         """A bad pointer fails in the kernel, and who is gone asks for nothing. All else is a loss."""
-        ours = self.starting and error.errno == errno.EPERM
-        if not ours and error.errno not in (errno.EFAULT, errno.ESRCH, errno.ENOENT):
+        if error.errno not in (errno.EFAULT, errno.ESRCH, errno.ENOENT):
             self._lose(1, f"a path could not be followed: {error.strerror}")
 
     def _sight(self, thread: int, asked: bytes, folder: bytes, follow: bool) -> Sighting | None:

@@ -69,13 +69,10 @@ class Guest:
         self.tripwire = tripwire.Tripwire(device, nodes, mounter=PID_1, proc=proc, uid=uid, gid=gid)
         return device
 
-    def hear(self, descriptor: int, *, starting: bool = False) -> bool:
-        """Whether the descriptor is one of ours; if so what waits there was answered and recorded.
-
-        ``starting``: the program may not run yet.
-        """
+    def hear(self, descriptor: int) -> bool:
+        """Whether the descriptor is one of ours; if so what waits there was answered and recorded."""
         if self.telling is not None and descriptor == self.telling.fileno():
-            self.telling.handle(starting=starting)
+            self.telling.handle()
         elif self.tripwire is not None and descriptor == self.tripwire.fileno():
             for attempt in self.tripwire.handle(detailed=self.recorder.wants_detail):
                 self.recorder.record(attempt)

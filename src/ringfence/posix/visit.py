@@ -94,7 +94,6 @@ class Visit:
         self.poller = select.poll()
         self.listening = False
         self.release: Callable[[], None] | None = None
-        self.starting = False
         self.job = 0
         self.wait_status: int | None = None
         self.cause = ""
@@ -160,7 +159,6 @@ class Visit:
     def _await_start(self, reader: int) -> bytes:
         """Serve the set-up until the program runs, which closes the pipe, or a failed step is told through it."""
         self.poller.register(reader, select.POLLIN)
-        self.starting = True
         problem = b""
         while not self.cause:
             for descriptor, _ in self.poller.poll():
@@ -176,7 +174,6 @@ class Visit:
                 if not piece:
                     self.poller.unregister(reader)
                     os.close(reader)
-                    self.starting = False
                     return problem
         return b""
 
@@ -234,7 +231,7 @@ class Visit:
 
     def _hear_contained(self, contained: Guest, descriptor: int) -> bool:
         if descriptor != contained.door:
-            return contained.hear(descriptor, starting=self.starting)
+            return contained.hear(descriptor)
         added = contained.take()
         for listener in added:
             self.poller.register(listener, select.POLLIN)
