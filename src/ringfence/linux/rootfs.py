@@ -124,6 +124,7 @@ def template(wish: Wish) -> list[Step]:
     """What of the building can be made once for many sandboxes: it holds nothing that a job can change."""
     sources = template_sources(wish)
     places = [(str(number), entry.folder) for number, entry in enumerate(entries(wish))]
+    places += [(name, False) for name, *_ in sources if name.startswith("dev-")]
     plan: list[Step] = [("enter mould", *wish.caller), ("stage", wish.stage, places)]
     plan.append(("clone sources", sources, []))
     plan += [("attach", name) for name, *_ in sources]
