@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence import Job, Outcome, SandboxPolicy, Status, run
+from ringfence import Job, Outcome, Pool, SandboxPolicy, Status, run
 from ringfence.linux import host
 from tests.escape.raw_calls import KNOWN, calling
 
@@ -257,3 +257,12 @@ def test_a_hidden_program_is_not_run_and_its_start_is_recorded(place: Path) -> N
     policy = SandboxPolicy(isolation="strict", hidden_paths=(f"{place}/vault",))
     with pytest.raises(Exception, match="vault/execve"):
         run(Job(argv=(f"{place}/vault/execve",), cwd=str(place)), policy)
+
+
+def test_a_python_job_that_never_execs_is_watched_as_well(place: Path) -> None:
+    policy = SandboxPolicy(isolation="strict", wall_time_s=60, hidden_paths=("/srv/answers",))
+    with Pool(policy) as pool:
+        outcome = pool.run_source("import os; print(os.path.exists('/srv/answers'), os.path.exists('/srv'))")
+    assert outcome.stdout == b"False False\n", outcome.stderr
+    assert [event.details["path"] for event in outcome.events if "path" in event.details] == ["/srv/answers"]
+    assert outcome.recorder["complete"] and outcome.recorder["caveat"], outcome.recorder
