@@ -7,67 +7,60 @@ ratio says how much of the work is naming files.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
-from bench.harness import Row, compare, report
-from ringfence import Job, SandboxPolicy, run
+from bench.harness import Answer, Effort, race
+from ringfence import IsolationLevel, Job, SandboxPolicy, run
 from ringfence.linux import host
 
-QUESTION = "work inside STRICT with a hidden path under open notification against the same with nothing hidden"
-TURNS = 5
+QUESTION = "Work inside STRICT with a hidden path under open notification against the same with nothing hidden"
+
+PLAIN = SandboxPolicy(isolation=IsolationLevel.STRICT, wall_time_s=300, cpu_time_s=300, mem_bytes=4 << 30)
+WATCHED = PLAIN.with_changes(hidden_paths=("/srv/answers",))
 TIMED = "import os, subprocess, time\nstart = time.perf_counter()\n{work}\nprint(time.perf_counter() - start)"
 WORKS = {
     "computing": "n = 0\nfor i in range(3_000_000): n = (n * 31 + i) % 1_000_003",
     "importing packages": "import asyncio, http.server, xml.dom.minidom, email.mime.text, unittest.mock, sqlite3",
     "grep -r": "subprocess.run(['grep', '-rc', 'no such word', '.'], stdout=subprocess.DEVNULL)",
-    "git status": "subprocess.run(['git', 'status', '--short'], check=True)",
+    "git status": "subprocess.run(['git', '-c', 'safe.directory=*', 'status', '--short'], check=True)",
     "only open and stat": "for i in range(5000): os.close(os.open('0/0', os.O_RDONLY)); os.stat('/usr/bin/env')",
 }
-FOLDERS, FILES = 20, 100
+FILES_PER_FOLDER = 100
 
 
-def main() -> None:
-    host.has_fuse = lambda device="": False  # a host without FUSE
-    rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="bench-", dir="/var/tmp") as name:
-        _tree(Path(name))
-        for work, source in WORKS.items():
-            rows += _measured(work, TIMED.format(work=source), name)
-    report("recorder_fallback", QUESTION, rows)
+def ask(effort: Effort) -> Answer:
+    has_git = shutil.which("git") is not None
+    works = {name: work for name, work in WORKS.items() if has_git or "git" not in name}
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(host, "has_fuse", lambda: False):
+        _tree(Path(folder), effort.pick(20, 20), with_git=has_git)
+        tables = tuple(
+            race(name, {"nothing hidden": partial(_took_ms, work, folder, PLAIN),
+                        "open notification": partial(_took_ms, work, folder, WATCHED)}, turns=effort.pick(5, 3))
+            for name, work in works.items()
+        )  # fmt: skip
+    return Answer(tables=tables, skipped={} if has_git else {"git status": "git is not installed"})
 
 
-def _tree(place: Path) -> None:
-    """A repository of some thousand small files, committed."""
+def _tree(place: Path, folders: int, *, with_git: bool) -> None:
+    """Some thousand small files, committed."""
     place.chmod(0o755)
-    for folder in range(FOLDERS):
-        (place / str(folder)).mkdir()
-        for file in range(FILES):
-            (place / str(folder) / str(file)).write_text("some words of text\n" * 40)
-    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"]):
-        subprocess.run(["git", *words], cwd=place, check=True)
+    for number in range(folders):
+        (place / str(number)).mkdir()
+        for file in range(FILES_PER_FOLDER):
+            (place / str(number) / str(file)).write_text("some words of text\n" * 40)
+    if with_git:
+        author = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
+        for words in (("init", "-q"), ("add", "."), (*author, "commit", "-qm", "tree")):
+            subprocess.run(["git", *words], cwd=place, check=True)
 
 
-def _measured(work: str, source: str, folder: str) -> list[Row]:
-    base = SandboxPolicy(isolation="strict", wall_time_s=300, cpu_time_s=300, mem_bytes=4 << 30)
-    policies = {f"{work}: nothing hidden": base, f"{work}: watched": _hiding(base)}
-    times: dict[str, list[float]] = {name: [] for name in policies}
-    for turn in range(TURNS + 1):
-        for name, policy in policies.items():
-            outcome = run(Job(argv=(sys.executable, "-c", source), cwd=folder), policy)
-            assert outcome.rc == 0, outcome.stderr
-            if turn:
-                times[name].append(float(outcome.stdout.split()[-1]) * 1e3)
-    return compare(times)
-
-
-def _hiding(policy: SandboxPolicy) -> SandboxPolicy:
-    from ringfence.model.record import replace
-
-    return replace(policy, hidden_paths=("/srv/answers",))
-
-
-if __name__ == "__main__":
-    main()
+def _took_ms(work: str, folder: str, policy: SandboxPolicy) -> float:
+    outcome = run(Job(argv=(sys.executable, "-c", TIMED.format(work=work)), cwd=folder), policy)
+    assert outcome.rc == 0, outcome.stderr
+    return float(outcome.stdout.split()[-1]) * 1e3

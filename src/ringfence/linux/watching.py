@@ -45,7 +45,6 @@ class Watcher:
 
     def __init__(self, hidden: Iterable[str], lose: Callable[[int, str], None]) -> None:
         self._hidden = frozenset(map(os.fsencode, hidden))
-        self._below = tuple(path.rstrip(b"/") + b"/" for path in self._hidden)
         self._lose = lose
         self._root = -1
         # Paths that can't lead to anything hidden, ever; by whether a link at the end is followed.
@@ -134,7 +133,10 @@ class Watcher:
         return asked[:1] != b"/" or dirname(asked) in self._changing
 
     def _is_hidden(self, path: bytes) -> bool:
-        return path in self._hidden or path.startswith(self._below)
+        """By the folders above it, since there may be thousands of hidden paths."""
+        while path and path not in self._hidden:
+            path = path[: path.rfind(b"/")] if b"/" in path else b""
+        return bool(path)
 
 
 def _remember(known: set[bytes], path: bytes) -> None:
