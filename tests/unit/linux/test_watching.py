@@ -135,8 +135,8 @@ def test_memory_of_paths_is_bounded(place: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     ("path", "hidden"),
-    [(b"/a/b", True), (b"/a/b/", True), (b"/a/b/c/d", True), (b"/a", False), (b"/a/bc", False), (b"/", False), (b"", False),
-     (b"a/b", False), (b"x/a/b", False)],
+    [(b"/a/b", True), (b"/a/b/", True), (b"/a/b/c/d", True), (b"/a", False), (b"/a/bc", False), (b"/", False),
+     (b"", False), (b"a/b", False), (b"x/a/b", False)],
 )  # fmt: skip
 def test_hidden_is_the_path_itself_and_what_lies_below(path: bytes, hidden: bool) -> None:
     assert Watcher(["/a/b", "/c"], lambda count, reason: None)._is_hidden(path) is hidden
