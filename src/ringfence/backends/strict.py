@@ -183,7 +183,7 @@ class StrictBox:
             "plan": [*self._confine(keeper.wish), *steps],
             "limits": _UNWATCHED | {"wall_time": self.policy.wall_time_s},
             "scratch": "",
-            "profile": _profile(self.policy),
+            **self._heard(keeper.wish),
         }
         return VisitToBox(request, (keeper.visit.post, *streams), keeper.forker, keeper.visit)
 
@@ -206,18 +206,24 @@ class StrictBox:
         visit.send_order(order_of(job, "", self._environment(job)), streams)
         return visit
 
+    def _heard(self, wish: Wish) -> dict[str, object]:
+        """What the leader needs to know of the filter, to answer what it tells."""
+        return {
+            "ids": (wish.uid, wish.gid),
+            "profile": _profile(self.policy),
+            "watched": self._hidden_names() if _is_watched(wish) else [],
+        }
+
     def _request(self, wish: Wish, last: list[Step], *, confined: bool = True) -> dict[str, object]:
         inside = [("drop capabilities",), ("run as init",), *self._confine(wish)] if confined else []
         return {
             "prepare": self._prepare(wish),
             "plan": [*self._enter(wish), *rootfs.steps(wish), *inside, *last],
             "namespaces": _namespaces(),
-            "ids": (wish.uid, wish.gid),
-            "watched": self._hidden_names() if _is_watched(wish) else [],
             "limits": self._watched(),
             "scratch": self._scratch.path,
             "contained": True,
-            "profile": _profile(self.policy),
+            **self._heard(wish),
             "group": self._cgroup.v2_directory if self._cgroup else "",
             "enter": list(self._cgroup.enter_paths) if self._cgroup else [],
             "cgroups": list(self._cgroup.directories) if self._cgroup else [],
