@@ -44,9 +44,11 @@ class Guest:
         self.status, self._told = os.pipe()
         self.door, self._theirs = passing.channel()
 
-    def take(self) -> list[int]:
-        """Something handed over through the door; the descriptors to listen on from now on."""
+    def take(self) -> list[int] | None:
+        """Something handed over through the door; the descriptors to listen on from now on, None: nobody is there."""
         kind, descriptors = passing.receive(self.door)
+        if not kind:
+            return None
         if kind == linux_plan.LISTENER and descriptors:
             watched = self.request["watched"]
             profile = profile_of(self.request["profile"], self.request["ids"], watched=bool(watched))

@@ -233,9 +233,9 @@ class Visit:
         if descriptor != contained.door:
             return contained.hear(descriptor)
         added = contained.take()
-        for listener in added:
+        for listener in added or ():
             self.poller.register(listener, select.POLLIN)
-        if not added:  # the last that held the other end is gone
+        if added is None:
             self.poller.unregister(descriptor)
         return True
 
