@@ -15,12 +15,17 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 from ringfence import Job, Outcome, SandboxPolicy, run
+from ringfence.linux import confinement, host
 
 ESCAPED = b"ESCAPED"
 PROCESS, STRICT = "process", "strict"
+PARTIAL = "strict_partial"
+"""What is left of strict where user namespaces are not to be had; see ``promises``."""
 BOTH = (PROCESS, STRICT)
+_NO_NAMESPACES = ("user namespaces", "none: this is a test")
 
 
 class Stage(ExitStack):
@@ -40,6 +45,18 @@ class Stage(ExitStack):
         """The level that the attack runs on; absent in a control."""
         self.escaped: Callable[[], bool] = lambda: False
         """Asked after the run: was something reached that the probe itself can't see?"""
+
+    def enter_level(self, level: str) -> None:
+        """From here on jobs run at this level. The partial one is told that there are no namespaces, while there are:
+        so an attack that needs one must be stopped by what is left."""
+        self.level = level
+        if level == PARTIAL:
+            self.enter_context(patch.object(host, "user_namespaces_blocked", lambda: _NO_NAMESPACES))
+
+    def sandbox_policy(self, fields: Mapping[str, object]) -> SandboxPolicy:
+        partial = self.level == PARTIAL
+        isolation = {"isolation": STRICT, "allow_partial": True} if partial else {"isolation": self.level}
+        return SandboxPolicy.from_dict({"wall_time_s": 20} | isolation | dict(fields) | self.policy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +82,10 @@ class Attack:
 
 def perform(attack: Attack, level: str, stage: Stage) -> Outcome:
     """Run the attack in a sandbox of this level."""
-    stage.level = level
+    stage.enter_level(level)
     prepared = attack.prepare(stage)
-    policy = {"isolation": level, "wall_time_s": 20} | dict(attack.policy) | stage.policy
-    job = Job(argv=command_of(attack.probe, prepared), cwd=str(stage.cwd) if stage.cwd else None)
-    stage.outcome = run(job, SandboxPolicy.from_dict(policy))
+    job = Job(argv=command_of(attack.probe, prepared, level), cwd=str(stage.cwd) if stage.cwd else None)
+    stage.outcome = run(job, stage.sandbox_policy(attack.policy))
     return stage.outcome
 
 
@@ -83,6 +99,12 @@ def control(attack: Attack, stage: Stage) -> bytes:
     return done.stdout + (ESCAPED if stage.escaped() else b"") + done.stderr
 
 
-def command_of(source: str, prepared: Mapping[str, object]) -> tuple[str, ...]:
+def interpreter_for(level: str | None) -> str:
+    """Without mounts, root's own interpreter may be out of reach for the job's id; the system's never is."""
+    closed = level == PARTIAL and host.is_the_hosts_root() and confinement.closed_to_others(sys.executable)
+    return "/usr/bin/python3" if closed else sys.executable
+
+
+def command_of(source: str, prepared: Mapping[str, object], level: str | None = None) -> tuple[str, ...]:
     start = "import json, os, sys, time, socket, signal, errno, ctypes\nGIVEN = json.loads(sys.argv[1])\n"
-    return (sys.executable, "-I", "-c", start + source, json.dumps(prepared))
+    return (interpreter_for(level), "-I", "-c", start + source, json.dumps(prepared))

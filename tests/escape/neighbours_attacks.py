@@ -11,7 +11,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping
 
-from ringfence import Job, SandboxPolicy, run
+from ringfence import Job, run
 from tests.escape.attack import STRICT, Attack, Stage, command_of
 from tests.escape.raw_calls import calling
 
@@ -25,7 +25,7 @@ def beside(source: str, more: Callable[[Stage], Mapping[str, object]] = lambda _
 
     def prepare(stage: Stage) -> Mapping[str, object]:
         given = {"token": os.urandom(6).hex(), **more(stage)}
-        command = command_of(_START + source + _STAY, given)
+        command = command_of(_START + source + _STAY, given, stage.level)
         reader, writer = os.pipe()
         stage.callback(os.close, reader)
         join = _plainly(command, reader) if stage.level is None else _sandboxed(command, reader, stage)
@@ -49,7 +49,7 @@ def _plainly(command: tuple[str, ...], stdin: int) -> Callable[[], object]:
 
 
 def _sandboxed(command: tuple[str, ...], stdin: int, stage: Stage) -> Callable[[], object]:
-    policy = SandboxPolicy.from_dict({"isolation": stage.level, "wall_time_s": 20} | stage.policy)
+    policy = stage.sandbox_policy({})
     ready = threading.Event()
     job = Job(argv=command, stdin=stdin)
     heard = []

@@ -66,17 +66,24 @@ def enforcement_table(
     policy: SandboxPolicy, mechanisms: Mapping[str, tuple[str, str]], lacking: Mapping[str, Lack]
 ) -> dict[str, Enforcement]:
     """What becomes of every capability that the policy asks for."""
+    return entries(policy.requested(), mechanisms, lacking)
+
+
+def entries(
+    asked: Mapping[str, object], mechanisms: Mapping[str, tuple[str, str]], lacking: Mapping[str, Lack]
+) -> dict[str, Enforcement]:
+    """What becomes of each of these capabilities."""
     table = {}
-    for name, asked in policy.requested().items():
+    for name, requested in asked.items():
         if name in lacking:
             lack = lacking[name]
             entry = Enforcement(
-                requested=asked, applied=False, mechanism="none",
+                requested=requested, applied=False, mechanism="none",
                 details=f"missing: {lack.missing}; to have it: {lack.fix}",
             )  # fmt: skip
         else:
             mechanism, details = mechanisms[name]
-            entry = Enforcement(requested=asked, applied=True, mechanism=mechanism, details=details)
+            entry = Enforcement(requested=requested, applied=True, mechanism=mechanism, details=details)
         table[name] = entry
     return table
 

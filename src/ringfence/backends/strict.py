@@ -10,8 +10,10 @@ import os
 import sys
 from collections.abc import Mapping
 
-from ringfence.backends.facts import Lack, Report
+from ringfence.backends import groups
+from ringfence.backends.facts import Lack
 from ringfence.backends.led_visit import FromMould, LedVisit, PythonJobs, order_of
+from ringfence.backends.living import Keeper, VisitToBox
 from ringfence.backends.process import beyond_hard_limits, enforcement_table
 from ringfence.backends.scratch import Scratch
 from ringfence.errors import UsageError
@@ -22,12 +24,12 @@ from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel, SyscallProfile
 from ringfence.model.outcome import Change, Enforcement
 from ringfence.model.policy import NO_NETWORK, SandboxPolicy
-from ringfence.model.record import record, replace
+from ringfence.model.record import replace
 from ringfence.posix import rlimits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ringfence.linux.cgroups import Cgroup
+    from ringfence.backends.contract import Box
 
 NAMESPACES = ["user", "mount", "pid", "net", "ipc", "uts"]
 _UMASK = 0o022
@@ -58,22 +60,35 @@ class StrictBackend:
     level = IsolationLevel.STRICT
 
     def lacks(self, policy: SandboxPolicy) -> tuple[Lack, ...]:
-        blocked = host.user_namespaces_blocked() if os.path.isdir("/proc/self/ns") else _NOT_LINUX
+        if not _is_linux():
+            return tuple(Lack(capability=name, missing="Linux", fix="run on Linux") for name in policy.requested())
+        blocked = host.user_namespaces_blocked()
         if blocked:
-            return tuple(Lack(capability=name, missing=blocked[0], fix=blocked[1]) for name in policy.requested())
+            from ringfence.backends import confined
+
+            return confined.lacks(policy, confined.look(blocked))
         missing = list(beyond_hard_limits(policy))
         if policy.network_rule != NO_NETWORK:
             missing.append(_NO_EGRESS)
         if policy.cpu_share is not None:
-            missing += _cgroup_lack("cpu_share")
+            missing += groups.lack("cpu_share")
         missing += [_not_to_be_hidden(path) for path in _beyond_hiding(policy)]
         return tuple(missing)
 
-    def open(self, policy: SandboxPolicy) -> StrictBox:
+    def open(self, policy: SandboxPolicy) -> Box:
+        """In namespaces; where there are none, and the policy allows less, what is left without them."""
+        blocked = host.user_namespaces_blocked() if _is_linux() else None
+        if blocked:
+            from ringfence.backends import confined
+
+            return confined.ConfinedBox(policy, confined.look(blocked))
         return StrictBox(policy, {lack.capability: lack for lack in self.lacks(policy)})
 
 
-_NOT_LINUX = ("Linux", "run on Linux")
+def _is_linux() -> bool:
+    return os.path.isdir("/proc/self/ns")
+
+
 _NO_EGRESS = Lack(capability="network", missing="the egress proxy of a later version", fix="use network none")
 _LAYER = ("layer", "layer/upper", "layer/work")
 
@@ -95,25 +110,6 @@ def _not_to_be_hidden(path: str) -> Lack:
     return Lack(capability="hidden_paths", missing=f"a way to hide {path} where it lies", fix=fix)
 
 
-def _cgroup_lack(capability: str) -> list[Lack]:
-    from ringfence.linux import cgroups
-
-    missing = cgroups.probe().missing(capability)
-    return [Lack(capability=capability, missing=missing[0], fix=missing[1])] if missing else []
-
-
-def _make_cgroup(policy: SandboxPolicy) -> Cgroup | None:
-    """A group with what the kernel can hold here; None where it can hold nothing."""
-    from ringfence.linux import cgroups
-
-    found = cgroups.probe()
-    if found.kind == "none":
-        return None
-    # One more task than asked: pid 1 of the sandbox is ours.
-    limits = cgroups.CgroupLimits(mem_bytes=policy.mem_bytes, pids_max=policy.pids_max + 1, cpu_share=policy.cpu_share)
-    return cgroups.create(limits, host=found, allow_partial=True)
-
-
 class StrictBox:
     """A cgroup, a layer and a plan; each visit is a new root over the same layer."""
 
@@ -121,9 +117,9 @@ class StrictBox:
         self.policy = policy
         self._scratch = Scratch(("work",))
         self._layer: Layer | None = None
-        self._waiting: StrictVisit | None = None
+        self._waiting: groups.GroupVisit | None = None
         self._keeper: Keeper | None = None
-        self._cgroup = _make_cgroup(policy)
+        self._cgroup = groups.make(policy, own_tasks=1)  # pid 1 of the sandbox is ours
         held = self._cgroup.applied if self._cgroup else {}
         asked = replace(policy, syscall_profile=policy.syscall_profile or SyscallProfile.DEFAULT)
         table = _with_landlock(enforcement_table(asked, _MECHANISMS, lacking))
@@ -150,7 +146,7 @@ class StrictBox:
         self._scratch.prepare(replace(job, cwd=None, files={}) if job.cwd else job)
         wish = self._wish(job)
         self._name_recorder(wish)
-        return StrictVisit(self._request(wish, last), streams, _mould(wish, {}), self._cgroup)
+        return groups.GroupVisit(self._request(wish, last), streams, _mould(wish, {}), self._cgroup)
 
     def _prepare_disk(self, workspace: str | None) -> None:
         self._scratch.prepare()
@@ -170,7 +166,7 @@ class StrictBox:
         forker = _mould(wish, {})
         request = self._request(wish, [("drop capabilities",), ("serve visits",)], confined=False)
         limits = self._watched() | {"wall_time": _FOREVER_S}
-        keeper = StrictVisit(request | {"standby": True, "limits": limits}, (), forker, self._cgroup)
+        keeper = groups.GroupVisit(request | {"standby": True, "limits": limits}, (), forker, self._cgroup)
         keeper.await_ready()
         self._keeper = Keeper(visit=keeper, wish=wish, forker=forker)
 
@@ -187,18 +183,18 @@ class StrictBox:
         }
         return VisitToBox(request, (keeper.visit.post, *streams), keeper.forker, keeper.visit)
 
-    def stand_by(self, python: PythonJobs) -> StrictVisit:
+    def stand_by(self, python: PythonJobs) -> groups.GroupVisit:
         """Do now what does not depend on the job; the next one starts at once. Its folder lies in memory."""
         wish = replace(self._wish(Job(argv=(sys.executable,))), on_disk=False)
         self._name_recorder(wish)
         request = self._request(wish, [("await job", True)]) | {"standby": True}
-        self._waiting = StrictVisit(request, (), _mould(wish, python.as_data()), self._cgroup)
+        self._waiting = groups.GroupVisit(request, (), _mould(wish, python.as_data()), self._cgroup)
         return self._waiting
 
     def stands(self) -> bool:
         return self._waiting is not None and self._waiting.waits()
 
-    def _send_order(self, job: Job, streams: tuple[int, ...]) -> StrictVisit:
+    def _send_order(self, job: Job, streams: tuple[int, ...]) -> groups.GroupVisit:
         assert self._waiting is not None
         if job.cwd:
             raise UsageError("a sandbox that stands by has a folder of its own", hint="give files, or use run()")
@@ -341,68 +337,11 @@ class StrictBox:
         return self._scratch.remove()
 
 
-class StrictVisit(LedVisit):
-    """A visit whose report is made exact by what the cgroup counted."""
-
-    def __init__(
-        self, request: dict[str, object], streams: tuple[int, ...], forker: FromMould, cgroup: Cgroup | None
-    ) -> None:
-        self._cgroup = cgroup
-        super().__init__(request, streams, forker)
-
-    def receive(self) -> Report | None:
-        report = super().receive()
-        return report if report is None or self._cgroup is None else _counted(report, self._cgroup)
-
-
 def _mould(wish: Wish, python: dict[str, object]) -> FromMould:
     """Where what sandboxes of this wish have in common is built once."""
     owner = _owner(wish) if wish.by_root else []
     template = {"template": rootfs.template(wish), "owner": owner, "python": python}
     return FromMould(template, host.mount_table())
-
-
-class VisitToBox(LedVisit):
-    """A visit to a living box; what its keeper says of the whole is heard too."""
-
-    def __init__(
-        self, request: dict[str, object], streams: tuple[int, ...], forker: FromMould, keeper: StrictVisit
-    ) -> None:
-        self._keeper = keeper
-        super().__init__(request, streams, forker)
-
-    def filenos(self) -> tuple[int, ...]:
-        return (self.fileno(), self._keeper.fileno())
-
-    def receive(self) -> Report | None:
-        report = super().receive()
-        ended = self._keeper.receive()
-        if ended is not None:  # the box itself is at its end: that is why the visit is
-            return replace(ended, wall_ns=report.wall_ns if report else ended.wall_ns)
-        return report
-
-    def take_notes(self) -> list[dict[str, object]]:
-        return [*super().take_notes(), *self._keeper.take_notes()]
-
-
-@record
-class Keeper:
-    """What a living box has: the visit that keeps it open, what it shows, and what forks leaders for it."""
-
-    visit: StrictVisit
-    wish: Wish
-    forker: FromMould
-
-
-def _counted(report: Report, cgroup: Cgroup) -> Report:
-    events, used = cgroup.events(), cgroup.usage()
-    return replace(
-        report,
-        cgroup_oom_kills=events.oom_kills,
-        cgroup_pids_hits=events.pids_hits,
-        peak_memory_bytes=max(used.peak_memory_bytes or 0, report.peak_memory_bytes),
-        processes=max(used.peak_processes or 0, report.processes),
-    )
 
 
 def _landlock_abi() -> int:

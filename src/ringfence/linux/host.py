@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
 import time
 
 from ringfence.errors import UnavailableError
-from ringfence.linux import rootfs
+from ringfence.linux import rootfs, syscalls
 from ringfence.linux.rootfs import Shown
 from ringfence.model.record import replace
 
@@ -19,33 +20,81 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_USERNS_LIMIT = "/proc/sys/user/max_user_namespaces"
-_USERNS_SWITCH = "/proc/sys/kernel/unprivileged_userns_clone"
-_APPARMOR_SWITCH = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+_ANYBODY, _USERS, _NOT_THE_HOSTS_ROOT = "anybody", "users", "not the host's root"
+# (file below /proc/sys, the value that blocks, whom it blocks, in words, the command that lifts it)
+_SWITCHES = (
+    ("user/max_user_namespaces", 0, _ANYBODY,
+     "user namespaces, which are switched off here (user.max_user_namespaces = 0)",
+     "sudo sysctl -w user.max_user_namespaces=15000"),
+    ("kernel/unprivileged_userns_clone", 0, _NOT_THE_HOSTS_ROOT,
+     "user namespaces, which are kept from users here (kernel.unprivileged_userns_clone = 0)",
+     "sudo sysctl -w kernel.unprivileged_userns_clone=1"),
+    ("kernel/apparmor_restrict_unprivileged_userns", 1, _USERS,
+     "user namespaces, which AppArmor blocks here (kernel.apparmor_restrict_unprivileged_userns = 1)",
+     "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
+)  # fmt: skip
+_NO_KERNEL_SUPPORT = ("a kernel with user namespaces", "use a kernel with CONFIG_USER_NS=y")
+_FILTERED = (
+    "user namespaces, which a filter of system calls around this process closes (a container's default)",
+    "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
+    "--security-opt systempaths=unconfined (Docker, Podman), or the systemd unit with RestrictNamespaces=no",
+)
+_CLONE_NEWUSER, _NO_SUCH_FLAG = 0x10000000, 0x1
+_ALL_IDS = ["0", "0", "4294967295"]
 
 
-def user_namespaces_blocked() -> tuple[str, str] | None:
-    """(what blocks user namespaces for this caller, the command that would lift it), or None."""
-    if _number(_USERNS_LIMIT) == 0:
-        return ("user namespaces are switched off (user.max_user_namespaces = 0)",
-                "sudo sysctl -w user.max_user_namespaces=15000")  # fmt: skip
-    if os.geteuid() == 0:
-        return None
-    if _number(_USERNS_SWITCH) == 0:
-        return ("user namespaces are kept from users (kernel.unprivileged_userns_clone = 0)",
-                "sudo sysctl -w kernel.unprivileged_userns_clone=1")  # fmt: skip
-    if _number(_APPARMOR_SWITCH) == 1:
-        return ("user namespaces are blocked by AppArmor (kernel.apparmor_restrict_unprivileged_userns = 1)",
-                "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0")  # fmt: skip
-    return None
+def user_namespaces_blocked(root: str = "/") -> tuple[str, str] | None:
+    """(what is missing for user namespaces of this caller, the command that brings it), or None.
+
+    ``root``: where /proc is looked for.
+    """
+    if not os.path.exists(os.path.join(root, "proc/self/ns/user")):
+        return _NO_KERNEL_SUPPORT
+    whom = {_ANYBODY: True, _USERS: os.geteuid() != 0 and not _has_a_profile(root), _NOT_THE_HOSTS_ROOT:
+            not is_the_hosts_root(root)}  # fmt: skip
+    for name, blocking, blocked, problem, fix in _SWITCHES:
+        if whom[blocked] and _number(os.path.join(root, "proc/sys", name)) == blocking:
+            return problem, fix
+    return _FILTERED if _unshare_is_filtered() else None
+
+
+def is_the_hosts_root(root: str = "/") -> bool:
+    """Whether this process is root, and not only in a user namespace."""
+    return os.geteuid() == 0 and _text(os.path.join(root, "proc/self/uid_map")).split() == _ALL_IDS
+
+
+def _has_a_profile(root: str) -> bool:
+    """Whether AppArmor has a profile for this process, which then decides; the switch is for those without."""
+    return _text(os.path.join(root, "proc/self/attr/current")).strip() not in ("", "unconfined")
+
+
+def _unshare_is_filtered() -> bool:
+    """The kernel itself refuses an unknown flag before it does anything; a filter only looks for the known one."""
+    try:
+        syscalls.call("unshare", _CLONE_NEWUSER | _NO_SUCH_FLAG)
+    except OSError as error:
+        return error.errno != errno.EINVAL
+    return False
+
+
+def has_seccomp(root: str = "/") -> bool:
+    """Whether this kernel has system call filters."""
+    return os.path.exists(os.path.join(root, "proc/sys/kernel/seccomp/actions_avail"))
 
 
 def _number(path: str) -> int | None:
     try:
-        with open(path, encoding="ascii") as file:
-            return int(file.read())
-    except (OSError, ValueError):
+        return int(_text(path))
+    except ValueError:
         return None
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def system_links() -> tuple[tuple[str, str], ...]:
@@ -185,7 +234,7 @@ def interpreter_folders(argv0: str, search_path: str) -> list[str]:
     script may be anything.
     """
     folders = [sys.prefix, sys.base_prefix, *_package_folders(), *filter(None, search_path.split(os.pathsep))]
-    program = _which(argv0)
+    program = which(argv0)
     while program:
         folders += _needed_by(program)
         program = os.path.join(os.path.dirname(program), os.readlink(program)) if os.path.islink(program) else ""
@@ -214,7 +263,8 @@ def _pointed_to(pth: str) -> list[str]:
     return [line for line in lines if os.path.isabs(line) and os.path.isdir(line)]
 
 
-def _which(name: str) -> str:
+def which(name: str) -> str:
+    """The program that a job's first word means, as a path; empty: there is none."""
     if "/" in name:
         return os.path.abspath(name)
     for folder in os.environ.get("PATH", "").split(os.pathsep):

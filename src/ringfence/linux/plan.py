@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 
 from ringfence.linux import (
+    confinement,
     landlock,
     mounts,
     namespaces,
@@ -458,4 +459,5 @@ STEPS: dict[str, Callable[..., None]] = {
     "landlock": second_wall,
     "show memory": processes.show_memory,
     "seccomp": install_filter,
+    **confinement.STEPS,
 }

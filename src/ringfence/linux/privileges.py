@@ -16,6 +16,12 @@ _EINVAL, _ENOSYS, _EPERM = 22, 38, 1
 
 def drop_all() -> None:
     """No capability in any set, none to be had again by any exec, and the switches locked."""
+    lock()
+    clear()
+
+
+def lock() -> None:
+    """No exec and no change of id adds a capability any more; needs CAP_SETPCAP."""
     for number in range(64):
         try:
             syscalls.prctl(_PR_CAPBSET_DROP, number)
@@ -24,6 +30,10 @@ def drop_all() -> None:
                 raise
             break  # past the last capability that this kernel knows
     syscalls.prctl(_PR_SET_SECUREBITS, _SECUREBITS)
+
+
+def clear() -> None:
+    """Give up the capabilities that this process has."""
     syscalls.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     syscalls.call("capset", pack("Ii", _CAPABILITY_VERSION_3, 0), bytes(24))
 

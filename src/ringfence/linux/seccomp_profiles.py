@@ -51,6 +51,7 @@ _PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF)
 _PTRACE_ATTACH, _PTRACE_SEIZE = 16, 0x4206
 _PR_SET_MM = 35
 _SECCOMP_NEW_LISTENER = 8
+_PRIO_USER, _IOPRIO_WHO_USER = 2, 3
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0xF000, 0x2000, 0x6000
 _RENAME_WHITEOUT = 4
 _SETID_BITS = 0o6000
@@ -236,7 +237,25 @@ TIGHT = replace(DEFAULT, name="tight", closed=_NO_NETWORK + _NO_PROCESSES + _NO_
 # For a job that starts with an exec, which has to come after the filter: it may exec, in its one process.
 TIGHT_EXEC = replace(DEFAULT, name="tight_exec", closed=_NO_NETWORK + _NO_PROCESSES + DEFAULT.closed)
 
-PROFILES = {profile.name: profile for profile in (DEFAULT, TIGHT, TIGHT_EXEC)}
+# Without namespaces what is closed here is the only border to the user's other processes and their services.
+_WITHOUT_NAMESPACES = (
+    _closed(
+        "shmget shmat shmctl shmdt semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink",
+        _report(_EPERM),
+        "segments, semaphores and queues are shared with everybody, and their memory is nobody's",
+    ),
+    _closed("prlimit64", _report(_EPERM), "limits another process; its own are 0", none_of(0, 0)),
+    _closed("setpriority", _report(_EPERM), "slows all of a user's processes", one_of(0, _PRIO_USER)),
+    _closed("setpriority", _report(_EPERM), "slows another process; its own are 0", none_of(1, 0)),
+    _closed("ioprio_set", _report(_EPERM), "as setpriority", one_of(0, _IOPRIO_WHO_USER)),
+    _closed("ioprio_set", _report(_EPERM), "as setpriority", none_of(1, 0)),
+)
+CONFINED = replace(DEFAULT, name="confined", closed=_NO_NETWORK + _WITHOUT_NAMESPACES + DEFAULT.closed)
+CONFINED_TIGHT = replace(
+    TIGHT_EXEC, name="confined_tight", closed=_WITHOUT_NAMESPACES + TIGHT_EXEC.closed
+)
+
+PROFILES = {profile.name: profile for profile in (DEFAULT, TIGHT, TIGHT_EXEC, CONFINED, CONFINED_TIGHT)}
 
 # For the recorder: rare calls that tell something. Put into Profile.noted.
 TELLING = (
