@@ -69,7 +69,11 @@ class Attack:
     """What must not happen, as one sentence."""
     probe: str
     levels: tuple[str, ...] = (STRICT,)
-    """The levels that promise that it fails."""
+    """The levels that promise that it fails; ``promises.levels_of`` adds the partial one."""
+    possible: bool = True
+    """This machine has what the attack uses; where not, it is promised all the same and can't be run."""
+    held_by_group: bool = False
+    """Only a control group holds it: where the caller has none, it is not promised."""
     prepare: Callable[[Stage], Mapping[str, object]] = field(default=lambda _: {})
     policy: Mapping[str, object] = field(default_factory=dict)
     status: tuple[str, ...] = ()

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from ringfence.linux import cgroups
-from tests.escape.attack import BOTH, STRICT, Attack, Stage
+from tests.escape.attack import BOTH, Attack, Stage
 from tests.escape.bait import tagged
 
 _attack = partial(Attack, family="memory")
 MIB = 1 << 20
 _SMALL = {"mem_bytes": 64 * MIB}
 _TINY = {"mem_bytes": 24 * MIB}
-_BY_CGROUP = (STRICT,) if cgroups.probe().missing("memory") is None else ()
 _START = (
     "import mmap\nCONTROL = 'RINGFENCE_CONTROL' in os.environ\nlibc = ctypes.CDLL(None, use_errno=True)\n"
     "MIB = 1 << 20\n"
@@ -135,7 +133,7 @@ _BUFFERS = {
     ),
 }
 _NOBODYS_ATTACKS = [
-    _attack(name=name, what="memory that is no process' own is not counted", levels=_BY_CGROUP, policy=policy,
+    _attack(name=name, what="memory that is no process' own is not counted", held_by_group=True, policy=policy,
             prepare=tagged, probe=_START + source + "print('ESCAPED')\n", status=("MEM_LIMIT",))
     for policy, table in ((_SMALL, _NOBODYS), (_TINY | {"nofile": 4096}, _BUFFERS)) for name, source in table.items()
 ]  # fmt: skip
@@ -163,7 +161,7 @@ _CACHED = (
 
 ATTACKS = [
     *_RESIDENT_ATTACKS, *_FILE_ATTACKS, *_NOBODYS_ATTACKS,
-    _attack(name="page cache", what="files that are read fill the host's memory", levels=_BY_CGROUP, policy=_SMALL,
+    _attack(name="page cache", what="files that are read fill the host's memory", held_by_group=True, policy=_SMALL,
             prepare=_workspace, probe=_START + _CACHED),
     _attack(name="locked memory", what="memory that can't be taken back is beyond the "
                                        "limit", levels=BOTH, policy=_SMALL,

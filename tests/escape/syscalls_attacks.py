@@ -11,6 +11,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tests.escape.attack import Attack, Stage
@@ -79,9 +80,10 @@ _WORTH_KILLING = {"kexec_load", "init_module", "finit_module", "delete_module", 
 
 
 def _closed(name: str, arguments: str, gives: str, needs_root: bool) -> Attack:
+    known = name in KNOWN
     return Attack(
-        name=name, family="syscalls", what=gives, probe=_STRUCTURES + reaching(name, arguments),
-        needs_root=needs_root, status=("FORBIDDEN_SYSCALL",) if name in _WORTH_KILLING else (),
+        name=name, family="syscalls", what=gives, probe=_STRUCTURES + reaching(name, arguments) if known else "",
+        needs_root=needs_root, possible=known and os.path.exists(_ONLY_WITH.get(name, "/")), status=("FORBIDDEN_SYSCALL",) if name in _WORTH_KILLING else (),
     )  # fmt: skip
 
 
@@ -207,8 +209,10 @@ _X86_ONLY = [
            probe=reaching("iopl", "99") if not KNOWN_ARM else "", status=("FORBIDDEN_SYSCALL",)),
 ]  # fmt: skip
 
+_RUNS_32_BIT = _host_runs_32_bit()
+
 ATTACKS = [
-    *(_closed(*row) for row in _CLOSED if row[0] in KNOWN and os.path.exists(_ONLY_WITH.get(row[0], "/"))),
+    *(_closed(*row) for row in _CLOSED),
     *(_unshare(name, flag) for name, flag in _NAMESPACES.items()),
     Attack(name="upper bits", family="syscalls", what="bits that the kernel ignores carry a call past the filter",
            probe=_UPPER_BITS),
@@ -222,6 +226,6 @@ ATTACKS = [
            probe=_FORK, policy={"syscall_profile": "tight"}),
     Attack(name="socket under the tight profile", family="syscalls", what="a socket is made where none may be",
            probe=_SOCKET, policy={"syscall_profile": "tight"}),
-    *(_FOREIGN if _host_runs_32_bit() else []),
-    *(_X86_ONLY if not KNOWN_ARM and _host_runs_32_bit() else []),
+    *(replace(attack, possible=_RUNS_32_BIT) for attack in _FOREIGN),
+    *(replace(attack, possible=_RUNS_32_BIT and not KNOWN_ARM) for attack in _X86_ONLY),
 ]  # fmt: skip
