@@ -21,12 +21,13 @@ from ringfence.model.outcome import Enforcement
 from ringfence.model.policy import NO_NETWORK, SandboxPolicy
 from ringfence.model.record import record, replace
 
-NAMESPACES = "namespaces"
-ABSENCE = "hidden_absence"
+# What STRICT gives unasked, beside what a policy can ask for.
+NAMESPACES, ABSENCE, SIGNALS = "namespaces", "hidden_absence", "signals"
 TRUNCATE_ABI, SCOPES_ABI = 3, 6
-_ORDINARY = ("a kernel with Landlock in force", "boot with lsm=landlock,… or use Linux 5.13 or newer; inside a "
+NO_LANDLOCK = ("a kernel with Landlock in force", "boot with lsm=landlock,… or use Linux 5.13 or newer; inside a "
              "container, allow the landlock calls")  # fmt: skip
-_NO_FILTER = ("seccomp", "use a kernel with CONFIG_SECCOMP_FILTER=y")
+_NO_SCOPES = ("Landlock ABI 6: the user's other processes can be signalled", "use Linux 6.12 or newer")
+NO_FILTER = ("seccomp", "use a kernel with CONFIG_SECCOMP_FILTER=y")
 _NO_EGRESS = ("the egress proxy of a later version", "use network none")
 _MECHANISMS: Mapping[str, tuple[str, str]] = {
     "wall_time": ("deadline", "the whole tree is killed at the deadline"),
@@ -43,6 +44,7 @@ _MECHANISMS: Mapping[str, tuple[str, str]] = {
     "writable_paths": ("Landlock", "contents elsewhere can't be changed; modes and times of the user's own files can"),
     "hidden_paths": ("Landlock", "refused with EACCES, not absent; in a folder that holds something hidden nothing "
                      "new can be made"),
+    SIGNALS: ("Landlock", "only the job's own processes can be signalled"),
     "syscalls": ("seccomp", "a filter that the job can't take off; nobody is told of what it refuses"),
 }  # fmt: skip
 
@@ -69,7 +71,9 @@ def lacks(policy: SandboxPolicy, found: Host) -> tuple[Lack, ...]:
     if policy.network_rule != NO_NETWORK:
         missing.append(_lack("network", _NO_EGRESS))
     if not found.seccomp:
-        missing += [_lack("network", _NO_FILTER), _lack("syscalls", _NO_FILTER)]
+        missing += [_lack("network", NO_FILTER), _lack("syscalls", NO_FILTER)]
+    if found.landlock_abi < SCOPES_ABI:
+        missing.append(_lack(SIGNALS, _NO_SCOPES))
     return (*missing, *_lacking_files(policy, found))
 
 
@@ -77,7 +81,7 @@ def _lacking_files(policy: SandboxPolicy, found: Host) -> list[Lack]:
     missing = [_lack(ABSENCE, found.blocked)] if policy.hidden_paths else []
     if not found.landlock_abi:
         names = ("readable_paths", "writable_paths", *(("hidden_paths",) if policy.hidden_paths else ()))
-        return missing + [_lack(name, _ORDINARY) for name in names]
+        return missing + [_lack(name, NO_LANDLOCK) for name in names]
     if found.landlock_abi < TRUNCATE_ABI:
         problem = f"Landlock ABI {TRUNCATE_ABI}, which closes truncate (this kernel has {found.landlock_abi})"
         missing.append(_lack("writable_paths", (problem, "use Linux 6.2 or newer")))
@@ -91,7 +95,8 @@ def _lack(capability: str, missing: tuple[str, str]) -> Lack:
 def enforcement(policy: SandboxPolicy, found: Host) -> dict[str, Enforcement]:
     """What becomes of everything that the policy asks for, and of what STRICT gives unasked."""
     asked = policy.requested() | {name: getattr(policy, name) for name in ("readable_paths", "writable_paths")}
-    asked |= {"syscalls": policy.syscall_profile or SyscallProfile.DEFAULT, NAMESPACES: "user mount pid net ipc uts"}
+    asked |= {"syscalls": policy.syscall_profile or SyscallProfile.DEFAULT, SIGNALS: "own",
+              NAMESPACES: "user mount pid net ipc uts"}  # fmt: skip
     if policy.hidden_paths:
         asked[ABSENCE] = policy.hidden_paths
     table = entries(asked, _MECHANISMS, {lack.capability: lack for lack in lacks(policy, found)})

@@ -10,6 +10,10 @@ from ringfence.errors import UnavailableError
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.backends.facts import Lack
+
 EXAMPLES = """\
 examples:
   ringfence probe
@@ -31,15 +35,43 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    mechanisms = _mechanisms()
     levels = {str(level): _level(level) for level in IsolationLevel if level is not IsolationLevel.NONE}
     holds = _holds_default()
     if arguments.json:
         import json
 
-        print(json.dumps({"host": _host(), "default_policy_holds": holds, "levels": levels}, indent=2))
+        host = {"host": _host(), "mechanisms": mechanisms}
+        print(json.dumps(host | {"default_policy_holds": holds, "levels": levels}, indent=2))
     else:
-        _print(levels)
+        _print(mechanisms, levels)
     return 0 if holds else 1
+
+
+def _mechanisms() -> dict[str, dict[str, object]]:
+    """What of the kernel is to be had here, and where not, why and the command that changes it."""
+    if sys.platform != "linux":
+        return {}
+    from ringfence.backends import confined, groups
+    from ringfence.linux import cgroups, host, landlock
+
+    found = confined.look(host.user_namespaces_blocked() or ("", ""))
+    lacking = {"user namespaces": found.blocked if found.blocked[0] else None}
+    lacking |= {f"control group: {name}": _words_of(groups.lack(name)) for name in ("memory", "pids", "cpu_share")}
+    lacking["Landlock"] = None if found.landlock_abi else confined.NO_LANDLOCK
+    lacking["seccomp"] = None if found.seccomp else confined.NO_FILTER
+    kinds = {"Landlock": f"ABI {landlock.abi()}"} | {
+        name: cgroups.probe().kind for name in lacking if name.startswith("control")
+    }
+    return {
+        name: {"available": lack is None, "kind": kinds.get(name, "") if lack is None else "",
+               "missing": lack[0] if lack else "", "fix": lack[1] if lack else ""}
+        for name, lack in lacking.items()
+    }  # fmt: skip
+
+
+def _words_of(lacks: list[Lack]) -> tuple[str, str] | None:
+    return (lacks[0].missing, lacks[0].fix) if lacks else None
 
 
 def _level(level: IsolationLevel) -> dict[str, object]:
@@ -76,9 +108,13 @@ def _host() -> dict[str, str]:
     }
 
 
-def _print(levels: dict[str, dict[str, object]]) -> None:
+def _print(mechanisms: dict[str, dict[str, object]], levels: dict[str, dict[str, object]]) -> None:
     host = _host()
-    print(f"{host['system']} {host['release']} {host['machine']}, Python {host['python']}")
+    print(f"{host['system']} {host['release']} {host['machine']}, Python {host['python']}\n")
+    for name, mechanism in mechanisms.items():
+        print(f"  {'yes' if mechanism['available'] else 'no '}  {name:<24} {mechanism['kind']}".rstrip())
+        if not mechanism["available"]:
+            print(f"       missing: {mechanism['missing']}\n       fix:     {mechanism['fix']}")
     for name, level in levels.items():
         print(f"\n{name}")
         if not level["available"]:

@@ -68,26 +68,69 @@ def test_the_jobs_search_path_is_shown_and_the_callers_is_not(home: Path, monkey
     assert str(home) not in _shown("/usr/bin/true")
 
 
+def _proc(root: Path, settings: dict[str, str]) -> str:
+    """A /proc of a host whose kernel has user namespaces, with these files below it."""
+    for name, text in {"self/ns/user": "", "self/uid_map": "0 0 4294967295", **settings}.items():
+        path = root / "proc" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return str(root)
+
+
+LIMIT, SWITCH, APPARMOR = (f"sys/{name}" for name in (
+    "user/max_user_namespaces", "kernel/unprivileged_userns_clone", "kernel/apparmor_restrict_unprivileged_userns"
+))  # fmt: skip
+LABEL = "self/attr/current"
+
+
 @pytest.mark.parametrize(
-    ("files", "word"),
+    ("settings", "user", "word"),
     [
-        ({"limit": "0"}, "max_user_namespaces"),
-        ({"limit": "9", "switch": "0"}, "unprivileged_userns_clone"),
-        ({"limit": "9", "switch": "1", "apparmor": "1"}, "apparmor_restrict_unprivileged_userns"),
+        ({LIMIT: "0"}, 1000, "max_user_namespaces"),
+        ({LIMIT: "0"}, 0, "max_user_namespaces"),
+        ({LIMIT: "9", SWITCH: "0"}, 1000, "unprivileged_userns_clone"),
+        ({LIMIT: "9", SWITCH: "0", "self/uid_map": "0 1000 1"}, 0, "unprivileged_userns_clone"),
+        ({LIMIT: "9", SWITCH: "1", APPARMOR: "1"}, 1000, "apparmor_restrict_unprivileged_userns"),
+        ({LIMIT: "9", APPARMOR: "1", LABEL: "unconfined"}, 1000, "apparmor_restrict_unprivileged_userns"),
     ],
 )
 def test_what_blocks_user_namespaces_is_named_with_the_command_that_lifts_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], word: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], user: int, word: str
 ) -> None:
-    for name, attribute in (("limit", "_USERNS_LIMIT"), ("switch", "_USERNS_SWITCH"), ("apparmor", "_APPARMOR_SWITCH")):
-        (tmp_path / name).write_text(files[name] + "\n") if name in files else None
-        monkeypatch.setattr(host, attribute, str(tmp_path / name))
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    blocked = host.user_namespaces_blocked()
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    blocked = host.user_namespaces_blocked(_proc(tmp_path, settings))
     assert blocked is not None
     assert word in blocked[0]
     assert blocked[1].startswith("sudo sysctl -w ")
     assert word in blocked[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "user"),
+    [
+        ({}, 1000),
+        ({LIMIT: "9", SWITCH: "1", APPARMOR: "0"}, 1000),
+        ({LIMIT: "9", SWITCH: "0", APPARMOR: "1"}, 0),
+        ({APPARMOR: "1", LABEL: "ringfence (unconfined)"}, 1000),
+    ],
+)
+def test_what_does_not_block_them_is_not_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], user: int
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert host.user_namespaces_blocked(_proc(tmp_path, settings)) is None
+
+
+def test_a_kernel_without_user_namespaces_is_named(tmp_path: Path) -> None:
+    blocked = host.user_namespaces_blocked(str(tmp_path))
+    assert blocked is not None
+    assert "CONFIG_USER_NS" in blocked[1]
+
+
+def test_asking_whether_a_filter_closes_them_makes_none() -> None:
+    before = os.readlink("/proc/self/ns/user")
+    assert host.user_namespaces_blocked() is None
+    assert os.readlink("/proc/self/ns/user") == before
 
 
 def test_packages_and_editable_installs_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
