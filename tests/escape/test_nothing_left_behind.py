@@ -22,6 +22,8 @@ from ringfence.posix import spawner
 
 SLEEPER = "import os, sys, time\nif os.fork() == 0:\n os.setsid()\n os.fork()\ntime.sleep(60)  # {tag}"
 
+LEVELS = ("process", "strict")
+
 
 @pytest.fixture
 def private_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -127,25 +129,27 @@ def test_without_the_leader_a_killed_caller_leaves_its_children_behind() -> None
     assert left
 
 
-def test_ctrl_c_in_the_library_ends_the_job_and_is_raised(private_tmp: Path) -> None:
+@pytest.mark.parametrize("level", LEVELS)
+def test_ctrl_c_in_the_library_ends_the_job_and_is_raised(level: str, private_tmp: Path) -> None:
     tag = f"tag-{os.urandom(6).hex()}"
     timer = threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        run([sys.executable, "-c", SLEEPER.format(tag=tag)])
+        run([sys.executable, "-c", SLEEPER.format(tag=tag)], SandboxPolicy(isolation=level))
     timer.join()
     assert _gone(tag)
     assert _until(lambda: not list(private_tmp.glob("ringfence-*")))
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_to_the_command_line_reach_the_job(number: int, ringfence_command: list[str]) -> None:
+def test_signals_to_the_command_line_reach_the_job(number: int, level: str, ringfence_command: list[str]) -> None:
     code = (
         "import os, signal, sys, time\n"
         f"signal.signal({int(number)}, lambda n, f: (os.write(1, b'got %d\\n' % n), os._exit(7)))\n"
         "print('ready', flush=True)\ntime.sleep(30)"
     )
-    command = [*ringfence_command, "run", "--", sys.executable, "-c", code]
+    command = [*ringfence_command, "run", "--isolation", level, "--", sys.executable, "-c", code]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
@@ -154,10 +158,11 @@ def test_signals_to_the_command_line_reach_the_job(number: int, ringfence_comman
     assert process.wait() == 7
 
 
-def test_the_third_ctrl_c_ends_a_job_that_ignores_the_others(ringfence_command: list[str]) -> None:
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_third_ctrl_c_ends_a_job_that_ignores_the_others(level: str, ringfence_command: list[str]) -> None:
     code = ("import signal, time\nsignal.signal(2, signal.SIG_IGN); signal.signal(15, signal.SIG_IGN)\n"
             "print('ready', flush=True)\ntime.sleep(30)")  # fmt: skip
-    command = [*ringfence_command, "run", "--", sys.executable, "-c", code]
+    command = [*ringfence_command, "run", "--isolation", level, "--", sys.executable, "-c", code]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
@@ -169,11 +174,13 @@ def test_the_third_ctrl_c_ends_a_job_that_ignores_the_others(ringfence_command: 
     assert b"KILLED_KILL" in told
 
 
-def test_fifty_threads_at_once_each_get_their_own_result() -> None:
+@pytest.mark.parametrize("level", LEVELS)
+def test_fifty_threads_at_once_each_get_their_own_result(level: str) -> None:
     results: dict[int, bytes] = {}
 
     def one(number: int) -> None:
-        outcome = run(["sh", "-c", f"echo {number}; exit {number % 7}"], SandboxPolicy(wall_time_s=120))
+        policy = SandboxPolicy(isolation=level, wall_time_s=120)
+        outcome = run(["sh", "-c", f"echo {number}; exit {number % 7}"], policy)
         results[number] = outcome.stdout + bytes(str(outcome.rc), "ascii")
 
     threads = [threading.Thread(target=one, args=(number,)) for number in range(50)]
@@ -184,11 +191,12 @@ def test_fifty_threads_at_once_each_get_their_own_result() -> None:
     assert results == {number: b"%d\n%d" % (number, number % 7) for number in range(50)}
 
 
-def test_the_deadline_of_one_thread_does_not_touch_the_job_of_another() -> None:
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_deadline_of_one_thread_does_not_touch_the_job_of_another(level: str) -> None:
     outcomes = {}
 
     def one(name: str, seconds: float) -> None:
-        outcomes[name] = run(["sleep", "1"], SandboxPolicy(wall_time_s=seconds)).status
+        outcomes[name] = run(["sleep", "1"], SandboxPolicy(isolation=level, wall_time_s=seconds)).status
 
     threads = [threading.Thread(target=one, args=args) for args in (("short", 0.3), ("long", 60))]
     for thread in threads:
@@ -263,7 +271,8 @@ def test_a_job_that_stops_its_leader_is_ended_by_the_caller() -> None:
     assert _gone(tag)
 
 
-def test_a_folder_that_the_job_locked_and_nested_is_removed(private_tmp: Path) -> None:
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_folder_that_the_job_locked_and_nested_is_removed(level: str, private_tmp: Path) -> None:
     code = (
         "import os\n"
         "for _ in range(1500):\n os.mkdir('d'); os.chdir('d')\n"
@@ -271,7 +280,7 @@ def test_a_folder_that_the_job_locked_and_nested_is_removed(private_tmp: Path) -
         "os.chdir(os.environ['TMPDIR']); os.mkdir('locked'); open('locked/f', 'w').close(); os.chmod('locked', 0)\n"
         "open(b'\\xff\\n', 'w').close()"
     )
-    outcome = run([sys.executable, "-c", code])
+    outcome = run([sys.executable, "-c", code], SandboxPolicy(isolation=level))
     assert outcome.status is Status.OK, outcome.stderr
     assert not list(private_tmp.iterdir())
     assert os.path.isdir("/etc")

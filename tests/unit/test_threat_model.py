@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.escape.promises import corpus, levels_of
 
 from ringfence import IsolationLevel, SandboxPolicy, run
 from ringfence.backends.conformance import CHECKS, perform_one
@@ -15,6 +16,7 @@ from ringfence.engine.run import BACKENDS
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "THREAT-MODEL.md").read_text(encoding="utf-8")
 CHECK_OF = {check.name: check for check in CHECKS}
+ATTACKS = {f"{attack.family}: {attack.name}": levels_of(attack) for attack in corpus()}
 UNPROVEN = ("*pending*", "not promised")
 
 
@@ -46,7 +48,13 @@ def functions() -> set[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_everything_that_the_table_names_exists(name: str, functions: set[str]) -> None:
-    assert name in CHECK_OF or name in functions
+    assert name in CHECK_OF or name in functions or name in ATTACKS
+
+
+@pytest.mark.parametrize("level", COLUMNS)
+def test_an_attack_stands_only_in_the_column_of_a_level_that_promises_it(level: str) -> None:
+    attacks = {name for cell in COLUMNS[level] for name in named(cell)} & ATTACKS.keys()
+    assert [name for name in attacks if level not in ATTACKS[name]] == []
 
 
 @pytest.mark.parametrize("cell", sorted(set(CELLS)))
