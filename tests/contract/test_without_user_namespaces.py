@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ import pytest
 
 from ringfence import SandboxPolicy
 from ringfence.backends import confined
-from ringfence.linux import confinement
+from ringfence.linux import confinement, namespaces
 
 HOST = Path(__file__).with_name("blocked_host.py")
 BLOCKED = {
@@ -113,6 +114,31 @@ def test_the_probe_names_what_is_missing_and_the_fix(how: str, folder: Path) -> 
 def test_on_an_open_host_the_probe_finds_them(folder: Path) -> None:
     told = json.loads(ringfence("open", folder, "probe", "--json").stdout)
     assert told["mechanisms"]["user namespaces"]["available"]
+
+
+@pytest.mark.parametrize("how", BLOCKED)
+def test_the_job_has_no_capability_and_is_not_the_hosts_root(how: str, folder: Path) -> None:
+    script = "id -u; grep -E 'CapInh|CapPrm|CapEff|CapAmb|NoNewPrivs' /proc/self/status"
+    done = ringfence(how, folder, "run", "--strict", "--allow-partial", "--", "sh", "-c", script)
+    user, *lines = done.stdout.splitlines()
+    assert [int(line.split()[1], 16) for line in lines] == [0, 0, 0, 0, 1]
+    # As root, and where there are other ids, it has one of its own; in a namespace of one id root is that user.
+    own = os.geteuid() == 0 and how == "filter"
+    assert int(user) >= namespaces.FIRST_HOST_ID if own else int(user) == os.geteuid()
+
+
+def test_a_program_in_a_closed_folder_runs_for_its_user_and_is_refused_to_roots_own_id(folder: Path) -> None:
+    program = folder / "closed" / "program"
+    program.parent.mkdir(mode=0o700)
+    program.write_text("#!/bin/sh\necho ran\n")
+    program.chmod(0o755)
+    command = ("run", "--strict", "--allow-partial", "--", str(program))
+    if os.geteuid() == 0:
+        shut = ringfence("filter", folder, *command)
+        assert (shut.returncode, shut.stdout) == (2, "")
+        assert f"chmod o+x {program.parent}" in shut.stderr
+        program.parent.chmod(0o711)
+    assert ringfence("filter", folder, *command).stdout == "ran\n"
 
 
 def lacking(policy: SandboxPolicy, *, abi: int = 7, seccomp: bool = True) -> set[str]:

@@ -19,6 +19,7 @@ import pytest
 
 from ringfence import Job, SandboxPolicy, Status, run
 from ringfence.posix import spawner
+from tests.escape.attack import PARTIAL, interpreter_for
 
 SLEEPER = "import os, sys, time\nif os.fork() == 0:\n os.setsid()\n os.fork()\ntime.sleep(60)  # {tag}"
 
@@ -69,6 +70,11 @@ CALLERS = {
     ),
     "command line, strict": (
         "from ringfence.cli import main; main(['run', '--strict', '--', sys.executable, '-c', code])"
+    ),
+    "library, strict without namespaces": (
+        "from ringfence import run, SandboxPolicy\nfrom ringfence.linux import host\n"
+        "host.user_namespaces_blocked = lambda: ('user namespaces', 'none: this is a test')\n"
+        f"run(['{interpreter_for(PARTIAL)}', '-c', code], SandboxPolicy(isolation='strict', allow_partial=True))"
     ),
     "command line": "from ringfence.cli import main; main(['run', '--', sys.executable, '-c', code])",
     "after a fork of the caller": (

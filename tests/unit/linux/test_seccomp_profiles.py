@@ -11,6 +11,17 @@ from ringfence.errors import PolicyError
 from ringfence.linux import seccomp
 from ringfence.linux.seccomp_profiles import DEFAULT, PROFILES, TELLING, TIGHT, TIGHT_EXEC, alone, noting, watching
 from ringfence.linux.seccomp_rules import Action, Kind, Profile, Rule, When, any_bit, decide, decider, none_of, one_of
+from ringfence.linux.seccomp_profiles import (
+    CONFINED,
+    CONFINED_TIGHT,
+    DEFAULT,
+    PROFILES,
+    TELLING,
+    TIGHT,
+    TIGHT_EXEC,
+    noting,
+)
+from ringfence.linux.seccomp_rules import Action, Kind, Profile, Rule, When, any_bit, decide, none_of, one_of
 from ringfence.linux.syscall_numbers import AUDIT_ARCH, NUMBERS
 from ringfence.linux.watched_calls import WATCHED
 
@@ -299,3 +310,38 @@ def test_a_rule_on_a_call_that_no_kernel_has_is_refused() -> None:
 def test_a_condition_that_can_not_mean_anything_is_refused(make: object) -> None:
     with pytest.raises(PolicyError, match="when"):
         make()  # type: ignore[operator]
+
+
+# (call, arguments, errno under `confined`): what namespaces would hold, and the default profile leaves open.
+_HELD_BY_NAMESPACES = [
+    *(("socket", (family, 1, 0), errno.EACCES) for family in (1, 2, 10)),
+    *((call, (3,), errno.EACCES) for call in ("connect", "bind", "listen", "accept4")),
+    *((call, (1,), errno.EPERM) for call in ("shmget", "semget", "msgget", "shmat", "mq_open")),
+    ("prlimit64", (1234, 7), errno.EPERM),
+    ("prlimit64", (1 << 32 | 1, 7), errno.EPERM),
+    ("setpriority", (0, 1234, 19), errno.EPERM),
+    ("setpriority", (2, 0, 19), errno.EPERM),
+    ("ioprio_set", (1, 1234, 0), errno.EPERM),
+    ("ioprio_set", (3, 0, 0), errno.EPERM),
+]
+_STILL_OPEN = [
+    ("prlimit64", (0, 7)), ("setpriority", (0, 0, 19)), ("ioprio_set", (1, 0, 0)), ("socketpair", (1, 1, 0)),
+    ("fork", ()), ("execve", ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize(("call", "args", "code"), _HELD_BY_NAMESPACES, ids=str)
+def test_without_namespaces_the_filter_closes_what_they_would_hold(
+    call: str, args: tuple[int, ...], code: int, arch: str
+) -> None:
+    assert answer(CONFINED, arch, call, *args) == refused(code)
+    assert answer(CONFINED_TIGHT, arch, call, *args) == refused(code)
+    assert answer(DEFAULT, arch, call, *args) == seccomp.RET_ALLOW
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_without_namespaces_a_job_may_still_limit_itself_and_start_programs(arch: str) -> None:
+    for call, args in _STILL_OPEN:
+        if call in NUMBERS[arch]:
+            assert answer(CONFINED, arch, call, *args) == seccomp.RET_ALLOW, call
