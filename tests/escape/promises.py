@@ -47,7 +47,10 @@ WITHOUT_NAMESPACES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
       "the keys of the host", "routes", "disks", "mounted file systems of the host", "the name of its control group",
       "the control group of pid 1", "devices in /sys", "the base of the workspace in the mount table")),
     ("locks and watches on a file that two jobs may both read are seen by both", "neighbours",
-     ("lock on namespaces", "lock on /proc", "lock in a readable folder", "watch a readable folder")),
+     ("lock on namespaces", "lock on /proc", "lock in a readable folder", "watch a readable folder", "record lock",
+      "watch a program of the system", *(f"lock on {name}" for name in
+                                         ("a program of the system", "a folder of the system", "the interpreter",
+                                          "configuration")))),
 )  # fmt: skip
 LESS = {(family, name): reason for reason, family, names in WITHOUT_NAMESPACES for name in names}
 
