@@ -14,6 +14,8 @@ import pytest
 
 from ringfence import SandboxPolicy
 from ringfence.backends import confined
+from ringfence.backends.led_visit import PythonJobs
+from ringfence.errors import UnavailableError
 from ringfence.linux import confinement, namespaces
 
 HOST = Path(__file__).with_name("blocked_host.py")
@@ -171,6 +173,13 @@ def test_hidden_paths_lack_absence_and_without_landlock_everything() -> None:
     policy = PLAIN.with_changes(hidden_paths=("/nowhere",))
     assert lacking(policy) == {"namespaces", "hidden_absence"}
     assert lacking(policy, abi=0) >= {"hidden_absence", "hidden_paths"}
+
+
+def test_nothing_stands_by_unconfined() -> None:
+    box = confined.ConfinedBox(PLAIN, confined.look(NO_NAMESPACES))
+    with pytest.raises(UnavailableError):
+        box.stand_by(PythonJobs())
+    box.close()
 
 
 def test_a_grant_leaves_out_what_is_hidden_and_keeps_what_lies_beside_it(tmp_path: Path) -> None:

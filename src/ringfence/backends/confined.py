@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from ringfence.backends import groups
 from ringfence.backends.facts import Lack
+from ringfence.backends.led_visit import SPAWNER, LedVisit, PythonJobs
 from ringfence.backends.process import ProcessBox, beyond_hard_limits, entries, plan_limits
 from ringfence.errors import UnavailableError
 from ringfence.linux import confinement, host, landlock, rootfs
@@ -118,15 +119,23 @@ class ConfinedBox(ProcessBox):
         table = enforcement(policy, found)
         by_group = {name: entry for name, entry in held.items() if entry.applied}
         table |= {name: replace(entry, requested=table[name].requested) for name, entry in by_group.items()}
-        super().__init__(policy, table, self._limits)
+        super().__init__(policy, table, lambda _: [])  # the limits come after the walls, see start
 
     def start(self, job: Job, streams: tuple[int, ...]) -> groups.GroupVisit:
         folder = self._scratch.prepare(job)
         if self._own_id:
             _refuse_unreachable(job)
-        request = self._request(job, folder)
+        steps: list[tuple[object, ...]] = [("terminal",)] if job.terminal else []
+        steps += [("folder", folder), *self._confinement(job, folder), *self._limits()]
+        request = self._request([*steps, ("exec", list(job.argv), self._environment(job))])
         request["cgroups"] = list(self._cgroup.directories) if self._cgroup else []
-        return groups.GroupVisit(request, streams, self._cgroup)
+        return groups.GroupVisit(request, streams, SPAWNER, self._cgroup)
+
+    def stand_by(self, python: PythonJobs) -> LedVisit:
+        """Not here: what is granted depends on the job."""
+        raise UnavailableError(
+            "a sandbox can't stand by without user namespaces", missing=(NAMESPACES,), hint=self._found.blocked[1]
+        )
 
     def _confinement(self, job: Job, folder: str) -> list[tuple[object, ...]]:
         """The wall while its paths can still be reached, and the filter last: it closes what came before."""
@@ -148,9 +157,9 @@ class ConfinedBox(ProcessBox):
         writable = [*own, *self.policy.writable_paths]
         return confinement.grants(readable, writable, host.every_name(self.policy.hidden_paths))
 
-    def _limits(self, policy: SandboxPolicy) -> list[tuple[object, ...]]:
+    def _limits(self) -> list[tuple[object, ...]]:
         """An address-space limit breaks programs that reserve much and use little; a cgroup needs none."""
-        steps = plan_limits(policy)
+        steps = plan_limits(self.policy)
         return [step for step in steps if step[1] != "RLIMIT_AS" or not self._by_group("memory")]
 
     def _watched(self) -> dict[str, float]:
