@@ -150,8 +150,3 @@ def test_a_hidden_path_is_known_by_the_names_that_the_kernel_meets(tmp_path: Pat
     (tmp_path / "real" / "link").symlink_to("/etc/hostname")
     real = tmp_path.resolve() / "real"
     assert host.every_name((str(tmp_path / "alias" / "link"),)) == (str(real / "link"), "/etc/hostname")
-
-
-def test_mounts_below_a_folder_are_seen() -> None:
-    assert host.has_mounts_below("/")
-    assert not host.has_mounts_below("/proc/self/fdinfo")
