@@ -9,8 +9,6 @@ from bpf_machine import decode, run, seccomp_data
 
 from ringfence.errors import PolicyError
 from ringfence.linux import seccomp
-from ringfence.linux.seccomp_profiles import DEFAULT, PROFILES, TELLING, TIGHT, TIGHT_EXEC, alone, noting, watching
-from ringfence.linux.seccomp_rules import Action, Kind, Profile, Rule, When, any_bit, decide, decider, none_of, one_of
 from ringfence.linux.seccomp_profiles import (
     CONFINED,
     CONFINED_TIGHT,
@@ -19,9 +17,11 @@ from ringfence.linux.seccomp_profiles import (
     TELLING,
     TIGHT,
     TIGHT_EXEC,
+    alone,
     noting,
+    watching,
 )
-from ringfence.linux.seccomp_rules import Action, Kind, Profile, Rule, When, any_bit, decide, none_of, one_of
+from ringfence.linux.seccomp_rules import Action, Kind, Profile, Rule, When, any_bit, decide, decider, none_of, one_of
 from ringfence.linux.syscall_numbers import AUDIT_ARCH, NUMBERS
 from ringfence.linux.watched_calls import WATCHED
 
