@@ -26,7 +26,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PROJECT = os.path.dirname(os.path.dirname(HERE))
 CACHE = os.environ.get("RINGFENCE_TEST_CACHE") or os.path.expanduser("~/.cache/ringfence-tests")
 MARK = "@@guest "
-MEMORY_MIB = 1024
+MEMORY_MIB, DISK_MIB = 1024, 1024
+MODULES = ("virtio_pci", "virtio_blk", "overlay", "fuse")
+"""Debian's kernels have these apart; what is not there is built in."""
 COMMAND_LINE = "quiet loglevel=1 panic=-1 rdinit=/init cgroup_no_v1=all mitigations=off"
 
 
@@ -82,13 +84,15 @@ def run(tests: tuple[str, ...], environment: dict[str, str], *, deadline_s: floa
     emulator = _emulator(machine)
     with _locked(CACHE):
         kernel = _kernel(machine)
-        interpreter = _interpreter_archive()
+        disk = _interpreter_disk()
     image = os.path.join(CACHE, f"run-{os.getpid()}.cpio")
     try:
-        _write_image(image, interpreter, kernel, _job(tests, environment))
+        _write_image(image, kernel, _job(tests, environment))
         argv = [emulator, *machine.options, "-accel", "tcg,thread=multi", "-smp", "2", "-m", str(MEMORY_MIB),
                 "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
                 "-kernel", f"{kernel}/vmlinuz", "-initrd", image,
+                # What the guest writes is thrown away, so that every run begins with the same disk.
+                "-drive", f"file={disk},if=virtio,format=raw,snapshot=on",
                 "-append", f"console={machine.console} {COMMAND_LINE}"]  # fmt: skip
         return _parsed(_console_of(argv, deadline_s))
     finally:
@@ -123,29 +127,31 @@ def _job(tests: tuple[str, ...], environment: dict[str, str]) -> bytes:
     }).encode()  # fmt: skip
 
 
-def _write_image(image: str, interpreter: str, kernel: str, job: bytes) -> None:
-    """The kernel unpacks archives that follow each other: the large one is cached, the project is fresh."""
-    with open(os.path.join(HERE, "guest_init.py"), "rb") as file:
-        init = file.read()
-    texts = [("/init", b"#!%s -I\n" % os.path.realpath(sys.executable).encode() + init, 0o755),
-             ("/guest/job.json", job, 0o644)]  # fmt: skip
-    files = [(path, path) for path in guest_image.project_files(PROJECT)]
-    files.append(("/guest/brd.ko", f"{kernel}/brd.ko"))
-    with open(image, "wb") as out, open(interpreter, "rb") as cached:
-        shutil.copyfileobj(cached, out)
+def _write_image(image: str, kernel: str, job: bytes) -> None:
+    """What boots, and what is of this run; boot copies the latter onto the disk."""
+    texts = [("/init", b"#!%s -IS\n" % os.path.realpath(sys.executable).encode() + _own("guest_boot.py"), 0o755),
+             ("/fresh/guest/init.py", _own("guest_init.py"), 0o644), ("/fresh/guest/job.json", job, 0o644)]  # fmt: skip
+    files = [(path, path) for path in guest_image.boot_files()]
+    files += [(f"/modules/{name}", f"{kernel}/modules/{name}") for name in sorted(os.listdir(f"{kernel}/modules"))]
+    files += [(f"/fresh{path}", path) for path in guest_image.project_files(PROJECT)]
+    with open(image, "wb") as out:
         out.write(guest_image.archive(files, texts))
 
 
-def _interpreter_archive() -> str:
+def _own(name: str) -> bytes:
+    with open(os.path.join(HERE, name), "rb") as file:
+        return file.read()
+
+
+def _interpreter_disk() -> str:
     files = guest_image.interpreter_files()
     states = [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in files]
-    with open(guest_image.__file__, "rb") as file:
-        key = hashlib.sha256(file.read() + repr(states).encode()).hexdigest()[:16]
-    path = os.path.join(CACHE, f"interpreter-{key}.cpio")
+    key = hashlib.sha256(_own("guest_image.py") + repr((states, DISK_MIB)).encode()).hexdigest()[:16]
+    path = os.path.join(CACHE, f"interpreter-{key}.ext4")
     if not os.path.exists(path):
-        for old in glob.glob(os.path.join(CACHE, "interpreter-*.cpio")):
+        for old in glob.glob(os.path.join(CACHE, "interpreter-*")):
             os.unlink(old)
-        _write_atomically(path, guest_image.archive((path, path) for path in files))
+        guest_image.write_disk(path, files, DISK_MIB)
     return path
 
 
@@ -159,8 +165,8 @@ def _emulator(machine: Machine) -> str:
 
 
 def _kernel(machine: Machine) -> str:
-    """A folder with vmlinuz and brd.ko, the block device that io.max is tried on, from Debian's package."""
-    folder = os.path.join(CACHE, f"kernel-{machine.kernel_package}")
+    """A folder with vmlinuz and the modules in the order in which they are loaded, from Debian's package."""
+    folder = os.path.join(CACHE, "-".join(("kernel", machine.kernel_package, *MODULES)))
     if not os.path.exists(folder):
         scratch = f"{folder}.{os.getpid()}"
         os.makedirs(f"{scratch}/unpacked")
@@ -186,9 +192,25 @@ def _unpack_kernel(machine: Machine, scratch: str) -> None:
     os.unlink(deb)
     (vmlinuz,) = glob.glob(f"{scratch}/unpacked/boot/vmlinuz-*")
     os.rename(vmlinuz, f"{scratch}/vmlinuz")
-    (module,) = glob.glob(f"{scratch}/unpacked/**/brd.ko*", recursive=True)
-    with (lzma.open if module.endswith(".xz") else open)(module, "rb") as file:
-        _write_atomically(f"{scratch}/brd.ko", file.read())
+    os.mkdir(f"{scratch}/modules")
+    found: dict[str, bytes] = {}
+    for name in MODULES:
+        _find_module(f"{scratch}/unpacked", name, found)
+    for number, (name, content) in enumerate(found.items()):
+        _write_atomically(f"{scratch}/modules/{number:02}-{name}.ko", content)
+
+
+def _find_module(unpacked: str, name: str, found: dict[str, bytes]) -> None:
+    """A module after all that it depends on, as its own header tells."""
+    places = glob.glob(f"{unpacked}/**/{name}.ko*", recursive=True)
+    if name in found or not places:
+        return
+    with (lzma.open if places[0].endswith(".xz") else open)(places[0], "rb") as file:
+        content = file.read()
+    told = re.search(rb"\0depends=([^\0]*)\0", content)
+    for needed in filter(None, told[1].decode().split(",") if told else ()):
+        _find_module(unpacked, needed, found)
+    found[name] = content
 
 
 def _apt(words: list[str], cwd: str | None = None) -> None:

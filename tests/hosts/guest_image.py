@@ -1,8 +1,8 @@
-"""The initramfs of the guest: this interpreter, pytest, the project and an init, as a cpio archive.
+"""What the guest is made of: a disk with this interpreter and pytest, an initramfs with the project.
 
-Owns which files go in and the archive format. Does not own the kernel or how the guest is run (guest.py).
-Nothing is mounted from the host, so the guest can change nothing there; every folder is 0755, so an ordinary
-user inside can use an interpreter that lies under somebody's private home.
+Owns which files go in, the ext4 image and the cpio archive. Does not own the kernel or how the guest is run
+(guest.py). Nothing is mounted from the host, so the guest can change nothing there; every folder is 0755, so an
+ordinary user inside can use an interpreter that lies under somebody's private home.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import marshal
+import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 
@@ -41,9 +44,53 @@ def interpreter_files() -> list[str]:
     return found + _libraries([executable, *(path for path in found if path.endswith(".so"))])
 
 
+def boot_files() -> list[str]:
+    """What guest_boot.py needs before there is a disk: the interpreter and the modules that this one would load."""
+    executable = os.path.realpath(sys.executable)
+    listing = "import __future__, ctypes, json, sys; print(json.dumps([getattr(m, '__file__', '') for m in sys.modules.values()]))"
+    said = subprocess.run([executable, "-I", "-S", "-c", listing], capture_output=True, check=True).stdout
+    modules = sorted({path for path in json.loads(said) if path and os.path.exists(path)})
+    # Where the interpreter recognises its own prefix.
+    landmark = os.path.join(sysconfig.get_paths(vars={"base": sys.base_prefix})["stdlib"], "os.py")
+    found = sorted({executable, landmark, *modules})
+    return found + _libraries([executable, *(path for path in found if path.endswith(".so"))])
+
+
 def project_files(project: str) -> list[str]:
-    folders = (f"{project}/src", f"{project}/tests/hosts", f"{project}/tests/unit/linux")
-    return [path for folder in folders for path in _tree(folder)] + [f"{project}/pyproject.toml"]
+    folders = [f"{project}/{name}" for name in ("src", "tests/contract", "tests/escape", "tests/hosts",
+                                                "tests/unit/linux")]  # fmt: skip
+    single = [f"{project}/{name}" for name in ("pyproject.toml", "tests/__init__.py")]
+    return [path for folder in folders for path in _tree(folder)] + single
+
+
+def write_disk(image: str, files: Iterable[str], size_mib: int) -> None:
+    """An ext4 image with these files at their own paths, and byte code beside the sources."""
+    with tempfile.TemporaryDirectory(prefix="guest-disk-") as root:
+        os.chmod(root, 0o755)
+        for path in files:
+            _put(root, path)
+        mke2fs = shutil.which("mke2fs", path="/usr/sbin:/sbin:/usr/bin") or "mke2fs"
+        command = [mke2fs, "-q", "-t", "ext4", "-d", root, f"{image}.{os.getpid()}", f"{size_mib}M"]
+        subprocess.run(command, check=True, capture_output=True)
+    os.rename(f"{image}.{os.getpid()}", image)
+
+
+def _put(root: str, path: str) -> None:
+    # Links are followed: a library must be found under the name that the loader asks for.
+    with open(path, "rb") as file:
+        content = file.read()
+    _write(root + path, content, 0o755 if os.access(path, os.X_OK) else 0o644)
+    if path.endswith(".py"):
+        cached, code = _compiled(path, content)
+        if code:
+            _write(root + cached, code, 0o644)
+
+
+def _write(path: str, content: bytes, mode: int) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(content)
+    os.chmod(path, mode)
 
 
 def _tree(folder: str) -> list[str]:
@@ -71,7 +118,8 @@ def archive(files: Iterable[tuple[str, str]], texts: Iterable[tuple[str, bytes, 
         mode = 0o755 if os.access(outside, os.X_OK) else 0o644
         parts.append(_record(inside, stat.S_IFREG | mode, content))
         if inside.endswith(".py"):
-            parts += _compiled(inside, content, made)
+            cached, code = _compiled(inside, content)
+            parts += [*_parents(cached, made), _record(cached, stat.S_IFREG | 0o644, code)] if code else []
     for inside, content, mode in texts:
         parts += _parents(inside, made)
         parts.append(_record(inside, stat.S_IFREG | mode, content))
@@ -79,14 +127,13 @@ def archive(files: Iterable[tuple[str, str]], texts: Iterable[tuple[str, bytes, 
     return b"".join(parts)
 
 
-def _compiled(path: str, source: bytes, made: set[str]) -> Iterator[bytes]:
-    """Byte code that holds whatever the file's time: the kernel unpacks without times, compiling is slow."""
+def _compiled(path: str, source: bytes) -> tuple[str, bytes]:
+    """Byte code that holds whatever the file's time, and where it goes: compiling is slow under emulation."""
     with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings(action="ignore"):
         code = marshal.dumps(compile(source, path, "exec", dont_inherit=True))
         header = importlib.util.MAGIC_NUMBER + UNCHECKED_HASH + importlib.util.source_hash(source)
-        cached = importlib.util.cache_from_source(path)
-        yield from _parents(cached, made)
-        yield _record(cached, stat.S_IFREG | 0o644, header + code)
+        return importlib.util.cache_from_source(path), header + code
+    return "", b""
 
 
 def _parents(path: str, made: set[str]) -> Iterator[bytes]:

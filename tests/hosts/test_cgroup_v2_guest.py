@@ -10,7 +10,7 @@ TESTS = (
     "tests/unit/linux/test_cgroups_refused.py",
     "tests/hosts/in_guest_v2_rules.py",
 )
-ENVIRONMENT = {"RINGFENCE_TEST_CGROUPS": "v2", "RINGFENCE_TEST_DISK": "/dev/ram0"}
+ENVIRONMENT = {"RINGFENCE_TEST_CGROUPS": "v2", "RINGFENCE_TEST_DISK": "/dev/vda"}
 
 
 @pytest.fixture(scope="module")
