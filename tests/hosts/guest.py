@@ -68,8 +68,8 @@ class GuestReport:
     facts: tuple[dict[str, object], ...]
     console: str
 
-    def of(self, who: str, key: str) -> list[dict[str, object]]:
-        return [fact for fact in self.facts if fact.get("who") == who and key in fact]
+    def of(self, key: str) -> list[dict[str, object]]:
+        return [fact for fact in self.facts if key in fact]
 
     def fact(self, key: str) -> dict[str, object]:
         for fact in self.facts:
@@ -78,8 +78,8 @@ class GuestReport:
         raise AssertionError(f"the guest never said {key!r}; its console:\n{self.console[-4000:]}")
 
 
-def run(tests: tuple[str, ...], environment: dict[str, str], *, deadline_s: float = 400) -> GuestReport:
-    """Boot, run these tests as root and as an ordinary user, power off; the console, parsed."""
+def run(who: str, tests: tuple[str, ...], environment: dict[str, str], *, deadline_s: float = 600) -> GuestReport:
+    """Boot, run these tests as ``root`` or as an ordinary ``user``, power off; the console, parsed."""
     machine = MACHINES[os.uname().machine]
     emulator = _emulator(machine)
     with _locked(CACHE):
@@ -87,7 +87,7 @@ def run(tests: tuple[str, ...], environment: dict[str, str], *, deadline_s: floa
         disk = _interpreter_disk()
     image = os.path.join(CACHE, f"run-{os.getpid()}.cpio")
     try:
-        _write_image(image, kernel, _job(tests, environment))
+        _write_image(image, kernel, _job(who, tests, environment))
         argv = [emulator, *machine.options, "-accel", "tcg,thread=multi", "-smp", "2", "-m", str(MEMORY_MIB),
                 "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
                 "-kernel", f"{kernel}/vmlinuz", "-initrd", image,
@@ -116,10 +116,11 @@ def _parsed(console: str) -> GuestReport:
     return GuestReport(facts=tuple(json.loads(line) for line in lines), console=console)
 
 
-def _job(tests: tuple[str, ...], environment: dict[str, str]) -> bytes:
+def _job(who: str, tests: tuple[str, ...], environment: dict[str, str]) -> bytes:
     pytest_home = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules["pytest"].__file__ or "")))
-    ours = [os.path.join(PROJECT, name) for name in ("src", "tests/hosts", "tests/unit/linux")]
+    ours = [PROJECT, *(os.path.join(PROJECT, name) for name in ("src", "tests/hosts", "tests/unit/linux"))]
     return json.dumps({
+        "who": who,
         "tests": [os.path.join(PROJECT, test) for test in tests],
         "environment": environment,
         "ini": os.path.join(PROJECT, "pyproject.toml"),
@@ -245,3 +246,15 @@ def names_of_tests(tests: tuple[str, ...]) -> set[str]:
             names = re.findall(r"^def (test_\w+)", file.read(), re.MULTILINE)
         found |= {f"{os.path.basename(path)}::{name}" for name in names}
     return found
+
+
+def assert_kept(report: GuestReport, tests: tuple[str, ...]) -> None:
+    """Every test function of these files ran, none failed or was skipped, and no group was left behind."""
+    ran = report.of("test")
+    wrong = [f"{fact['test']}: {fact['outcome']}\n{fact['text']}" for fact in ran if not fact["passed"]]
+    assert not wrong, "\n\n".join(wrong)
+    assert report.fact("done") == {"done": True}
+    names = {str(fact["test"]).partition("[")[0] for fact in ran}
+    assert names_of_tests(tests) <= names, report.console[-4000:]
+    end = report.fact("exit_code")
+    assert (end["exit_code"], end["left_behind"]) == (0, [])

@@ -30,18 +30,21 @@ FILES_LEFT_OUT = re.compile(r"\.(a|exe|pyc)$|^(_tkinter|_test\w*|xxlimited\w*)\.
 UNCHECKED_HASH = (1).to_bytes(4, "little")
 
 
+PROGRAMS = ("/bin/sh", "/bin/sleep", "/bin/true")
+
+
 def interpreter_files() -> list[str]:
-    """The real interpreter, its standard library, pytest, and the shared libraries all of them load."""
+    """The real interpreter, its standard library, pytest, a few programs, and the libraries all of them load."""
     executable = os.path.realpath(sys.executable)
     paths = sysconfig.get_paths(vars={"base": sys.base_prefix, "platbase": sys.base_exec_prefix})
-    found = [executable]
+    found = [executable, *PROGRAMS]
     for folder in sorted({paths["stdlib"], paths["platstdlib"]}):
         found += _tree(folder)
     for module in PYTEST_MODULES:
         spec = importlib.util.find_spec(module)
         if spec is not None and spec.origin:
             found += _tree(os.path.dirname(spec.origin)) if spec.submodule_search_locations else [spec.origin]
-    return found + _libraries([executable, *(path for path in found if path.endswith(".so"))])
+    return found + _libraries([executable, *PROGRAMS, *(path for path in found if path.endswith(".so"))])
 
 
 def boot_files() -> list[str]:

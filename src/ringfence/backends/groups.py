@@ -49,11 +49,11 @@ class GroupVisit(LedVisit):
 
 
 def _counted(report: Report, cgroup: Cgroup) -> Report:
-    events, used = cgroup.events(), cgroup.usage()
+    events, (memory_bytes, processes) = cgroup.events(), cgroup.peaks()
     return replace(
         report,
         cgroup_oom_kills=events.oom_kills,
         cgroup_pids_hits=events.pids_hits,
-        peak_memory_bytes=max(used.peak_memory_bytes or 0, report.peak_memory_bytes),
-        processes=max(used.peak_processes or 0, report.processes),
+        peak_memory_bytes=max(memory_bytes, report.peak_memory_bytes),
+        processes=max(processes, report.processes),
     )

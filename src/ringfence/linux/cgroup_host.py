@@ -100,9 +100,47 @@ class CgroupHost:
 def probe(*, parent: str = "", proc: str = "/proc") -> CgroupHost:
     """Look at the host. ``parent`` (or else RINGFENCE_CGROUP) is a group given by the operator: a path as in
     /proc/self/cgroup, or the folder itself."""
-    own = parse_own_groups(cgroup_tree.read(f"{proc}/self/cgroup") or "")
+    text = cgroup_tree.read(f"{proc}/self/cgroup") or ""
+    wanted = parent or os.environ.get(PARENT_VARIABLE, "")
+    key = (text, wanted, proc, os.geteuid(), os.getegid())
+    known = _known.get(key)
+    if known is not None and _identities(known[0]) == known[1]:
+        return known[0]
+    host = _look(text, wanted, proc)
+    if _settled(host):
+        _known.clear()
+        _known[key] = (host, _identities(host))
+    return host
+
+
+_known: dict[tuple[object, ...], tuple[CgroupHost, list[object]]] = {}
+"""The last host that was found, under all that decided it, and which folders it was found in."""
+
+
+def _settled(host: CgroupHost) -> bool:
+    """Nothing is refused and nobody has to be moved first. Who takes a controller away later is noticed when a
+    limit is written and read back."""
+    hindered = (hierarchy.problem or hierarchy.moves_callers for hierarchy in host.hierarchies)
+    return bool(host.hierarchies) and not any(hindered)
+
+
+def _identities(host: CgroupHost) -> list[object]:
+    """Which folders the parents are and whose: a group that was removed, mounted over or given away differs."""
+    return [_identity(hierarchy.parent) for hierarchy in host.hierarchies]
+
+
+def _identity(directory: str) -> tuple[int, ...]:
+    try:
+        found = os.stat(directory)
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_uid, found.st_gid, found.st_mode
+
+
+def _look(text: str, wanted: str, proc: str) -> CgroupHost:
+    own = parse_own_groups(text)
     mounts = parse_mounts(cgroup_tree.read(f"{proc}/self/mountinfo") or "", _controllers(own))
-    given = _given_group(parent or os.environ.get(PARENT_VARIABLE, ""), mounts)
+    given = _given_group(wanted, mounts)
     found = tuple(_hierarchy(mount, own, given) for mount in _one_per_hierarchy(mounts, own, given))
     return CgroupHost(kind=_kind(found), hierarchies=found)
 

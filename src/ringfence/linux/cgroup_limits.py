@@ -11,6 +11,8 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ringfence.linux import cgroup_tree
+
 CPU_PERIOD_US = 100_000
 SMALLEST_QUOTA_US = 1_000
 """The kernel refuses less."""
@@ -75,11 +77,8 @@ def disk_of(path: str) -> str:
 
 
 def swap_is_on() -> bool:
-    try:
-        with open("/proc/swaps", encoding="utf-8") as file:
-            return len(file.readlines()) > 1
-    except OSError:
-        return True
+    text = cgroup_tree.read("/proc/swaps")
+    return text is None or text.count("\n") > 1
 
 
 def _at_most(limit: int) -> Callable[[str], bool]:

@@ -43,12 +43,22 @@ def write(path: str, text: str) -> None:
 def read(path: str) -> str | None:
     """The content, or None if this kernel has no such file or the group is gone."""
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # twice as fast as open(), and there are many of these
+        try:
+            return _content(fd).decode("ascii", "replace")
+        finally:
+            os.close(fd)
     except OSError as error:
         if error.errno in (*GONE, errno.EOPNOTSUPP):
             return None
         raise SupervisionError(f"{path}: {error.strerror}") from error
+
+
+def _content(fd: int) -> bytes:
+    content = b""
+    while piece := os.read(fd, 65536):
+        content += piece
+    return content
 
 
 def table(path: str) -> dict[str, int]:
@@ -100,10 +110,21 @@ def kill(directories: Iterable[str], *, timeout_s: float = 10.0) -> None:
 
 def remove(directories: Iterable[str], *, timeout_s: float = 5.0) -> None:
     """Kill what is left, then remove the groups and all below; a group that is gone already is fine."""
-    kept = tuple(directories)
+    # A group without a process and without groups below goes at once, and that is what a job mostly leaves.
+    kept = tuple(directory for directory in directories if not _removed(directory))
+    if not kept:
+        return
     if members(kept):
         kill(kept)
     _wait(lambda: not any(map(_remains, kept)), timeout_s, "can't remove", kept)
+
+
+def _removed(directory: str) -> bool:
+    try:
+        os.rmdir(directory)
+    except OSError as error:
+        return error.errno in GONE
+    return True
 
 
 def _strike(directories: tuple[str, ...]) -> bool:

@@ -7,6 +7,7 @@ after callers that were killed. It starts no process and does not decide what an
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
@@ -63,6 +64,10 @@ class Cgroup:
 
     def usage(self) -> CgroupUsage:
         return cgroup_usage.usage(self.places)
+
+    def peaks(self) -> tuple[int, int]:
+        """(bytes, processes) at most at one time."""
+        return cgroup_usage.peaks(self.places)
 
     def events(self) -> CgroupEvents:
         return cgroup_usage.events(self.places)
@@ -149,9 +154,14 @@ def _not_applied(wanted: object, lack: tuple[str, str]) -> Enforcement:
 
 
 def _new_name() -> str:
-    """Tells who made it, so that it can be swept when he is dead; a start of 0 is never swept."""
-    me = procfs.stat(os.getpid())
-    return f"ringfence-{_pid_namespace()}-{os.getpid()}-{me.start if me else 0}-{next(_numbers)}"
+    return f"{_maker(os.getpid())}-{next(_numbers)}"
+
+
+@functools.cache
+def _maker(pid: int) -> str:
+    """Tells who made a group, so that it can be swept when he is dead; a start of 0 is never swept."""
+    me = procfs.stat(pid)
+    return f"ringfence-{_pid_namespace()}-{pid}-{me.start if me else 0}"
 
 
 def _entrance(directory: str) -> str:
@@ -166,18 +176,18 @@ def _pid_namespace() -> int:
 
 
 def _make(host: CgroupHost, name: str, capabilities: tuple[str, ...]) -> dict[str, str]:
-    places: dict[str, str] = {}
+    found = {capability: host.find(capability) for capability in capabilities}
+    parents = {capability: way[0] for capability, way in found.items() if way is not None}
+    made: list[str] = []
     try:
-        for capability in dict.fromkeys(capabilities):
-            found = host.find(capability)
-            if found is not None:
-                _prepare(found[0])
-                places[capability] = f"{found[0].parent}/{name}"
-                os.makedirs(places[capability], mode=0o755, exist_ok=True)
+        for hierarchy in {hierarchy.parent: hierarchy for hierarchy in parents.values()}.values():
+            _prepare(hierarchy)
+            os.mkdir(f"{hierarchy.parent}/{name}", 0o755)
+            made.append(f"{hierarchy.parent}/{name}")
     except OSError as error:
-        cgroup_tree.remove(tuple(dict.fromkeys(places.values())))
+        cgroup_tree.remove(made)
         raise SetupError("create cgroup", f"{error.filename}: {error.strerror}") from error
-    return places
+    return {capability: f"{hierarchy.parent}/{name}" for capability, hierarchy in parents.items()}
 
 
 def _prepare(hierarchy: Hierarchy) -> None:
