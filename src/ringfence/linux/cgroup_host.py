@@ -118,23 +118,24 @@ _known: dict[tuple[object, ...], tuple[CgroupHost, list[object]]] = {}
 
 
 def _settled(host: CgroupHost) -> bool:
-    """Nothing is refused and nobody has to be moved first. Who takes a controller away later is noticed when a
-    limit is written and read back."""
+    """Nothing is refused and nobody has to be moved first."""
     hindered = (hierarchy.problem or hierarchy.moves_callers for hierarchy in host.hierarchies)
     return bool(host.hierarchies) and not any(hindered)
 
 
 def _identities(host: CgroupHost) -> list[object]:
-    """Which folders the parents are and whose: a group that was removed, mounted over or given away differs."""
-    return [_identity(hierarchy.parent) for hierarchy in host.hierarchies]
+    """Which folders the parents are, whose, and what children may have: a group that was removed, mounted over or
+    given away differs, and so does one that a controller was taken from."""
+    return [_identity(hierarchy) for hierarchy in host.hierarchies]
 
 
-def _identity(directory: str) -> tuple[int, ...]:
+def _identity(hierarchy: Hierarchy) -> tuple[object, ...]:
     try:
-        found = os.stat(directory)
+        found = os.stat(hierarchy.parent)
     except OSError:
         return ()
-    return found.st_dev, found.st_ino, found.st_uid, found.st_gid, found.st_mode
+    enabled = cgroup_tree.read(f"{hierarchy.parent}/cgroup.subtree_control") if hierarchy.version == 2 else ""
+    return found.st_dev, found.st_ino, found.st_uid, found.st_gid, found.st_mode, enabled
 
 
 def _look(text: str, wanted: str, proc: str) -> CgroupHost:

@@ -253,3 +253,48 @@ def test_a_probe_makes_and_changes_nothing(fake: FakeHost) -> None:
     host = fake.probe("0::/mine\n")
     assert dataclasses.asdict(host)["kind"] == "v2"
     assert {path.name: path.read_text() for path in mine.iterdir()} == before
+
+
+MANY = "cpu io memory pids"
+
+
+def _remembered(fake: FakeHost) -> tuple[Path, cgroups.CgroupHost]:
+    place = fake.mount("v2", "cgroup2", "rw")
+    group = fake.group(place / "job", **_v2_files(MANY, MANY))
+    return group, fake.probe("0::/job\n")
+
+
+def test_a_host_that_did_not_change_is_not_looked_at_again(fake: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, host = _remembered(fake)
+    monkeypatch.setattr(cgroup_host, "_look", None)
+    assert fake.probe("0::/job\n") is host
+    with pytest.raises(TypeError):
+        fake.probe("0::/other\n")
+
+
+def test_a_group_that_is_gone_is_noticed_by_the_next_probe(fake: FakeHost) -> None:
+    group, host = _remembered(fake)
+    assert host.missing("memory") is None
+    group.rename(group.with_name("elsewhere"))
+    assert "there is no control group" in fake.probe("0::/job\n").hierarchies[0].problem
+
+
+def test_a_controller_that_was_taken_away_is_noticed_by_the_next_probe(fake: FakeHost) -> None:
+    group, _ = _remembered(fake)
+    (group / "cgroup.controllers").write_text("cpu pids")
+    (group / "cgroup.subtree_control").write_text("cpu pids")
+    assert "memory controller is not enabled" in (fake.probe("0::/job\n").missing("memory") or "")[0]
+
+
+def test_another_group_in_its_place_is_noticed_by_the_next_probe(fake: FakeHost) -> None:
+    group, host = _remembered(fake)
+    group.rename(group.with_name("elsewhere"))
+    fake.group(group, **_v2_files("pids", "pids"))
+    assert fake.probe("0::/job\n") != host
+
+
+def test_a_host_without_any_group_is_looked_at_every_time(fake: FakeHost) -> None:
+    assert fake.probe("").kind == "none"
+    fake.group(fake.mount("v2", "cgroup2", "rw") / "job", **_v2_files(MANY, MANY))
+    (fake.root / "proc/self/cgroup").write_text("")
+    assert fake.probe("").kind == "v2"
