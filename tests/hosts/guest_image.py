@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import marshal
 import json
+import marshal
 import os
 import re
 import shutil
@@ -50,7 +50,8 @@ def interpreter_files() -> list[str]:
 def boot_files() -> list[str]:
     """What guest_boot.py needs before there is a disk: the interpreter and the modules that this one would load."""
     executable = os.path.realpath(sys.executable)
-    listing = "import __future__, ctypes, json, sys; print(json.dumps([getattr(m, '__file__', '') for m in sys.modules.values()]))"
+    loaded = "[getattr(module, '__file__', '') for module in sys.modules.values()]"
+    listing = f"import __future__, ctypes, json, sys; print(json.dumps({loaded}))"
     said = subprocess.run([executable, "-I", "-S", "-c", listing], capture_output=True, check=True).stdout
     modules = sorted({path for path in json.loads(said) if path and os.path.exists(path)})
     # Where the interpreter recognises its own prefix.

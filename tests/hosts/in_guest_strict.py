@@ -16,13 +16,14 @@ from pathlib import Path
 
 import group_jobs as jobs
 import pytest
-
-from ringfence import IsolationLevel, Outcome, SandboxPolicy, Status, run
-from ringfence.backends import conformance
-from ringfence.linux import cgroup_host, cgroup_tree, cgroups
-from ringfence.linux.cgroups import CgroupLimits
 from tests.escape import memory_attacks, process_attacks
 from tests.escape.attack import ESCAPED, STRICT, Attack, Stage, control, perform
+
+from ringfence import IsolationLevel, Job, Outcome, SandboxPolicy, Status, run
+from ringfence.backends import conformance
+from ringfence.errors import UnavailableError
+from ringfence.linux import cgroup_host, cgroup_tree, cgroups
+from ringfence.linux.cgroups import CgroupLimits
 
 MIB = 1 << 20
 CGROUPS = "/sys/fs/cgroup"
@@ -135,13 +136,61 @@ def test_even_what_the_loader_allocates_is_counted() -> None:
     assert _run("print('began')").stdout == b"began\n"
 
 
+# Past the page cache, which is no disk: direct reads, synchronised writes.
+READ = """
+import mmap, os, time
+start, fd, buffer, done = time.monotonic(), os.open("data", os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, 1 << 17), 0
+while done < 4 << 20: done += os.preadv(fd, [buffer], done)
+print(time.monotonic() - start)
+"""
+WRITE = """
+import os, time
+start, fd = time.monotonic(), os.open("new", os.O_WRONLY | os.O_CREAT)
+for _ in range(16): os.write(fd, bytes(1 << 18)); os.fsync(fd)
+print(time.monotonic() - start)
+"""
+
+
+@pytest.fixture
+def workspace() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="workspace-", dir="/var/tmp") as name:
+        (Path(name) / "data").write_bytes(os.urandom(4 * MIB))
+        os.sync()
+        yield Path(name)
+
+
+def _run_in(folder: Path, source: str, **policy: object) -> Outcome:
+    job = Job(argv=(*PYTHON, source), cwd=str(folder))
+    return run(job, SandboxPolicy(isolation=IsolationLevel.STRICT, wall_time_s=120, **policy))
+
+
+@pytest.mark.parametrize("source", [READ, WRITE], ids=["reads", "writes"])
+def test_the_disk_is_slowed_to_the_limit(workspace: Path, source: str) -> None:
+    slow, free = _run_in(workspace, source, io_bytes_per_s=MIB), _run_in(workspace, source)
+    assert slow.status is Status.OK, slow.stderr
+    assert slow.enforced["io"].mechanism == "cgroup v2 io.max"
+    assert f"rbps={MIB} wbps={MIB}" in slow.enforced["io"].details
+    assert float(slow.stdout) > 3, "four mebibytes at one a second, and a first burst"
+    assert float(free.stdout) < float(slow.stdout) / 2
+
+
+def test_a_workspace_on_no_disk_is_refused_or_said() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        with pytest.raises(UnavailableError, match="lies on no disk that can be throttled"):
+            _run_in(Path(name), "pass", io_bytes_per_s=MIB)
+        partial = _run_in(Path(name), "pass", io_bytes_per_s=MIB, allow_partial=True)
+    assert not partial.enforced["io"].applied
+    assert partial.reason.startswith("PARTIAL_ENFORCEMENT")
+
+
 SLEEPER = "import os, time\nif os.fork() == 0: os.setsid(); os.fork()\nprint('up', flush=True)\ntime.sleep(60)"
 
 
 def test_no_group_and_no_process_outlives_a_caller_that_was_killed() -> None:
     program = (f"from ringfence import run, SandboxPolicy\nimport sys\nrun([*{PYTHON!r}, {SLEEPER!r}], "
                "SandboxPolicy(isolation='strict', wall_time_s=300))")  # fmt: skip
-    caller = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    caller = subprocess.Popen([sys.executable, "-c", program], env=variables)
     assert jobs.eventually(lambda: len(_members()) >= 5, 60), "the tree is up: pid 1 and four of the job"
     pids = _members()
     os.kill(caller.pid, signal.SIGKILL)

@@ -81,7 +81,8 @@ def test_every_flag_that_is_written_exists_and_every_flag_is_written() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the column is about Linux")
 def test_the_mechanisms_that_are_written_are_those_of_the_process_level() -> None:
     everything = {
-        "disk_bytes": 2**30, "file_bytes": 2**20, "cpu_share": 1, "network": "none", "allow_partial": True,
+        "disk_bytes": 2**30, "file_bytes": 2**20, "cpu_share": 1, "io_bytes_per_s": 2**20,
+        "network": "none", "allow_partial": True,
         "readable_paths": ["/usr"], "writable_paths": ["/tmp"], "hidden_paths": ["/x"],
         "syscall_profile": "tight",
     }  # fmt: skip

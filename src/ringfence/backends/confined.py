@@ -67,8 +67,7 @@ def look(blocked: tuple[str, str]) -> Host:
 def lacks(policy: SandboxPolicy, found: Host) -> tuple[Lack, ...]:
     """What is not held of the policy and of what STRICT promises by itself."""
     missing = [_lack(NAMESPACES, found.blocked), *beyond_hard_limits(policy)]
-    if policy.cpu_share is not None:
-        missing += groups.lack("cpu_share")
+    missing += groups.lacks(policy)
     if policy.network_rule != NO_NETWORK:
         missing.append(_lack("network", _NO_EGRESS))
     if not found.seccomp:

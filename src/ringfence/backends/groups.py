@@ -1,24 +1,48 @@
-"""The control group of a box: made where the kernel has one for us, and what it counted of a visit."""
+"""The control group of a box: what the policy asks of it, what is missing for that, what it counted.
+
+Chooses limits and folders only; groups are made, written and read back in linux/cgroups.py, which is loaded when
+it is first needed.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+
 from ringfence.backends.facts import Lack, Report
 from ringfence.backends.led_visit import LedVisit
+from ringfence.backends.scratch import place
+from ringfence.errors import UnavailableError
+from ringfence.model.outcome import Enforcement
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.backends.led_visit import Forker
-    from ringfence.linux.cgroups import Cgroup
+    from ringfence.linux.cgroups import Cgroup, CgroupLimits
 
 
-def lack(capability: str) -> list[Lack]:
-    """What keeps a control group from holding this capability here; empty: nothing does."""
+def lacks(policy: SandboxPolicy) -> list[Lack]:
+    """What is missing for limits that nothing but a group can hold."""
+    missing = _group_lack("cpu_share") if policy.cpu_share is not None else []
+    if policy.io_bytes_per_s is not None:
+        missing += _group_lack("io") or _disk_lack(_written_folders(policy))
+    return missing
+
+
+def _group_lack(capability: str) -> list[Lack]:
     from ringfence.linux import cgroups
 
     missing = cgroups.probe().missing(capability)
     return [Lack(capability=capability, missing=missing[0], fix=missing[1])] if missing else []
+
+
+def _disk_lack(paths: tuple[str, ...]) -> list[Lack]:
+    from ringfence.linux import cgroups
+
+    missing = cgroups.no_disk(paths)
+    return [Lack(capability="io", missing=f"a disk: {missing[0]}", fix=missing[1])] if missing else []
 
 
 def make(policy: SandboxPolicy, *, own_tasks: int = 0) -> Cgroup | None:
@@ -28,10 +52,41 @@ def make(policy: SandboxPolicy, *, own_tasks: int = 0) -> Cgroup | None:
     found = cgroups.probe()
     if found.kind == "none":
         return None
-    limits = cgroups.CgroupLimits(
-        mem_bytes=policy.mem_bytes, pids_max=policy.pids_max + own_tasks, cpu_share=policy.cpu_share
-    )
-    return cgroups.create(limits, host=found, allow_partial=True)
+    return cgroups.create(_limits(policy, _written_folders(policy), own_tasks), host=found, allow_partial=True)
+
+
+def _written_folders(policy: SandboxPolicy) -> tuple[str, ...]:
+    """Where the job writes, as far as that is known before the job is: the layer, and what the policy names."""
+    return (place(), *filter(os.path.exists, policy.writable_paths))
+
+
+def _limits(policy: SandboxPolicy, io_paths: tuple[str, ...], own_tasks: int = 0) -> CgroupLimits:
+    from ringfence.linux.cgroups import CgroupLimits
+
+    rate = policy.io_bytes_per_s
+    return CgroupLimits(mem_bytes=policy.mem_bytes, pids_max=policy.pids_max + own_tasks, cpu_share=policy.cpu_share,
+                        read_bytes_per_s=rate, write_bytes_per_s=rate, io_paths=io_paths)  # fmt: skip
+
+
+def throttle_workspace(
+    group: Cgroup | None, policy: SandboxPolicy, enforced: Mapping[str, Enforcement], workspace: str
+) -> dict[str, Enforcement]:
+    """Hold the bytes a second on the disk under the workspace too, which is known only with the job.
+
+    What became of it, or nothing where that was not asked for or is refused already.
+    """
+    if group is None or "io" not in enforced or not enforced["io"].applied:
+        return {}
+    for lack in _disk_lack((workspace,)):
+        if not policy.allow_partial:
+            raise UnavailableError(f"isolation strict can't hold this policy here (io needs {lack.missing})",
+                                   missing=("io",), hint=lack.fix)  # fmt: skip
+        details = f"missing: {lack.missing}; to have it: {lack.fix}"
+        return {"io": Enforcement(requested=policy.io_bytes_per_s, applied=False, mechanism="none", details=details)}
+    from ringfence.linux import cgroups
+
+    held = cgroups.throttle(group, _limits(policy, (workspace,)))
+    return {"io": replace(held, requested=policy.io_bytes_per_s)}
 
 
 class GroupVisit(LedVisit):
@@ -48,8 +103,8 @@ class GroupVisit(LedVisit):
         return report if report is None or self._cgroup is None else _counted(report, self._cgroup)
 
 
-def _counted(report: Report, cgroup: Cgroup) -> Report:
-    events, (memory_bytes, processes) = cgroup.events(), cgroup.peaks()
+def _counted(report: Report, group: Cgroup) -> Report:
+    events, (memory_bytes, processes) = group.events(), group.peaks()
     return replace(
         report,
         cgroup_oom_kills=events.oom_kills,

@@ -25,6 +25,7 @@ _UMASK = 0o022
 _WATCHDOG = "watchdog"
 _NOT_HERE = {
     "cpu_share": ("cgroups", "use isolation strict, which holds it with cpu.max"),
+    "io": ("cgroups", "use isolation strict, which holds it with io.max"),
     "network": ("a network namespace or seccomp", "use isolation strict"),
     "readable_paths": ("a mount namespace or Landlock", "use isolation strict"),
     "writable_paths": ("a mount namespace or Landlock", "use isolation strict"),

@@ -13,6 +13,11 @@ from ringfence.model.policy import SandboxPolicy
 _FALLBACK_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
+def place() -> str:
+    """The folder that private folders are made in."""
+    return os.path.abspath(os.environ.get("TMPDIR") or "/tmp")
+
+
 class Scratch:
     """Made when it is first needed, mode 0700, removed with the box."""
 
@@ -35,8 +40,7 @@ class Scratch:
 
     def _make(self) -> None:
         # Not by tempfile, whose imports take longer than the whole run of a small job.
-        place = os.path.abspath(os.environ.get("TMPDIR") or "/tmp")
-        path = os.path.join(place, f"ringfence-{os.urandom(8).hex()}")
+        path = os.path.join(place(), f"ringfence-{os.urandom(8).hex()}")
         try:
             os.mkdir(path, 0o700)
             self.path = path

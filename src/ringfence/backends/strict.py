@@ -46,6 +46,7 @@ _MECHANISMS: Mapping[str, tuple[str, str]] = {
     "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms"),
     "file_size": ("RLIMIT_FSIZE", "each file"),
     "cpu_share": ("cgroup", "a share of the processors' time"),
+    "io": ("cgroup", "bytes a second of reads, and of writes"),
     "network": ("network namespace", "empty but for its own loopback"),
     "readable_paths": ("mount namespace", "shown read-only; what is not shown is not there"),
     "writable_paths": ("mount namespace", "shown writable"),
@@ -70,8 +71,7 @@ class StrictBackend:
         missing = list(beyond_hard_limits(policy))
         if policy.network_rule != NO_NETWORK:
             missing.append(_NO_EGRESS)
-        if policy.cpu_share is not None:
-            missing += groups.lack("cpu_share")
+        missing += groups.lacks(policy)
         missing += [_not_to_be_hidden(path) for path in _beyond_hiding(policy)]
         return tuple(missing)
 
@@ -157,6 +157,8 @@ class StrictBox:
                 raise UsageError(f"{workspace}: no such folder", hint="the working folder must exist")
             hidden = host.every_name(self.policy.hidden_paths)
             self._layer = Layer(os.path.join(self._scratch.path, "layer/upper"), os.path.realpath(workspace), hidden)
+            held = groups.throttle_workspace(self._cgroup, self.policy, self.enforced, workspace)
+            self.enforced = {**self.enforced, **held}
 
     def live(self, workspace: str | None) -> None:
         """Open the place; its pid 1 takes visits from now on, and what it may use it may use in all."""

@@ -24,7 +24,8 @@ The exit code is 0 when the default policy can be held here, 1 when it can't.
 
 # Everything that a policy can ask for, so that the answer covers every capability.
 _EVERYTHING: dict[str, object] = {
-    "disk_bytes": 2**30, "file_bytes": 2**20, "cpu_share": 1, "network": "none", "syscall_profile": "default",
+    "disk_bytes": 2**30, "file_bytes": 2**20, "cpu_share": 1, "io_bytes_per_s": 2**30,
+    "network": "none", "syscall_profile": "default",
     "hidden_paths": ("/nonexistent",), "readable_paths": ("/usr",), "writable_paths": ("/tmp",),
     "allow_partial": True,
 }  # fmt: skip

@@ -81,6 +81,8 @@ def supervise(box: Box, job: Job, policy: SandboxPolicy, *, partial: bool, liste
         report = _visit(box, job, policy, streams, listeners.attach, log)
         applied = frozenset(name for name, entry in box.enforced.items() if entry.applied)
         verdict = judge(report, policy, applied, streams.stderr.tail)
+        # Some of it is known only once the job's folder is, when the refusal is over.
+        partial = partial or len(applied) < len(box.enforced)
         outcome = _outcome(job, box, streams, report, verdict, partial)
     finally:
         streams.close()

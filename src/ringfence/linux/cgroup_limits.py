@@ -32,8 +32,8 @@ class CgroupLimits:
     """Cores that may be kept busy, such as 0.5."""
     read_bytes_per_s: int | None = None
     write_bytes_per_s: int | None = None
-    io_path: str = "/"
-    """Bytes per second are counted on the disk under this path."""
+    io_paths: tuple[str, ...] = ("/",)
+    """Bytes per second are counted on each of the disks under these paths."""
 
     def asked(self) -> dict[str, object]:
         """Capability → what is asked of it."""
@@ -74,6 +74,10 @@ def disk_of(path: str) -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+def disks_of(limits: CgroupLimits) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(disk_of(path) for path in limits.io_paths))
 
 
 def swap_is_on() -> bool:
@@ -136,15 +140,16 @@ def _v1_cpu(limits: CgroupLimits) -> tuple[Setting, ...]:
 
 
 def _v2_io(limits: CgroupLimits) -> tuple[Setting, ...]:
-    disk = disk_of(limits.io_path)
     rates = [f"{key}={rate}" for key, rate in _rates(limits, "rbps", "wbps")]
-    return (Setting(file="io.max", text=" ".join([disk, *rates]), holds=_line(disk, *rates)),)
+    return tuple(
+        Setting(file="io.max", text=" ".join([disk, *rates]), holds=_line(disk, *rates)) for disk in disks_of(limits)
+    )
 
 
 def _v1_io(limits: CgroupLimits) -> tuple[Setting, ...]:
-    disk = disk_of(limits.io_path)
     return tuple(
         Setting(file=file, text=f"{disk} {rate}", holds=_line(disk, str(rate)))
+        for disk in disks_of(limits)
         for file, rate in _rates(limits, "blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device")
     )
 

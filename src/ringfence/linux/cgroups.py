@@ -23,8 +23,8 @@ from ringfence.linux.cgroup_usage import CgroupEvents, CgroupUsage
 from ringfence.model.outcome import Enforcement
 
 __all__ = [
-    "Cgroup", "CgroupEvents", "CgroupHost", "CgroupLimits", "CgroupUsage", "create", "disk_of", "probe",
-    "sweep",
+    "Cgroup", "CgroupEvents", "CgroupHost", "CgroupLimits", "CgroupUsage", "create", "disk_of", "no_disk", "probe",
+    "sweep", "throttle",
 ]  # fmt: skip
 
 ALWAYS = ("freeze", "cpu_usage", "memory", "pids")
@@ -106,7 +106,7 @@ def create(limits: CgroupLimits, *, host: CgroupHost | None = None, allow_partia
     name = _new_name()
     places = _make(host, name, (*ALWAYS, *asked))
     try:
-        applied = {capability: _enforce(host, places[capability], capability, limits)
+        applied = {capability: _enforce(places[capability], _version(host, capability), capability, limits)
                    for capability in asked if capability not in lacks}  # fmt: skip
     except BaseException:
         cgroup_tree.remove(tuple(dict.fromkeys(places.values())))
@@ -137,10 +137,21 @@ def sweep(host: CgroupHost | None = None) -> tuple[str, ...]:
 
 def _lacks(host: CgroupHost, limits: CgroupLimits) -> dict[str, tuple[str, str]]:
     lacks = {capability: host.missing(capability) for capability in limits.asked()}
-    if "io" in lacks and not disk_of(limits.io_path):
-        fix = "give a path on a file system that has a disk of its own"
-        lacks["io"] = (f"{limits.io_path} lies on no disk that can be throttled", fix)
+    if "io" in lacks:
+        lacks["io"] = lacks["io"] or no_disk(limits.io_paths)
     return {capability: lack for capability, lack in lacks.items() if lack}
+
+
+def no_disk(paths: tuple[str, ...]) -> tuple[str, str] | None:
+    """(which of the paths lies on no disk that can be slowed down, what helps), or None if all do."""
+    fix = "use a folder on a file system that has a disk of its own; for the private one set TMPDIR"
+    return next(((f"{path} lies on no disk that can be throttled", fix) for path in paths if not disk_of(path)), None)
+
+
+def throttle(group: Cgroup, limits: CgroupLimits) -> Enforcement:
+    """Hold the bytes per second of a group that has such a limit on further disks too."""
+    directory = group.places["io"]
+    return _enforce(directory, 1 if os.path.exists(f"{directory}/tasks") else 2, "io", limits)
 
 
 def _unavailable(lacks: Mapping[str, tuple[str, str]]) -> UnavailableError:
@@ -223,12 +234,16 @@ def _move_into_leaf(parent: str) -> None:
     raise SetupError("create cgroup", f"{parent} does not become empty")
 
 
-def _enforce(host: CgroupHost, directory: str, capability: str, limits: CgroupLimits) -> Enforcement:
+def _version(host: CgroupHost, capability: str) -> int:
     found = host.find(capability)
     assert found is not None, capability
-    version = found[0].version
+    return found[0].version
+
+
+def _enforce(directory: str, version: int, capability: str, limits: CgroupLimits) -> Enforcement:
     wanted = settings(capability, version, limits)
-    values = [f"{s.file}={value}" for s in wanted if (value := _apply(directory, s)) is not None]
+    read = {s.file: value for s in wanted if (value := _apply(directory, s)) is not None}
+    values = [f"{file}={value}" for file, value in read.items()]
     note = NOTES.get((capability, version), "")
     return Enforcement(requested=limits.asked()[capability], applied=True,
                        mechanism=f"cgroup v{version} {wanted[0].file}",

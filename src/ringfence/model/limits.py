@@ -81,6 +81,8 @@ LIMITS: tuple[Limit, ...] = (
           largest=2**62, help="size of any one file"),
     Limit(capability="cpu_share", field="cpu_share", flag="--cpu-share", unit=Unit.CORES,
           largest=4096, help="processor cores it may keep busy, such as 0.5"),
+    Limit(capability="io", field="io_bytes_per_s", flag="--io", unit=Unit.BYTES,
+          largest=2**62, help="bytes a second from disk, and as many to it"),
 )  # fmt: skip
 LIMIT_OF = {limit.capability: limit for limit in LIMITS}
 

@@ -59,6 +59,8 @@ class SandboxPolicy:
     """Absent: the size of one file is not limited."""
     cpu_share: float | None = None
     """Absent: all cores, as fast as they are."""
+    io_bytes_per_s: int | None = None
+    """Of reads, and of writes; absent: as fast as the disk is."""
     network: str | tuple[str, ...] | None = None
     """``none``, ``host``, or the hosts that may be reached; absent: see ``network_rule``."""
     readable_paths: tuple[str, ...] = ()
@@ -219,7 +221,7 @@ def _number_problem(limit: Limit, value: object) -> str | None:
 
 
 def _check_numbers(policy: SandboxPolicy) -> Iterator[Problem]:
-    optional = {"disk_bytes", "file_bytes", "cpu_share"}
+    optional = {"disk_bytes", "file_bytes", "cpu_share", "io_bytes_per_s"}
     for limit in LIMITS:
         value = getattr(policy, limit.field)
         if value is None and limit.field in optional:

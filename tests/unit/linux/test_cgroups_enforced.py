@@ -145,9 +145,9 @@ def test_reading_a_disk_is_slowed_to_the_limit(make, host: CgroupHost, tmp_path)
             os.fsync(file.fileno())
     if not cgroups.disk_of(path):
         with pytest.raises(UnavailableError, match="lies on no disk"):
-            cgroups.create(CgroupLimits(read_bytes_per_s=MIB, io_path=path), host=host)
+            cgroups.create(CgroupLimits(read_bytes_per_s=MIB, io_paths=(path,)), host=host)
         return
-    slow, free = make(read_bytes_per_s=MIB, io_path=path), make(mem_bytes=512 * MIB)
+    slow, free = make(read_bytes_per_s=MIB, io_paths=(path,)), make(mem_bytes=512 * MIB)
     slow_s, free_s = (_seconds(group, partial(_read_directly, path, 2 * MIB)) for group in (slow, free))
     assert slow_s > 1.0, "two mebibytes at one a second"
     assert free_s < slow_s / 2, (free_s, slow_s)

@@ -18,7 +18,7 @@ from ringfence.model.limits import LIMITS, IsolationLevel, OutputOverflow, Sysca
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import field_names
 
-OPTIONAL = {"disk_bytes", "file_bytes", "cpu_share"}
+OPTIONAL = {"disk_bytes", "file_bytes", "cpu_share", "io_bytes_per_s"}
 NEVER_A_NUMBER = {
     "zero": 0, "negative": -1, "fraction below zero": -0.5, "nan": float("nan"), "inf": float("inf"),
     "-inf": -float("inf"), "bool": True, "text": "many", "bytes": b"1", "list": [],
@@ -171,9 +171,10 @@ def test_what_is_requested_is_what_is_set() -> None:
     plain = SandboxPolicy().requested()
     assert set(plain) == {"wall_time", "cpu_time", "memory", "pids", "nofile", "output"}
     asked = SandboxPolicy(
-        enforce_network=True, hidden_paths=["/etc"], syscall_profile="tight", disk_bytes=5, cpu_share=0.5
+        enforce_network=True, hidden_paths=["/etc"], syscall_profile="tight", disk_bytes=5, cpu_share=0.5,
+        io_bytes_per_s=7
     ).requested()
-    assert set(asked) - set(plain) == {"network", "hidden_paths", "syscalls", "disk", "cpu_share"}
+    assert set(asked) - set(plain) == {"network", "hidden_paths", "syscalls", "disk", "cpu_share", "io"}
     assert asked["network"] == "none" and asked["hidden_paths"] == ("/etc",)
 
 
