@@ -81,7 +81,7 @@ class GuestReport:
 def run(who: str, tests: tuple[str, ...], environment: dict[str, str], *, deadline_s: float = 600) -> GuestReport:
     """Boot, run these tests as ``root`` or as an ordinary ``user``, power off; the console, parsed."""
     machine = MACHINES[os.uname().machine]
-    emulator = _emulator(machine)
+    emulator = _program(machine.emulator, machine.emulator_package)
     with _locked(CACHE):
         kernel = _kernel(machine)
         disk = _interpreter_disk()
@@ -152,16 +152,17 @@ def _interpreter_disk() -> str:
     if not os.path.exists(path):
         for old in glob.glob(os.path.join(CACHE, "interpreter-*")):
             os.unlink(old)
-        guest_image.write_disk(path, files, DISK_MIB)
+        guest_image.write_disk(path, files, [_program("mke2fs", "e2fsprogs"), "-q", "-t", "ext4"], f"{DISK_MIB}M")
     return path
 
 
-def _emulator(machine: Machine) -> str:
-    found = shutil.which(machine.emulator)
-    if found is None:
-        _apt(["install", "-y", "--no-install-recommends", machine.emulator_package])
-        found = shutil.which(machine.emulator)
-    assert found, f"no {machine.emulator}; fix: apt-get install {machine.emulator_package}"
+def _program(name: str, package: str) -> str:
+    """Where a program is, installed if it is missing."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    if shutil.which(name, path=path) is None:
+        _apt(["install", "-y", "--no-install-recommends", package])
+    found = shutil.which(name, path=path)
+    assert found, f"no {name}; fix: apt-get install {package}"
     return found
 
 

@@ -13,7 +13,6 @@ import json
 import marshal
 import os
 import re
-import shutil
 import stat
 import subprocess
 import sys
@@ -28,8 +27,6 @@ FOLDERS_LEFT_OUT = frozenset({"test", "tests", "idlelib", "tkinter", "turtledemo
                               "__pycache__"})  # fmt: skip
 FILES_LEFT_OUT = re.compile(r"\.(a|exe|pyc)$|^(_tkinter|_test\w*|xxlimited\w*)\.")
 UNCHECKED_HASH = (1).to_bytes(4, "little")
-
-
 PROGRAMS = ("/bin/sh", "/bin/sleep", "/bin/true")
 
 
@@ -61,21 +58,20 @@ def boot_files() -> list[str]:
 
 
 def project_files(project: str) -> list[str]:
-    folders = [f"{project}/{name}" for name in ("src", "tests/contract", "tests/escape", "tests/hosts",
-                                                "tests/unit/linux")]  # fmt: skip
+    folders = [f"{project}/{name}" for name in ("src", "tests/escape", "tests/hosts", "tests/unit/linux")]
     single = [f"{project}/{name}" for name in ("pyproject.toml", "tests/__init__.py")]
     return [path for folder in folders for path in _tree(folder)] + single
 
 
-def write_disk(image: str, files: Iterable[str], size_mib: int) -> None:
-    """An ext4 image with these files at their own paths, and byte code beside the sources."""
+def write_disk(image: str, files: Iterable[str], mke2fs: list[str], size: str) -> None:
+    """A disk with these files at their own paths, and byte code beside the sources."""
     with tempfile.TemporaryDirectory(prefix="guest-disk-") as root:
         os.chmod(root, 0o755)
+        before = os.umask(0o022)
         for path in files:
             _put(root, path)
-        mke2fs = shutil.which("mke2fs", path="/usr/sbin:/sbin:/usr/bin") or "mke2fs"
-        command = [mke2fs, "-q", "-t", "ext4", "-d", root, f"{image}.{os.getpid()}", f"{size_mib}M"]
-        subprocess.run(command, check=True, capture_output=True)
+        os.umask(before)
+        subprocess.run([*mke2fs, "-d", root, f"{image}.{os.getpid()}", size], check=True, capture_output=True)
     os.rename(f"{image}.{os.getpid()}", image)
 
 
