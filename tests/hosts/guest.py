@@ -78,7 +78,7 @@ class GuestReport:
         raise AssertionError(f"the guest never said {key!r}; its console:\n{self.console[-4000:]}")
 
 
-def run(who: str, tests: tuple[str, ...], environment: dict[str, str], *, deadline_s: float = 600) -> GuestReport:
+def run(who: str, tests: tuple[str, ...], environment: dict[str, str], *, deadline_s: float = 900) -> GuestReport:
     """Boot, run these tests as ``root`` or as an ordinary ``user``, power off; the console, parsed."""
     machine = MACHINES[os.uname().machine]
     emulator = _program(machine.emulator, machine.emulator_package)

@@ -10,4 +10,4 @@ TESTS = ("tests/hosts/in_guest_strict.py",)
 
 @pytest.mark.parametrize("who", ["root", "user"])
 def test_strict_keeps_its_promises_on_cgroup_v2(who: str) -> None:
-    guest.assert_kept(guest.run(who, TESTS, {}, deadline_s=1200), TESTS)
+    guest.assert_kept(guest.run(who, TESTS, {}, deadline_s=1800), TESTS)
