@@ -55,7 +55,7 @@ def _groups() -> list[str]:
 
 
 def _run(source: str, **policy: object) -> Outcome:
-    return run([*PYTHON, source], SandboxPolicy(isolation=IsolationLevel.STRICT, **{"wall_time_s": PATIENCE_S} | policy))
+    return run([*PYTHON, source], SandboxPolicy(isolation=IsolationLevel.STRICT, wall_time_s=PATIENCE_S, **policy))
 
 
 @pytest.fixture(scope="module", autouse=True)
