@@ -178,4 +178,4 @@ def _step(name: str) -> Callable[..., None]:
 
 def _label(name: str, arguments: list[object]) -> str:
     shown = name in ("rlimit", "attach", "file system", "overlay", "whiteouts")
-    return f"{name} {arguments[-2] if name == 'attach' else arguments[0]}" if shown else name
+    return f"{name} {arguments[0]}" if shown else name

@@ -150,3 +150,10 @@ def test_a_job_inherits_nothing_but_its_streams() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["0", "1", "2", "3"]  # 3 is the folder that ls has open
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a step of Linux")
+def test_a_step_that_fails_says_which_part_of_the_building_it_was_about() -> None:
+    with pytest.raises(plan.StepFailed) as caught:
+        plan.execute([("attach", "nowhere")])
+    assert caught.value.step == "attach nowhere"
