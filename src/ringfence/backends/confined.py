@@ -40,6 +40,7 @@ _MECHANISMS: Mapping[str, tuple[str, str]] = {
     "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms"),
     "file_size": ("RLIMIT_FSIZE", "each file"),
     "cpu_share": ("cgroup", "a share of the processors' time"),
+    "io": ("cgroup", "bytes a second of reads, and of writes"),
     "network": ("seccomp", "no socket can be made, not even a local one; pairs can"),
     "readable_paths": ("Landlock", "what is not granted is refused; names, sizes and owners can be seen"),
     "writable_paths": ("Landlock", "contents elsewhere can't be changed; modes and times of the user's own files can"),
@@ -122,6 +123,9 @@ class ConfinedBox(ProcessBox):
 
     def start(self, job: Job, streams: tuple[int, ...]) -> groups.GroupVisit:
         folder = self._scratch.prepare(job)
+        if job.cwd:
+            held = groups.throttle_workspace(self._cgroup, self.policy, self.enforced, job.cwd)
+            self.enforced = {**self.enforced, **held}
         if self._own_id:
             _refuse_unreachable(job)
         steps: list[tuple[object, ...]] = [("terminal",)] if job.terminal else []
