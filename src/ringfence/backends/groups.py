@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 def lacks(policy: SandboxPolicy) -> list[Lack]:
     """What is missing for limits that nothing but a group can hold."""
-    missing = _group_lack("cpu_share") if policy.cpu_share is not None else []
+    missing = lack("cpu_share") if policy.cpu_share is not None else []
     if policy.io_bytes_per_s is not None:
-        missing += _group_lack("io") or _disk_lack(_written_folders(policy))
+        missing += lack("io") or _disk_lack(_written_folders(policy))
     return missing
 
 
-def _group_lack(capability: str) -> list[Lack]:
+def lack(capability: str) -> list[Lack]:
+    """What keeps a control group from holding this capability here; empty: nothing does."""
     from ringfence.linux import cgroups
 
     missing = cgroups.probe().missing(capability)
@@ -77,11 +78,11 @@ def throttle_workspace(
     """
     if group is None or "io" not in enforced or not enforced["io"].applied:
         return {}
-    for lack in _disk_lack((workspace,)):
+    for missing in _disk_lack((workspace,)):
         if not policy.allow_partial:
-            raise UnavailableError(f"isolation strict can't hold this policy here (io needs {lack.missing})",
-                                   missing=("io",), hint=lack.fix)  # fmt: skip
-        details = f"missing: {lack.missing}; to have it: {lack.fix}"
+            raise UnavailableError(f"isolation strict can't hold this policy here (io needs {missing.missing})",
+                                   missing=("io",), hint=missing.fix)  # fmt: skip
+        details = f"missing: {missing.missing}; to have it: {missing.fix}"
         return {"io": Enforcement(requested=policy.io_bytes_per_s, applied=False, mechanism="none", details=details)}
     from ringfence.linux import cgroups
 
