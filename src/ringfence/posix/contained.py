@@ -87,6 +87,11 @@ class Guest:
         data = os.read(self.status, linux_plan.ENDED.size)
         return linux_plan.ENDED.unpack(data) if len(data) == linux_plan.ENDED.size else None
 
+    def is_over(self, descriptor: int) -> bool:
+        """Whether nothing more can come of it: the last process under the filter is gone, or the mount."""
+        sources = (self.telling, self.tripwire)
+        return any(source is not None and source.finished and source.fileno() == descriptor for source in sources)
+
     def close(self) -> tuple[Health, str]:
         """The recorder's last word, and the first call for which a process was ended."""
         if self.tripwire is not None:

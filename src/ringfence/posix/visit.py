@@ -231,7 +231,10 @@ class Visit:
 
     def _hear_contained(self, contained: Guest, descriptor: int) -> bool:
         if descriptor != contained.door:
-            return contained.hear(descriptor)
+            ours = contained.hear(descriptor)
+            if contained.is_over(descriptor):  # it stays readable, and would be asked for ever
+                self.poller.unregister(descriptor)
+            return ours
         added = contained.take()
         for listener in added or ():
             self.poller.register(listener, select.POLLIN)
