@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from _collections_abc import Callable
 from struct import Struct
 
 from ringfence.linux import syscalls
@@ -14,12 +15,8 @@ _SIGKILL = 9
 
 def _prctl(option: int, value: int | bytes) -> None:
     """By libc's own function: this much is to work on every architecture."""
-    import ctypes
-
-    argument = value if isinstance(value, bytes) else ctypes.c_ulong(value)
-    if syscalls.libc().prctl(option, argument, 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), f"prctl {option}")
+    if syscalls.libc().prctl(option, value, None, None, None) != 0:
+        raise syscalls.failure(f"prctl {option}")
 
 
 _CLONE_INTO_CGROUP, _SIGCHLD = 0x200000000, 17
@@ -43,16 +40,18 @@ def fork_into(namespaces: int, group: str = "") -> int:
         os.close(folder)
 
 
-def _clone3(arguments: bytes) -> int:
-    import ctypes
+_make: list[Callable[..., int]] = []
 
-    # Not through libc(), whose calls let go of the interpreter lock that both sides must hold.
-    make = ctypes.PyDLL(None, use_errno=True).syscall
-    make.restype = ctypes.c_long
-    child: int = make(ctypes.c_long(syscalls.number("clone3")), arguments, ctypes.c_ulong(len(arguments)))
+
+def _clone3(arguments: bytes) -> int:
+    if not _make:
+        import ctypes
+
+        # Not through libc(), whose calls let go of the interpreter lock that both sides must hold.
+        _make.append(syscalls.entrance(ctypes.PyDLL(None, use_errno=True)))
+    child = _make[0](syscalls.number("clone3"), arguments, len(arguments), *(None,) * 4)
     if child < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), "clone3")
+        raise syscalls.failure("clone3")
     return child
 
 

@@ -14,10 +14,13 @@ from ringfence.linux import syscall_numbers
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ctypes
+    from collections.abc import Callable
 
 PR_SET_NO_NEW_PRIVS = 38
+_REGISTERS = 6
 
 _libc: ctypes.CDLL | None = None
+_enter: Callable[..., int] | None = None
 _numbers: dict[str, int] = {}
 
 
@@ -28,19 +31,38 @@ def libc() -> ctypes.CDLL:
         import ctypes
 
         _libc = ctypes.CDLL(None, use_errno=True)
-        _libc.syscall.restype = ctypes.c_long
+        _libc.prctl.argtypes = (ctypes.c_int, *(ctypes.c_void_p,) * 4)
     return _libc
+
+
+def entrance(library: ctypes.CDLL) -> Callable[..., int]:
+    """Its syscall(2). Types that are set once are far cheaper than arguments that are converted one by one: a register
+    takes an int (of which it keeps the lowest bits), None as 0, bytes and ctypes objects as pointers."""
+    import ctypes
+
+    enter = library.syscall
+    enter.restype = ctypes.c_long
+    enter.argtypes = (ctypes.c_long, *(ctypes.c_void_p,) * _REGISTERS)
+    return enter
 
 
 def call(name: str, *args: object) -> int:
     """Make one system call. An int goes into a register, None as 0, bytes and ctypes objects as pointers."""
+    global _enter
+    if _enter is None:
+        _enter = entrance(libc())
+    result = _enter(number(name), *args, *(None,) * (_REGISTERS - len(args)))
+    if result == -1:
+        raise failure(name)
+    return result
+
+
+def failure(name: str) -> OSError:
+    """The error of the call that was made last."""
     import ctypes
 
-    result: int = libc().syscall(ctypes.c_long(number(name)), *map(_register, args))
-    if result == -1:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{name}: {os.strerror(code)}")
-    return result
+    code = ctypes.get_errno()
+    return OSError(code, f"{name}: {os.strerror(code)}")
 
 
 def number(name: str) -> int:
@@ -50,19 +72,6 @@ def number(name: str) -> int:
     if name not in _numbers:
         raise OSError(errno.ENOSYS, f"{name}: {os.strerror(errno.ENOSYS)}")
     return _numbers[name]
-
-
-def _register(arg: object) -> object:
-    import ctypes
-
-    if isinstance(arg, bytes):
-        return arg  # passed as a pointer to its first byte
-    if arg is None:
-        return ctypes.c_long(0)
-    if isinstance(arg, int):
-        # Flags with bit 63 set arrive as large positive numbers; the register is the same either way.
-        return ctypes.c_ulong(arg & 0xFFFFFFFFFFFFFFFF)
-    return arg
 
 
 def prctl(option: int, *args: object) -> int:
