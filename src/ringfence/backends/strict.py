@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 
 from ringfence.backends import groups
+from ringfence.backends.drafts import Draft, Drafts
 from ringfence.backends.facts import Lack
 from ringfence.backends.led_visit import FromMould, LedVisit, PythonJobs, order_of
 from ringfence.backends.living import Keeper, VisitToBox
@@ -60,6 +61,9 @@ class StrictBackend:
 
     level = IsolationLevel.STRICT
 
+    def __init__(self) -> None:
+        self._drafts = Drafts()
+
     def lacks(self, policy: SandboxPolicy) -> tuple[Lack, ...]:
         if not _is_linux():
             return tuple(Lack(capability=name, missing="Linux", fix="run on Linux") for name in policy.requested())
@@ -82,7 +86,7 @@ class StrictBackend:
             from ringfence.backends import confined
 
             return confined.ConfinedBox(policy, confined.look(blocked))
-        return StrictBox(policy, {lack.capability: lack for lack in self.lacks(policy)})
+        return StrictBox(policy, {lack.capability: lack for lack in self.lacks(policy)}, self._drafts)
 
 
 def _is_linux() -> bool:
@@ -113,12 +117,13 @@ def _not_to_be_hidden(path: str) -> Lack:
 class StrictBox:
     """A cgroup, a layer and a plan; each visit is a new root over the same layer."""
 
-    def __init__(self, policy: SandboxPolicy, lacking: Mapping[str, Lack]) -> None:
+    def __init__(self, policy: SandboxPolicy, lacking: Mapping[str, Lack], drafts: Drafts) -> None:
         self.policy = policy
         self._scratch = Scratch(("work",))
         self._layer: Layer | None = None
         self._waiting: groups.GroupVisit | None = None
         self._keeper: Keeper | None = None
+        self._drafts = drafts
         self._cgroup = groups.make(policy, own_tasks=1)  # pid 1 of the sandbox is ours
         held = self._cgroup.applied if self._cgroup else {}
         asked = replace(policy, syscall_profile=policy.syscall_profile or SyscallProfile.DEFAULT)
@@ -187,11 +192,16 @@ class StrictBox:
 
     def stand_by(self, python: PythonJobs) -> groups.GroupVisit:
         """Do now what does not depend on the job; the next one starts at once. Its folder lies in memory."""
-        wish = replace(self._wish(Job(argv=(sys.executable,))), on_disk=False)
-        self._name_recorder(wish)
-        request = self._request(wish, [("await job", True)]) | {"standby": True}
-        self._waiting = groups.GroupVisit(request, (), _mould(wish, python.as_data()), self._cgroup)
+        draft = self._drafts.find((self.policy, python, self.enforced), lambda: self._draft(python))
+        self._name_recorder(draft.wish)
+        request = draft.request | self._group_paths() | {"standby": True}
+        self._waiting = groups.GroupVisit(request, (), draft.forker, self._cgroup)
         return self._waiting
+
+    def _draft(self, python: PythonJobs) -> Draft:
+        wish = replace(self._wish(Job(argv=(sys.executable,))), on_disk=False)
+        request = self._request(wish, [("await job", True)])
+        return Draft(wish=wish, request=request, forker=_mould(wish, python.as_data()))
 
     def stands(self) -> bool:
         return self._waiting is not None and self._waiting.waits()
@@ -222,10 +232,14 @@ class StrictBox:
             "scratch": self._scratch.path,
             "contained": True,
             **self._heard(wish),
-            "group": self._cgroup.v2_directory if self._cgroup else "",
-            "enter": list(self._cgroup.enter_paths) if self._cgroup else [],
-            "cgroups": list(self._cgroup.directories) if self._cgroup else [],
+            **self._group_paths(),
         }
+
+    def _group_paths(self) -> dict[str, object]:
+        group = self._cgroup
+        if group is None:
+            return {"group": "", "enter": [], "cgroups": []}
+        return {"group": group.v2_directory, "enter": list(group.enter_paths), "cgroups": list(group.directories)}
 
     def _prepare(self, wish: Wish) -> list[Step]:
         """What only root can do, done by the leader, which still is: ids mapped, devices made."""
