@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 import struct
 import sys
-from dataclasses import dataclass
 from enum import IntEnum
+
+from ringfence.model.record import record
 
 ROOT_NODE = 1
 PROTOCOL_MAJOR = 7
@@ -106,7 +107,7 @@ _NAME_OFFSET: dict[int, int] = {
 _RENAMES = frozenset((Op.RENAME, Op.RENAME2))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Request:
     op: int
     unique: int

@@ -11,7 +11,6 @@ kernel mode or a file system of its own, and a sandbox has neither.
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
@@ -188,7 +187,7 @@ def _opens_to_write(memory: int, call: Call, arguments: list[int]) -> bool:
 
 @cache
 def _calls_by_number() -> dict[int, Call]:
-    machine = "aarch64" if platform.machine() in ("aarch64", "arm64") else "x86_64"
+    machine = "aarch64" if os.uname().machine in ("aarch64", "arm64") else "x86_64"
     return {getattr(call, machine): call for call in CALLS if getattr(call, machine) >= 0}
 
 

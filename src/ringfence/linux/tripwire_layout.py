@@ -16,11 +16,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 
 from ringfence.errors import UsageError
 from ringfence.linux.fuse_wire import ROOT_NODE
+from ringfence.model.record import record
 
 FOLDER_MODE = stat.S_IFDIR | 0o755
 FILE_MODE = stat.S_IFREG | 0o755
@@ -36,7 +37,7 @@ class Role(StrEnum):
     VISIBLE = "visible"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Entry:
     """A visible name in a veiled folder."""
 
@@ -46,7 +47,7 @@ class Entry:
     """Where a symbolic link points; empty for anything else."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Veil:
     """A read-only folder, the names in it that are hidden and those that stay."""
 
@@ -55,7 +56,7 @@ class Veil:
     visible: tuple[Entry, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Spot:
     """One hidden place, of which a folder or file must exist to mount on."""
 
@@ -66,18 +67,18 @@ class Spot:
 Place = Veil | Spot
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Node:
     path: bytes
     """In the sandbox."""
     role: Role
     mode: int
     target: bytes = b""
-    children: Mapping[bytes, int] = field(default_factory=dict)
+    children: Mapping[bytes, int] = MappingProxyType({})
     hidden: frozenset[bytes] = frozenset()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Layout:
     nodes: Mapping[int, Node]
     bindings: tuple[Binding, ...]

@@ -6,11 +6,11 @@ and is in no file, ``traceback`` prints it, which asks ``linecache``.
 
 from __future__ import annotations
 
+import _thread
 import io
 import linecache
 import os
 import sys
-import threading
 import traceback
 from types import TracebackType
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _SUGGESTED = ". Did you mean: '"
 _sources: set[str] = set()
+_thread_hook = _thread._excepthook  # type: ignore[attr-defined]
 
 
 def remember_source(name: str, source: str | bytes) -> None:
@@ -108,13 +109,18 @@ def _say(text: str) -> None:
 
 
 def show_threads_too() -> None:
-    if sys.version_info < (3, 13):
-        threading.excepthook = _in_thread
+    """``threading`` takes its hook from ``_thread`` when it is loaded. It is not loaded here: what it does after a
+    fork makes every fork copy a hundred pages more."""
+    if sys.version_info >= (3, 13):
+        return
+    _thread._excepthook = _in_thread  # type: ignore[attr-defined]
+    if "threading" in sys.modules:  # preloaded, or by what is
+        sys.modules["threading"].excepthook = _in_thread  # type: ignore[attr-defined]
 
 
 def _in_thread(told: Any) -> None:
     if told.exc_type is SystemExit or sys.stderr is None or _has_lines(told.exc_value):
-        threading.__excepthook__(told)
+        _thread_hook(told)
         return
     name = told.thread.name if told.thread is not None else "unknown"
     _say(f"Exception in thread {name}:\n{text_of(told.exc_value)}")
