@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from _collections_abc import Sequence
+from _thread import allocate_lock
 
 from ringfence.backends.facts import Report
 from ringfence.errors import SetupError
@@ -31,6 +32,9 @@ _SIGKILL = 9
 _MAX_NOTES = 10_000
 # Longer than a leader tries to end its tree; then it is killed, and that takes no time.
 _END_WAIT_MS, _KILL_WAIT_MS = 12_000, 1_000
+_STAND_BY, _REACH = "stand by", "reach the waiting sandbox"
+UNDELIVERED = (_STAND_BY, _REACH)
+"""The steps of a SetupError after which another sandbox may be given the same job: nothing of it has begun."""
 
 
 @record
@@ -106,6 +110,8 @@ class LedVisit:
         self._forker = forker
         self._frames = wire.Frames()
         self._commands = self._reports = self._leader_pidfd = self._post = -1
+        self._open_lock = allocate_lock()
+        """Another thread may signal while this one closes; a number that was closed may be somebody else's."""
         self._identity = 0
         self.ready = False
         """Everything is done but the job; only of a sandbox that stands by."""
@@ -142,15 +148,18 @@ class LedVisit:
         os.set_blocking(self._reports, False)
 
     def send_order(self, order: dict[str, object], streams: tuple[int, ...]) -> None:
-        """Give the waiting sandbox its job."""
+        """Give the waiting sandbox its job; where that fails nothing is left of it."""
         try:
-            if os.geteuid() == 0:
-                self.await_ready()
-                _give_pipes(streams[1:3], self._identity)
+            self.await_ready()
+            _give_pipes(streams[1:3], self._identity)
+            # Before the order: the clock must not be asked about a job that has begun before it was set.
+            self._send(bytes((visit.BEGIN,)))
             standby.send_order(self._post, order, streams)
-        except OSError as error:
-            raise SetupError("reach the waiting sandbox", str(error)) from error
-        self._send(bytes((visit.BEGIN,)))
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise SetupError(_REACH, str(error)) from error
+            raise
         os.close(self._post)
         self._post = -1
 
@@ -167,14 +176,17 @@ class LedVisit:
             return False
 
     def await_ready(self) -> None:
-        """As root the streams must belong to the sandbox's id, which only a leader that is ready knows."""
+        """A sandbox that is ready reads its order at once; only its leader knows whose the streams must be."""
         import select
 
         poller = select.poll()
         poller.register(self._reports, select.POLLIN)
         while not self.ready:
-            if not poller.poll(_END_WAIT_MS) or self.receive() is not None:
-                raise SetupError("stand by", "the sandbox ended before it had a job")
+            if not poller.poll(_END_WAIT_MS):
+                self.abandon()
+                raise SetupError(_STAND_BY, "the sandbox was not ready in time")
+            if self.receive() is not None:
+                raise SetupError(_STAND_BY, "the sandbox ended before it had a job")
 
     def fileno(self) -> int:
         return self._reports
@@ -183,10 +195,13 @@ class LedVisit:
         return (self._reports,)
 
     def _send(self, data: bytes) -> None:
-        try:
-            wire.write_all(self._commands, data)
-        except BrokenPipeError:
-            pass  # the leader has ended; receive() tells how
+        with self._open_lock:
+            if self._commands < 0:
+                return
+            try:
+                wire.write_all(self._commands, data)
+            except BrokenPipeError:
+                pass  # the leader has ended; receive() tells how
 
     def receive(self) -> Report | None:
         try:
@@ -234,10 +249,11 @@ class LedVisit:
         self._send(bytes((number,)))
 
     def abandon(self) -> None:
-        if self._leader_pidfd >= 0:
-            _kill_pidfd(self._leader_pidfd)
-        elif not self._started:
-            self._forker.give_up()
+        with self._open_lock:
+            if self._leader_pidfd >= 0:
+                _kill_pidfd(self._leader_pidfd)
+            elif not self._started:
+                self._forker.give_up()
 
     def close(self) -> None:
         """End the job if it runs, and wait until its tree is gone: its folder is removed next."""
@@ -245,11 +261,12 @@ class LedVisit:
             self.signal(_SIGKILL)
             self._await_end()
         self._forked = False
-        for name in ("_commands", "_reports", "_leader_pidfd", "_post"):
-            descriptor = getattr(self, name)
-            if descriptor >= 0:
-                os.close(descriptor)
-                setattr(self, name, -1)
+        with self._open_lock:
+            for name in ("_commands", "_reports", "_leader_pidfd", "_post"):
+                descriptor = getattr(self, name)
+                if descriptor >= 0:
+                    os.close(descriptor)
+                    setattr(self, name, -1)
 
     def _await_end(self) -> None:
         """Until the leader has closed its side, which it does when nothing of the tree is left."""

@@ -198,6 +198,9 @@ class Visit:
     def watch(self) -> None:
         """Until the job's first process has ended, or a reason to end it is found."""
         self._listen()
+        # Of a sandbox that stood by the clock starts with a command, and that may still lie in the pipe.
+        for descriptor, _ in self.poller.poll(0) if self.request.get("standby") else ():
+            self._hear(descriptor)
         deadline = self.started + int(self.limits["wall_time"] * 1e9)
         tick = self.started
         while not self._reap() and not self.cause:
