@@ -5,26 +5,28 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from ringfence.errors import UnavailableError
+from ringfence.errors import UnavailableError, UsageError
 
 
 class Line:
     """``at_once`` places; ``longest``: how many may wait for one, None: any number."""
 
     def __init__(self, at_once: int, longest: int | None) -> None:
-        self._free = at_once
         self._at_once = at_once
         self._longest = longest
         self._waiting: deque[Turn] = deque()
-        self._lock = threading.Lock()
+        self._served: set[Turn] = set()
+        self._changed = threading.Condition()
+        self._closed = False
 
     def join(self) -> Turn:
         """A turn, which may have come already; UnavailableError when the line is too long."""
         turn = Turn()
-        with self._lock:
-            if self._free and not self._waiting:
-                self._free -= 1
-                turn.come()
+        with self._changed:
+            if self._closed:
+                raise UsageError("the pool is closed")
+            if len(self._served) < self._at_once:
+                self._serve(turn)
             elif self._longest is not None and len(self._waiting) >= self._longest:
                 raise UnavailableError(
                     f"the pool is full: {self._at_once} jobs run and {len(self._waiting)} wait",
@@ -36,22 +38,39 @@ class Line:
 
     def leave(self, turn: Turn) -> None:
         """Give the place, or the place in the line, back; whoever is next has its turn. Twice is harmless."""
-        with self._lock:
-            if turn.left:
-                return
-            turn.left = True
-            if not turn.has_come:
-                self._waiting.remove(turn)
-                turn.come()
-            elif self._waiting:
-                self._waiting.popleft().come()
-            else:
-                self._free += 1
+        if self.withdraw(turn, "given up"):
+            return
+        with self._changed:
+            self._served.discard(turn)
+            if self._waiting and len(self._served) < self._at_once:
+                self._serve(self._waiting.popleft())
+            self._changed.notify_all()
+
+    def withdraw(self, turn: Turn, why: str) -> bool:
+        """Take it out of the line; false when its turn has come, and then it keeps its place."""
+        with self._changed:
+            if turn not in self._waiting:
+                return False
+            self._waiting.remove(turn)
+            turn.refuse(why)
+            return True
 
     def close(self) -> None:
-        """Nobody who waits now will have a place."""
-        for turn in tuple(self._waiting):
-            self.leave(turn)
+        """Nobody who waits now, or comes later, will have a place."""
+        with self._changed:
+            self._closed = True
+            while self._waiting:
+                self._waiting.popleft().refuse("the pool was closed")
+
+    def await_empty(self, timeout_s: float) -> bool:
+        """Whether in this time everybody who had a place gave it back, but for the thread that asks."""
+        asking = threading.get_ident()
+        with self._changed:
+            return self._changed.wait_for(lambda: all(turn.thread == asking for turn in self._served), timeout_s)
+
+    def _serve(self, turn: Turn) -> None:
+        self._served.add(turn)
+        turn.come()
 
     @property
     def waiting(self) -> int:
@@ -63,17 +82,20 @@ class Turn:
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self.left = False
-        """Given back; if that was before it had come, it never comes."""
-
-    @property
-    def has_come(self) -> bool:
-        return self._event.is_set()
+        self.thread = 0
+        """Who waits, or has waited, for it."""
+        self.refused = ""
+        """Why it never comes; empty: it does, or did."""
 
     def come(self) -> None:
         self._event.set()
 
+    def refuse(self, why: str) -> None:
+        self.refused = why
+        self._event.set()
+
     def wait(self) -> bool:
         """Whether there is a place."""
+        self.thread = threading.get_ident()
         self._event.wait()
-        return not self.left
+        return not self.refused

@@ -11,13 +11,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from ringfence.backends.led_visit import PythonJobs
+from ringfence.backends.led_visit import UNDELIVERED, PythonJobs
 from ringfence.engine.line import Line, Turn
 from ringfence.engine.returned import Returned, returned
 from ringfence.engine.run import backend_for, refuse
 from ringfence.engine.standing import Standing
 from ringfence.engine.supervision import Listeners, supervise
-from ringfence.errors import UsageError
+from ringfence.errors import SetupError, UsageError
 from ringfence.model import callables, python_job
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from ringfence.backends.contract import StandbyBox, Visit
 
 _SIGKILL = 9
+# Longer than a leader tries to end its tree; then it is killed, and that takes no time.
+_END_WAIT_S, _KILL_WAIT_S = 15.0, 5.0
 
 
 class Pool:
@@ -154,28 +156,36 @@ class Pool:
     def _join(self) -> Turn:
         if self._owner != os.getpid():
             raise UsageError("a pool stays with the process that made it", hint="make a new one after fork")
-        if self._closed:
-            raise UsageError("the pool is closed")
         return self._line.join()
 
     def _take_turn(self, job: Job, turn: Turn, on_output: OnOutput | None, ticket: Ticket | None = None) -> Outcome:
         try:
             if not turn.wait():
-                raise UsageError("the job was cancelled, or the pool closed, before its turn came")
-            box = self._standing.take()
+                raise UsageError(f"the job never had its turn: {turn.refused}")
+            listeners = Listeners(on_output=on_output, attach=lambda visit, _: self._attach(visit, ticket))
             try:
-                listeners = Listeners(on_output=on_output, attach=lambda visit, _: self._attach(visit, ticket))
-                return supervise(box, job, self.policy, partial=self._partial, listeners=listeners)
-            finally:
-                self._standing.give_back(box)
+                return self._run_in(self._standing.take(), job, listeners)
+            except SetupError as error:
+                if error.step not in UNDELIVERED:
+                    raise
+            # It was gone before it had heard of the job.
+            return self._run_in(self._standing.take(), job, listeners)
         finally:
             self._line.leave(turn)
+
+    def _run_in(self, box: StandbyBox, job: Job, listeners: Listeners) -> Outcome:
+        try:
+            return supervise(box, job, self.policy, partial=self._partial, listeners=listeners)
+        finally:
+            self._standing.give_back(box)
 
     def _attach(self, visit: Visit, ticket: Ticket | None) -> None:
         with self._lock:
             self._running = {running for running in self._running if running.fileno() >= 0} | {visit}
         if ticket is not None:
             ticket.attach(visit)
+        if self._closed:
+            visit.signal(_SIGKILL)
 
     # ---- the end
 
@@ -185,11 +195,17 @@ class Pool:
             return
         self._closed = True
         self._line.close()
-        with self._lock:
-            for visit in self._running:
-                if visit.fileno() >= 0:
-                    visit.signal(_SIGKILL)
+        for visit in self._still_running():
+            visit.signal(_SIGKILL)
+        if not self._line.await_empty(_END_WAIT_S):
+            for visit in self._still_running():
+                visit.abandon()
+            self._line.await_empty(_KILL_WAIT_S)
         self._standing.close()
+
+    def _still_running(self) -> list[Visit]:
+        with self._lock:
+            return [visit for visit in self._running if visit.fileno() >= 0]
 
     def __enter__(self) -> Pool:
         return self
@@ -225,9 +241,7 @@ class Ticket:
     def cancel(self) -> None:
         """End it, or take it out of the line; its place is free at once."""
         self._cancelled = True
-        if not self._turn.has_come:
-            self._pool._line.leave(self._turn)
-        elif self._visit is not None and self._visit.fileno() >= 0:
+        if not self._pool._line.withdraw(self._turn, "it was cancelled") and self._visit is not None:
             self._visit.signal(_SIGKILL)
 
     @property

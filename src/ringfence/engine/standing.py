@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ringfence.errors import SandboxError
+from ringfence.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class Standing:
     def take(self) -> StandbyBox:
         """One that stands by, or else a new one."""
         with self._changed:
+            if self._closed:
+                raise UsageError("the pool is closed")
             self._last_used = time.monotonic()
             self._changed.notify()
             while self._boxes:
@@ -50,10 +52,13 @@ class Standing:
         return self._make()
 
     def give_back(self, box: StandbyBox) -> None:
-        """One whose job has ended; what is left of it is removed in the background."""
+        """One whose job has ended; what is left of it is removed in the background, if there is still one."""
         with self._changed:
-            self._used.append(box)
-            self._changed.notify()
+            if not self._closed:
+                self._used.append(box)
+                self._changed.notify()
+                return
+        self._remove(box)
 
     def add(self, box: StandbyBox) -> None:
         with self._changed:
@@ -73,7 +78,7 @@ class Standing:
             self._close_used()
             try:
                 busy = self._adjust()
-            except SandboxError:
+            except Exception:
                 busy = False  # whoever comes makes one himself, and hears why that fails
             if not busy and not self._used:
                 with self._changed:
@@ -100,4 +105,10 @@ class Standing:
 
     def _close_used(self) -> None:
         while self._used:
-            self.left = self._used.popleft().close() or self.left
+            self._remove(self._used.popleft())
+
+    def _remove(self, box: StandbyBox) -> None:
+        try:
+            self.left = box.close() or self.left
+        except Exception as error:  # one that can't be removed must not keep the others
+            self.left = str(error)
