@@ -119,9 +119,10 @@ class LedVisit:
         self._notes: list[dict[str, object]] = []
         self._recorder: dict[str, object] = {}
         self._forked = self._started = False
+        self._stood_by = bool(request.get("standby"))
         message = wire.encode_request(request)
         try:
-            self._open(streams, stands_by=bool(request.get("standby")))
+            self._open(streams, stands_by=self._stood_by)
             self._send(message)
         except BaseException as error:
             self.close()
@@ -256,9 +257,18 @@ class LedVisit:
                 self._forker.give_up()
 
     def close(self) -> None:
-        """End the job if it runs, and wait until its tree is gone: its folder is removed next."""
+        """End the job if it runs, and wait until its tree is gone: its folder is removed next.
+
+        Of a sandbox that stood by the end is told before the last of it is gone: its box waits for that (``release``).
+        """
+        if self._report is None or not self._stood_by:
+            self.release()
+
+    def release(self) -> None:
+        """Wait until nothing is left, and free what the visit holds."""
         if self._forked and self._report is None:
             self.signal(_SIGKILL)
+        if self._forked and (self._report is None or self._stood_by):
             self._await_end()
         self._forked = False
         with self._open_lock:

@@ -142,6 +142,7 @@ class ProcessBox:
         self._limit_steps = limit_steps
         self._scratch = Scratch()
         self._waiting: LedVisit | None = None
+        self._visited: LedVisit | None = None
 
     def start(self, job: Job, streams: tuple[int, ...]) -> LedVisit:
         folder = self._scratch.prepare(job)
@@ -165,6 +166,7 @@ class ProcessBox:
     def _send_order(self, job: Job, folder: str, streams: tuple[int, ...]) -> LedVisit:
         assert self._waiting is not None
         visit, self._waiting = self._waiting, None
+        self._visited = visit
         visit.send_order(order_of(replace(job, files={}), folder, self._environment(job)), streams)
         return visit
 
@@ -193,6 +195,7 @@ class ProcessBox:
         return
 
     def close(self) -> str:
-        if self._waiting is not None:
-            self._waiting.close()
+        for visit in (self._waiting, self._visited):
+            if visit is not None:
+                visit.release()
         return self._scratch.remove()

@@ -122,6 +122,7 @@ class StrictBox:
         self._scratch = Scratch(("work",))
         self._layer: Layer | None = None
         self._waiting: groups.GroupVisit | None = None
+        self._visited: groups.GroupVisit | None = None
         self._keeper: Keeper | None = None
         self._drafts = drafts
         self._cgroup = groups.make(policy, own_tasks=1)  # pid 1 of the sandbox is ours
@@ -211,6 +212,7 @@ class StrictBox:
         if job.cwd:
             raise UsageError("a sandbox that stands by has a folder of its own", hint="give files, or use run()")
         visit, self._waiting = self._waiting, None
+        self._visited = visit
         visit.send_order(order_of(job, "", self._environment(job)), streams)
         return visit
 
@@ -344,10 +346,11 @@ class StrictBox:
             self._layer.commit()
 
     def close(self) -> str:
-        if self._waiting is not None:
-            self._waiting.close()
+        for visit in (self._waiting, self._visited):
+            if visit is not None:
+                visit.release()
         if self._keeper is not None:
-            self._keeper.visit.close()
+            self._keeper.visit.release()
         if self._cgroup is not None:
             self._cgroup.remove()
         return self._scratch.remove()

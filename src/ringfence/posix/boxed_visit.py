@@ -38,21 +38,12 @@ class BoxedVisit(Visit):
         for descriptor in (guest._theirs, writer, guest._told, steps, post, *streams):
             os.close(descriptor)
         self.poller.register(guest.door, select.POLLIN)
-        self.poller.register(guest.status, select.POLLIN)
         return self._await_start(reader)
 
-    def _hear_contained(self, contained: Guest, descriptor: int) -> bool:
-        if descriptor != contained.status:
-            return super()._hear_contained(contained, descriptor)
-        self._note_end(contained.ended())
-        self.poller.unregister(descriptor)
-        return True
-
     def _note_end(self, ended: tuple[int, ...] | None) -> None:
+        super()._note_end(ended)
         if ended is None:
             self._note("holder_gone", 0)  # somebody in the box has killed it: who belongs to this visit is lost
-        else:
-            self.wait_status, self.used = ended[0], ended[1:]
 
     def _reap(self) -> bool:
         return self.wait_status is not None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SUGGESTED = ". Did you mean: '"
 _sources: set[str] = set()
-_thread_hook = _thread._excepthook  # type: ignore[attr-defined]
+_thread_hook = _thread._excepthook
 
 
 def remember_source(name: str, source: str | bytes) -> None:
@@ -113,7 +113,7 @@ def show_threads_too() -> None:
     fork makes every fork copy a hundred pages more."""
     if sys.version_info >= (3, 13):
         return
-    _thread._excepthook = _in_thread  # type: ignore[attr-defined]
+    _thread._excepthook = _in_thread
     if "threading" in sys.modules:  # preloaded, or by what is
         sys.modules["threading"].excepthook = _in_thread  # type: ignore[attr-defined]
 

@@ -198,6 +198,8 @@ class Visit:
     def watch(self) -> None:
         """Until the job's first process has ended, or a reason to end it is found."""
         self._listen()
+        if self.contained is not None:
+            self.poller.register(self.contained.status, select.POLLIN)
         # Of a sandbox that stood by the clock starts with a command, and that may still lie in the pipe.
         for descriptor, _ in self.poller.poll(0) if self.request.get("standby") else ():
             self._hear(descriptor)
@@ -227,23 +229,30 @@ class Visit:
     def _hear(self, descriptor: int) -> None:
         if descriptor == self.wakeup:
             os.read(descriptor, 4096)
-        elif self.contained is not None and self._hear_contained(self.contained, descriptor):
-            return
-        else:
+        elif descriptor in (self.commands, self.owner):
             self._hear_caller(descriptor)
+        elif self.contained is not None:
+            self._hear_contained(self.contained, descriptor)
 
-    def _hear_contained(self, contained: Guest, descriptor: int) -> bool:
-        if descriptor != contained.door:
-            ours = contained.hear(descriptor)
-            if contained.is_over(descriptor):  # it stays readable, and would be asked for ever
-                self.poller.unregister(descriptor)
-            return ours
-        added = contained.take()
-        for listener in added or ():
-            self.poller.register(listener, select.POLLIN)
-        if added is None:
+    def _hear_contained(self, contained: Guest, descriptor: int) -> None:
+        if descriptor == contained.door:
+            added = contained.take()
+            for listener in added or ():
+                self.poller.register(listener, select.POLLIN)
+            over = added is None
+        elif descriptor == contained.status:
+            self._note_end(contained.ended())
+            over = True
+        else:
+            contained.hear(descriptor)
+            over = contained.is_over(descriptor)
+        if over:  # it stays readable, and would be asked for ever
             self.poller.unregister(descriptor)
-        return True
+
+    def _note_end(self, ended: tuple[int, ...] | None) -> None:
+        """What pid 1 says of the job; nothing when it was killed before it could."""
+        if ended is not None:
+            self.wait_status, self.used = ended[0], ended[1:]
 
     def _hear_caller(self, descriptor: int) -> None:
         # The owner's descriptor is never read: that it is ready at all says that the caller ended.
@@ -281,10 +290,9 @@ class Visit:
                 return True
             if pid == 0:
                 return self.wait_status is not None
-            if pid == self.job:
-                told = None if self.contained is None else self.contained.ended()
-                self.wait_status = status if told is None else told[0]
-                self.used = () if told is None else told[1:]
+            if pid == self.job and self.wait_status is None:
+                self._note_end(None if self.contained is None else self.contained.ended())
+                self.wait_status = status if self.wait_status is None else self.wait_status
 
     def end_tree(self) -> None:
         """Kill until no child is left. A tree that forks while it dies needs several passes."""
@@ -313,7 +321,15 @@ class Visit:
     def finish(self) -> None:
         """End what is left and report."""
         wall_ns = time.monotonic_ns() - self.started
+        # The caller of a pool need not wait until a sandbox of which pid 1 has ended is taken apart.
+        early = bool(self.request.get("standby")) and bool(self.used)
+        if early:
+            self._tell(wall_ns)
         self.end_tree()
+        if not early:
+            self._tell(wall_ns)
+
+    def _tell(self, wall_ns: int) -> None:
         if self.contained is not None:
             _say(self.reports, wire.frame(wire.HEALTH, _recorder_health(self.contained)))
         _say(self.reports, wire.ended_frame(self._report(wall_ns)))
@@ -337,6 +353,8 @@ class Visit:
         }
 
     def _usage(self) -> tuple[int, ...]:
+        if self.used and self.request.get("standby"):
+            return self.used
         import resource
 
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
