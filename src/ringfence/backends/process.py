@@ -14,6 +14,7 @@ from _collections_abc import Callable, Mapping
 from ringfence.backends.facts import Lack
 from ringfence.backends.led_visit import SPAWNER, FromMould, LedVisit, PythonJobs, order_of
 from ringfence.backends.scratch import Scratch
+from ringfence.errors import UsageError
 from ringfence.model.job import Job
 from ringfence.model.limits import LIMIT_OF, IsolationLevel
 from ringfence.model.outcome import Change, Enforcement
@@ -143,9 +144,21 @@ class ProcessBox:
         self._scratch = Scratch()
         self._waiting: LedVisit | None = None
         self._visited: LedVisit | None = None
+        self._place = ""
+
+    def live(self, workspace: str | None) -> None:
+        """Visits from now on go to this folder. It is a place for files; what a visit leaves running ends with it."""
+        self._place = workspace or self._scratch.prepare()
+        if not os.path.isdir(self._place):
+            raise UsageError(f"{workspace}: no such folder", hint="the working folder must exist")
+
+    def start_steps(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> LedVisit:
+        return LedVisit(self._request([("folder", self._place), *steps]), streams, SPAWNER)
 
     def start(self, job: Job, streams: tuple[int, ...]) -> LedVisit:
         folder = self._scratch.prepare(job)
+        if self._place and job.cwd is None:
+            folder = self._place
         if self._waiting is not None:
             return self._send_order(job, folder, streams)
         steps: list[tuple[object, ...]] = [("terminal",)] if job.terminal else []
