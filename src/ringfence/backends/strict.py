@@ -19,6 +19,7 @@ from ringfence.backends.process import beyond_hard_limits, enforcement_table
 from ringfence.backends.scratch import Scratch
 from ringfence.errors import UsageError
 from ringfence.linux import host, namespaces, rootfs
+from ringfence.linux.hidden import HiddenPaths
 from ringfence.linux.layer import Layer
 from ringfence.linux.rootfs import Shown, Step, Wish
 from ringfence.model.job import Job
@@ -315,7 +316,7 @@ class StrictBox:
             stage=host.free_folder([*within, *readable, *self.policy.writable_paths, self._scratch.path or "/tmp"]),
             caller=(os.geteuid(), os.getegid()),
             by_root=root,
-            hidden=host.every_name(self.policy.hidden_paths),
+            hidden=HiddenPaths(host.every_name(self.policy.hidden_paths)),
             links=links,
             user=_USER,
             uid=namespaces.GUEST_ID if root else os.getuid(),
@@ -401,7 +402,8 @@ def _recorder_of(wish: Wish) -> str:
     if not wish.hidden:
         return ""
     wired = rootfs.can_be_wired(wish) and host.has_fuse()
-    return TRIPWIRES if wired and host.names_beside(wish.hidden) <= _MOST_MOUNTS else OPEN_NOTIFICATION
+    few = wired and host.names_in(wish.hidden.folders()) - len(wish.hidden) <= _MOST_MOUNTS
+    return TRIPWIRES if few else OPEN_NOTIFICATION
 
 
 def _is_watched(wish: Wish) -> bool:

@@ -174,19 +174,19 @@ def _read_only(place: int) -> bool:
         return False
 
 
+_HOW_BYTES = 24
+
+
 @cache
 def _openat2() -> Callable[[int, bytes, bool], int]:
     """openat2 below a root, with its arguments made once; -1 for whatever it refuses."""
-    import ctypes
-
-    call = syscalls.libc().syscall
-    number = ctypes.c_long(syscalls.number("openat2"))
-    size = ctypes.c_ulong(24)
+    call = syscalls.entrance(syscalls.libc())
+    number = syscalls.number("openat2")
     follow_last = pack("QQQ", _O_PATH, 0, _RESOLVE_IN_ROOT)
     stop_at_last = pack("QQQ", _O_PATH | _O_NOFOLLOW, 0, _RESOLVE_IN_ROOT)
 
     def open_now(root: int, path: bytes, follow: bool) -> int:
-        return int(call(number, ctypes.c_long(root), path, follow_last if follow else stop_at_last, size))
+        return call(number, root, path, follow_last if follow else stop_at_last, _HOW_BYTES, None, None)
 
     return open_now
 

@@ -204,10 +204,10 @@ def has_fuse(device: str = "/dev/fuse") -> bool:
     return True
 
 
-def names_beside(paths: tuple[str, ...]) -> int:
-    """How many names there are in the folders that these paths lie in."""
+def names_in(folders: set[str]) -> int:
+    """How many names there are in these folders."""
     count = 0
-    for folder in {os.path.dirname(path) for path in paths}:
+    for folder in folders:
         try:
             count += 1 + len(os.listdir(folder))
         except OSError:
@@ -223,8 +223,17 @@ def present(folder: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 def every_name(paths: tuple[str, ...]) -> tuple[str, ...]:
     """Each path as the kernel will meet it: the links on the way resolved, and where a link at its end leads."""
-    own = (os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in paths)
-    return tuple(dict.fromkeys((*own, *map(os.path.realpath, paths))))
+    folders: dict[str, str] = {}
+    found: dict[str, None] = {}
+    for path in paths:
+        folder, name = os.path.split(path.rstrip("/") or "/")
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        own = os.path.join(folders[folder], name)
+        found[own] = None
+        if os.path.islink(own):
+            found[os.path.realpath(own)] = None
+    return tuple(found)
 
 
 def interpreter_folders(argv0: str, search_path: str) -> list[str]:

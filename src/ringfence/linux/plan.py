@@ -197,7 +197,6 @@ def attach(name: str) -> None:
 def memory(options: str, folders: list[tuple[str, int]]) -> None:
     """The one file system of everything that the job may write and that is gone with the sandbox."""
     mounts.mount("tmpfs", "memory", ["nosuid", "nodev"], options)
-    os.mkdir("memory/cover")
     for number, (target, mode) in enumerate(folders):
         os.mkdir(f"memory/{number}")
         os.chmod(f"memory/{number}", mode)
@@ -243,8 +242,9 @@ def shield(target: str) -> None:
 def whiteouts(layer: str, base: str, names: list[str]) -> None:
     """Make names of the tree at ``base`` absent, as overlayfs does it for removed ones."""
     os.makedirs(layer, exist_ok=True)
+    folders = {folder: os.path.isdir(f"{base}/{folder}") for folder in {os.path.dirname(name) for name in names}}
     for name in names:
-        if os.path.isdir(f"{base}/{os.path.dirname(name)}"):
+        if folders[os.path.dirname(name)]:
             _white_out(layer, name)
 
 
@@ -285,7 +285,7 @@ def link(target: str, to: str) -> None:
 
 def tripwires(hidden: list[str], uid: int, gid: int) -> None:
     """Hidden names vanish from the folders that they lie in, and the leader hears of whoever asks for them."""
-    paths = [os.fsencode(path) for path in hidden if _can_be_veiled(path)]
+    paths = [os.fsencode(path) for path in _can_be_veiled(hidden)]
     veils = tripwire_layout.read_veils(paths, source=lambda place: b"root" + place)
     layout = tripwire_layout.lay_out(veils=veils)
     os.mkdir(WIRE)
@@ -297,16 +297,31 @@ def tripwires(hidden: list[str], uid: int, gid: int) -> None:
     )
 
 
-def _can_be_veiled(path: str) -> bool:
-    """Makes the folder that the hidden name lies in; where that can't be, the name must not be there either."""
+def _can_be_veiled(paths: list[str]) -> list[str]:
+    """Makes the folders that the hidden names lie in; where one can't be, its names must not be there either."""
+    can: dict[str, OSError | None] = {}
+    for folder in {os.path.dirname(path) for path in paths}:
+        can[folder] = _make_folder(folder)
+    missing = [path for path in paths if can[os.path.dirname(path)]]
+    for path in missing:
+        if _is_there(path):
+            raise can[os.path.dirname(path)] or OSError(path)
+    return [path for path in paths if not can[os.path.dirname(path)]]
+
+
+def _make_folder(folder: str) -> OSError | None:
     try:
-        os.close(mounts.open_target(BUILDING.root, os.path.dirname(path), folder=True))
-    except OSError:
-        try:
-            os.close(mounts.open_inside(BUILDING.root, path.lstrip("/")))
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        raise
+        os.close(mounts.open_target(BUILDING.root, folder, folder=True))
+    except OSError as error:
+        return error
+    return None
+
+
+def _is_there(path: str) -> bool:
+    try:
+        os.close(mounts.open_inside(BUILDING.root, path.lstrip("/")))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     return True
 
 

@@ -6,8 +6,7 @@ layer the caller keeps; everything else is private and gone with the sandbox.
 
 from __future__ import annotations
 
-import os
-
+from ringfence.linux.hidden import HiddenPaths
 from ringfence.model.record import record
 
 Step = tuple[object, ...]
@@ -68,8 +67,7 @@ class Wish:
     shown: tuple[Shown, ...]
     workspace: str
     """Absolute path of the folder that the job works in; empty: a private one at ``/workspace``."""
-    hidden: tuple[str, ...]
-    """With the links on the way resolved; see ``host.every_name``."""
+    hidden: HiddenPaths
     links: tuple[tuple[str, str], ...]
     """(path, where it points) of system folders that are links on the host."""
     user: str
@@ -95,7 +93,7 @@ class Wish:
 
 def entries(wish: Wish) -> list[Shown]:
     """What of the host is shown: all but what is hidden itself or lies below something hidden."""
-    return [entry for entry in (*wish.shown, *wish.etc) if entry.explicit or not _is_hidden(entry.path, wish.hidden)]
+    return [entry for entry in (*wish.shown, *wish.etc) if entry.explicit or not wish.hidden.cover(entry.path)]
 
 
 Source = tuple[str, str, str, bool]
@@ -130,6 +128,8 @@ def template(wish: Wish) -> list[Step]:
     plan += [("attach", name) for name, *_ in sources]
     plan += [("whiteouts", f"cover/{number}", f"base/{number}", _within(entry, wish))
              for number, entry in enumerate(entries(wish)) if _is_sealed(entry, wish)]  # fmt: skip
+    if wish.workspace:
+        plan.append(("whiteouts", "cover/workspace", wish.workspace, wish.hidden.below(wish.workspace)))
     return [*plan, _configuration(wish)]
 
 
@@ -159,19 +159,18 @@ def can_be_wired(wish: Wish) -> bool:
     closed = {"/proc", "/dev", wish.workspace or WORK, *PRIVATE}
     closed.update(entry.path for entry in wish.shown if entry.mode == "rw")
     tops = closed.union(entry.path for entry in wish.shown)
-    if any(_innermost(path, tops) in closed for path in wish.hidden):
+    if any(_innermost(folder, tops) in closed for folder in wish.hidden.folders()):
         return False
-    return not any(entry.explicit and _is_hidden(entry.path, wish.hidden) for entry in wish.shown)
+    return not any(entry.explicit and wish.hidden.cover(entry.path) for entry in wish.shown)
 
 
-def _innermost(path: str, tops: set[str]) -> str:
-    return max((top for top in tops if _below(path, top)), key=len, default="/")
+def _innermost(folder: str, tops: set[str]) -> str:
+    return max((top for top in tops if folder == top or _below(folder, top)), key=len, default="/")
 
 
 def _within(entry: Shown, wish: Wish) -> list[str]:
     """Names in something shown that whiteouts make absent."""
-    hidden = () if wish.tripwires else wish.hidden
-    return [os.path.relpath(path, entry.path) for path in hidden if _below(path, entry.path)]
+    return [] if wish.tripwires else wish.hidden.below(entry.path)
 
 
 def _is_sealed(entry: Shown, wish: Wish) -> bool:
@@ -222,7 +221,7 @@ def _configuration(wish: Wish) -> Step:
         "/etc/hostname": "ringfence\n",
         "/etc/resolv.conf": "",
     }
-    shown = [row for row in wish.copies if not _is_hidden(row[0], wish.hidden)]
+    shown = [row for row in wish.copies if not wish.hidden.cover(row[0])]
     places = [(entry.path, entry.folder) for entry in entries(wish) if _below(entry.path, "/etc")]
     own = [("/etc/mtab", b"", "/proc/self/mounts"), *((path, text.encode(), "") for path, text in texts.items())]
     return ("configuration", [*own, *shown], places)
@@ -244,17 +243,9 @@ def _workspace(wish: Wish) -> list[Step]:
     if not wish.workspace:
         # An overlay here too: of a bind the mount table would tell where on the host it comes from.
         return [("overlay", WORK, [], f"lowerdir=base/scratch/work,{layer}")]
-    within = [os.path.relpath(path, wish.workspace) for path in wish.hidden if _below(path, wish.workspace)]
-    return [
-        # Not in the upper layer: what stands there is told as a change, and carried over.
-        ("whiteouts", "memory/cover", "base/workspace", within),
-        ("overlay", wish.workspace, [], f"lowerdir=memory/cover:base/workspace,{layer}"),
-    ]
+    # Not in the upper layer: what stands there is told as a change, and carried over.
+    return [("overlay", wish.workspace, [], f"lowerdir=cover/workspace:base/workspace,{layer}")]
 
 
 def _below(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
-
-
-def _is_hidden(path: str, hidden: tuple[str, ...]) -> bool:
-    return any(path == gone or _below(path, gone) for gone in hidden)
