@@ -128,8 +128,6 @@ def template(wish: Wish) -> list[Step]:
     plan += [("attach", name) for name, *_ in sources]
     plan += [("whiteouts", f"cover/{number}", f"base/{number}", _within(entry, wish))
              for number, entry in enumerate(entries(wish)) if _is_sealed(entry, wish)]  # fmt: skip
-    if wish.workspace:
-        plan.append(("whiteouts", "cover/workspace", wish.workspace, wish.hidden.below(wish.workspace)))
     return [*plan, _configuration(wish)]
 
 
@@ -243,8 +241,12 @@ def _workspace(wish: Wish) -> list[Step]:
     if not wish.workspace:
         # An overlay here too: of a bind the mount table would tell where on the host it comes from.
         return [("overlay", WORK, [], f"lowerdir=base/scratch/work,{layer}")]
-    # Not in the upper layer: what stands there is told as a change, and carried over.
-    return [("overlay", wish.workspace, [], f"lowerdir=cover/workspace:base/workspace,{layer}")]
+    return [
+        # Not in the upper layer: what stands there is told as a change, and carried over. Not in the mould either: the
+        # folders in it are seen as the workspace's own, and must belong to the job.
+        ("whiteouts", "memory/cover", "base/workspace", wish.hidden.below(wish.workspace)),
+        ("overlay", wish.workspace, [], f"lowerdir=memory/cover:base/workspace,{layer}"),
+    ]
 
 
 def _below(path: str, folder: str) -> bool:
