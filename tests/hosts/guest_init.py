@@ -51,6 +51,7 @@ def prepare() -> None:
     for folder in ("/tmp", "/var/tmp"):
         os.makedirs(folder, exist_ok=True)
         os.chmod(folder, 0o1777)
+    os.makedirs("/mnt", exist_ok=True)
     mount("cgroup2", "/sys/fs/cgroup", "cgroup2")
     write("/sys/fs/cgroup/cgroup.subtree_control", " ".join("+" + name for name in CONTROLLERS))
     os.mkdir(ROOT_GROUP)
