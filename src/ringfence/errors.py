@@ -8,6 +8,7 @@ SandboxError                 .hint: what the user can do about it
 ├── SupervisionError         we lost track of a running job (always after killing it)
 ├── CallError                the value of a call was asked for, and there is none; .type_name, .traceback_text
 ├── CheckpointError          a snapshot, rollback or commit could not be carried out
+│   └── ConflictError        somebody else changed what a commit would overwrite; .paths names it
 └── EvidenceError            a chain, key or bundle could not be made or read
     └── VerificationError    .step: the number of the verification step that failed
 """
@@ -92,6 +93,14 @@ class CallError(SandboxError):
 
 class CheckpointError(SandboxError):
     """A snapshot, rollback or commit could not be carried out."""
+
+
+class ConflictError(CheckpointError):
+    """The base was changed by somebody else; nothing of theirs was overwritten. ``paths`` names what."""
+
+    def __init__(self, message: str, *, paths: tuple[str, ...] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.paths = paths
 
 
 class EvidenceError(SandboxError):

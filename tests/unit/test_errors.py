@@ -18,6 +18,7 @@ ONE_OF_EACH = (
     errors.SupervisionError("a"),
     errors.CallError("no", type_name="ValueError", traceback_text="Traceback…", hint="h"),
     errors.CheckpointError("a"),
+    errors.ConflictError("a", paths=("b",), hint="h"),
     errors.EvidenceError("a"),
     errors.VerificationError(3, "bad", hint="h"),
 )

@@ -78,6 +78,8 @@ class ChangeKind(StrEnum):
     ADDED = "added"
     MODIFIED = "modified"
     DELETED = "deleted"
+    TYPE_CHANGED = "type_changed"
+    """A file where a folder was, a link where a file was, and so on."""
 
 
 @record

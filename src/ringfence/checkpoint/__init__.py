@@ -1,0 +1,1 @@
+"""Workspaces that can be undone: a base, a layer of changes, checkpoints of it, rollback and commit."""

@@ -1,0 +1,213 @@
+"""Turns a tree from one manifest into another, so that it can be broken off anywhere and done again.
+
+A file appears whole, by a rename; folders get their modes and times last. What a program left is written by
+descriptors only. Does not decide what is to be written, and checks nobody else's changes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+
+from ringfence.checkpoint import content
+from ringfence.checkpoint import entry as entries
+from ringfence.checkpoint.entry import DELETED, FILE, FOLDER, LINK, Entry, Manifest, Seen, ordered, parent
+from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree
+from ringfence.model.record import replace
+
+Source = Callable[[str, Entry], int]
+"""A descriptor of the content of a file entry."""
+_WHITEOUT = stat.S_IFCHR
+_UTIME_BY_DESCRIPTOR = os.utime in os.supports_fd
+
+
+def new_name() -> str:
+    return f".ringfence-{os.urandom(8).hex()}"
+
+
+class Writer:
+    """Writes entries into one tree."""
+
+    def __init__(
+        self, tree: Tree, source: Source, temporary: str, *, prefix: str = "", special: bool = True
+    ) -> None:
+        self.tree = tree
+        self.source = source
+        self.temporary = temporary
+        """The name under which things are made: one that nobody can have guessed, and so used."""
+        self.prefix = prefix
+        self.special = special
+        """Whether sockets, FIFOs and devices are made; else they are left out."""
+
+    def apply(self, now: Manifest, target: Manifest) -> dict[str, Seen]:
+        """Make the tree ``target``, given that it is ``now``; what was written, as it is then."""
+        changed = [path for path in target if now.get(path) != target[path]]
+        doomed = [path for path in now if path not in target or _in_the_way(now[path], target[path])]
+        touched = {parent(path) for path in (*changed, *doomed)} - {""}
+        self._open_up(now, touched)
+        for path in reversed(ordered(doomed)):
+            self._remove(path, now[path])
+        written = [path for path in ordered(changed) if self._write(path, target[path], target)]
+        for path in reversed(ordered({path for path in (*changed, *touched) if _is_folder(target.get(path))})):
+            self._dress(path, target[path])
+        return self._as_written(written, target)
+
+    def sweep(self, folders: set[str]) -> None:
+        """Remove what a writer that was killed left half done."""
+        for folder in folders:
+            path = f"{folder}/{self.temporary}" if folder else self.temporary
+            if self.tree.status(path) is not None:
+                name, where = self.tree.at(path)
+                os.unlink(name, **where)
+
+    def _open_up(self, now: Manifest, touched: set[str]) -> None:
+        """Folders that we are to write into and whose mode says no; they get their mode at the end."""
+        for path in ordered(touched):
+            entry = now.get(path)
+            if _is_folder(entry) and entry is not None and entry.mode & 0o700 != 0o700:
+                self.tree.allow(path, entry.mode | 0o700)
+
+    def _remove(self, path: str, entry: Entry) -> None:
+        name, where = self.tree.at(path)
+        if entry.kind == FOLDER:
+            self.tree.forget(path)
+            os.rmdir(name, **where)
+        else:
+            os.unlink(name, **where)
+
+    def _write(self, path: str, entry: Entry, target: Manifest) -> bool:
+        """Put an entry at its place; whether there is now something."""
+        if entry.kind in entries.SPECIAL and not self.special:
+            return False
+        if entry.kind == FOLDER:
+            return self._make_folder(path)
+        folder = parent(path)
+        temporary = f"{folder}/{self.temporary}" if folder else self.temporary
+        name, where = self.tree.at(temporary)
+        if self.tree.status(temporary) is not None:
+            os.unlink(name, **where)
+        self._make(temporary, path, entry, target)
+        # Not shorter: the folder's descriptor may have been closed for another's meanwhile.
+        name, where = self.tree.at(temporary)
+        folder_now = where.get("dir_fd")
+        os.replace(name, self.tree.at(path)[0], src_dir_fd=folder_now, dst_dir_fd=folder_now)
+        return True
+
+    def _make_folder(self, path: str) -> bool:
+        name, where = self.tree.at(path)
+        if self.tree.status(path) is None:
+            os.mkdir(name, 0o700, **where)
+            self._give(path)
+        return True
+
+    def _make(self, temporary: str, path: str, entry: Entry, target: Manifest) -> None:
+        twin = target.get(entry.twin) if entry.twin else None
+        if twin is not None and replace(twin, twin="") == replace(entry, twin=""):
+            self._join(entry.twin, temporary, path)
+        elif entry.kind == FILE:
+            self._make_file(temporary, path, entry)
+        else:
+            name, where = self.tree.at(temporary)
+            if entry.kind == LINK:
+                os.symlink(entry.target, name, **where)
+            elif entry.kind == DELETED:
+                os.mknod(name, _WHITEOUT, 0, **where)
+            else:
+                _make_special(name, where.get("dir_fd"), entry)
+            self._give(temporary)
+            if entry.kind not in (DELETED, LINK):
+                self.tree.allow(temporary, entry.mode)
+            if entry.kind != DELETED:
+                name, where = self.tree.at(temporary)
+                os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False, **where)
+
+    def _join(self, twin: str, temporary: str, path: str) -> None:
+        """A second name of a file. If it is that already, a rename would leave the temporary name."""
+        there, other = self.tree.status(path), self.tree.status(twin)
+        if there is not None and other is not None and os.path.samestat(there, other):
+            name, where = self.tree.at(path)
+            os.unlink(name, **where)
+        old, old_where = self.tree.at(twin)
+        held = os.dup(old_where["dir_fd"]) if "dir_fd" in old_where else None
+        try:
+            new, new_where = self.tree.at(temporary)
+            os.link(old, new, src_dir_fd=held, dst_dir_fd=new_where.get("dir_fd"), follow_symlinks=False)
+        finally:
+            if held is not None:
+                os.close(held)
+
+    def _make_file(self, temporary: str, path: str, entry: Entry) -> None:
+        name, where = self.tree.at(temporary)
+        writer = os.open(name, NEW_FILE_FLAGS, 0o600, **where)
+        try:
+            reader = self.source(path, entry)
+            try:
+                content.fill(reader, writer)
+            finally:
+                os.close(reader)
+            self._mark(temporary, entry)
+            self._give(temporary)
+            if hasattr(os, "fchmod"):
+                os.fchmod(writer, entry.mode)
+            place = writer if _UTIME_BY_DESCRIPTOR else self.tree.at(temporary)[0]
+            os.utime(place, ns=(entry.mtime_ns, entry.mtime_ns))
+        finally:
+            os.close(writer)
+
+    def _give(self, path: str) -> None:
+        """To whom the tree belongs: root writes for others here, and its own files would be beyond their reach."""
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            name, where = self.tree.at(path)
+            os.chown(name, *self.tree.owner, follow_symlinks=False, **where)
+
+    def _mark(self, path: str, entry: Entry) -> None:
+        """Extended attributes, on what has been made by us just now or is a folder."""
+        if not hasattr(os, "setxattr"):
+            return
+        wanted = {name: bytes.fromhex(value) for name, value in entry.attributes}
+        if self.prefix and entry.opaque:
+            wanted[self.prefix + "opaque"] = b"y"
+        if self.prefix and entry.copied:
+            wanted[self.prefix + "origin"] = b""
+        there = self.tree.attributes(path)
+        for name in there.keys() - wanted.keys():
+            if name.startswith("user.") and (not name.startswith("user.overlay.") or name == self.prefix + "opaque"):
+                self.tree.drop_attribute(path, name)
+        for name, value in wanted.items():
+            if there.get(name) != value:
+                self.tree.set_attribute(path, name, value)
+
+    def _dress(self, path: str, entry: Entry) -> None:
+        self._mark(path, entry)
+        self.tree.allow(path, entry.mode)
+        name, where = self.tree.at(path)
+        os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False, **where)
+
+    def _as_written(self, written: list[str], target: Manifest) -> dict[str, Seen]:
+        """Looked at last, for a second name changes the ctime of the first."""
+        found = ((path, self.tree.status(path)) for path in written)
+        return {
+            path: Seen(entry=target[path], fingerprint=entries.fingerprint(status))
+            for path, status in found
+            if status is not None
+        }
+
+
+def _is_folder(entry: Entry | None) -> bool:
+    return entry is not None and entry.kind == FOLDER
+
+
+def _in_the_way(now: Entry, wanted: Entry) -> bool:
+    """What a rename cannot replace."""
+    return (now.kind == FOLDER) != (wanted.kind == FOLDER)
+
+
+def _make_special(name: str, folder: int | None, entry: Entry) -> None:
+    kinds: Mapping[str, int] = {
+        entries.FIFO: stat.S_IFIFO,
+        entries.SOCKET: stat.S_IFSOCK,
+        entries.CHARACTER: stat.S_IFCHR,
+        entries.BLOCK: stat.S_IFBLK,
+    }
+    os.mknod(name, kinds[entry.kind] | 0o600, entry.device, dir_fd=folder)

@@ -1,0 +1,109 @@
+"""What a commit does to the base: what it finds there, what it makes of it, and who else was there.
+
+Pure planning and checks; ``apply`` carries out. Set-user-id, set-group-id and sticky bits are dropped, for
+the file may get another owner than who made it; sockets, FIFOs and devices stay in the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ringfence.checkpoint import content
+from ringfence.checkpoint.entry import DELETED, FOLDER, SPECIAL, Entry, Manifest, Seen, ancestors, ordered, within
+from ringfence.checkpoint.scan import OF_BASE, Reading, Scan
+from ringfence.errors import ConflictError
+from ringfence.model.record import record, replace
+
+Foreign = Callable[[str, Seen | None, Entry | None], bool]
+"""Whether somebody else changed what the base has at a path, given what the layer has there."""
+_KEPT_BITS = 0o777
+
+
+@record
+class Carry:
+    """The base as it is at the paths concerned, and as it is to be."""
+
+    now: dict[str, Seen]
+    target: dict[str, Entry]
+
+
+def plan(layer: Manifest, base: Scan, hidden: frozenset[str]) -> Carry:
+    """What the layer makes of the base; what is hidden from the job stays, and the folders above it."""
+    found = Carry(now={}, target={})
+    for path in ordered(layer):
+        if not any(within(path, secret) for secret in hidden):
+            _plan_one(path, layer[path], base, found, hidden)
+    return found
+
+
+def _plan_one(path: str, entry: Entry, base: Scan, found: Carry, hidden: frozenset[str]) -> None:
+    for above in ancestors(path):
+        _stays(above, base, found)
+    seen = base.one(path, OF_BASE)
+    if seen is not None:
+        found.now[path] = seen
+    if seen is not None and seen.entry.kind == FOLDER and (entry.kind != FOLDER or entry.opaque):
+        below = base.below(path, OF_BASE)
+        found.now.update(below)
+        found.target.update((name, below[name].entry) for name in below if _leads_to(name, hidden))
+    if seen is not None and entry.kind != FOLDER and _leads_to(path, hidden):
+        found.target[path] = seen.entry
+    elif entry.kind != DELETED and entry.kind not in SPECIAL:
+        found.target[path] = replace(entry, mode=entry.mode & _KEPT_BITS, opaque=False, copied=False)
+
+
+def _stays(path: str, base: Scan, found: Carry) -> None:
+    if path in found.target:
+        return
+    seen = base.one(path, OF_BASE)
+    if seen is not None:
+        found.now[path] = seen
+        found.target[path] = seen.entry
+
+
+def _leads_to(path: str, hidden: frozenset[str]) -> bool:
+    return any(secret.startswith(path + "/") for secret in hidden)
+
+
+def check(carry: Carry, layer: Manifest, foreign: Foreign) -> None:
+    """Refuse, by name, to overwrite or remove what somebody else wrote."""
+    paths = [path for path in carry.now if _changes(carry, path) and foreign(path, carry.now[path], layer.get(path))]
+    paths += [path for path in carry.target if path not in carry.now and foreign(path, None, layer.get(path))]
+    # Something is to go below what is no folder: somebody put it where one was.
+    passed = {above for path in carry.target for above in ancestors(path)}
+    paths += [path for path in passed & carry.target.keys() if carry.target[path].kind != FOLDER]
+    _refuse(paths)
+
+
+def _changes(carry: Carry, path: str) -> bool:
+    entry = carry.now[path].entry
+    return carry.target.get(path) != entry and entry.kind != FOLDER
+
+
+def _refuse(paths: list[str]) -> None:
+    if paths:
+        named = ", ".join(ascii(path)[1:-1] for path in ordered(paths)[:5])
+        more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+        raise ConflictError(
+            f"changed by somebody else since the layer was opened: {named}{more}",
+            paths=tuple(ordered(paths)),
+            hint="commit the other paths, or take theirs by rolling these back",
+        )
+
+
+def resume(old: Carry, base: Scan) -> tuple[Carry, list[str]]:
+    """The same after an interruption, and what somebody else has changed in the meantime, which is left out."""
+    found = {path: base.one(path, Reading(content.digest)) for path in ordered({*old.now, *old.target})}
+    theirs = [path for path, seen in found.items() if seen is not None and _is_theirs(path, seen, old)]
+    now = {path: seen for path, seen in found.items() if seen is not None and path not in theirs}
+    target = {path: entry for path, entry in old.target.items() if path not in theirs}
+    return Carry(now=now, target=target), theirs
+
+
+def _is_theirs(path: str, seen: Seen, old: Carry) -> bool:
+    wanted = old.target.get(path)
+    if seen.entry.kind == FOLDER or (wanted is not None and replace(wanted, twin="") == seen.entry):
+        return False
+    before = old.now.get(path)
+    # Without the ctime and the number of names: our own work on a second name of the file changed those.
+    return before is None or before.fingerprint[:3] != seen.fingerprint[:3]

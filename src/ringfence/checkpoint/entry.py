@@ -1,0 +1,137 @@
+"""What stands at one path of a tree, as plain data, and manifests: many of those by path.
+
+A manifest is either a whole tree or a layer over one: in a layer ``DELETED`` hides what lies below, and an
+opaque folder hides what the base has in it. Paths are relative, with ``/``, and keep bytes that are no text
+as surrogates. Owners, access control lists and ``security`` attributes are deliberately not recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+
+from ringfence.model.record import record
+
+FILE, FOLDER, LINK, DELETED = "file", "folder", "link", "deleted"
+FIFO, SOCKET, CHARACTER, BLOCK = "fifo", "socket", "character device", "block device"
+SPECIAL = frozenset({FIFO, SOCKET, CHARACTER, BLOCK})
+_KINDS = {
+    stat.S_IFREG: FILE,
+    stat.S_IFDIR: FOLDER,
+    stat.S_IFLNK: LINK,
+    stat.S_IFIFO: FIFO,
+    stat.S_IFSOCK: SOCKET,
+    stat.S_IFCHR: CHARACTER,
+    stat.S_IFBLK: BLOCK,
+}
+UNKNOWN = "?"
+"""The digest of content that nobody has looked at."""
+
+
+@record
+class Entry:
+    """One path."""
+
+    kind: str
+    mode: int = 0
+    mtime_ns: int = 0
+    size: int = 0
+    digest: str = ""
+    """Of a file's content. Empty: the content is the base's own."""
+    target: str = ""
+    """Where a symbolic link points."""
+    twin: str = ""
+    """The first path that is the same file (a hard link). Empty: this is the first, or the only one."""
+    device: int = 0
+    attributes: tuple[tuple[str, str], ...] = ()
+    """Extended attributes of the ``user`` kind, the value in hexadecimal."""
+    opaque: bool = False
+    """A folder that hides what the base has at its place."""
+    copied: bool = False
+    """The overlay made it from a file of the base, so there was one."""
+
+
+GONE = Entry(kind=DELETED)
+Manifest = Mapping[str, Entry]
+
+
+@record
+class Seen:
+    """An entry, and by what one knows that it has not changed since."""
+
+    entry: Entry
+    fingerprint: tuple[int, ...]
+    """Inode, size, mtime, ctime, mode, links: a program can forge all but the ctime."""
+
+
+Index = Mapping[str, Seen]
+
+
+def fingerprint(status: os.stat_result) -> tuple[int, ...]:
+    return (
+        status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode, status.st_nlink,
+    )  # fmt: skip
+
+
+def kind_of(status: os.stat_result) -> str:
+    return _KINDS.get(stat.S_IFMT(status.st_mode), CHARACTER)
+
+
+def order(path: str) -> list[str]:
+    """Sorts folders before what is in them, and that before the folder's neighbours."""
+    return path.split("/")
+
+
+def ordered(paths: Iterable[str]) -> list[str]:
+    return sorted(paths, key=order)
+
+
+def parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def ancestors(path: str) -> list[str]:
+    """The folders above, the highest first; not the tree's own top."""
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def within(path: str, top: str) -> bool:
+    return path == top or path.startswith(top + "/")
+
+
+def hides_base(entry: Entry | None) -> bool:
+    """Whether nothing of the base can be seen below this entry of a layer."""
+    return entry is not None and (entry.kind != FOLDER or entry.opaque)
+
+
+_FIELDS = tuple(Entry.__annotations__)
+
+
+def to_row(entry: Entry) -> dict[str, object]:
+    """Only what is not empty, so that manifests stay small."""
+    return {name: value for name, value in entry.__dict__.items() if value}
+
+
+def from_row(row: Mapping[str, object]) -> Entry:
+    values = {name: row[name] for name in _FIELDS if name in row}
+    if "attributes" in values:
+        values["attributes"] = tuple((name, value) for name, value in values["attributes"])  # type: ignore[attr-defined]
+    return Entry(**values)  # type: ignore[arg-type]
+
+
+def to_rows(manifest: Manifest) -> dict[str, object]:
+    return {path: to_row(entry) for path, entry in manifest.items()}
+
+
+def from_rows(rows: Mapping[str, Mapping[str, object]]) -> dict[str, Entry]:
+    return {path: from_row(row) for path, row in rows.items()}
+
+
+def index_rows(index: Index) -> dict[str, object]:
+    return {path: [to_row(seen.entry), list(seen.fingerprint)] for path, seen in index.items()}
+
+
+def index_from(rows: Mapping[str, tuple[Mapping[str, object], list[int]]]) -> dict[str, Seen]:
+    return {path: Seen(entry=from_row(row), fingerprint=tuple(mark)) for path, (row, mark) in rows.items()}

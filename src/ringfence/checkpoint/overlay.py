@@ -1,0 +1,108 @@
+"""A layer that overlayfs keeps: the upper folder holds what changed, the base is below it.
+
+Reading costs what the layer holds, however large the base is. Who else changed the base is told by its
+ctimes: whatever is younger than the layer was not there when it was opened. Mounts nothing; while the layer
+is written here (rollback, commit) no overlay may be mounted over it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.checkpoint import entry as entries
+from ringfence.checkpoint.apply import Writer
+from ringfence.checkpoint.carry import Carry
+from ringfence.checkpoint.entry import Entry, Manifest, Seen, index_from, index_rows, parent
+from ringfence.checkpoint.scan import UNREAD, Reading, Scan
+from ringfence.checkpoint.store import Store
+from ringfence.checkpoint.tree import Tree
+
+USER_PREFIX, TRUSTED_PREFIX = "user.overlay.", "trusted.overlay."
+_OPENED, _INDEX, _OURS = "opened", "index", "ours"
+
+
+class OverlayLayer:
+    """One upper folder and the base that it lies over."""
+
+    def __init__(
+        self, upper: str, base: Tree, store: Store, *, hidden: frozenset[str] = frozenset(), prefix: str = USER_PREFIX
+    ) -> None:
+        self.live = Tree(upper)
+        self._base = base
+        self._store = store
+        self._prefix = prefix
+        self.scan = Scan(self.live, prefix=prefix, without=hidden)
+        self._index = index_from(store.read(_INDEX) or {}) if store.holds(_INDEX) else {}
+        self._ours = (store.read(_OURS) or {}) if store.holds(_OURS) else {}
+        self._opened_ns = store.moment(_OPENED) or store.tick(_OPENED)
+
+    def read(self, how: Reading) -> dict[str, Entry]:
+        """The changes as they are now."""
+        self._index = self.scan.below("", how, self._index)
+        self._store.tick("read")
+        return {path: seen.entry for path, seen in self._index.items()}
+
+    def restore(self, layer: Manifest, temporary: str) -> int:
+        """Make the upper folder hold this layer; how many paths were written or removed."""
+        now = self.scan.below("", UNREAD, self._index)
+        writer = Writer(self.live, lambda _, entry: self._store.open(entry.digest), temporary, prefix=self._prefix)
+        before = {path: seen.entry for path, seen in now.items()}
+        written = writer.apply(before, layer)
+        kept = {path: seen for path, seen in now.items() if layer.get(path) == seen.entry}
+        self._index = {**kept, **written}
+        self._store.tick("read")
+        return count_changed(before, layer)
+
+    def remember(self) -> None:
+        self._store.write(_INDEX, index_rows(self._index))
+
+    def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool:
+        """Whether somebody else changed the base here since the layer was opened."""
+        if seen is not None:
+            return self._is_younger(path, seen.fingerprint)
+        # A copy of something that is not there: the job moved it here, or somebody removed it there.
+        return entry is not None and entry.copied and self._folder_is_younger(parent(path))
+
+    def _is_younger(self, path: str, mark: tuple[int, ...]) -> bool:
+        return mark[3] >= self._opened_ns and list(mark) != self._ours.get(path)
+
+    def _folder_is_younger(self, folder: str) -> bool:
+        try:
+            status = os.fstat(self._base.folder(folder))
+        except OSError:
+            return False
+        return self._is_younger(folder, entries.fingerprint(status))
+
+    def settle(self, rest: Manifest, carry: Carry, temporary: str, *, whole: bool) -> None:
+        """After a commit: the layer holds only the rest, and the base as it is now is what it lies over."""
+        self.restore(rest, temporary)
+        if whole:
+            self._ours = {}
+            self._opened_ns = self._store.tick(_OPENED)
+        else:
+            touched = {*carry.now, *carry.target}
+            for path in touched | {parent(path) for path in touched}:
+                self._ours[path] = self._mark(path)
+        self._store.write(_OURS, self._ours)
+        self.remember()
+
+    def _mark(self, path: str) -> list[int]:
+        status = self._base.status(path) if path else os.fstat(self._base.folder(""))
+        return list(entries.fingerprint(status)) if status else []
+
+    def held(self) -> Manifest:
+        """Contents of the store that it needs beside the checkpoints'."""
+        return {}
+
+    def close(self) -> None:
+        self.live.close()
+
+
+def count_changed(before: Manifest, after: Manifest) -> int:
+    """Paths that differ, folders that only got another time not counted."""
+    paths = {*before, *after}
+    plain = [path for path in paths if not all(m.get(path, _NONE).kind == entries.FOLDER for m in (before, after))]
+    return sum(before.get(path) != after.get(path) for path in plain)
+
+
+_NONE = Entry(kind="")

@@ -1,0 +1,167 @@
+"""Reads a tree into entries. What has not changed since an earlier look is not opened again.
+
+Knows how overlayfs marks what is removed (a character device 0/0) and what hides (an opaque folder), when
+told the prefix of its attributes. Writes nothing, but for folders and files of ours whose mode keeps us out.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from ringfence.checkpoint import entry as entries
+from ringfence.checkpoint.entry import FILE, FOLDER, GONE, LINK, Entry, Index, Seen
+from ringfence.checkpoint.tree import Tree
+from ringfence.errors import CheckpointError
+from ringfence.model.record import replace
+
+_REFUSED = ("redirect", "metacopy")
+NOTHING: Index = MappingProxyType({})
+
+
+class Reading:
+    """How a file's content becomes a digest: by a function of its descriptor, or by not looking."""
+
+    def __init__(self, take: Callable[[int], str] | str, keeps: Callable[[str], bool] | None = None) -> None:
+        self.take = take
+        self.keeps = keeps
+        """Whether a digest that is known already will do. Absent: it always will."""
+
+
+UNREAD = Reading(entries.UNKNOWN)
+"""For trees that are to be overwritten anyway."""
+OF_BASE = Reading("")
+"""For the base itself, whose content can be had there."""
+
+
+class Scan:
+    """How to read one tree."""
+
+    def __init__(
+        self, tree: Tree, *, prefix: str = "", without: frozenset[str] = frozenset(), ours: bool = True
+    ) -> None:
+        self.tree = tree
+        self.ours = ours
+        """Whether a mode that keeps us out may be changed for a moment. Never in the base."""
+        self.prefix = prefix
+        """Of overlayfs's attributes: ``user.overlay.`` or ``trusted.overlay.``. Empty: no overlay's layer."""
+        self.without = without
+
+    def below(self, top: str, take: Reading, index: Index = NOTHING) -> dict[str, Seen]:
+        """Everything below a folder, itself not included, in order."""
+        found: dict[str, Seen] = {}
+        inodes: dict[str, tuple[int, int]] = {}
+        for path, status in self._walk(top):
+            found[path] = self._seen(path, status, take, index.get(path))
+            if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
+                inodes[path] = (status.st_dev, status.st_ino)
+        return _with_twins(found, inodes)
+
+    def one(self, path: str, take: Reading) -> Seen | None:
+        status = None if path in self.without else self.tree.status(path)
+        return None if status is None else self._seen(path, status, take, None)
+
+    def _walk(self, top: str) -> Iterator[tuple[str, os.stat_result]]:
+        waiting = [top]
+        locked: list[tuple[str, int]] = []
+        try:
+            while waiting:
+                folder = waiting.pop()
+                for name in sorted(self.tree.names(folder)):
+                    path = f"{folder}/{name}" if folder else name
+                    status = None if path in self.without else self.tree.status(path)
+                    if status is None:
+                        continue
+                    yield path, status
+                    if stat.S_ISDIR(status.st_mode):
+                        waiting.append(path)
+                        self._unlock(path, status, locked)
+        finally:
+            for path, mode in reversed(locked):
+                self.tree.allow(path, mode)
+
+    def _unlock(self, path: str, status: os.stat_result, locked: list[tuple[str, int]]) -> None:
+        """A folder of ours that we may not list is opened for the time of the scan."""
+        if self.ours and status.st_mode & 0o500 != 0o500 and os.name == "posix" and os.geteuid() == status.st_uid != 0:
+            self.tree.allow(path, stat.S_IMODE(status.st_mode) | 0o700)
+            locked.append((path, stat.S_IMODE(status.st_mode)))
+
+    def _seen(self, path: str, status: os.stat_result, take: Reading, before: Seen | None) -> Seen:
+        mark = entries.fingerprint(status)
+        if before is not None and before.fingerprint == mark and before.entry.kind != FOLDER:
+            if not before.entry.digest or before.entry.kind != FILE:
+                return before
+            digest = self._digest(path, status, take, before.entry.digest)
+            return before if digest == before.entry.digest else Seen(
+                entry=replace(before.entry, digest=digest), fingerprint=mark)  # fmt: skip
+        return Seen(entry=self._entry(path, status, take), fingerprint=mark)
+
+    def _digest(self, path: str, status: os.stat_result, take: Reading, known: str = "") -> str:
+        if known and known != entries.UNKNOWN and (take.keeps is None or take.keeps(known)):
+            return known
+        return take.take if isinstance(take.take, str) else self._read(path, status, take.take)
+
+    def _read(self, path: str, status: os.stat_result, take: Callable[[int], str]) -> str:
+        try:
+            descriptor = self.tree.read(path)
+        except PermissionError:
+            if not self.ours:
+                raise
+            self.tree.allow(path, stat.S_IMODE(status.st_mode) | 0o400)
+            try:
+                descriptor = self.tree.read(path)
+            finally:
+                self.tree.allow(path, stat.S_IMODE(status.st_mode))
+        try:
+            return take(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _entry(self, path: str, status: os.stat_result, take: Reading) -> Entry:
+        kind = entries.kind_of(status)
+        if self.prefix and kind == entries.CHARACTER and status.st_rdev == 0:
+            return GONE
+        marks = self.tree.attributes(path) if kind in (FILE, FOLDER) else {}
+        self._refuse(path, marks)
+        name, where = self.tree.at(path)
+        return Entry(
+            kind=kind,
+            mode=stat.S_IMODE(status.st_mode) if kind != LINK else 0,
+            mtime_ns=status.st_mtime_ns,
+            size=status.st_size if kind == FILE else 0,
+            digest=self._digest(path, status, take) if kind == FILE else "",
+            target=os.readlink(name, **where) if kind == LINK else "",
+            device=status.st_rdev if kind in (entries.CHARACTER, entries.BLOCK) else 0,
+            attributes=_plain(marks),
+            opaque=bool(self.prefix) and marks.get(self.prefix + "opaque") == b"y",
+            copied=bool(self.prefix) and kind == FILE and self.prefix + "origin" in marks,
+        )
+
+    def _refuse(self, path: str, marks: Mapping[str, bytes]) -> None:
+        for name in _REFUSED if self.prefix else ():
+            if self.prefix + name in marks:
+                raise CheckpointError(
+                    f"{path}: the overlay keeps part of it elsewhere ({name})",
+                    hint="mount it with redirect_dir=off,metacopy=off",
+                )
+
+
+def _plain(marks: Mapping[str, bytes]) -> tuple[tuple[str, str], ...]:
+    """The user's own attributes. Others say something about rights, and are the host's to give."""
+    own = (name for name in marks if name.startswith("user.") and not name.startswith("user.overlay."))
+    return tuple((name, marks[name].hex()) for name in sorted(own))
+
+
+def _with_twins(found: dict[str, Seen], inodes: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
+    first: dict[tuple[int, int], str] = {}
+    result = {path: found[path] for path in entries.ordered(found)}
+    for path in result:
+        inode = inodes.get(path)
+        twin = first.setdefault(inode, path) if inode else path
+        twin = "" if twin == path else twin
+        seen = result[path]
+        if seen.entry.twin != twin and seen.entry.kind != entries.DELETED:
+            result[path] = Seen(entry=replace(seen.entry, twin=twin), fingerprint=seen.fingerprint)
+    return result

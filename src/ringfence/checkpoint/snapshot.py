@@ -1,0 +1,134 @@
+"""A layer where there is no overlay: a working copy of the base, and what is known of both.
+
+The copy shares bytes with the base where the file system can. Reading looks at every file's status, and
+opens only those that changed. In place, the base itself is the working copy, and its contents are kept in
+the store beforehand, since nothing else could bring them back.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.checkpoint import merge
+from ringfence.checkpoint.apply import Writer, new_name
+from ringfence.checkpoint.carry import Carry
+from ringfence.checkpoint.entry import FILE, Entry, Manifest, Seen, fingerprint, index_from, index_rows
+from ringfence.checkpoint.overlay import count_changed
+from ringfence.checkpoint.scan import OF_BASE, UNREAD, Reading, Scan
+from ringfence.checkpoint.store import Store
+from ringfence.checkpoint.tree import Tree
+from ringfence.errors import ConflictError
+from ringfence.model.record import replace
+
+_BASE, _INDEX, _WORK = "base", "index", "work"
+
+
+class Snapshot:
+    """A tree and the base that it was made from."""
+
+    def __init__(self, base: Tree, store: Store, *, in_place: bool = False) -> None:
+        self._tree = base
+        self._store = store
+        self.in_place = in_place
+        work = os.path.join(store.path, _WORK)
+        if not in_place:
+            os.makedirs(work, mode=0o700, exist_ok=True)
+        self.live = Tree(base.path, identity=base.identity) if in_place else Tree(work)
+        self.scan = Scan(self.live)
+        self._base: dict[str, Seen] = {}
+        self._index: dict[str, Seen] = {}
+        if store.holds(_BASE):
+            self._base = index_from(store.read(_BASE) or {})
+            self._index = index_from(store.read(_INDEX) or {})
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Done again from the start if it was broken off: the base's manifest is written last."""
+        how = Reading(self._store.put, self._store.has) if self.in_place else OF_BASE
+        self._base = Scan(self._tree, ours=False).below("", how)
+        if self.in_place:
+            self._index = dict(self._base)
+        else:
+            self.restore({}, new_name())
+        self._store.tick("read")
+        self.remember()
+        self._store.write(_BASE, index_rows(self._base))
+
+    def _below(self) -> dict[str, Entry]:
+        return {path: seen.entry for path, seen in self._base.items()}
+
+    def read(self, how: Reading) -> dict[str, Entry]:
+        """The changes as they are now."""
+        self._index = self.scan.below("", how, self._index)
+        self._store.tick("read")
+        layer = merge.delta(self._below(), {path: seen.entry for path, seen in self._index.items()})
+        for twin in {entry.twin for entry in layer.values() if entry.twin} - layer.keys():
+            # The first name of a file must be in the layer too, or the others would have nothing to join.
+            seen = self.scan.one(twin, how)
+            if seen is not None:
+                layer[twin] = seen.entry
+        return layer
+
+    def restore(self, layer: Manifest, temporary: str) -> int:
+        """Make the working copy what the layer makes of the base; how many paths were written or removed."""
+        target = merge.view(self._below(), layer)
+        now = self.scan.below("", UNREAD, self._index)
+        before = {path: seen.entry for path, seen in now.items()}
+        written = Writer(self.live, self._source, temporary).apply(before, target)
+        kept = {path: seen for path, seen in now.items() if target.get(path) == seen.entry}
+        self._index = {**kept, **written}
+        self._store.tick("read")
+        return count_changed(before, target)
+
+    def _source(self, path: str, entry: Entry) -> int:
+        if entry.digest:
+            return self._store.open(entry.digest)
+        status = self._tree.status(path)
+        if status is None or self._differs(self._base[path].fingerprint, fingerprint(status)):
+            raise ConflictError(f"{path} of the base was changed by somebody else", paths=(path,))
+        return self._tree.read(path)
+
+    def remember(self) -> None:
+        self._store.write(_INDEX, index_rows(self._index))
+
+    def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool:
+        """Whether somebody else changed the base here since the copy was made."""
+        known = self._base.get(path)
+        if seen is None or known is None:
+            return seen is not known
+        return self._differs(known.fingerprint, seen.fingerprint)
+
+    @staticmethod
+    def _differs(known: tuple[int, ...], now: tuple[int, ...]) -> bool:
+        """Inode, size, mtime, mode; the ctime too, unless another name of the file explains it."""
+        links_changed = known[5] != now[5]
+        return (known[:3], known[4]) != (now[:3], now[4]) or (known[3] != now[3] and not links_changed)
+
+    def settle(self, rest: Manifest, carry: Carry, temporary: str, *, whole: bool) -> None:
+        """After a commit: what the base holds now is what the copy is compared with."""
+        if self.in_place:
+            self._base = dict(self._index)
+        for path in {*carry.now, *carry.target}:
+            self._settle_one(path, carry.target.get(path))
+        self._store.tick("read")
+        self._store.write(_BASE, index_rows(self._base))
+        self.remember()
+
+    def _settle_one(self, path: str, entry: Entry | None) -> None:
+        status = self._tree.status(path)
+        if entry is None or status is None:
+            self._base.pop(path, None)
+            return
+        held = replace(entry, digest="") if entry.kind == FILE else entry
+        self._base[path] = Seen(entry=held, fingerprint=fingerprint(status))
+        seen = self._index.get(path)
+        if seen is not None and seen.entry == entry:
+            self._index[path] = Seen(entry=held, fingerprint=seen.fingerprint)
+
+    def held(self) -> Manifest:
+        """Contents of the store that it needs beside the checkpoints'."""
+        return self._below()
+
+    def close(self) -> None:
+        self.live.close()

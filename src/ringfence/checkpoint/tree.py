@@ -1,0 +1,170 @@
+"""One folder and all below it, reached by descriptors: no link is followed, wherever in a path it stands.
+
+What lies in the tree may be a hostile program's. Depth and length of paths cost nothing but time. Where the
+system has no descriptors of folders (Windows), every part of a path is checked instead.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TypedDict
+
+from ringfence.errors import CheckpointError
+
+_BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _FLAGS
+_FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _FLAGS
+NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
+_OPEN_FOLDERS = 64
+_CHMOD_SEES_LINKS = os.chmod in os.supports_follow_symlinks
+
+
+class Where(TypedDict, total=False):
+    """The keyword that the ``os`` functions take."""
+
+    dir_fd: int
+
+
+class Tree:
+    """A folder that stays the same folder, whatever happens to the names that led to it."""
+
+    def __init__(self, path: str, *, identity: tuple[int, int] | None = None) -> None:
+        self.path = os.path.realpath(path)
+        self._open: dict[str, int] = {}
+        self._top = _open_top(self.path) if _BY_DESCRIPTOR else -1
+        status = os.fstat(self._top) if _BY_DESCRIPTOR else os.lstat(self.path)
+        self.identity = (status.st_dev, status.st_ino)
+        if identity and identity != self.identity:
+            self.close()
+            raise CheckpointError(f"{self.path} is not the folder that it was", hint="put the old one back")
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """Asked anew each time: a folder may be given away after it was opened."""
+        status = os.fstat(self._top)
+        return status.st_uid, status.st_gid
+
+    def close(self) -> None:
+        self.forget()
+        if self._top >= 0:
+            os.close(self._top)
+        self._top = -1
+
+    def at(self, path: str) -> tuple[str, Where]:
+        """A name and the keyword to reach it by; all but the last part are sure to be folders."""
+        folder, _, name = path.rpartition("/")
+        if _BY_DESCRIPTOR:
+            return name, {"dir_fd": self.folder(folder)}
+        return self._checked(folder, name), {}
+
+    def folder(self, path: str) -> int:
+        """A descriptor of a folder, which stays ours."""
+        if not path:
+            return self._top
+        if (found := self._open.pop(path, None)) is None:
+            found = self._opened(path)
+        self._open[path] = found  # the latest last
+        while len(self._open) > _OPEN_FOLDERS:
+            os.close(self._open.pop(next(iter(self._open))))
+        return found
+
+    def _opened(self, path: str) -> int:
+        """From the nearest folder above that is open, part by part."""
+        parts = path.split("/")
+        count = next((n for n in range(len(parts) - 1, 0, -1) if "/".join(parts[:n]) in self._open), 0)
+        here = os.dup(self._open["/".join(parts[:count])] if count else self._top)
+        for part in parts[count:]:
+            try:
+                below = os.open(part, _FOLDER_FLAGS, dir_fd=here)
+            finally:
+                os.close(here)
+            here = below
+        return here
+
+    def _checked(self, folder: str, name: str) -> str:
+        path = self.path
+        for part in folder.split("/") if folder else ():
+            path = os.path.join(path, part)
+            if not stat.S_ISDIR(os.lstat(path).st_mode):
+                raise NotADirectoryError(20, "not a folder", path)
+        return os.path.join(path, name)
+
+    def forget(self, top: str = "") -> None:
+        """Close what is open at and below a path, because it is to be moved or removed."""
+        for path in [path for path in self._open if not top or path == top or path.startswith(top + "/")]:
+            os.close(self._open.pop(path))
+
+    def status(self, path: str) -> os.stat_result | None:
+        """Of what stands there; None where nothing does."""
+        try:
+            name, where = self.at(path)
+            return os.stat(name, follow_symlinks=False, **where)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            if error.errno == 40:  # ELOOP: a link stands where a folder would
+                return None
+            raise
+
+    def names(self, path: str) -> list[str]:
+        return os.listdir(self.folder(path) if _BY_DESCRIPTOR else self._checked(path, "."))
+
+    def read(self, path: str) -> int:
+        """A descriptor of a regular file, and of nothing else."""
+        name, where = self.at(path)
+        descriptor = os.open(name, _FILE_FLAGS, **where)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise CheckpointError(f"{path} is no regular file any more")
+        return descriptor
+
+    def allow(self, path: str, mode: int) -> None:
+        """Set a mode without opening what it belongs to, and never through a link."""
+        name, where = self.at(path)
+        if _CHMOD_SEES_LINKS or not hasattr(os, "O_PATH"):
+            os.chmod(name, mode, follow_symlinks=not _CHMOD_SEES_LINKS, **where)
+            return
+        place = os.open(name, os.O_PATH | _FLAGS, **where)
+        try:
+            if not stat.S_ISLNK(os.fstat(place).st_mode):
+                os.chmod(f"/proc/self/fd/{place}", mode)
+        finally:
+            os.close(place)
+
+    def attributes(self, path: str) -> dict[str, bytes]:
+        """Extended attributes; none where the system or the file system has none."""
+        if not hasattr(os, "listxattr"):
+            return {}
+        place = self._by_proc(path)
+        try:
+            return {name: os.getxattr(place, name, follow_symlinks=False)
+                    for name in os.listxattr(place, follow_symlinks=False)}  # fmt: skip
+        except OSError:
+            return {}
+
+    def set_attribute(self, path: str, name: str, value: bytes) -> None:
+        os.setxattr(self._by_proc(path), name, value, follow_symlinks=False)
+
+    def drop_attribute(self, path: str, name: str) -> None:
+        os.removexattr(self._by_proc(path), name, follow_symlinks=False)
+
+    def _by_proc(self, path: str) -> str:
+        """The calls for attributes take no folder's descriptor; this is the same."""
+        name, where = self.at(path)
+        return f"/proc/self/fd/{where['dir_fd']}/{name}"
+
+
+def _open_top(path: str) -> int:
+    """Open an absolute path part by part: somebody who swaps a part for a link gets an error."""
+    here = os.open("/", _FOLDER_FLAGS)
+    for part in filter(None, path.split("/")):
+        try:
+            below = os.open(part, _FOLDER_FLAGS, dir_fd=here)
+        except OSError as error:
+            raise CheckpointError(f"{path}: {error.strerror}", hint="is the folder still there?") from error
+        finally:
+            os.close(here)
+        here = below
+    return here
