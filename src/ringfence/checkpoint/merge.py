@@ -25,6 +25,7 @@ from ringfence.model.record import replace
 
 ReadBase = Callable[[str], dict[str, Entry]]
 """What the base has at a path and below, its content kept in the store; empty where it has nothing."""
+_SOMETHING = Entry(kind=FOLDER, mode=0o755)
 
 
 def view(base: Manifest, layer: Manifest) -> dict[str, Entry]:
@@ -59,8 +60,10 @@ def hidden_above(layer: Manifest, path: str) -> bool:
     return any(hides_base(layer.get(above)) for above in ancestors(path))
 
 
-def chosen(layer: Manifest, paths: tuple[str, ...] | None) -> dict[str, Entry]:
-    """The part of a layer that says all about these paths, as a layer."""
+def chosen(
+    layer: Manifest, paths: tuple[str, ...] | None, has_folder: Callable[[str], bool]
+) -> dict[str, Entry]:
+    """The part of a layer that says all about these paths, as a layer; with the folders that the base lacks."""
     if paths is None:
         return dict(layer)
     found: dict[str, Entry] = {}
@@ -71,8 +74,9 @@ def chosen(layer: Manifest, paths: tuple[str, ...] | None) -> dict[str, Entry]:
             inside = {top: GONE}
         elif hidden and inside[top].kind == FOLDER:
             inside[top] = replace(inside[top], opaque=True)
-        above = {path: layer[path] for path in ancestors(top) if path in layer and layer[path].kind == FOLDER}
-        found |= {path: replace(entry, opaque=False) for path, entry in above.items() if path not in found}
+        if inside and inside.get(top, _SOMETHING).kind != DELETED:
+            above = [path for path in ancestors(top) if path in layer and path not in found and not has_folder(path)]
+            found |= {path: replace(layer[path], opaque=False) for path in above}
         found |= inside
     return found
 
@@ -103,9 +107,6 @@ def swap(now: Manifest, then: Manifest, top: str, read_base: ReadBase) -> dict[s
     if wanted and wanted.get(top, _SOMETHING).kind != DELETED:
         found |= _way(found, then, top, read_base)
     return found | wanted
-
-
-_SOMETHING = Entry(kind=FOLDER)
 
 
 def _hiding(wanted: dict[str, Entry], top: str, *, there: bool) -> dict[str, Entry]:

@@ -64,7 +64,8 @@ class OverlayLayer:
         return entry is not None and entry.copied and self._folder_is_younger(parent(path))
 
     def _is_younger(self, path: str, mark: tuple[int, ...]) -> bool:
-        return mark[3] >= self._opened_ns and list(mark) != self._ours.get(path)
+        ours = list(mark) == self._ours.get(path) or list(mark[:3]) == self._ours.get(_by_inode(mark))
+        return mark[3] >= self._opened_ns and not ours
 
     def _folder_is_younger(self, folder: str) -> bool:
         try:
@@ -83,6 +84,9 @@ class OverlayLayer:
             touched = {*carry.now, *carry.target}
             for path in touched | {parent(path) for path in touched}:
                 self._ours[path] = self._mark(path)
+            # Another name of what was replaced has a new ctime, and it is not known where that name is.
+            linked = (seen.fingerprint for seen in carry.now.values() if seen.fingerprint[5] > 1)
+            self._ours |= {_by_inode(mark): list(mark[:3]) for mark in linked}
         self._store.write(_OURS, self._ours)
         self.remember()
 
@@ -96,6 +100,10 @@ class OverlayLayer:
 
     def close(self) -> None:
         self.live.close()
+
+
+def _by_inode(mark: tuple[int, ...]) -> str:
+    return f"//{mark[0]}"  # never a path
 
 
 def count_changed(before: Manifest, after: Manifest) -> int:

@@ -67,10 +67,12 @@ class Committed:
 
 
 def _converted(method: Callable[Concatenate[Workspace, P], T]) -> Callable[Concatenate[Workspace, P], T]:
-    """The one place where errors of the file system become ours."""
+    """Around every operation: it begins with a fresh look, and errors of the file system become ours."""
 
     @functools.wraps(method)
     def call(self: Workspace, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        for tree in (self.base, self.layer.scan.tree):
+            tree.forget()  # others may have replaced folders since
         try:
             return method(self, *args, **kwargs)
         except OSError as error:
@@ -203,7 +205,7 @@ class Workspace:
         """Carry the layer over into the base, all of it or some paths. This ends the history: checkpoints go."""
         wanted = None if paths is None else tuple(map(_path, paths))
         layer = self.layer.read(self._keep)
-        chosen = merge.chosen(layer, wanted)
+        chosen = merge.chosen(layer, wanted, self._has_folder)
         plan = self._plan(chosen)
         carry.check(plan, chosen, self.layer.foreign)
         journal = {
@@ -219,6 +221,10 @@ class Workspace:
         self._finish_commit(plan, journal)
         left = tuple(path for path, entry in chosen.items() if entry.kind in entries.SPECIAL)
         return Committed(paths=tuple(path for path in entries.ordered(chosen) if path not in left), left=left)
+
+    def _has_folder(self, path: str) -> bool:
+        status = self.base.status(path)
+        return status is not None and entries.kind_of(status) == entries.FOLDER
 
     def _plan(self, chosen: Manifest) -> Carry:
         in_place = isinstance(self.layer, Snapshot) and self.layer.in_place

@@ -94,16 +94,22 @@ class Arena:
 def look(top: Path) -> tuple[dict[str, tuple[object, ...]], set[frozenset[str]]]:
     """A tree as ``model.plain`` tells it, and which paths are the same file."""
     found: dict[str, tuple[object, ...]] = {}
+    for folder, folders, files in os.walk(top):
+        for name in (*folders, *files):
+            path = os.path.join(folder, name)
+            found[os.path.relpath(path, top)] = _row(path, os.lstat(path))
+    return found, same_files(top)
+
+
+def same_files(top: Path) -> set[frozenset[str]]:
     inodes: dict[int, set[str]] = {}
     for folder, folders, files in os.walk(top):
         for name in (*folders, *files):
             path = os.path.join(folder, name)
             status = os.lstat(path)
-            relative = os.path.relpath(path, top)
-            found[relative] = _row(path, status)
-            if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
-                inodes.setdefault(status.st_ino, set()).add(relative)
-    return found, {frozenset(paths) for paths in inodes.values() if len(paths) > 1}
+            if status.st_nlink > 1 and stat.S_IFMT(status.st_mode) not in (stat.S_IFDIR, stat.S_IFCHR):
+                inodes.setdefault(status.st_ino, set()).add(os.path.relpath(path, top))
+    return {frozenset(paths) for paths in inodes.values() if len(paths) > 1}
 
 
 def _row(path: str, status: os.stat_result) -> tuple[object, ...]:
@@ -274,4 +280,4 @@ def fill(chance: random.Random, arena: Arena, model: Model, edits: int) -> None:
         editor._clear(path)
 
 
-__all__ = ["Arena", "Editor", "enter", "fill", "in_child", "kinds", "look", "parent"]
+__all__ = ["Arena", "Editor", "enter", "fill", "in_child", "kinds", "look", "parent", "same_files"]

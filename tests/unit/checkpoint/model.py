@@ -64,6 +64,7 @@ class Model:
         self.now: Tree = {}
         self.links_exact = True
         """Hard links are told apart only until a part of a tree was moved: overlayfs itself breaks them then."""
+        self.base_links_exact = True
         self.saved: dict[str, tuple[Tree, bool]] = {}
 
     def save(self, name: str) -> None:
@@ -91,17 +92,12 @@ class Model:
         remove(self.base, top)
         if top in now:
             _make_way(self.base, now, top)
-        if any(within(path, top) for path in now) or parent(top) in now:
-            # The folders that lead there are carried too.
-            for path in list(now):
-                if top.startswith(path + "/") and path in self.base:
-                    self.base[path] = now[path]
         self.base |= {path: node for path, node in now.items() if within(path, top) and node.kind != FIFO}
         self._end_history()
 
     def _end_history(self) -> None:
         self.saved.clear()
-        self.links_exact = False
+        self.links_exact = self.base_links_exact = False
 
     def changes(self) -> dict[str, str]:
         base, now = plain(self.base), plain(self.now)
