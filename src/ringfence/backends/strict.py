@@ -17,10 +17,10 @@ from ringfence.backends.led_visit import FromMould, LedVisit, PythonJobs, order_
 from ringfence.backends.living import Keeper, VisitToBox
 from ringfence.backends.process import beyond_hard_limits, enforcement_table
 from ringfence.backends.scratch import Scratch
+from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import UsageError
 from ringfence.linux import host, namespaces, rootfs
 from ringfence.linux.hidden import HiddenPaths
-from ringfence.linux.layer import Layer
 from ringfence.linux.rootfs import Shown, Step, Wish
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel, SyscallProfile
@@ -121,7 +121,7 @@ class StrictBox:
     def __init__(self, policy: SandboxPolicy, lacking: Mapping[str, Lack], drafts: Drafts) -> None:
         self.policy = policy
         self._scratch = Scratch(("work",))
-        self._layer: Layer | None = None
+        self._layer: Workspace | None = None
         self._waiting: groups.GroupVisit | None = None
         self._visited: groups.GroupVisit | None = None
         self._keeper: Keeper | None = None
@@ -163,7 +163,8 @@ class StrictBox:
             if not os.path.isdir(workspace):
                 raise UsageError(f"{workspace}: no such folder", hint="the working folder must exist")
             hidden = host.every_name(self.policy.hidden_paths)
-            self._layer = Layer(os.path.join(self._scratch.path, "layer/upper"), os.path.realpath(workspace), hidden)
+            upper, store = (os.path.join(self._scratch.path, name) for name in ("layer/upper", "store"))
+            self._layer = self._layer or open_overlay(upper, workspace, store, hidden=hidden)
             held = groups.throttle_workspace(self._cgroup, self.policy, self.enforced, workspace)
             self.enforced = {**self.enforced, **held}
 
@@ -352,6 +353,8 @@ class StrictBox:
                 visit.release()
         if self._keeper is not None:
             self._keeper.visit.release()
+        if self._layer is not None:
+            self._layer.close()
         if self._cgroup is not None:
             self._cgroup.remove()
         return self._scratch.remove()

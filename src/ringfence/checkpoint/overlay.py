@@ -32,6 +32,7 @@ class OverlayLayer:
         self._store = store
         self._prefix = prefix
         self.scan = Scan(self.live, prefix=prefix, without=hidden)
+        self._everything = Scan(self.live, prefix=prefix)
         self._index = index_from(store.read(_INDEX) or {}) if store.holds(_INDEX) else {}
         self._ours = (store.read(_OURS) or {}) if store.holds(_OURS) else {}
         self._opened_ns = store.moment(_OPENED) or store.tick(_OPENED)
@@ -44,7 +45,8 @@ class OverlayLayer:
 
     def restore(self, layer: Manifest, temporary: str) -> int:
         """Make the upper folder hold this layer; how many paths were written or removed."""
-        now = self.scan.below("", UNREAD, self._index)
+        # Also what the job put where something is hidden: that is told to nobody, and goes.
+        now = self._everything.below("", UNREAD, self._index)
         writer = Writer(self.live, lambda _, entry: self._store.open(entry.digest), temporary, prefix=self._prefix)
         before = {path: seen.entry for path, seen in now.items()}
         written = writer.apply(before, layer)

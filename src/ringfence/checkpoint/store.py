@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from ringfence.checkpoint import content
 from ringfence.checkpoint.entry import Entry, Manifest, from_rows, to_rows
 from ringfence.checkpoint.tree import NEW_FILE_FLAGS
 from ringfence.errors import CheckpointError
 from ringfence.model.record import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _BLOBS, _CHECKPOINTS = "blobs", "checkpoints"
 JOURNAL, STATE = "journal", "state"

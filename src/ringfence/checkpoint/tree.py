@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TypedDict
 
 from ringfence.errors import CheckpointError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    class Where(TypedDict, total=False):
+        """The keyword that the ``os`` functions take."""
+
+        dir_fd: int
+
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -19,12 +28,6 @@ _FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _FLAGS
 NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
 _OPEN_FOLDERS = 64
 _CHMOD_SEES_LINKS = os.chmod in os.supports_follow_symlinks
-
-
-class Where(TypedDict, total=False):
-    """The keyword that the ``os`` functions take."""
-
-    dir_fd: int
 
 
 class Tree:

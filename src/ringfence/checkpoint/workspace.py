@@ -7,11 +7,9 @@ as far as the file system orders renames; nothing is forced to the disk. Runs no
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ringfence.checkpoint import carry, differences, merge
 from ringfence.checkpoint import entry as entries
@@ -27,23 +25,26 @@ from ringfence.errors import CheckpointError, ConflictError, UsageError
 from ringfence.model.outcome import Change
 from ringfence.model.record import record
 
-P = ParamSpec("P")
-T = TypeVar("T")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+    P = ParamSpec("P")
+    T = TypeVar("T")
 
-class Layer(Protocol):
-    """Where the changes lie. ``OverlayLayer`` and ``Snapshot``."""
+    class Layer(Protocol):
+        """Where the changes lie. ``OverlayLayer`` and ``Snapshot``."""
 
-    scan: Scan
-    """How to read the tree that holds the current state."""
+        scan: Scan
+        """How to read the tree that holds the current state."""
 
-    def read(self, how: Reading) -> dict[str, Entry]: ...
-    def restore(self, layer: Manifest, temporary: str) -> int: ...
-    def remember(self) -> None: ...
-    def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool: ...
-    def settle(self, rest: Manifest, carry: Carry, temporary: str, *, whole: bool) -> None: ...
-    def held(self) -> Manifest: ...
-    def close(self) -> None: ...
+        def read(self, how: Reading) -> dict[str, Entry]: ...
+        def restore(self, layer: Manifest, temporary: str) -> int: ...
+        def remember(self) -> None: ...
+        def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool: ...
+        def settle(self, rest: Manifest, carry: Carry, temporary: str, *, whole: bool) -> None: ...
+        def held(self) -> Manifest: ...
+        def close(self) -> None: ...
 
 
 @record
@@ -69,7 +70,6 @@ class Committed:
 def _converted(method: Callable[Concatenate[Workspace, P], T]) -> Callable[Concatenate[Workspace, P], T]:
     """Around every operation: it begins with a fresh look, and errors of the file system become ours."""
 
-    @functools.wraps(method)
     def call(self: Workspace, /, *args: P.args, **kwargs: P.kwargs) -> T:
         for tree in (self.base, self.layer.scan.tree):
             tree.forget()  # others may have replaced folders since
@@ -80,6 +80,7 @@ def _converted(method: Callable[Concatenate[Workspace, P], T]) -> Callable[Conca
             hint = "call recover() to finish" if self.store.holds(JOURNAL) else ""
             raise CheckpointError(f"{name}: {error.strerror}", hint=hint) from error
 
+    call.__name__, call.__doc__ = method.__name__, method.__doc__
     return call
 
 

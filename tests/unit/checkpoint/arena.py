@@ -237,10 +237,11 @@ class Editor:
 
     def _rename(self) -> None:
         source, path = self._some(FILE, LINK), self._new_path()
-        if source and self.tree.get(path) is not self.tree[source] and not within(source, path):
-            if path not in self.tree or self.tree[path].kind != FOLDER:
-                os.rename(self.top / source, self.top / path)
-                self.tree[path] = self.tree.pop(source)
+        there = self.tree.get(path)
+        free = there is None or there.kind != FOLDER
+        if source and free and there is not self.tree[source] and not within(source, path):
+            os.rename(self.top / source, self.top / path)
+            self.tree[path] = self.tree.pop(source)
 
     def _chmod(self) -> None:
         if path := self._alone():
