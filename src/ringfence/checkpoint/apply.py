@@ -6,6 +6,7 @@ descriptors only. Does not decide what is to be written, and checks nobody else'
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Mapping
@@ -71,10 +72,51 @@ class Writer:
     def _remove(self, path: str, entry: Entry) -> None:
         name, where = self.tree.at(path)
         if entry.kind == FOLDER:
+            try:
+                os.rmdir(name, **where)
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+                self._empty(path)
+                self.tree.forget(path)
+                name, where = self.tree.at(path)
+                os.rmdir(name, **where)
             self.tree.forget(path)
-            os.rmdir(name, **where)
         else:
             os.unlink(name, **where)
+
+    def _empty(self, path: str) -> None:
+        """What is deeper than scans go: each folder in it is lifted to the top, so that depth costs nothing."""
+        serial = 0
+        while names := self.tree.names(path):
+            for name in names:
+                inner = f"{path}/{name}"
+                if self._unlink_file(inner):
+                    continue
+                self.tree.allow(inner, 0o700)
+                for below in self.tree.names(inner):
+                    if not self._unlink_file(f"{inner}/{below}"):
+                        serial += 1
+                        self._lift(f"{inner}/{below}", f"{path}/{self.temporary}{serial}")
+                self.tree.forget(inner)
+                last, where = self.tree.at(inner)
+                os.rmdir(last, **where)
+
+    def _unlink_file(self, path: str) -> bool:
+        """Whether it was something else than a folder, and is gone."""
+        status = self.tree.status(path)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            return False
+        name, where = self.tree.at(path)
+        os.unlink(name, **where)
+        return True
+
+    def _lift(self, path: str, higher: str) -> None:
+        self.tree.allow(path, 0o700)  # moving a folder writes into it
+        self.tree.forget(path)
+        above = self.tree.folder(parent(higher))
+        inner = self.tree.folder(parent(path))
+        os.rename(path.rpartition("/")[2], higher.rpartition("/")[2], src_dir_fd=inner, dst_dir_fd=above)
 
     def _write(self, path: str, entry: Entry, target: Manifest) -> bool:
         """Put an entry at its place; whether there is now something."""

@@ -16,10 +16,11 @@ from ringfence.model.outcome import Change, ChangeKind
 from ringfence.model.record import replace
 
 MAX_DIFF_BYTES = 1 << 20
+MAX_CHANGES = 100_000
 
 
 def changes(layer: Manifest, live: Scan, base: Scan) -> tuple[Change, ...]:
-    """Sorted by path, folders before what is in them."""
+    """Sorted by path, folders before what is in them; the first hundred thousand."""
     found: dict[str, ChangeKind] = {}
     hidden: set[str] = set()
     for path in ordered(layer):
@@ -32,7 +33,7 @@ def changes(layer: Manifest, live: Scan, base: Scan) -> tuple[Change, ...]:
             found[path] = kind
         if entry.opaque and below is not None and below.kind == FOLDER:
             found |= dict.fromkeys(_missing(path, layer, base), ChangeKind.DELETED)
-    return tuple(Change(path=path, kind=found[path]) for path in ordered(found))
+    return tuple(Change(path=path, kind=found[path]) for path in ordered(found)[:MAX_CHANGES])
 
 
 def _missing(folder: str, layer: Manifest, base: Scan) -> list[str]:

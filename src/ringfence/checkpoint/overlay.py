@@ -39,14 +39,14 @@ class OverlayLayer:
 
     def read(self, how: Reading) -> dict[str, Entry]:
         """The changes as they are now."""
-        self._index = self.scan.below("", how, self._index)
+        self._index = self.scan.below("", how, self._index, cut=how is UNREAD)
         self._store.tick("read")
         return {path: seen.entry for path, seen in self._index.items()}
 
     def restore(self, layer: Manifest, temporary: str) -> int:
         """Make the upper folder hold this layer; how many paths were written or removed."""
         # Also what the job put where something is hidden: that is told to nobody, and goes.
-        now = self._everything.below("", UNREAD, self._index)
+        now = self._everything.below("", UNREAD, self._index, cut=True)
         writer = Writer(self.live, lambda _, entry: self._store.open(entry.digest), temporary, prefix=self._prefix)
         before = {path: seen.entry for path, seen in now.items()}
         written = writer.apply(before, layer)

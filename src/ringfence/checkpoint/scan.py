@@ -17,6 +17,8 @@ from ringfence.checkpoint.tree import Tree
 from ringfence.errors import CheckpointError
 from ringfence.model.record import replace
 
+MAX_DEPTH = 500
+"""Deeper trees are a program's mischief: neither shown nor kept, but removed all the same."""
 _REFUSED = ("redirect", "metacopy")
 NOTHING: Index = MappingProxyType({})
 
@@ -49,11 +51,11 @@ class Scan:
         """Of overlayfs's attributes: ``user.overlay.`` or ``trusted.overlay.``. Empty: no overlay's layer."""
         self.without = without
 
-    def below(self, top: str, take: Reading, index: Index = NOTHING) -> dict[str, Seen]:
-        """Everything below a folder, itself not included, in order."""
+    def below(self, top: str, take: Reading, index: Index = NOTHING, *, cut: bool = False) -> dict[str, Seen]:
+        """Everything below a folder, itself not included, in order. ``cut``: what is too deep is left out."""
         found: dict[str, Seen] = {}
         inodes: dict[str, tuple[int, int]] = {}
-        for path, status in self._walk(top):
+        for path, status in self._walk(top, cut=cut):
             found[path] = self._seen(path, status, take, index.get(path))
             if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
                 inodes[path] = (status.st_dev, status.st_ino)
@@ -63,7 +65,7 @@ class Scan:
         status = None if path in self.without else self.tree.status(path)
         return None if status is None else self._seen(path, status, take, None)
 
-    def _walk(self, top: str) -> Iterator[tuple[str, os.stat_result]]:
+    def _walk(self, top: str, *, cut: bool) -> Iterator[tuple[str, os.stat_result]]:
         waiting = [top]
         locked: list[tuple[str, int]] = []
         try:
@@ -75,7 +77,7 @@ class Scan:
                     if status is None:
                         continue
                     yield path, status
-                    if stat.S_ISDIR(status.st_mode):
+                    if stat.S_ISDIR(status.st_mode) and _is_shown(path, cut=cut):
                         waiting.append(path)
                         self._unlock(path, status, locked)
         finally:
@@ -146,6 +148,14 @@ class Scan:
                     f"{path}: the overlay keeps part of it elsewhere ({name})",
                     hint="mount it with redirect_dir=off,metacopy=off",
                 )
+
+
+def _is_shown(path: str, *, cut: bool) -> bool:
+    if path.count("/") < MAX_DEPTH:
+        return True
+    if not cut:
+        raise CheckpointError(f"{path[:100]}…: more than {MAX_DEPTH} folders deep", hint="remove it, or roll back")
+    return False
 
 
 def _plain(marks: Mapping[str, bytes]) -> tuple[tuple[str, str], ...]:

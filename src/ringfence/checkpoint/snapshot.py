@@ -60,7 +60,7 @@ class Snapshot:
 
     def read(self, how: Reading) -> dict[str, Entry]:
         """The changes as they are now."""
-        self._index = self.scan.below("", how, self._index)
+        self._index = self.scan.below("", how, self._index, cut=how is UNREAD)
         self._store.tick("read")
         layer = merge.delta(self._below(), {path: seen.entry for path, seen in self._index.items()})
         for twin in {entry.twin for entry in layer.values() if entry.twin} - layer.keys():
@@ -73,7 +73,7 @@ class Snapshot:
     def restore(self, layer: Manifest, temporary: str) -> int:
         """Make the working copy what the layer makes of the base; how many paths were written or removed."""
         target = merge.view(self._below(), layer)
-        now = self.scan.below("", UNREAD, self._index)
+        now = self.scan.below("", UNREAD, self._index, cut=True)
         before = {path: seen.entry for path, seen in now.items()}
         written = Writer(self.live, self._source, temporary).apply(before, target)
         kept = {path: seen for path, seen in now.items() if target.get(path) == seen.entry}

@@ -6,6 +6,7 @@ system has no descriptors of folders (Windows), every part of a path is checked 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -46,7 +47,7 @@ class Tree:
     @property
     def owner(self) -> tuple[int, int]:
         """Asked anew each time: a folder may be given away after it was opened."""
-        status = os.fstat(self._top)
+        status = os.fstat(self._top) if _BY_DESCRIPTOR else os.lstat(self.path)
         return status.st_uid, status.st_gid
 
     def close(self) -> None:
@@ -107,7 +108,7 @@ class Tree:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if error.errno == 40:  # ELOOP: a link stands where a folder would
+            if error.errno == errno.ELOOP:  # a link stands where a folder would
                 return None
             raise
 
@@ -156,7 +157,7 @@ class Tree:
     def _by_proc(self, path: str) -> str:
         """The calls for attributes take no folder's descriptor; this is the same."""
         name, where = self.at(path)
-        return f"/proc/self/fd/{where['dir_fd']}/{name}"
+        return f"/proc/self/fd/{where['dir_fd']}/{name}" if where else name
 
 
 def _open_top(path: str) -> int:

@@ -1,6 +1,6 @@
 """Random sequences of edits, checkpoints, rollbacks and commits on a workspace, beside the model of it.
 
-Run ``python tests/unit/checkpoint/random_sequences.py SEQUENCES [CRASHES]`` for many.
+Run ``python tests/unit/checkpoint/undo_sequences.py SEQUENCES [CRASHES]`` for many.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from arena import Arena, Editor, enter, fill, in_child, kinds, look, same_files
-from model import FIFO, Model, groups, parent, plain
+from undo_arena import Arena, Editor, enter, fill, in_child, kinds, look, same_files
+from undo_model import FIFO, Model, groups, parent, plain
 
 from ringfence.checkpoint.workspace import Workspace
 
@@ -161,7 +161,7 @@ def count_or_die(at: int) -> list[int]:
     return count
 
 
-def crash(kind: str, folder: Path, seed: int, at: int) -> bool:
+def crash(kind: str, folder: Path, seed: int, at: int, action: str) -> bool:
     """Break one commit or rollback off before change number ``at``; whether it came to that."""
     sequence = Sequence(kind, folder, seed)
     sequence.edit()
@@ -170,7 +170,6 @@ def crash(kind: str, folder: Path, seed: int, at: int) -> bool:
         sequence.edit()
     name = sequence._saved()
     assert name
-    action = sequence.chance.choice(("commit", "rollback"))
     before = copy.deepcopy(sequence.model)
     if action == "commit":
         sequence.model.commit()
@@ -245,15 +244,33 @@ def main() -> None:
             share = sequences // len(kinds())
             run_in(kind, Path(name), range(share), sequence)
             print(f"{kind}: {share} sequences", flush=True)
-        died = [0]
-
-        def one_crash(kind: str, folder: Path, seed: int) -> None:
-            died[0] += crash(kind, folder, seed, 1 + seed % 97)
-
         for kind in kinds():
-            share = crashes // len(kinds())
-            run_in(kind, Path(name), range(100_000, 100_000 + share), one_crash)
-            print(f"{kind}: {share} crashes", flush=True)
+            share = -(-crashes // len(kinds()))
+            if share:
+                run_in(kind, Path(name), range(1), lambda *row, least=share: every_crash(*row[:2], least))
+
+
+def every_crash(kind: str, folder: Path, least: int) -> None:
+    """Workspace after workspace, each broken off before every single change, until there were enough crashes."""
+    count, seed = 0, 0
+    while count < least:
+        for action in ("commit", "rollback"):
+            count += crash_everywhere(kind, folder, seed, action)
+        seed += 1
+    print(f"{kind}: {count} crashes in {seed} workspaces, old or new state each time", flush=True)
+
+
+def crash_everywhere(kind: str, folder: Path, seed: int, action: str) -> int:
+    """How many changes an action makes, each of which was the last one once."""
+    at = 0
+    died = True
+    while died:
+        at += 1
+        inner = folder / f"{seed}-{action}-{at}"
+        inner.mkdir()
+        died = crash(kind, inner, seed, at, action)
+        _clean(inner)
+    return at - 1
 
 
 if __name__ == "__main__":

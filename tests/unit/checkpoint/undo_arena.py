@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from model import FIFO, FILE, FOLDER, LINK, Model, Node, Tree, parent, remove, within
+from undo_model import FIFO, FILE, FOLDER, LINK, Model, Node, Tree, parent, remove, within
 
 from ringfence.checkpoint.overlay import TRUSTED_PREFIX, USER_PREFIX
 from ringfence.checkpoint.workspace import Workspace, open_overlay, open_snapshot
