@@ -7,6 +7,7 @@ only its own path is told. Nothing of this decides what a commit does.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from ringfence.checkpoint import content
 from ringfence.checkpoint.entry import DELETED, FILE, FOLDER, LINK, Entry, Manifest, ordered, parent
@@ -19,27 +20,72 @@ MAX_DIFF_BYTES = 1 << 20
 MAX_CHANGES = 100_000
 
 
-def changes(layer: Manifest, live: Scan, base: Scan) -> tuple[Change, ...]:
+class TreeBelow:
+    """The base as it lies there."""
+
+    def __init__(self, base: Scan, live: Scan) -> None:
+        self._base, self._live = base, live
+
+    def one(self, path: str) -> Entry | None:
+        seen = self._base.one(path, OF_BASE)
+        return seen.entry if seen else None
+
+    def names(self, folder: str) -> list[str]:
+        return list(self._base.below(folder, OF_BASE))
+
+    def same_content(self, path: str) -> bool:
+        try:
+            one, other = (scan.one(path, Reading(content.digest)) for scan in (self._live, self._base))
+        except PermissionError:
+            return False
+        return one is not None and other is not None and one.entry.digest == other.entry.digest
+
+    def open(self, path: str) -> int:
+        return self._base.tree.read(path)
+
+
+class ManifestBelow:
+    """The base as it was, its contents in the store: where the program works in the base itself."""
+
+    def __init__(self, manifest: Callable[[], Manifest], open_content: Callable[[str], int], live: Scan) -> None:
+        self._manifest, self._open, self._live = manifest, open_content, live
+
+    def one(self, path: str) -> Entry | None:
+        return self._manifest().get(path)
+
+    def names(self, folder: str) -> list[str]:
+        return [path for path in self._manifest() if path.startswith(folder + "/")]
+
+    def same_content(self, path: str) -> bool:
+        seen = self._live.one(path, Reading(content.digest))
+        return seen is not None and seen.entry.digest == self._manifest()[path].digest
+
+    def open(self, path: str) -> int:
+        return self._open(self._manifest()[path].digest)
+
+
+Below = TreeBelow | ManifestBelow
+
+
+def changes(layer: Manifest, base: Below) -> tuple[Change, ...]:
     """Sorted by path, folders before what is in them; the first hundred thousand."""
     found: dict[str, ChangeKind] = {}
     hidden: set[str] = set()
     for path in ordered(layer):
         entry = layer[path]
-        seen = None if parent(path) in hidden else base.one(path, OF_BASE)
-        below = seen.entry if seen else None
+        below = None if parent(path) in hidden else base.one(path)
         if below is None or below.kind != FOLDER:
             hidden.add(path)
-        if kind := _kind(path, entry, below, live, base):
+        if kind := _kind(path, entry, below, base):
             found[path] = kind
         if entry.opaque and below is not None and below.kind == FOLDER:
             found |= dict.fromkeys(_missing(path, layer, base), ChangeKind.DELETED)
     return tuple(Change(path=path, kind=found[path]) for path in ordered(found)[:MAX_CHANGES])
 
 
-def _missing(folder: str, layer: Manifest, base: Scan) -> list[str]:
+def _missing(folder: str, layer: Manifest, base: Below) -> list[str]:
     """What an opaque folder hides: the highest paths only."""
-    there = base.below(folder, OF_BASE)
-    gone = {path for path in there if path not in layer}
+    gone = {path for path in base.names(folder) if path not in layer}
     return [path for path in gone if parent(path) not in gone and _is_folder_in(layer, parent(path))]
 
 
@@ -47,26 +93,17 @@ def _is_folder_in(layer: Manifest, path: str) -> bool:
     return path in layer and layer[path].kind == FOLDER
 
 
-def _kind(path: str, entry: Entry, below: Entry | None, live: Scan, base: Scan) -> ChangeKind | None:
+def _kind(path: str, entry: Entry, below: Entry | None, base: Below) -> ChangeKind | None:
     if below is None:
         return None if entry.kind == DELETED else ChangeKind.ADDED
     if entry.kind == DELETED:
         return ChangeKind.DELETED
     if entry.kind != below.kind:
         return ChangeKind.TYPE_CHANGED
-    return None if _equal(path, entry, below, live, base) else ChangeKind.MODIFIED
-
-
-def _equal(path: str, entry: Entry, below: Entry, live: Scan, base: Scan) -> bool:
     if _told(entry) != _told(below):
-        return False
-    if entry.kind != FILE or not entry.digest:
-        return True
-    try:
-        one, other = (scan.one(path, Reading(content.digest)) for scan in (live, base))
-    except PermissionError:
-        return False
-    return one is not None and other is not None and one.entry.digest == other.entry.digest
+        return ChangeKind.MODIFIED
+    same = entry.kind != FILE or not entry.digest or base.same_content(path)
+    return None if same else ChangeKind.MODIFIED
 
 
 def _told(entry: Entry) -> Entry:
@@ -75,13 +112,14 @@ def _told(entry: Entry) -> Entry:
     return replace(entry, digest="", twin="", opaque=False, copied=False, mtime_ns=mtime_ns)
 
 
-def text_diff(path: str, layer: Manifest, live: Scan, base: Scan) -> str:
+def text_diff(path: str, layer: Manifest, live: Scan, base: Below) -> str:
     """A unified diff of one file or link; one line that says why where there is none to show."""
     import difflib
 
     if path not in layer and not hidden_above(layer, path):
         return ""
-    old, new = _text(path, base), _text(path, live) if path in layer else []
+    old = _text(base.one(path), lambda: base.open(path))
+    new = _text(layer.get(path), lambda: live.tree.read(path))
     for text in (old, new):
         if isinstance(text, str):
             return f"{path}: {text}\n"
@@ -89,17 +127,16 @@ def text_diff(path: str, layer: Manifest, live: Scan, base: Scan) -> str:
     return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
 
 
-def _text(path: str, scan: Scan) -> list[str] | str:
+def _text(entry: Entry | None, open_content: Callable[[], int]) -> list[str] | str:
     """The lines, or why there are none to show."""
-    seen = scan.one(path, OF_BASE)
-    if seen is None or seen.entry.kind in (FOLDER, DELETED):
+    if entry is None or entry.kind in (FOLDER, DELETED):
         return []
-    if seen.entry.kind == LINK:
-        return [seen.entry.target]
-    if seen.entry.kind != FILE:
-        return f"a {seen.entry.kind}"
-    if seen.entry.size > MAX_DIFF_BYTES:
-        return f"{seen.entry.size} bytes, too large to show"
-    with os.fdopen(scan.tree.read(path), "rb") as file:
+    if entry.kind == LINK:
+        return [entry.target]
+    if entry.kind != FILE:
+        return f"a {entry.kind}"
+    if entry.size > MAX_DIFF_BYTES:
+        return f"{entry.size} bytes, too large to show"
+    with os.fdopen(open_content(), "rb") as file:
         raw = file.read(MAX_DIFF_BYTES)
     return "not text" if b"\0" in raw else raw.decode("utf-8", "backslashreplace").splitlines(keepends=True)

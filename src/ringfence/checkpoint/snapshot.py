@@ -127,7 +127,7 @@ class Snapshot:
             self._index[path] = Seen(entry=held, fingerprint=seen.fingerprint)
 
     def held(self) -> Manifest:
-        """Contents of the store that it needs beside the checkpoints'."""
+        """Contents of the store that it needs beside the checkpoints': in place, those of the base."""
         return self._below()
 
     def close(self) -> None:

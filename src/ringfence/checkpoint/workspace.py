@@ -95,18 +95,22 @@ class Workspace:
         """Paths below the base that the job could not see: nothing that it did may reach them."""
         self._scan = Scan(base, without=hidden, ours=False)
         self._keep = Reading(store.put, store.has)
+        self._in_place = isinstance(layer, Snapshot) and layer.in_place
+        self._below: differences.Below = differences.TreeBelow(self._scan, layer.scan)
+        if self._in_place:
+            self._below = differences.ManifestBelow(layer.held, store.open, layer.scan)
         if store.holds(JOURNAL):
             self.recover()
 
     @_converted
     def changes(self) -> tuple[Change, ...]:
         """What differs from the base."""
-        return differences.changes(self.layer.read(UNREAD), self.layer.scan, self._scan)
+        return differences.changes(self.layer.read(UNREAD), self._below)
 
     @_converted
     def diff(self, path: str) -> str:
         """What changed in one file, as text."""
-        return differences.text_diff(_path(path), self.layer.read(UNREAD), self.layer.scan, self._scan)
+        return differences.text_diff(_path(path), self.layer.read(UNREAD), self.layer.scan, self._below)
 
     # Checkpoints
 
@@ -228,8 +232,8 @@ class Workspace:
         return status is not None and entries.kind_of(status) == entries.FOLDER
 
     def _plan(self, chosen: Manifest) -> Carry:
-        in_place = isinstance(self.layer, Snapshot) and self.layer.in_place
-        return Carry(now={}, target={}) if in_place else carry.plan(chosen, self._scan, self.hidden)
+        """In place there is nothing to carry: the commit is that it can't be undone any more."""
+        return Carry(now={}, target={}) if self._in_place else carry.plan(chosen, self._scan, self.hidden)
 
     def _finish_commit(self, plan: Carry, journal: Mapping[str, Any]) -> None:
         temporary: str = journal["temporary"]

@@ -59,7 +59,8 @@ def remove(tree: Tree, top: str) -> None:
 class Model:
     """The base, what one sees, and copies of that."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_place: bool = False) -> None:
+        self.in_place = in_place
         self.base: Tree = {}
         self.now: Tree = {}
         self.links_exact = True
@@ -83,8 +84,8 @@ class Model:
         self.links_exact = False
 
     def commit(self) -> None:
-        carried = {path: node for path, node in copy.deepcopy(self.now).items() if node.kind != FIFO}
-        self.base = carried
+        now = copy.deepcopy(self.now)
+        self.base = {path: node for path, node in now.items() if node.kind != FIFO or self.in_place}
         self._end_history()
 
     def commit_part(self, top: str) -> None:

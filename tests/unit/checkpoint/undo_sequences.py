@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from undo_arena import Arena, Editor, enter, fill, in_child, kinds, look, same_files
-from undo_model import FIFO, Model, groups, parent, plain
+from undo_model import Model, groups, plain
 
 from ringfence.checkpoint.workspace import Workspace
 
@@ -34,7 +34,7 @@ class Sequence:
     def __init__(self, kind: str, folder: Path, seed: int) -> None:
         self.chance = random.Random(seed)
         self.arena = Arena(kind, folder)
-        self.model = Model()
+        self.model = Model(in_place=kind == "in place")
         self.log: list[str] = []
         fill(self.chance, self.arena, self.model, 12)
         self._like_base()
@@ -75,8 +75,8 @@ class Sequence:
         if self.arena.kind != "in place":
             below, _ = look(self.arena.base)
             assert below == plain(self.model.base), _difference(below, plain(self.model.base))
-            told = {change.path: str(change.kind) for change in self.workspace.changes()}
-            assert told == self.model.changes(), _difference(told, self.model.changes())
+        told = {change.path: str(change.kind) for change in self.workspace.changes()}
+        assert told == self.model.changes(), _difference(told, self.model.changes())
 
     def edit(self) -> None:
         editor = Editor(self.chance, self.arena.seen, self.model.now)
@@ -110,7 +110,7 @@ class Sequence:
             self.model.commit_part(path)
 
     def discard(self) -> None:
-        if self.arena.kind != "in place" and self.chance.randrange(4) == 0:
+        if self.chance.randrange(4) == 0:
             self.offline(lambda workspace: workspace.discard())
             self._like_base()
 
@@ -275,5 +275,3 @@ def crash_everywhere(kind: str, folder: Path, seed: int, action: str) -> int:
 
 if __name__ == "__main__":
     main()
-
-__all__ = ["FIFO", "parent"]
