@@ -163,6 +163,8 @@ class Workspace:
         return layer
 
     def _read_base(self, path: str) -> dict[str, Entry]:
+        if self._in_place:
+            return merge.part(self.layer.held(), path)
         top = self._scan.one(path, self._keep)
         if top is None:
             return {}
@@ -209,6 +211,8 @@ class Workspace:
     def commit(self, paths: tuple[str, ...] | None = None) -> Committed:
         """Carry the layer over into the base, all of it or some paths. This ends the history: checkpoints go."""
         wanted = None if paths is None else tuple(map(_path, paths))
+        if wanted is not None and self._in_place:
+            raise UsageError("in place everything is in the base already", hint="roll back what is not to stay")
         layer = self.layer.read(self._keep)
         chosen = merge.chosen(layer, wanted, self._has_folder)
         plan = self._plan(chosen)
