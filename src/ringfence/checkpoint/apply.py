@@ -188,7 +188,8 @@ class Writer:
                 content.fill(reader, writer)
             finally:
                 os.close(reader)
-            self._mark(temporary, entry)
+            if entry.attributes or entry.copied:
+                self._mark(temporary, entry)
             self._give(temporary)
             if hasattr(os, "fchmod"):
                 os.fchmod(writer, entry.mode)

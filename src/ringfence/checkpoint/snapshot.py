@@ -20,7 +20,7 @@ from ringfence.checkpoint.tree import Tree
 from ringfence.errors import ConflictError
 from ringfence.model.record import replace
 
-_BASE, _INDEX, _WORK = "base", "index", "work"
+_BASE, _INDEX, _NEWER, _WORK = "base", "index", "newer", "work"
 
 
 class Snapshot:
@@ -37,9 +37,12 @@ class Snapshot:
         self.scan = Scan(self.live)
         self._base: dict[str, Seen] = {}
         self._index: dict[str, Seen] = {}
+        self._written: dict[str, Seen] = {}
         if store.holds(_BASE):
             self._base = index_from(store.read(_BASE) or {})
-            self._index = index_from(store.read(_INDEX) or {})
+            self._written = index_from(store.read(_INDEX) or {})
+            newer = (store.read(_NEWER) or {}) if store.holds(_NEWER) else {}
+            self._index = {**self._written, **index_from(newer)}
         else:
             self._begin()
 
@@ -52,7 +55,8 @@ class Snapshot:
         else:
             self.restore({}, new_name())
         self._store.tick("read")
-        self.remember()
+        self._written = dict(self._index)
+        self._store.write(_INDEX, index_rows(self._written))
         self._store.write(_BASE, index_rows(self._base))
 
     def _below(self) -> dict[str, Entry]:
@@ -90,7 +94,10 @@ class Snapshot:
         return self._tree.read(path)
 
     def remember(self) -> None:
-        self._store.write(_INDEX, index_rows(self._index))
+        """Only what is not known from the beginning: that costs what changed, not the size of the tree."""
+        newer = {path: seen for path, seen in self._index.items()
+                 if seen.entry.kind == FILE and self._written.get(path) is not seen}  # fmt: skip
+        self._store.write(_NEWER, index_rows(newer))
 
     def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool:
         """Whether somebody else changed the base here since the copy was made."""

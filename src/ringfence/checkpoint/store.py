@@ -85,7 +85,7 @@ class Store:
 
         path = os.path.join(self.path, name + ".json")
         with open(path + ".new", "w", encoding="ascii") as file:
-            json.dump(document, file, separators=(",", ":"))
+            file.write(json.dumps(document, separators=(",", ":")))  # json.dump is ten times slower
         os.replace(path + ".new", path)
 
     def read(self, name: str) -> dict[str, Any] | None:
