@@ -50,9 +50,10 @@ class Writer:
         for path in reversed(ordered(doomed)):
             self._remove(path, now[path])
         written = [path for path in ordered(changed) if self._write(path, target[path], target)]
+        seen = self._as_written(written, target)  # before a folder's mode may keep us out
         for path in reversed(ordered({path for path in (*changed, *touched) if _is_folder(target.get(path))})):
             self._dress(path, target[path])
-        return self._as_written(written, target)
+        return seen
 
     def sweep(self, folders: set[str]) -> None:
         """Remove what a writer that was killed left half done."""
@@ -215,7 +216,8 @@ class Writer:
             wanted[self.prefix + "origin"] = b""
         there = self.tree.attributes(path)
         for name in there.keys() - wanted.keys():
-            if name.startswith("user.") and (not name.startswith("user.overlay.") or name == self.prefix + "opaque"):
+            own = name.startswith("user.") and not name.startswith("user.overlay.")
+            if own or (self.prefix and name == self.prefix + "opaque"):
                 self.tree.drop_attribute(path, name)
         for name, value in wanted.items():
             if there.get(name) != value:

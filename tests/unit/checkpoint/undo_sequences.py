@@ -203,7 +203,9 @@ def crash(kind: str, folder: Path, seed: int, at: int, action: str) -> bool:
 def _is(sequence: Sequence, model: Model) -> bool:
     seen, _ = look(sequence.arena.seen)
     base, _ = look(sequence.arena.base)
-    return seen == plain(model.now) and (sequence.arena.kind == "in place" or base == plain(model.base))
+    told = {change.path: str(change.kind) for change in sequence.workspace.changes()}
+    same_base = sequence.arena.kind == "in place" or base == plain(model.base)
+    return seen == plain(model.now) and same_base and told == model.changes()
 
 
 def run_in(kind: str, top: Path, seeds: range, work: Callable[[str, Path, int], Any]) -> None:
