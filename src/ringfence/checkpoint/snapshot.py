@@ -115,6 +115,7 @@ class Snapshot:
     def settle(self, rest: Manifest, carry: Carry, temporary: str, *, whole: bool) -> None:
         """After a commit: what the base holds now is what the copy is compared with."""
         if self.in_place:
+            self.read(Reading(self._store.put, self._store.has))  # after a crash the index is an old one
             self._base = dict(self._index)
         for path in {*carry.now, *carry.target}:
             self._settle_one(path, carry.target.get(path))
