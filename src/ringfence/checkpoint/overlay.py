@@ -51,9 +51,21 @@ class OverlayLayer:
         before = {path: seen.entry for path, seen in now.items()}
         written = writer.apply(before, layer)
         kept = {path: seen for path, seen in now.items() if layer.get(path) == seen.entry}
-        self._index = {**kept, **written}
+        cut_off = {path for path in kept if layer[path].kind != entries.FOLDER and self._cut_off(path)}
+        self._index = {**{path: seen for path, seen in kept.items() if path not in cut_off}, **written}
         self._store.tick("read")
         return count_changed(before, layer)
+
+    def _cut_off(self, path: str) -> bool:
+        """Take from a file the overlay's note which file of the base it was copied from.
+
+        That file may be seen again now, under its own name, and the overlay would take both for one.
+        """
+        name = self._prefix + "origin"
+        if not self.live.attributes(path).get(name):
+            return False
+        self.live.set_attribute(path, name, b"")
+        return True
 
     def remember(self) -> None:
         self._store.write(_INDEX, index_rows(self._index))
