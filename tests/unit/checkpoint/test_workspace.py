@@ -13,6 +13,7 @@ from undo_arena import Arena, enter, in_child, look
 
 from ringfence.checkpoint import content
 from ringfence.checkpoint.scan import MAX_DEPTH
+from ringfence.checkpoint.tree import Tree
 from ringfence.checkpoint.workspace import Workspace
 from ringfence.errors import CheckpointError, ConflictError, UsageError
 
@@ -461,9 +462,9 @@ def test_errors_of_the_file_system_become_ours(tmp_path: Path) -> None:
 
 
 def test_a_digest_tells_content_and_not_holes(tmp_path: Path) -> None:
-    (tmp_path / "written").write_bytes(bytes(200_000) + b"x" + bytes(100_000))
+    (tmp_path / "written").write_bytes(bytes(250_000) + b"x" + bytes(50_000))
     with (tmp_path / "holes").open("wb") as file:
-        file.seek(200_000)
+        file.seek(250_000)
         file.write(b"x")
         file.truncate(300_001)
     digests = []
@@ -472,7 +473,36 @@ def test_a_digest_tells_content_and_not_holes(tmp_path: Path) -> None:
         digests.append(content.digest(reader))
         os.close(reader)
     assert digests[0] == digests[1]
-    (tmp_path / "other").write_bytes(bytes(200_001) + b"x" + bytes(99_999))
+    (tmp_path / "other").write_bytes(bytes(250_001) + b"x" + bytes(49_999))
     reader = os.open(tmp_path / "other", os.O_RDONLY)
     assert content.digest(reader) != digests[0]
     os.close(reader)
+
+
+def test_a_folder_that_is_swapped_for_a_link_after_the_look_leads_nowhere(tmp_path: Path) -> None:
+    """Who writes into the base while a commit runs can't send it elsewhere."""
+    for name in ("base", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    (tmp_path / "base/d").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "base/l").symlink_to(tmp_path / "elsewhere/file")
+    assert (tmp_path / "base/d/file").read_text() == "elsewhere", "the control: a plain path leads there"
+    tree = Tree(str(tmp_path / "base"))
+    assert tree.status("d/file") is None
+    for reach in (tree.read, tree.at, lambda path: tree.allow(path, 0o777)):
+        with pytest.raises(OSError):
+            reach("d/file")
+    with pytest.raises(OSError):
+        tree.read("l")
+    mode = (tmp_path / "elsewhere/file").stat().st_mode
+    tree.allow("l", 0o777)
+    assert (tmp_path / "elsewhere/file").stat().st_mode == mode
+
+
+def test_a_part_of_the_way_to_the_base_may_not_become_a_link(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "real/base").mkdir(parents=True)
+    (tmp_path / "way").symlink_to(tmp_path / "real")
+    assert Tree(str(tmp_path / "way/base")).path == str(tmp_path / "real/base"), "the control: links are resolved first"
+    monkeypatch.setattr(os.path, "realpath", lambda path: path)  # as if it became one just after
+    with pytest.raises(CheckpointError):
+        Tree(str(tmp_path / "way/base"))
