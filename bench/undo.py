@@ -11,14 +11,14 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bench.harness import compare, report
+from bench.harness import Answer, Effort, Table, compare
 from ringfence.checkpoint.workspace import Workspace, open_overlay, open_snapshot
 
 QUESTION = "A checkpoint of ten changed files and the way back, against a copy of the tree"
-FOLDERS, CHANGED, TURNS = 100, 10, 5
+FOLDERS, CHANGED = 100, 10
 FILE_BYTES = 20_000
 
 
@@ -72,42 +72,37 @@ def snapshot(base: Path, folder: Path) -> tuple[Workspace, Path, float]:
 
 
 Opened = Callable[[Path, Path], tuple[Workspace, Path, float]]
+COPY = "cp -a of the 10,000 files"
 
 
-def measure(top: Path, contenders: dict[str, tuple[Path, Opened]], small: Path) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {"cp -a of the 10,000 files": []}
-    for turn in range(TURNS):
-        times["cp -a of the 10,000 files"].append(copied(small, top / "copy"))
+def measure(top: Path, contenders: Mapping[str, tuple[Path, Opened]], turns: int) -> tuple[Table, tuple[str, ...]]:
+    times: dict[str, list[float]] = {COPY: []}
+    beyond = []
+    for turn in range(turns):
+        times[COPY].append(copied(top / "small", top / "copy"))
         for name, (base, opened) in contenders.items():
-            folder = top / f"{name.replace(' ', '-').replace(',', '')}-{turn}"
+            folder = top / "workspace"
             workspace, seen, took_ms = opened(base, folder)
-            found = {"open": took_ms, **turn_of(workspace, seen, turn)}
-            for step, value in found.items():
+            for step, value in {"open": took_ms, **turn_of(workspace, seen, turn)}.items():
                 times.setdefault(f"{name}: {step}", []).append(value)
             if turn == 0:
                 extra = workspace.store.used_bytes() - CHANGED * FILE_BYTES
-                print(f"  {name}: {extra / 1000:.0f} KB in the store beyond the changed bytes")
+                beyond.append(f"{name}: {extra / 1000:.0f} KB in the store beyond the changed bytes")
             workspace.close()
             shutil.rmtree(folder)
-    return times
+    return Table(title="a tree of 10,000 files and 200 MB", unit="ms", rows=compare(times)), tuple(beyond)
 
 
-def main() -> None:
+def ask(effort: Effort) -> Answer:
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
-        small, large = top / "small", top / "large"
-        make_tree(small, 10_000, FILE_BYTES)
-        make_tree(large, 100_000, 80)
+        make_tree(top / "small", effort.pick(10_000, 10_000, 200), FILE_BYTES)
+        make_tree(top / "large", effort.pick(100_000, 100_000, 200), 80)
         contenders: dict[str, tuple[Path, Opened]] = {
-            "overlay": (small, overlay),
-            "overlay, 100,000 files": (large, overlay),
-            "snapshot": (small, snapshot),
+            "overlay": (top / "small", overlay),
+            "overlay, 100,000 files": (top / "large", overlay),
+            "snapshot": (top / "small", snapshot),
         }
-        rows = compare(measure(top, contenders, small))
-        report("undo", QUESTION, rows)
-        for row in rows[1:]:
-            print(f"  {row.name}: {1 / row.ratio:.1f} times as fast as cp -a")
-
-
-if __name__ == "__main__":
-    main()
+        table, beyond = measure(top, contenders, effort.pick(7, 3))
+    faster = tuple(f"{row.name}: {1 / row.ratio:.1f} times as fast as cp -a" for row in table.rows[1:] if row.ratio)
+    return Answer(tables=(table,), findings=(*beyond, *faster))
