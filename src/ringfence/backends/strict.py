@@ -345,7 +345,7 @@ class StrictBox:
 
     def commit(self) -> None:
         if self._layer:
-            self._layer.commit()
+            self._layer.commit(mounted=self._keeper is not None)
 
     def close(self) -> str:
         for visit in (self._waiting, self._visited):

@@ -88,9 +88,13 @@ class OverlayLayer:
             return False
         return self._is_younger(folder, entries.fingerprint(status))
 
-    def settle(self, rest: Manifest, carry: Carry, temporary: str, *, whole: bool) -> None:
-        """After a commit: the layer holds only the rest, and the base as it is now is what it lies over."""
-        self.restore(rest, temporary)
+    def settle(self, rest: Manifest | None, carry: Carry, temporary: str, *, whole: bool) -> None:
+        """After a commit: the layer holds only the rest, and the base as it is now is what it lies over.
+
+        No rest: an overlay is mounted over the upper folder, which must not be touched then.
+        """
+        if rest is not None:
+            self.restore(rest, temporary)
         if whole:
             self._ours = {}
             self._opened_ns = self._store.tick(_OPENED)

@@ -112,7 +112,7 @@ class Snapshot:
         links_changed = known[5] != now[5]
         return (known[:3], known[4]) != (now[:3], now[4]) or (known[3] != now[3] and not links_changed)
 
-    def settle(self, rest: Manifest, carry: Carry, temporary: str, *, whole: bool) -> None:
+    def settle(self, rest: Manifest | None, carry: Carry, temporary: str, *, whole: bool) -> None:
         """After a commit: what the base holds now is what the copy is compared with."""
         if self.in_place:
             self.read(Reading(self._store.put, self._store.has))  # after a crash the index is an old one

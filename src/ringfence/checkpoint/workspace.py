@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         def restore(self, layer: Manifest, temporary: str) -> int: ...
         def remember(self) -> None: ...
         def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool: ...
-        def settle(self, rest: Manifest, carry: Carry, temporary: str, *, whole: bool) -> None: ...
+        def settle(self, rest: Manifest | None, carry: Carry, temporary: str, *, whole: bool) -> None: ...
         def held(self) -> Manifest: ...
         def close(self) -> None: ...
 
@@ -208,8 +208,11 @@ class Workspace:
     # Commit
 
     @_converted
-    def commit(self, paths: tuple[str, ...] | None = None) -> Committed:
-        """Carry the layer over into the base, all of it or some paths. This ends the history: checkpoints go."""
+    def commit(self, paths: tuple[str, ...] | None = None, *, mounted: bool = False) -> Committed:
+        """Carry the layer over into the base, all of it or some paths. This ends the history: checkpoints go.
+
+        ``mounted``: somebody works on the layer, so it stays as it is, and says again what the base now says too.
+        """
         wanted = None if paths is None else tuple(map(_path, paths))
         if wanted is not None and self._in_place:
             raise UsageError("in place everything is in the base already", hint="roll back what is not to stay")
@@ -221,8 +224,8 @@ class Workspace:
             "op": "commit",
             "now": entries.index_rows(plan.now),
             "target": entries.to_rows(plan.target),
-            "rest": entries.to_rows(merge.rest(layer, wanted)),
-            "whole": wanted is None,
+            "rest": None if mounted else entries.to_rows(merge.rest(layer, wanted)),
+            "whole": wanted is None and not mounted,
             "temporary": new_name(),
         }
         self._set_state()
@@ -242,7 +245,7 @@ class Workspace:
     def _finish_commit(self, plan: Carry, journal: Mapping[str, Any]) -> None:
         temporary: str = journal["temporary"]
         self._base_writer(temporary).apply({path: seen.entry for path, seen in plan.now.items()}, plan.target)
-        rest = entries.from_rows(journal["rest"])
+        rest = None if journal["rest"] is None else entries.from_rows(journal["rest"])
         self.layer.settle(rest, plan, temporary, whole=journal["whole"])
         for old in self.store.checkpoints():
             self.store.drop(old.checkpoint_id)

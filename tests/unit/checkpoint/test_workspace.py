@@ -436,6 +436,30 @@ def test_diffs_are_of_text_and_say_why_where_there_is_none(kind: str, tmp_path: 
     on(kind, tmp_path, test)
 
 
+def test_a_commit_under_a_mounted_overlay_leaves_the_layer_to_who_works_on_it(tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        (arena.base / "a").write_text("old")
+        workspace = arena.open()
+        arena.mount()
+        (arena.seen / "a").write_text("one")
+        with (arena.seen / "a").open("a") as file:
+            workspace.commit(mounted=True)
+            assert (arena.base / "a").read_text() == "one"
+            assert told(workspace) == {}
+            file.write(" and two")
+        assert (arena.seen / "a").read_text() == "one and two", "what was open is still the same file"
+        assert told(workspace) == {"a": "modified"}
+        workspace.commit(mounted=True)
+        assert (arena.base / "a").read_text() == "one and two"
+        (arena.base / "a").write_text("hers")
+        (arena.seen / "a").write_text("three")
+        with pytest.raises(ConflictError):
+            workspace.commit(mounted=True)
+        arena.unmount()
+
+    on("overlay", tmp_path, test)
+
+
 @pytest.mark.parametrize("path", ("", "/etc/passwd", "../x", "a/../../x", "a//b", "."))
 def test_a_path_outside_the_workspace_is_refused(path: str, tmp_path: Path) -> None:
     workspace = Arena("snapshot", tmp_path).open()
