@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ringfence.checkpoint import content
-from ringfence.checkpoint.entry import DELETED, FOLDER, SPECIAL, Entry, Manifest, Seen, ancestors, ordered, within
+from ringfence.checkpoint.entry import DELETED, FOLDER, SPECIAL, Entry, Manifest, Seen, ancestors, ordered
 from ringfence.checkpoint.scan import OF_BASE, Reading, Scan
 from ringfence.errors import ConflictError
 from ringfence.model.record import record, replace
@@ -30,13 +30,15 @@ class Carry:
 def plan(layer: Manifest, base: Scan, hidden: frozenset[str]) -> Carry:
     """What the layer makes of the base; what is hidden from the job stays, and the folders above it."""
     found = Carry(now={}, target={})
+    ways = frozenset(above for secret in hidden for above in ancestors(secret))
     for path in ordered(layer):
-        if not any(within(path, secret) for secret in hidden):
-            _plan_one(path, layer[path], base, found, hidden)
+        if hidden.isdisjoint((path, *ancestors(path))):
+            _plan_one(path, layer[path], base, found, ways)
     return found
 
 
-def _plan_one(path: str, entry: Entry, base: Scan, found: Carry, hidden: frozenset[str]) -> None:
+def _plan_one(path: str, entry: Entry, base: Scan, found: Carry, ways: frozenset[str]) -> None:
+    """``ways``: the folders that lead to something hidden."""
     for above in ancestors(path):
         _stays(above, base, found)
     seen = base.one(path, OF_BASE)
@@ -45,8 +47,8 @@ def _plan_one(path: str, entry: Entry, base: Scan, found: Carry, hidden: frozens
     if seen is not None and seen.entry.kind == FOLDER and (entry.kind != FOLDER or entry.opaque):
         below = base.below(path, OF_BASE)
         found.now.update(below)
-        found.target.update((name, below[name].entry) for name in below if _leads_to(name, hidden))
-    if seen is not None and entry.kind != FOLDER and _leads_to(path, hidden):
+        found.target.update((name, below[name].entry) for name in ways & below.keys())
+    if seen is not None and entry.kind != FOLDER and path in ways:
         found.target[path] = seen.entry
     elif entry.kind != DELETED and entry.kind not in SPECIAL:
         found.target[path] = replace(entry, mode=entry.mode & _KEPT_BITS, opaque=False, copied=False)
@@ -59,10 +61,6 @@ def _stays(path: str, base: Scan, found: Carry) -> None:
     if seen is not None:
         found.now[path] = seen
         found.target[path] = seen.entry
-
-
-def _leads_to(path: str, hidden: frozenset[str]) -> bool:
-    return any(secret.startswith(path + "/") for secret in hidden)
 
 
 def check(carry: Carry, layer: Manifest, foreign: Foreign) -> None:
