@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from _collections_abc import Callable
 from _thread import allocate_lock
 
 from ringfence.errors import SetupError
@@ -23,6 +24,7 @@ _BUSY_WAIT_S = 10.0
 
 _lock = allocate_lock()
 _current: Spawner | None = None
+_before_shutdown: list[Callable[[], None]] = []
 
 
 class Spawner:
@@ -161,9 +163,16 @@ def _forget() -> None:
     _current = None
 
 
+def before_shutdown(close: Callable[[], None]) -> None:
+    """What else must be let go of, for a spawner waits until all that it has forked has ended."""
+    _before_shutdown.append(close)
+
+
 def shutdown() -> None:
     """End the spawner of this process; the next job starts a new one."""
     global _current
+    for close in tuple(_before_shutdown):
+        close()
     with _lock:
         ending, _current = _current, None
     if ending is not None:
