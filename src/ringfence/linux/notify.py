@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+from functools import cache
 from struct import pack, unpack_from
 
 from ringfence.errors import SupervisionError
@@ -159,7 +160,9 @@ class Listener:
         return True
 
 
+@cache
 def _sizes() -> tuple[int, int]:
+    """Of this kernel."""
     import ctypes
 
     sizes = ctypes.create_string_buffer(6)

@@ -43,12 +43,17 @@ def fork_into(namespaces: int, group: str = "") -> int:
 _make: list[Callable[..., int]] = []
 
 
+def bind() -> None:
+    """Look up what ``fork_into`` needs: a process that forks does it once for all."""
+    import ctypes
+
+    # Not through libc(), whose calls let go of the interpreter lock that both sides must hold.
+    _make[:] = [syscalls.entrance(ctypes.PyDLL(None, use_errno=True))]
+
+
 def _clone3(arguments: bytes) -> int:
     if not _make:
-        import ctypes
-
-        # Not through libc(), whose calls let go of the interpreter lock that both sides must hold.
-        _make.append(syscalls.entrance(ctypes.PyDLL(None, use_errno=True)))
+        bind()
     child = _make[0](syscalls.number("clone3"), arguments, len(arguments), *(None,) * 4)
     if child < 0:
         raise syscalls.failure("clone3")

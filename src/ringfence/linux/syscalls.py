@@ -46,12 +46,18 @@ def entrance(library: ctypes.CDLL) -> Callable[..., int]:
     return enter
 
 
+def bind() -> Callable[..., int]:
+    """Look up what ``call`` needs: a process that forks does it once for all."""
+    global _enter
+    _enter = entrance(libc())
+    number("prctl")
+    return _enter
+
+
 def call(name: str, *args: object) -> int:
     """Make one system call. An int goes into a register, None as 0, bytes and ctypes objects as pointers."""
-    global _enter
-    if _enter is None:
-        _enter = entrance(libc())
-    result = _enter(number(name), *args, *(None,) * (_REGISTERS - len(args)))
+    enter = _enter or bind()
+    result = enter(number(name), *args, *(None,) * (_REGISTERS - len(args)))
     if result == -1:
         raise failure(name)
     return result

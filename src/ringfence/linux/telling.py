@@ -10,14 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from struct import unpack_from
 
 from ringfence.linux import requester, seccomp_profiles, syscall_numbers
 from ringfence.linux.guest_paths import inside_numbers
 from ringfence.linux.notify import Listener, Notification
 from ringfence.linux.recorder import Attempt, Recorder
-from ringfence.linux.seccomp_rules import Action, Kind, Profile, decider
+from ringfence.linux.seccomp_rules import Action, Kind, Profile, Rule, decider
 from ringfence.linux.watched_calls import WATCHED
 from ringfence.linux.watching import CAVEAT, Sighting, Watcher
 
@@ -38,17 +39,22 @@ class Telling:
     """The listener of one sandbox with its recorder."""
 
     def __init__(
-        self, descriptor: int, profile: Profile, recorder: Recorder, hidden: Sequence[str] = ()
+        self, descriptor: int, profile: Callable[[], Profile], recorder: Recorder, hidden: Sequence[str] = ()
     ) -> None:
-        """``hidden`` are the paths to watch for; the profile must be one that tells of the calls that name them."""
+        """``hidden`` are the paths to watch for; the profile must be one that tells of the calls that name them. It is
+        asked for when the first call is told: most jobs make none."""
         self._listener = Listener(descriptor)
-        self._decide = decider(profile, syscall_numbers.architecture())
+        self._profile = profile
         self.recorder = recorder
         self._watcher = Watcher(hidden, recorder.lose) if hidden else None
         if hidden:
             recorder.caveat = CAVEAT
         self.forbidden = ""
         """The first call for which a process was ended."""
+
+    @cached_property
+    def _decide(self) -> Callable[[int, tuple[int, ...], int], Rule]:
+        return decider(self._profile(), syscall_numbers.architecture())
 
     def fileno(self) -> int:
         return self._listener.fileno()

@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ringfence.linux.seccomp_rules import Profile
     from ringfence.linux.tripwire import Tripwire
 
 PID_1 = 1
@@ -50,9 +51,7 @@ class Guest:
         if not kind:
             return None
         if kind == linux_plan.LISTENER and descriptors:
-            watched = self.request["watched"]
-            profile = profile_of(self.request["profile"], self.request["ids"], watched=bool(watched))
-            self.telling = Telling(descriptors[0], profile, self.recorder, watched)
+            self.telling = Telling(descriptors[0], self._profile, self.recorder, self.request["watched"])
             return [descriptors[0]]
         if kind == linux_plan.TRIPWIRE and len(descriptors) == 3:
             return [self._lay(*descriptors)]
@@ -60,6 +59,9 @@ class Guest:
             self.pid = processes.pid_of(descriptors[0])
             self.holder = descriptors[0]
         return []
+
+    def _profile(self) -> Profile:
+        return profile_of(self.request["profile"], self.request["ids"], watched=bool(self.request["watched"]))
 
     def _lay(self, device: int, proc: int, layout: int) -> int:
         """A tripwire of this layout; before the job's program runs, so what pid 1 says is trusted."""

@@ -29,7 +29,8 @@ def furnish() -> None:
 
     from ringfence.posix import box_init, boxed_visit, file_transfer
 
-    syscalls.libc()
+    syscalls.bind()
+    processes.bind()
     _furnished.extend((ctypes, json, resource, box_init, boxed_visit, file_transfer))
     # Objects that live for ever are never looked at again, so forks don't copy their pages.
     gc.collect()

@@ -298,17 +298,21 @@ class Visit:
         """Kill until no child is left. A tree that forks while it dies needs several passes."""
         give_up = time.monotonic() + _REAP_WAIT_S
         pause = 0.0005
-        while self.job and time.monotonic() < give_up:
-            if self.wait_status is None:
-                _signal_group(self._group(), signal.SIGKILL)
-            alive = self.table.descendants(os.getpid())
-            for row in alive:
-                self.table.kill(row, signal.SIGKILL)
+        while self.job and not self._no_child_left():
+            if time.monotonic() > give_up:
+                self.survivors = len(self.table.descendants(os.getpid()))
+                return
+            self._kill_tree()
             if self._no_child_left():
                 return
             time.sleep(pause)
             pause = min(pause * 2, 0.05)
-        self.survivors = len(self.table.descendants(os.getpid())) if self.job else 0
+
+    def _kill_tree(self) -> None:
+        if self.wait_status is None:
+            _signal_group(self._group(), signal.SIGKILL)
+        for row in self.table.descendants(os.getpid()):
+            self.table.kill(row, signal.SIGKILL)
 
     def _no_child_left(self) -> bool:
         self._reap()
