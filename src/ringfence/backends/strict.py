@@ -251,7 +251,7 @@ class StrictBox:
             return []
         owned = [os.path.join(self._scratch.path, name) for name in ("", "work", *_LAYER)] if wish.on_disk else []
         clone = ("clone sources", rootfs.own_sources(wish, self._scratch.path), _owner(wish))
-        return [("give folders", owned), clone, ("make devices", list(rootfs.DEVICES))]
+        return [("give folders", owned), clone, rootfs.device_folder()]
 
     def _enter(self, wish: Wish) -> list[Step]:
         """How the leader's child becomes pid 1 of the sandbox."""

@@ -92,7 +92,7 @@ def stage(folder: str, places: list[tuple[str, bool]]) -> None:
     os.umask(0o022)
     mounts.mount("tmpfs", folder, ["nosuid"], f"size={STAGE_BYTES},mode=755")
     os.chdir(folder)
-    for name in ("root", "memory", "none", "etc", "base", "cover", "base/scratch", "base/workspace", "base/devices"):
+    for name in ("root", "memory", "none", "etc", "base", "cover", "base/scratch", "base/workspace"):
         os.mkdir(name)
     for name, is_folder in places:
         _make_place(f"base/{name}", is_folder)
@@ -148,12 +148,17 @@ def give_pipes(descriptors: Iterable[int]) -> None:
             os.fchown(descriptor, BUILDING.identity, BUILDING.identity)
 
 
-def make_devices(names: list[str]) -> None:
+def make_devices(names: list[str], links: list[tuple[str, str]], folders: list[str]) -> None:
     """Devices with inodes of the sandbox's own: a lock on the host's would be seen by every other sandbox."""
     tree = mounts.new_tmpfs()
+    os.chmod(".", 0o755, dir_fd=tree)
     for name in names:
         os.mknod(name, stat.S_IFCHR | 0o666, os.stat(f"/dev/{name}").st_rdev, dir_fd=tree)
         os.chmod(name, 0o666, dir_fd=tree)
+    for name, to in links:
+        os.symlink(to, name, dir_fd=tree)
+    for name in folders:
+        os.mkdir(name, 0o755, dir_fd=tree)
     mounts.set_attributes(tree, mounts.DEVICE)
     BUILDING.trees["devices"] = tree
 
@@ -181,10 +186,13 @@ def own_group_namespace() -> None:
     namespaces.unshare(["cgroup"])
 
 
-def new_root(size_bytes: int) -> None:
+def new_root(size_bytes: int, skeleton: list[str]) -> None:
+    """``skeleton``: its folders, outer ones first."""
     os.umask(0o022)
     mounts.mount("tmpfs", "root", ["nosuid", "nodev"], f"size={size_bytes},mode=755")
     BUILDING.root = os.open("root", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for path in skeleton:
+        os.mkdir(f"root{path}")
 
 
 def attach(name: str) -> None:
@@ -194,13 +202,20 @@ def attach(name: str) -> None:
     os.close(tree)  # some seventy of them would leave no room under a small RLIMIT_NOFILE
 
 
+def attach_inside(name: str, target: str) -> None:
+    """A cloned source straight in the root."""
+    tree = BUILDING.trees.pop(name)
+    mounts.attach(tree, BUILDING.root, target, folder=True)
+    os.close(tree)
+
+
 def memory(options: str, folders: list[tuple[str, int]]) -> None:
     """The one file system of everything that the job may write and that is gone with the sandbox."""
     mounts.mount("tmpfs", "memory", ["nosuid", "nodev"], options)
     for number, (target, mode) in enumerate(folders):
         os.mkdir(f"memory/{number}")
         os.chmod(f"memory/{number}", mode)
-        bind(f"memory/{number}", target)
+        bind(f"memory/{number}", target, folder=True)
 
 
 def file_system(target: str, kind: str, flags: list[str], options: str) -> None:
@@ -216,22 +231,26 @@ def overlay(target: str, flags: list[str], options: str) -> None:
         os.close(place)
 
 
-def bind(source: str, target: str, *, read_only: bool = False) -> None:
-    """Show a part of the building in the root."""
+def bind(source: str, target: str, *, read_only: bool = False, folder: bool | None = None) -> None:
+    """Show a part of the building in the root. ``folder``: whether it is one; absent: look."""
     tree = mounts.clone(source)
     if read_only:
         mounts.set_attributes(tree, mounts.READ_ONLY)
-    mounts.attach(tree, BUILDING.root, target, folder=mounts.is_folder(source))
+    mounts.attach(tree, BUILDING.root, target, folder=mounts.is_folder(source) if folder is None else folder)
     os.close(tree)
 
 
-def blank(targets: list[str]) -> None:
-    """Cover files and folders with empty ones."""
+def blank(files: list[str], folders: list[str]) -> None:
+    """Cover them with empty ones."""
     os.mkdir("memory/none")
     os.mknod("memory/nothing", stat.S_IFREG | 0o444)
-    for target in targets:
-        folder = mounts.is_folder(f"root{target}")
-        bind("memory/none" if folder else "memory/nothing", target, read_only=True)
+    for cover, targets in (("memory/none", folders), ("memory/nothing", files)):
+        tree = mounts.clone(cover)
+        mounts.set_attributes(tree, mounts.READ_ONLY)
+        mounts.attach_at(tree, cover)  # what is cloned from here on is read-only too
+        os.close(tree)
+        for target in targets:
+            bind(cover, target, folder=targets is folders)
 
 
 def shield(target: str) -> None:
@@ -455,6 +474,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "own group namespace": own_group_namespace,
     "new root": new_root,
     "attach": attach,
+    "attach inside": attach_inside,
     "memory": memory,
     "file system": file_system,
     "overlay": overlay,

@@ -133,12 +133,12 @@ def template(wish: Wish) -> list[Step]:
 
 def steps(wish: Wish) -> list[Step]:
     """From the template to a sealed root."""
-    plan: list[Step] = [("new root", ROOT_BYTES)]
+    plan: list[Step] = [("new root", ROOT_BYTES, _skeleton(wish))]
     plan += [("attach", name) for name, *_ in own_sources(wish, "")]
     plan += [("link", path, to) for path, to in wish.links]
+    plan += _devices(wish)
     # Before anything of the host is attached: some of it may lie below /tmp or /var/tmp.
     plan += _private(wish)
-    plan += _devices(wish)
     plan.append(("overlay", "/etc", ["ro"], "lowerdir=none:etc"))
     # Shorter paths first: what lies deeper is attached on top of what contains it.
     for number, entry in sorted(enumerate(entries(wish)), key=lambda pair: pair[1].path.count("/")):
@@ -149,6 +149,21 @@ def steps(wish: Wish) -> list[Step]:
     if wish.tripwires:
         plan.append(("tripwires", list(wish.hidden), wish.uid, wish.gid))
     return [*plan, ("seal root",)]
+
+
+def _skeleton(wish: Wish) -> list[str]:
+    """The folders of the bare root, outer ones first. Made at once, while there is no link yet that could lead astray;
+    what belongs into something that is mounted later is made there when its turn comes."""
+    mounted = {"/dev", "/etc", "/proc", *IN_MEMORY, wish.workspace or WORK}
+    mounted.update(entry.path for entry in entries(wish) if entry.folder)
+    tops = mounted.union(path for path, _ in wish.links)
+    bare = [path for path in (*mounted, "/run", "/var/log") if not any(_below(path, top) for top in tops)]
+    return sorted({path[:end] for path in bare for end in _ends(path)})
+
+
+def _ends(path: str) -> list[int]:
+    """Where the names in a path end."""
+    return [place for place in range(2, len(path)) if path[place] == "/"] + [len(path)]
 
 
 def can_be_wired(wish: Wish) -> bool:
@@ -182,16 +197,20 @@ def _show(number: int, entry: Shown, wish: Wish) -> Step:
     return ("overlay", entry.path, ["ro"], f"lowerdir=cover/{number}:base/{number}")
 
 
+def device_folder() -> Step:
+    """/dev of a sandbox whose caller is root: with inodes of its own, which it takes root to make."""
+    links = [(os.path.basename(path), to) for path, to in DEVICE_LINKS.items()]
+    return ("make devices", list(DEVICES), links, ["pts", "shm"])
+
+
 def _devices(wish: Wish) -> list[Step]:
-    """As root with inodes of the sandbox's own; else they are the host's, which takes root to make."""
-    plan: list[Step] = [("make folder", "/dev", 0o755)]
+    """As root a folder that is ready made; else the host's devices, which the job could not make either."""
+    terminals = ("file system", "/dev/pts", "devpts", ["nosuid", "noexec"], "newinstance,ptmxmode=0666,mode=620")
     if wish.by_root:
-        plan.append(("attach", "devices"))
-    place = "base/devices/" if wish.by_root else "base/dev-"
-    plan += [("bind", f"{place}{name}", f"/dev/{name}") for name in DEVICES]
+        return [("attach inside", "devices", "/dev"), terminals]
+    plan: list[Step] = [("bind", f"base/dev-{name}", f"/dev/{name}") for name in DEVICES]
     plan += [("link", path, to) for path, to in DEVICE_LINKS.items()]
-    plan.append(("file system", "/dev/pts", "devpts", ["nosuid", "noexec"], "newinstance,ptmxmode=0666,mode=620"))
-    return plan
+    return [*plan, terminals]
 
 
 def _private(wish: Wish) -> list[Step]:
@@ -201,11 +220,7 @@ def _private(wish: Wish) -> list[Step]:
     folders = list(IN_MEMORY.items())
     if not wish.on_disk:
         folders.append((WORK, 0o755))
-    return [
-        ("memory", options, folders),
-        ("make folder", "/run", 0o755),
-        ("make folder", "/var/log", 0o755),
-    ]
+    return [("memory", options, folders)]
 
 
 def _configuration(wish: Wish) -> Step:
@@ -227,7 +242,8 @@ def _configuration(wish: Wish) -> Step:
 
 def _proc(wish: Wish) -> list[Step]:
     plan: list[Step] = [("file system", "/proc", "proc", ["nosuid", "nodev", "noexec"], "")]
-    plan.append(("blank", [f"/proc/{name}" for name in (*wish.proc_files, *wish.proc_folders)]))
+    files, folders = ([f"/proc/{name}" for name in names] for names in (wish.proc_files, wish.proc_folders))
+    plan.append(("blank", files, folders))
     plan.append(("shield", "/proc/sys"))
     return plan
 

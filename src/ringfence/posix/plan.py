@@ -169,11 +169,11 @@ def execute(plan: Sequence[Step]) -> None:
 
 
 def _step(name: str) -> Callable[..., None]:
-    if name in STEPS:
-        return STEPS[name]
-    from ringfence.linux import plan as linux_plan
+    if name not in STEPS:
+        from ringfence.linux import plan as linux_plan
 
-    return linux_plan.STEPS[name]
+        STEPS.update(linux_plan.STEPS)
+    return STEPS[name]
 
 
 def _label(name: str, arguments: list[object]) -> str:
