@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 
 from ringfence.backends import groups
 from ringfence.backends.drafts import Draft, Drafts
 from ringfence.backends.facts import Lack
 from ringfence.backends.led_visit import FromMould, LedVisit, PythonJobs, order_of
 from ringfence.backends.living import Keeper, VisitToBox
-from ringfence.backends.process import beyond_hard_limits, enforcement_table
+from ringfence.backends.process import beyond_hard_limits, entries
 from ringfence.backends.scratch import Scratch
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import UsageError
@@ -73,6 +74,9 @@ class StrictBackend:
             from ringfence.backends import confined
 
             return confined.lacks(policy, confined.look(blocked))
+        return self._lacks_in_namespaces(policy)
+
+    def _lacks_in_namespaces(self, policy: SandboxPolicy) -> tuple[Lack, ...]:
         missing = list(beyond_hard_limits(policy))
         if policy.network_rule != NO_NETWORK:
             missing.append(_NO_EGRESS)
@@ -87,7 +91,7 @@ class StrictBackend:
             from ringfence.backends import confined
 
             return confined.ConfinedBox(policy, confined.look(blocked))
-        return StrictBox(policy, {lack.capability: lack for lack in self.lacks(policy)}, self._drafts)
+        return StrictBox(policy, self._lacks_in_namespaces(policy) if _is_linux() else self.lacks(policy), self._drafts)
 
 
 def _is_linux() -> bool:
@@ -118,7 +122,7 @@ def _not_to_be_hidden(path: str) -> Lack:
 class StrictBox:
     """A cgroup, a layer and a plan; each visit is a new root over the same layer."""
 
-    def __init__(self, policy: SandboxPolicy, lacking: Mapping[str, Lack], drafts: Drafts) -> None:
+    def __init__(self, policy: SandboxPolicy, lacks: tuple[Lack, ...], drafts: Drafts) -> None:
         self.policy = policy
         self._scratch = Scratch(("work",))
         self._layer: Workspace | None = None
@@ -128,8 +132,7 @@ class StrictBox:
         self._drafts = drafts
         self._cgroup = groups.make(policy, own_tasks=1)  # pid 1 of the sandbox is ours
         held = self._cgroup.applied if self._cgroup else {}
-        asked = replace(policy, syscall_profile=policy.syscall_profile or SyscallProfile.DEFAULT)
-        table = _with_landlock(enforcement_table(asked, _MECHANISMS, lacking))
+        table = _promises(policy, lacks)
         self.enforced: Mapping[str, Enforcement] = table | {
             name: replace(entry, requested=table[name].requested) for name, entry in held.items() if entry.applied
         }
@@ -377,6 +380,13 @@ def _landlock_abi() -> int:
 
 
 _abi: list[int] = []
+
+
+@lru_cache(maxsize=8)
+def _promises(policy: SandboxPolicy, lacks: tuple[Lack, ...]) -> dict[str, Enforcement]:
+    """What becomes of the policy where no control group holds it; read only, for the same question gets the same."""
+    asked = policy.requested() | {"syscalls": policy.syscall_profile or SyscallProfile.DEFAULT}
+    return _with_landlock(entries(asked, _MECHANISMS, {lack.capability: lack for lack in lacks}))
 
 
 def _with_landlock(table: dict[str, Enforcement]) -> dict[str, Enforcement]:
