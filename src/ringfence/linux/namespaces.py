@@ -7,6 +7,7 @@ by the leader, and nothing that happens inside from then on is done as the host'
 from __future__ import annotations
 
 import os
+from struct import pack
 
 from ringfence.linux import syscalls
 
@@ -74,7 +75,6 @@ def loopback_up() -> None:
     """A new network namespace has a loopback that is down; programs expect it up."""
     import _socket
     import fcntl
-    from struct import pack
 
     get_flags, set_flags, up = 0x8913, 0x8914, 0x1
     link = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM, 0)

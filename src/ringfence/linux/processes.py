@@ -60,6 +60,15 @@ def _clone3(arguments: bytes) -> int:
     return child
 
 
+def close_from(first: int) -> bool:
+    """Close every descriptor from this one on. False where the kernel can't (before 5.9)."""
+    try:
+        syscalls.call("close_range", first, 0xFFFFFFFF, 0)
+    except OSError:
+        return False
+    return True
+
+
 def adopt_orphans() -> None:
     """Descendants whose parent dies become children of this process, also after setsid and two forks."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import errno
 import os
 
-from ringfence.linux import syscall_numbers
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ctypes
@@ -74,6 +72,8 @@ def failure(name: str) -> OSError:
 def number(name: str) -> int:
     """The number of a call on this machine; OSError if it has none."""
     if not _numbers:
+        from ringfence.linux import syscall_numbers
+
         _numbers.update(syscall_numbers.NUMBERS[syscall_numbers.architecture()])
     if name not in _numbers:
         raise OSError(errno.ENOSYS, f"{name}: {os.strerror(errno.ENOSYS)}")

@@ -6,6 +6,7 @@ passing itself; its C half has all that is needed here.
 
 from __future__ import annotations
 
+import _socket
 import os
 import sys
 from struct import Struct, calcsize
@@ -17,8 +18,6 @@ _MESSAGE_BYTES = 2
 
 def channel() -> tuple[int, int]:
     """Two connected descriptors that carry whole messages with descriptors attached."""
-    import _socket
-
     # macOS has no SEQPACKET for Unix sockets; a stream keeps messages with descriptors apart as well.
     kind = _socket.SOCK_SEQPACKET if sys.platform == "linux" else _socket.SOCK_STREAM
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, kind, 0)
@@ -31,8 +30,6 @@ LEADER, MOULD, GO, JOB = b"l", b"m", b"g", b"j"
 
 def send(door: int, kind: bytes, descriptors: list[int], body: bytes = b"") -> None:
     """Send copies of the descriptors, and a few words with them; OSError when nobody is there."""
-    import _socket
-
     rights = Struct(f"{len(descriptors)}i").pack(*descriptors)
     link = _socket.socket(fileno=door)
     try:
@@ -50,8 +47,6 @@ def receive(door: int) -> tuple[bytes, list[int]]:
 
 def receive_with_body(door: int, body_bytes: int) -> tuple[bytes, list[int], bytes]:
     """The same, with at most so many bytes of what was sent with it."""
-    import _socket
-
     link = _socket.socket(fileno=door)
     try:
         room = _socket.CMSG_SPACE(MAX_DESCRIPTORS * calcsize("i"))

@@ -11,6 +11,7 @@ import os
 import sys
 from _collections_abc import Callable, Sequence
 
+from ringfence.linux import processes
 from ringfence.posix import rlimits
 
 Step = tuple[object, ...]
@@ -73,6 +74,8 @@ def close_from(first: int) -> None:
 
     The limit says nothing of those opened before it was lowered, and may be a thousand million.
     """
+    if sys.platform == "linux" and processes.close_from(first):
+        return
     try:
         last = max(map(int, os.listdir("/dev/fd")))
     except (OSError, ValueError):
@@ -97,16 +100,12 @@ def _signals() -> None:
 
 def _no_new_privileges() -> None:
     if sys.platform == "linux":
-        from ringfence.linux import processes
-
         processes.no_new_privileges()
 
 
 def _die_with_leader(leader: int) -> None:
     if sys.platform != "linux":
         return
-    from ringfence.linux import processes
-
     processes.die_with_parent()
     if os.getppid() != leader:
         raise ProcessLookupError("the leader is gone")
