@@ -199,7 +199,7 @@ def _show(number: int, entry: Shown, wish: Wish) -> Step:
 
 def device_folder() -> Step:
     """/dev of a sandbox whose caller is root: with inodes of its own, which it takes root to make."""
-    links = [(os.path.basename(path), to) for path, to in DEVICE_LINKS.items()]
+    links = [(path.removeprefix("/dev/"), to) for path, to in DEVICE_LINKS.items()]
     return ("make devices", list(DEVICES), links, ["pts", "shm"])
 
 

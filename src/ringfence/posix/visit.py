@@ -95,6 +95,7 @@ class Visit:
         self.listening = False
         self.release: Callable[[], None] | None = None
         self.job = 0
+        self.job_reaped = False
         self.wait_status: int | None = None
         self.cause = ""
         self.measured = 0
@@ -290,6 +291,7 @@ class Visit:
                 return True
             if pid == 0:
                 return self.wait_status is not None
+            self.job_reaped |= pid == self.job
             if pid == self.job and self.wait_status is None:
                 self._note_end(None if self.contained is None else self.contained.ended())
                 self.wait_status = status if self.wait_status is None else self.wait_status
@@ -305,10 +307,19 @@ class Visit:
             self._kill_tree()
             if self._no_child_left():
                 return
-            time.sleep(pause)
+            self._await_child(pause)
             pause = min(pause * 2, 0.05)
 
+    def _await_child(self, longest_s: float) -> None:
+        poller = select.poll()
+        poller.register(self.wakeup, select.POLLIN)
+        if poller.poll(longest_s * 1000):
+            os.read(self.wakeup, 4096)
+
     def _kill_tree(self) -> None:
+        if self.contained is not None and not self.job_reaped:
+            os.kill(self.job, signal.SIGKILL)  # pid 1: all that is in its namespace ends with it
+            return
         if self.wait_status is None:
             _signal_group(self._group(), signal.SIGKILL)
         for row in self.table.descendants(os.getpid()):
