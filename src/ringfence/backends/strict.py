@@ -272,7 +272,8 @@ class StrictBox:
         steps += [("folder", wish.workspace or rootfs.WORK), ("umask", _UMASK), ("signals",), ("no new privileges",)]
         steps += [("rlimit", *row) for row in rlimits.rows(self._by_rlimit(), 1 << 20)]
         if _landlock_abi():
-            steps.append(("landlock", [*rootfs.PRIVATE, wish.workspace or rootfs.WORK, *self.policy.writable_paths]))
+            writable = [*rootfs.PRIVATE, wish.workspace or rootfs.WORK, *self.policy.writable_paths]
+            steps.append(rootfs.wall(writable, _landlock_abi()))
         if _is_watched(wish):  # the leader reads paths from it, also before an exec, and as an ordinary user
             steps.append(("show memory",))
         return [*steps, ("seccomp", _filter(_profile(self.policy), (wish.uid, wish.gid), _is_watched(wish)), True)]

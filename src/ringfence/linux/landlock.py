@@ -152,52 +152,69 @@ def restrict(ruleset: Ruleset, *, allow_partial: bool = False) -> tuple[str, ...
             missing=tuple(f"Landlock {name}" for name in lacking),
             hint="use a newer kernel with landlock in its lsm= list, or allow partial enforcement",
         )
-    descriptor = _create(ruleset, version)
+    put_up(*compiled(ruleset, version))
+    return lacking
+
+
+Row = tuple[str | int, int, int]
+"""(path or descriptor, the bits of what is open below it if it is a folder, those if it is a file)."""
+
+
+def compiled(ruleset: Ruleset, version: int) -> tuple[bytes, list[Row], list[bytes]]:
+    """The ruleset for a kernel with this ABI as plain data: what is handled, what is open beneath paths, and ports."""
+    # An older kernel takes the longer structure as long as the fields that it does not know are zero.
+    handled = pack(
+        "=QQQ",
+        _bits(FILE_RIGHTS, ruleset.files, version),
+        _bits(PORT_RIGHTS, ruleset.ports, version),
+        _bits(SCOPES, ruleset.scopes, version),
+    )
+    return handled, [_row(*rule, ruleset.files, version) for rule in ruleset.beneath], _open_ports(ruleset, version)
+
+
+def _row(place: str | int, rights: tuple[str, ...], handled: tuple[str, ...], version: int) -> Row:
+    allowed = _common(rights, handled)
+    return place, _bits(FILE_RIGHTS, allowed, version), _bits(FILE_RIGHTS, _common(allowed, _ON_A_FILE), version)
+
+
+def _open_ports(ruleset: Ruleset, version: int) -> list[bytes]:
+    common = ((port, _common(rights, ruleset.ports)) for port, rights in ruleset.open_ports)
+    allowed = ((port, _bits(PORT_RIGHTS, rights, version)) for port, rights in common)
+    return [pack("=QQ", bits, port) for port, bits in allowed if bits]
+
+
+def put_up(handled: bytes, beneath: list[Row], open_ports: list[bytes]) -> None:
+    """Put the calling thread, and what it starts, under a compiled ruleset. Sets no_new_privs."""
+    descriptor = _create(handled)
     try:
-        _add_rules(descriptor, ruleset, version)
+        for row in beneath:
+            _add_path(descriptor, *row)
+        for port in open_ports:
+            syscalls.call("landlock_add_rule", descriptor, _RULE_PORT, port, 0)
         syscalls.set_no_new_privs()
         syscalls.call("landlock_restrict_self", descriptor, 0)
     except OSError as error:
         raise SetupError("landlock", str(error)) from error
     finally:
         os.close(descriptor)
-    return lacking
 
 
-def _create(ruleset: Ruleset, version: int) -> int:
-    handled = (
-        _bits(FILE_RIGHTS, ruleset.files, version),
-        _bits(PORT_RIGHTS, ruleset.ports, version),
-        _bits(SCOPES, ruleset.scopes, version),
-    )
-    # An older kernel takes the longer structure as long as the fields that it does not know are zero.
-    attributes = pack("=QQQ", *handled)
+def _create(attributes: bytes) -> int:
     try:
         return syscalls.call("landlock_create_ruleset", attributes, len(attributes), 0)
     except OSError as error:
         raise SetupError("landlock", str(error)) from error
 
 
-def _add_rules(ruleset_fd: int, ruleset: Ruleset, version: int) -> None:
-    for place, rights in ruleset.beneath:
-        descriptor = place if isinstance(place, int) else _open(place)
-        try:
-            _add_path(ruleset_fd, descriptor, _common(rights, ruleset.files), version)
-        finally:
-            if descriptor is not place:
-                os.close(descriptor)
-    for port, rights in ruleset.open_ports:
-        allowed = _bits(PORT_RIGHTS, _common(rights, ruleset.ports), version)
+def _add_path(ruleset_fd: int, place: str | int, on_folder: int, on_file: int) -> None:
+    descriptor = place if isinstance(place, int) else _open(place)
+    try:
+        allowed = on_folder if stat.S_ISDIR(os.fstat(descriptor).st_mode) else on_file
         if allowed:
-            syscalls.call("landlock_add_rule", ruleset_fd, _RULE_PORT, pack("=QQ", allowed, port), 0)
-
-
-def _add_path(ruleset_fd: int, descriptor: int, rights: tuple[str, ...], version: int) -> None:
-    if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-        rights = _common(rights, _ON_A_FILE)
-    allowed = _bits(FILE_RIGHTS, rights, version)
-    if allowed:
-        syscalls.call("landlock_add_rule", ruleset_fd, _RULE_PATH, pack("=Qi", allowed, descriptor), 0)
+            syscalls.call("landlock_add_rule", ruleset_fd, _RULE_PATH, pack("=Qi", allowed, descriptor), 0)
+    finally:
+        if descriptor is not place:
+            os.close(descriptor)
 
 
 def _common(rights: tuple[str, ...], among: tuple[str, ...]) -> tuple[str, ...]:

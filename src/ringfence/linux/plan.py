@@ -445,14 +445,6 @@ def drop_capabilities() -> None:
     processes.forget_command_line("init")
 
 
-def second_wall(writable: list[str]) -> None:
-    """Landlock behind the mounts: everything that is there may be read, only these places written."""
-    rules = [("/", landlock.READ), ("/dev", landlock.DEVICES), ("/proc", (*landlock.READ, "write_file"))]
-    rules += [(path, (*landlock.WRITE, "ioctl_dev", "resolve_unix")) for path in writable]
-    files, scopes = tuple(landlock.FILE_RIGHTS), tuple(landlock.SCOPES)
-    landlock.restrict(landlock.Ruleset(files=files, beneath=tuple(rules), scopes=scopes), allow_partial=True)
-
-
 def install_filter(program: bytes, told: bool) -> None:
     """The last step before the exec. ``told``: the leader hears of what is refused."""
     listener = seccomp.install(program, notify=told)
@@ -491,7 +483,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "drop capabilities": drop_capabilities,
     "run as init": run_as_init,
     "serve visits": serve_visits,
-    "landlock": second_wall,
+    "landlock": landlock.put_up,
     "show memory": processes.show_memory,
     "seccomp": install_filter,
     **confinement.STEPS,

@@ -6,6 +6,7 @@ layer the caller keeps; everything else is private and gone with the sandbox.
 
 from __future__ import annotations
 
+from ringfence.linux import landlock
 from ringfence.linux.hidden import HiddenPaths
 from ringfence.model.record import record
 
@@ -263,6 +264,15 @@ def _workspace(wish: Wish) -> list[Step]:
         ("whiteouts", "memory/cover", "base/workspace", wish.hidden.below(wish.workspace)),
         ("overlay", wish.workspace, [], f"lowerdir=memory/cover:base/workspace,{layer}"),
     ]
+
+
+def wall(writable: list[str], abi: int) -> Step:
+    """Landlock behind the mounts: everything that is there may be read, only these places written."""
+    rules = [("/", landlock.READ), ("/dev", landlock.DEVICES), ("/proc", (*landlock.READ, "write_file"))]
+    rules += [(path, (*landlock.WRITE, "ioctl_dev", "resolve_unix")) for path in writable]
+    files, scopes = tuple(landlock.FILE_RIGHTS), tuple(landlock.SCOPES)
+    ruleset = landlock.Ruleset(files=files, beneath=tuple(rules), scopes=scopes)
+    return ("landlock", *landlock.compiled(ruleset, abi))
 
 
 def _below(path: str, folder: str) -> bool:

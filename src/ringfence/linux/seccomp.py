@@ -158,10 +158,11 @@ def _listening(program: bytes) -> int:
 def _set_filter(program: bytes, flags: int) -> int:
     import ctypes
 
-    code = ctypes.create_string_buffer(program, len(program))
+    # Where the bytes lie; a buffer would be a new type of array, which takes longer to make than the call.
+    code = ctypes.c_void_p.from_buffer(ctypes.c_char_p(program)).value
     length = len(program) // bpf.INSTRUCTION_BYTES
     # struct sock_fprog
-    return syscalls.call("seccomp", SET_MODE_FILTER, flags, pack("@HP", length, ctypes.addressof(code)))
+    return syscalls.call("seccomp", SET_MODE_FILTER, flags, pack("@HP", length, code))
 
 
 def _explained(error: OSError) -> SetupError | UnavailableError:
