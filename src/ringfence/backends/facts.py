@@ -38,7 +38,7 @@ class Report:
     voluntary_switches: int = 0
     involuntary_switches: int = 0
     oom_kills: int = 0
-    """How often the kernel's out-of-memory killer struck while it ran."""
+    """How often the kernel's out-of-memory killer struck while it ran; 0 of a job that exited by itself."""
     cgroup_oom_kills: int = 0
     """How often the job's own cgroup ran out of memory and had a process killed."""
     cgroup_pids_hits: int = 0
