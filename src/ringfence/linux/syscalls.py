@@ -29,6 +29,7 @@ def libc() -> ctypes.CDLL:
         import ctypes
 
         _libc = ctypes.CDLL(None, use_errno=True)
+        _libc.syscall.restype = ctypes.c_long
         _libc.prctl.argtypes = (ctypes.c_int, *(ctypes.c_void_p,) * 4)
     return _libc
 
@@ -38,7 +39,7 @@ def entrance(library: ctypes.CDLL) -> Callable[..., int]:
     takes an int (of which it keeps the lowest bits), None as 0, bytes and ctypes objects as pointers."""
     import ctypes
 
-    enter = library.syscall
+    enter = library["syscall"]  # one of our own: somebody else may want other types
     enter.restype = ctypes.c_long
     enter.argtypes = (ctypes.c_long, *(ctypes.c_void_p,) * _REGISTERS)
     return enter
