@@ -71,6 +71,9 @@ class Puppet:
     def fileno(self) -> int:
         return self.reader
 
+    def filenos(self) -> tuple[int, ...]:
+        return (self.reader,)
+
     def receive(self) -> Report | None:
         return self.report
 
