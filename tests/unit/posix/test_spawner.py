@@ -239,3 +239,12 @@ def test_sending_waits_for_room_and_not_for_ever(fresh, monkeypatch) -> None:
     with pytest.raises(SetupError, match="reach the spawner"):
         run(["true"])
     assert len(tries) > 4
+
+
+def test_a_spawner_with_a_mould_can_be_shut_down(fresh):
+    """It waits for its children, and a mould stands until its door is closed."""
+    assert run(["true"], SandboxPolicy(isolation="strict")).rc == 0
+    ending = threading.Thread(target=spawner.shutdown, daemon=True)
+    ending.start()
+    ending.join(60)
+    assert not ending.is_alive()
