@@ -17,7 +17,7 @@ from ringfence.engine.returned import Returned, returned
 from ringfence.engine.run import backend_for, refuse
 from ringfence.engine.standing import Standing
 from ringfence.engine.supervision import Listeners, supervise
-from ringfence.errors import SetupError, UsageError
+from ringfence.errors import SetupError, UnavailableError, UsageError
 from ringfence.model import callables, python_job
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
@@ -54,6 +54,8 @@ class Pool:
         queue_limit: int | None = None,
         idle_s: float = 60.0,
     ) -> None:
+        if sys.platform != "linux":
+            raise UnavailableError("pools need Linux", missing=("Linux",), hint="use run()")
         self.policy = policy or SandboxPolicy(isolation=IsolationLevel.STRICT)
         at_once = max(warm, os.cpu_count() or 1) if at_once is None else at_once
         _check(warm=warm, at_once=at_once, queue_limit=queue_limit, idle_s=idle_s)

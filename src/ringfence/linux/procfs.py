@@ -51,6 +51,15 @@ def stat(pid: int) -> Process | None:
         return None  # gone, maybe between two reads
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has stopped it, or traces it; not when it is gone."""
+    try:
+        line = _read(f"/proc/{pid}/stat")
+    except OSError:
+        return False
+    return line[line.rindex(b")") + 2 :][:1] in (b"T", b"t")
+
+
 def children(pid: int) -> list[int]:
     """Direct children, of every thread of the process."""
     found: list[int] = []

@@ -40,6 +40,7 @@ def furnish() -> None:
 def main(door: int, template: int, reports: int) -> None:
     """The mould's process: build, say how it went, then fork leaders."""
     processes.adopt_orphans()
+    wire.write_all(reports, wire.started_frame(os.getpid()))
     try:
         request = wire.read_request(template)
         os.close(template)
@@ -53,7 +54,7 @@ def main(door: int, template: int, reports: int) -> None:
     except plan.StepFailed as failed:
         wire.write_all(reports, wire.failed_frame(failed.step, failed.errno, failed.problem))
         return
-    wire.write_all(reports, wire.started_frame(os.getpid()))
+    wire.write_all(reports, wire.ready_frame(0))
     os.close(reports)
     Mould(door, request["owner"]).serve()  # type: ignore[arg-type]
 

@@ -10,6 +10,8 @@ from ringfence.posix import passing, spawner, wire
 
 MOST = 4
 """How many stand at a time; the one that was used longest ago goes first."""
+_BUILD = "build the mould"
+_LOOK_MS = 1000
 
 
 class Mould:
@@ -52,20 +54,39 @@ class Mould:
 
 def _await_start(request: dict[str, object], template: int, reports: int) -> int:
     """A descriptor of the mould's process once it is built; SetupError with the step that failed."""
-    frames = wire.Frames()
+    frames, pid = wire.Frames(), 0
+    message = wire.encode_request(request)
     try:
-        wire.write_all(template, wire.encode_request(request))
         while True:
+            _await_word(reports, pid)
             data = os.read(reports, 65536)
             if not data:
-                raise SetupError("build the mould", "its process ended")
+                raise SetupError(_BUILD, "its process ended")
             for kind, body in frames.feed(data):
-                if kind == wire.STARTED:
-                    return os.pidfd_open(wire.decode_started(body))
-                step, _, problem = wire.decode_failed(body)
-                raise SetupError(step, problem)
+                if kind == wire.READY:
+                    return os.pidfd_open(pid)
+                if kind == wire.FAILED:
+                    step, _, problem = wire.decode_failed(body)
+                    raise SetupError(step, problem)
+                pid = wire.decode_started(body)
+                # Only now: a pipe takes no more than somebody reads.
+                wire.write_all(template, message)
     except (OSError, wire.Garbled) as error:
-        raise SetupError("build the mould", str(error)) from error
+        raise SetupError(_BUILD, str(error)) from error
+
+
+def _await_word(reports: int, pid: int) -> None:
+    """As long as whoever is to speak, the mould or before it the spawner, is not stopped: loading may take long."""
+    import select
+
+    from ringfence.linux import procfs
+
+    poller = select.poll()
+    poller.register(reports, select.POLLIN)
+    while not poller.poll(_LOOK_MS):
+        if procfs.is_stopped(pid or spawner.pid()):
+            os.kill(pid, 9) if pid else spawner.give_up_on_spawner()
+            raise SetupError(_BUILD, "somebody has stopped its process", hint="try again: a new one will be made")
 
 
 _lock = allocate_lock()

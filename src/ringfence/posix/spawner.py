@@ -141,6 +141,11 @@ def send(kind: bytes, descriptors: list[int]) -> None:
                 raise SetupError("reach the spawner", str(error)) from error
 
 
+def pid() -> int:
+    """Of the spawner of this process; 0: it has none."""
+    return 0 if _current is None else _current.pid
+
+
 def give_up_on_spawner() -> None:
     """End a spawner that does not answer: somebody has stopped it. What it has forked lives on."""
     with _lock:
