@@ -170,8 +170,8 @@ class Pool:
             except SetupError as error:
                 if error.step not in UNDELIVERED:
                     raise
-            # It was gone before it had heard of the job.
-            return self._run_in(self._standing.take(), job, listeners)
+            # It was gone before it had heard of the job; so may be the others that stand.
+            return self._run_in(self._open(), job, listeners)
         finally:
             self._line.leave(turn)
 

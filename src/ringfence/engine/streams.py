@@ -15,8 +15,8 @@ from ringfence.model.job import Job
 _PIECE_BYTES = 256 * 1024
 # More than any pipe holds. Somebody outside of the job's tree may have its end and never stop writing.
 _DRAIN_READS = 512
-MESSAGE_BYTES = 8 * 2**20
-"""The most that is taken from a job's channel."""
+MESSAGE_BYTES = 16 * 2**20 + 4096
+"""The most that is taken from a job's channel: the largest value of a call (``model.reply.channel_bytes``)."""
 
 
 def marker(dropped: int) -> bytes:

@@ -1,0 +1,34 @@
+"""What the tests of pools share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ringfence import SandboxPolicy
+from ringfence.linux import procfs
+
+LEVELS = ("process", "strict")
+_ROOMY = {"mem_bytes": 1 << 30, "wall_time_s": 60}
+
+
+def policy_of(level: str, **fields: object) -> SandboxPolicy:
+    return SandboxPolicy.from_dict({"isolation": level, **_ROOMY, **fields})
+
+
+def eventually(true: Callable[[], object]) -> bool:
+    until = time.monotonic() + 30
+    while not true() and time.monotonic() < until:
+        time.sleep(0.01)
+    return bool(true())
+
+
+def lives(pid: int) -> bool:
+    row = procfs.stat(pid)
+    return row is not None and not row.zombie
+
+
+def pid_of(pidfd: int) -> int:
+    """-1 when it has ended."""
+    return int(Path(f"/proc/self/fdinfo/{pidfd}").read_text().partition("\nPid:")[2].split()[0])

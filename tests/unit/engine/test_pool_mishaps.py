@@ -1,0 +1,109 @@
+"""A pool whose own processes are killed or stopped goes on, or says why a job did not."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.engine.pooled import eventually, pid_of, policy_of
+
+from ringfence import Outcome, Pool, SetupError, Status, run
+from ringfence.backends import led_visit
+from ringfence.engine import supervision
+from ringfence.linux import procfs
+from ringfence.posix import moulds, passing, spawner
+
+
+@pytest.fixture
+def fresh(level: str) -> Iterator[Pool]:
+    """A pool whose helpers may be hurt: the next test gets new ones."""
+    with Pool(policy_of(level, wall_time_s=2), warm=2, preload=["fractions"]) as pool:
+        assert pool.run_source("0").ok
+        yield pool
+    moulds.close_all()
+
+
+def _goes_on(pool: Pool) -> list[Outcome]:
+    return [pool.run_source("print(1)") for _ in range(5)]
+
+
+def _mould_pids() -> list[int]:
+    return [pid_of(mould.pidfd) for mould in moulds._standing.values()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_the_pool_goes_on_when_its_moulds_are(fresh: Pool, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(led_visit, "_END_WAIT_MS", 1000)
+    for pid in filter(lambda pid: pid > 0, _mould_pids()):
+        os.kill(pid, number)
+    for outcome in _goes_on(fresh):
+        assert outcome.stdout == b"1\n" or _lost(outcome), outcome
+    assert eventually(lambda: fresh.run_source("print(1)").ok)
+
+
+def _lost(outcome: Outcome) -> bool:
+    """Its leader was ended with the mould, a moment after the job had begun; that is said, and never tried again."""
+    return outcome.status is Status.KILLED_KILL and "supervising process" in outcome.reason
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_the_pool_goes_on_when_the_spawner_is(fresh: Pool, number: int) -> None:
+    os.kill(spawner.pid(), number)
+    assert [outcome.stdout for outcome in _goes_on(fresh)] == [b"1\n"] * 5
+    os.kill(spawner.pid(), signal.SIGCONT)
+
+
+def test_a_stopped_spawner_is_ended_when_a_mould_is_needed_and_the_next_attempt_works(level: str) -> None:
+    run(["true"])
+    os.kill(spawner.pid(), signal.SIGSTOP)
+    moulds.close_all()
+    with pytest.raises(SetupError, match="stopped") as caught:
+        Pool(policy_of(level), warm=1)
+    assert "again" in caught.value.hint
+    with Pool(policy_of(level), warm=1) as pool:
+        assert pool.run_source("print(1)").ok
+
+
+def test_a_sandbox_that_is_killed_while_it_stands_by_is_replaced(fresh: Pool) -> None:
+    assert eventually(lambda: len(fresh._standing) == 2)
+    for box in list(fresh._standing._boxes):
+        visit = box._waiting  # type: ignore[attr-defined]
+        visit._await_ready()
+        signal.pidfd_send_signal(visit._leader_pidfd, signal.SIGKILL)
+        assert eventually(lambda visit=visit: pid_of(visit._leader_pidfd) < 0)
+    assert [outcome.stdout for outcome in _goes_on(fresh)] == [b"1\n"] * 5
+
+
+def test_a_job_whose_waiting_process_was_killed_a_moment_ago_gets_another_one(fresh: Pool) -> None:
+    """The leader has not said so yet when the job comes."""
+    assert eventually(lambda: len(fresh._standing) == 2)
+    for box in list(fresh._standing._boxes):
+        visit = box._waiting  # type: ignore[attr-defined]
+        visit._await_ready()
+        os.close(visit._post)  # as if nobody were at the other end
+        visit._post = _nobody()
+        box.stands = lambda: True  # type: ignore[method-assign]
+    assert fresh.run_source("print(1)").stdout == b"1\n"
+
+
+def _nobody() -> int:
+    ours, theirs = passing.channel()
+    os.close(theirs)
+    return ours
+
+
+def test_a_waiting_process_that_is_stopped_holds_nobody_longer_than_its_deadline(
+    fresh: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "_NET_S", 0.5)
+    assert eventually(lambda: len(fresh._standing) == 2)
+    for box in list(fresh._standing._boxes):
+        visit = box._waiting  # type: ignore[attr-defined]
+        visit._await_ready()
+        deepest = max(procfs.descendants(pid_of(visit._leader_pidfd)), key=lambda row: row.pid)
+        os.kill(deepest.pid, signal.SIGSTOP)
+    outcomes = _goes_on(fresh)
+    assert [outcome.status for outcome in outcomes[:2]] == [Status.KILLED_KILL] * 2 and outcomes[0].reason
+    assert [outcome.stdout for outcome in outcomes[2:]] == [b"1\n"] * 3

@@ -1,0 +1,233 @@
+"""Who runs when: order, bounds, cancelling, threads, forks, other processes, and the end of a pool."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.engine.pooled import eventually, lives, policy_of
+
+from ringfence import CallError, Pool, Status, UnavailableError, UsageError, run
+from ringfence.engine.pool import Ticket
+from ringfence.linux import procfs
+from ringfence.posix import moulds
+
+# ---- the line
+
+
+def test_map_keeps_the_order_and_raises_the_first_failure(pool: Pool) -> None:
+    assert pool.map(lambda n: n * n, range(12)) == [n * n for n in range(12)]
+    with pytest.raises(CallError, match="three"):
+        pool.map(_no_three, [1, 2, 3, 4])
+
+
+def _no_three(number: int) -> int:
+    if number == 3:
+        raise ValueError("three")
+    return number
+
+
+def test_more_than_the_queue_takes_is_refused_and_the_others_go_on(level: str) -> None:
+    with Pool(policy_of(level), warm=1, at_once=1, queue_limit=1) as pool:
+        running, waiting = pool.submit(["sleep", "30"]), pool.submit(["true"])
+        with pytest.raises(UnavailableError, match="full"):
+            pool.run(["true"])
+        running.cancel()
+        assert waiting.result(30).ok and pool.run(["true"]).ok
+
+
+def test_jobs_begin_in_the_order_in_which_they_came(level: str, tmp_path: Path) -> None:
+    with Pool(policy_of(level), warm=1, at_once=1) as pool:
+        first = pool.submit(["sleep", "30"])
+        tickets = [pool.submit(["true"]) for _ in range(5)]
+        first.cancel()
+        begun = [ticket.result(60).events[0].time_s for ticket in tickets]
+    assert begun == sorted(begun)
+
+
+def test_a_job_that_is_cancelled_in_the_line_never_runs_and_frees_its_place(level: str) -> None:
+    with Pool(policy_of(level), warm=1, at_once=1, queue_limit=1) as pool:
+        running, waiting = pool.submit(["sleep", "30"]), pool.submit(["true"])
+        waiting.cancel()
+        with pytest.raises(UsageError, match="cancelled"):
+            waiting.result(30)
+        next_one = pool.submit(["true"])  # its place in the line is free although nothing has ended
+        assert not running.done
+        running.cancel()
+        assert running.result(30).status is Status.KILLED_KILL and next_one.result(30).ok
+        running.cancel()
+
+
+def test_a_job_that_is_cancelled_at_any_moment_ends_and_never_holds_a_place(level: str) -> None:
+    with Pool(policy_of(level), warm=2, at_once=2) as pool:
+        for number in range(12):
+            ticket = pool.submit(["sleep", "30"])
+            time.sleep(0.002 * number)
+            ticket.cancel()
+            assert ticket.result(30).status is Status.KILLED_KILL
+        assert pool._line.await_empty(0)
+
+
+def test_a_ticket_says_when_it_takes_longer_than_asked(pool: Pool) -> None:
+    ticket = pool.submit(["sleep", "30"])
+    with pytest.raises(TimeoutError):
+        ticket.result(0.05)
+    ticket.cancel()
+    ticket.result(30)
+    assert ticket.done
+
+
+def test_fifty_threads_each_get_their_own_result(pool: Pool) -> None:
+    got: dict[int, object] = {}
+    threads = [
+        threading.Thread(target=lambda n=n: got.update({n: pool.call(lambda value: value + 1, n)})) for n in range(50)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert got == {n: n + 1 for n in range(50)}
+
+
+def test_it_can_be_used_from_asyncio(pool: Pool) -> None:
+    async def all_of_them() -> list[object]:
+        return await asyncio.gather(*(asyncio.to_thread(pool.call, abs, -n) for n in range(6)))
+
+    assert asyncio.run(all_of_them()) == list(range(6))
+
+
+# ---- the end
+
+
+def test_a_closed_pool_says_so_and_closing_twice_is_harmless(level: str) -> None:
+    pool = Pool(policy_of(level), warm=1)
+    pool.close()
+    pool.close()
+    for use in (lambda: pool.run(["true"]), lambda: pool.call(abs, 1), lambda: pool.submit(["true"])):
+        with pytest.raises(UsageError, match="closed"):
+            use()
+
+
+@pytest.fixture
+def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[list[str], int]]:
+    """Private folders of sandboxes, and descriptors of this process; moulds, which would stay, are let go."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    run(["true"])
+
+    def look() -> tuple[list[str], int]:
+        moulds.close_all()
+        return os.listdir(tmp_path), len(os.listdir("/proc/self/fd"))
+
+    return look
+
+
+def test_closing_ends_what_runs_refuses_what_waits_and_leaves_nothing(level: str, left: Callable[[], object]) -> None:
+    before = left()
+    pool = Pool(policy_of(level), warm=2, at_once=2)
+    running, waiting = [pool.submit(["sleep", "30"]) for _ in range(2)], pool.submit(["true"])
+    assert eventually(lambda: len(pool._still_running()) == 2)
+    pool.close()
+    assert left() == before
+    assert [ticket.result(30).status for ticket in running] == [Status.KILLED_KILL] * 2
+    with pytest.raises(UsageError, match="closed"):
+        waiting.result(30)
+
+
+def test_closing_while_jobs_are_being_started_leaves_nothing(level: str, left: Callable[[], object]) -> None:
+    before = left()
+    for number in range(6):
+        pool = Pool(policy_of(level), warm=1, at_once=4)
+        tickets = [pool.submit(["sleep", "30"]) for _ in range(4)]
+        time.sleep(0.003 * number)
+        pool.close()
+        assert left() == before
+        assert {_end(ticket) for ticket in tickets} <= {Status.KILLED_KILL, "refused"}
+
+
+def _end(ticket: Ticket) -> object:
+    try:
+        return ticket.result(30).status
+    except UsageError:
+        return "refused"
+
+
+def test_ctrl_c_in_map_is_raised_at_once_and_closing_ends_the_rest(level: str) -> None:
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt), Pool(policy_of(level), warm=1, at_once=2) as pool:
+        timer.start()
+        pool.map(time.sleep, [50] * 4)
+    assert pool._line.await_empty(0)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"warm": -1}, {"at_once": 0}, {"queue_limit": -1}, {"idle_s": 0}], ids=lambda value: next(iter(value))
+)
+def test_a_pool_that_can_not_be_is_refused(arguments: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        Pool(policy_of("process"), **arguments)  # type: ignore[arg-type]
+
+
+def test_a_pool_without_warm_sandboxes_makes_each_when_it_is_needed(level: str) -> None:
+    with Pool(policy_of(level), warm=0, at_once=1) as pool:
+        assert pool.run_source("print(1)").stdout == b"1\n" and len(pool._standing) == 0
+
+
+# ---- other processes
+
+AFTER_FORK = """
+import os, sys, ringfence
+pool = ringfence.Pool(ringfence.SandboxPolicy(isolation={level!r}), warm=1)
+child = os.fork()
+if child == 0:
+    try:
+        pool.run(["true"])
+    except ringfence.UsageError as error:
+        print(error, error.hint, flush=True)
+    pool.close()
+    own = ringfence.Pool(pool.policy, warm=1)
+    print("child", own.call(abs, -1), flush=True)
+    own.close()
+    os._exit(0)
+os.waitpid(child, 0)
+print("parent", [pool.call(abs, -n) for n in range(3)])
+pool.close()
+"""
+
+
+def test_after_a_fork_the_child_is_told_and_the_parent_goes_on(level: str) -> None:
+    done = _python(AFTER_FORK.format(level=level))
+    assert "stays with the process that made it" in done.stdout and "make a new one" in done.stdout, done.stderr
+    assert "child 1" in done.stdout and "parent [0, 1, 2]" in done.stdout, done.stdout + done.stderr
+
+
+def test_several_processes_have_pools_at_the_same_time(level: str) -> None:
+    script = "import ringfence\nwith ringfence.Pool(ringfence.SandboxPolicy(isolation={!r}), warm=2) as pool:\n"
+    script = script.format(level) + " print(pool.map(abs, range(-6, 0)))"
+    command = [sys.executable, "-c", script]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate(timeout=120)[0] for process in processes] == ["[6, 5, 4, 3, 2, 1]\n"] * 3
+
+
+def test_a_caller_that_is_killed_takes_its_standing_sandboxes_along(level: str) -> None:
+    script = "import ringfence, sys, time\npool = ringfence.Pool(ringfence.SandboxPolicy(isolation={!r}), warm=2)\n"
+    script = script.format(level) + "pool.run(['true']); print('ready', flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    below = [row.pid for row in procfs.descendants(process.pid)]
+    assert len(below) >= 3  # the spawner, the mould and what stands by
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert eventually(lambda: not any(map(lives, below)))
+
+
+def _python(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)

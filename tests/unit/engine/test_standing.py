@@ -1,0 +1,157 @@
+"""Sandboxes that stand by: as many as wanted, fewer when idle, replaced when they are gone, all removed at the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ringfence.engine import standing
+from ringfence.engine.standing import Standing
+from ringfence.errors import SetupError, UsageError
+
+
+class Box:
+    """One that does nothing but stand."""
+
+    def __init__(self) -> None:
+        self.alive = True
+        self.closed = 0
+        self.problem: Exception | None = None
+        self.left = ""
+
+    def stands(self) -> bool:
+        return self.alive
+
+    def close(self) -> str:
+        self.closed += 1
+        if self.problem is not None:
+            raise self.problem
+        return self.left
+
+
+class Maker:
+    """Makes boxes and remembers them; fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.made: list[Box] = []
+        self.problem: Exception | None = None
+
+    def __call__(self) -> Box:
+        if self.problem is not None:
+            raise self.problem
+        self.made.append(Box())
+        return self.made[-1]
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 30
+    while not true() and time.monotonic() < until:
+        time.sleep(0.005)
+    return true()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "_TICK_S", 0.01)
+
+
+@pytest.fixture
+def maker() -> Maker:
+    return Maker()
+
+
+@pytest.fixture
+def three(maker: Maker) -> Iterator[Standing]:
+    stand = Standing(maker, 3, 60.0)  # type: ignore[arg-type]
+    assert eventually(lambda: len(stand) == 3)
+    yield stand
+    stand.close()
+
+
+def test_as_many_stand_as_wanted_and_what_is_taken_is_made_anew(three: Standing, maker: Maker) -> None:
+    assert three.take() is maker.made[0]
+    assert eventually(lambda: len(three) == 3)
+    assert len(maker.made) == 4
+
+
+def test_the_one_that_stands_longest_is_handed_out_first(three: Standing, maker: Maker) -> None:
+    first_three = list(maker.made)
+    assert [three.take() for _ in range(3)] == first_three
+
+
+def test_one_that_does_not_stand_any_more_is_not_handed_out_and_is_removed(three: Standing, maker: Maker) -> None:
+    gone, good = maker.made[:2]
+    gone.alive = False
+    assert three.take() is good
+    assert eventually(lambda: gone.closed == 1)
+
+
+def test_who_comes_when_none_stands_gets_a_new_one(maker: Maker) -> None:
+    stand = Standing(maker, 0, 60.0)  # type: ignore[arg-type]
+    box = stand.take()
+    stand.give_back(box)
+    assert eventually(lambda: maker.made[0].closed == 1)
+    stand.close()
+    assert len(maker.made) == 1
+
+
+def test_after_a_while_without_jobs_one_is_kept_and_the_next_job_brings_them_back(maker: Maker) -> None:
+    stand = Standing(maker, 3, 0.1)  # type: ignore[arg-type]
+    assert eventually(lambda: len(stand) == 1 and len(maker.made) >= 3)
+    assert eventually(lambda: sum(box.closed for box in maker.made) == len(maker.made) - 1)
+    stand._idle_s = 60.0
+    stand.take()
+    assert eventually(lambda: len(stand) == 3)
+    stand.close()
+
+
+def test_what_can_not_be_made_in_the_background_is_told_to_who_comes(maker: Maker) -> None:
+    maker.problem = SetupError("mount", "no room")
+    stand = Standing(maker, 2, 60.0)  # type: ignore[arg-type]
+    with pytest.raises(SetupError, match="no room"):
+        stand.take()
+    maker.problem = None
+    assert eventually(lambda: len(stand) == 2)
+    stand.close()
+
+
+@pytest.mark.parametrize("problem", [OSError(24, "Too many open files"), RuntimeError("a mistake of ours")])
+def test_no_error_ends_the_thread_that_makes_and_removes(maker: Maker, problem: Exception) -> None:
+    maker.problem = problem
+    stand = Standing(maker, 2, 60.0)  # type: ignore[arg-type]
+    time.sleep(0.05)
+    maker.problem = None
+    assert eventually(lambda: len(stand) == 2)
+    stand.take().problem = problem  # type: ignore[attr-defined]
+    stand.give_back(maker.made[0])  # type: ignore[arg-type]
+    assert eventually(lambda: stand.left == str(problem) and len(stand) == 2)
+    stand.close()
+
+
+def test_closing_removes_all_that_stand_and_all_that_come_back_later(three: Standing, maker: Maker) -> None:
+    taken = three.take()
+    three.close()
+    three.give_back(taken)
+    assert [box.closed for box in maker.made] == [1] * len(maker.made)
+    with pytest.raises(UsageError, match="closed"):
+        three.take()
+
+
+def test_what_could_not_be_removed_is_remembered(three: Standing) -> None:
+    box = three.take()
+    box.left = "a folder"  # type: ignore[attr-defined]
+    three.give_back(box)
+    assert eventually(lambda: three.left == "a folder")
+
+
+def test_fifty_threads_never_get_the_same_one(three: Standing) -> None:
+    got: list[object] = []
+    threads = [threading.Thread(target=lambda: got.append(three.take())) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len({id(box) for box in got}) == 50
