@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
-from ringfence import Job, Outcome, SandboxPolicy, run
+from ringfence import Job, Outcome, Pool, SandboxPolicy, run
 from ringfence.linux import confinement, host
 
 ESCAPED = b"ESCAPED"
@@ -26,6 +26,7 @@ PARTIAL = "strict_partial"
 """What is left of strict where user namespaces are not to be had; see ``promises``."""
 BOTH = (PROCESS, STRICT)
 _NO_NAMESPACES = ("user namespaces", "none: this is a test")
+_START = "import json, os, sys, time, socket, signal, errno, ctypes\nGIVEN = json.loads(sys.argv[1])\n"
 
 
 class Stage(ExitStack):
@@ -43,6 +44,8 @@ class Stage(ExitStack):
         """How the attack ended, for ``escaped`` to look at; absent in a control."""
         self.level: str | None = None
         """The level that the attack runs on; absent in a control."""
+        self.alone = False
+        """It looks at what a sandbox leaves behind: a pool is made for it, and closed before it looks."""
         self.escaped: Callable[[], bool] = lambda: False
         """Asked after the run: was something reached that the probe itself can't see?"""
 
@@ -51,6 +54,7 @@ class Stage(ExitStack):
         so an attack that needs one must be stopped by what is left."""
         self.level = level
         if level == PARTIAL:
+            close_pools()  # one that refills would be told as well
             self.enter_context(patch.object(host, "user_namespaces_blocked", lambda: _NO_NAMESPACES))
 
     def sandbox_policy(self, fields: Mapping[str, object]) -> SandboxPolicy:
@@ -84,13 +88,75 @@ class Attack:
     """The control needs root (raw sockets, mount); as an ordinary user only the attack is run."""
 
 
+    @property
+    def workspace(self) -> bool:
+        """It needs a workspace, which a sandbox that stands by does not have."""
+        return getattr(self.prepare, "makes_workspace", False)
+
+
+Prepare = Callable[[Stage], Mapping[str, object]]
+
+
+def in_workspace(prepare: Prepare) -> Prepare:
+    """Mark a function that sets ``stage.cwd``."""
+    prepare.makes_workspace = True  # type: ignore[attr-defined]
+    return prepare
+
+
 def perform(attack: Attack, level: str, stage: Stage) -> Outcome:
     """Run the attack in a sandbox of this level."""
+    prepared, policy = _prepared(attack, level, stage)
+    job = Job(argv=command_of(attack.probe, prepared, level), cwd=str(stage.cwd) if stage.cwd else None)
+    stage.outcome = run(job, policy)
+    return stage.outcome
+
+
+def perform_warm(attack: Attack, level: str, stage: Stage) -> Outcome:
+    """Run the attack as a command in a sandbox that stood by."""
+    prepared, policy = _prepared(attack, level, stage)
+    return _in_pool(policy, stage, lambda pool: pool.run(command_of(attack.probe, prepared)))
+
+
+def perform_source(attack: Attack, level: str, stage: Stage) -> Outcome:
+    """Run the attack as a Python job, which is a fork of a process of ours, in a sandbox that stood by."""
+    prepared, policy = _prepared(attack, level, stage)
+    given = [json.dumps(prepared)]
+    return _in_pool(policy, stage, lambda pool: pool.run_source(_START + attack.probe, arguments=given))
+
+
+def _prepared(attack: Attack, level: str, stage: Stage) -> tuple[Mapping[str, object], SandboxPolicy]:
     stage.enter_level(level)
     prepared = attack.prepare(stage)
-    job = Job(argv=command_of(attack.probe, prepared, level), cwd=str(stage.cwd) if stage.cwd else None)
-    stage.outcome = run(job, stage.sandbox_policy(attack.policy))
+    assert bool(stage.cwd) == attack.workspace, f"{attack.name}: workspace={bool(stage.cwd)} is not said"
+    return prepared, stage.sandbox_policy(attack.policy)
+
+
+def _in_pool(policy: SandboxPolicy, stage: Stage, go: Callable[[Pool], Outcome]) -> Outcome:
+    if stage.alone:
+        close_pools()
+    stage.outcome = go(pool_of(policy))
+    if stage.alone:
+        close_pools()
     return stage.outcome
+
+
+_pools: dict[str, Pool] = {}
+_MOST_POOLS = 3
+
+
+def pool_of(policy: SandboxPolicy) -> Pool:
+    """A pool that attacks under the same policy share; the last few are kept."""
+    key = repr(policy)
+    pool = _pools.pop(key, None) or Pool(policy, warm=1, at_once=2)
+    _pools[key] = pool
+    while len(_pools) > _MOST_POOLS:
+        _pools.pop(next(iter(_pools))).close()
+    return pool
+
+
+def close_pools() -> None:
+    while _pools:
+        _pools.popitem()[1].close()
 
 
 def control(attack: Attack, stage: Stage) -> bytes:
@@ -110,5 +176,4 @@ def interpreter_for(level: str | None) -> str:
 
 
 def command_of(source: str, prepared: Mapping[str, object], level: str | None = None) -> tuple[str, ...]:
-    start = "import json, os, sys, time, socket, signal, errno, ctypes\nGIVEN = json.loads(sys.argv[1])\n"
-    return (interpreter_for(level), "-I", "-c", start + source, json.dumps(prepared))
+    return (interpreter_for(level), "-I", "-c", _START + source, json.dumps(prepared))

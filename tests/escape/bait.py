@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ringfence.posix import spawner
-from tests.escape.attack import Stage
+from tests.escape.attack import Stage, close_pools
 
 SECRET = "the answer is 42"
 # PR_SET_PTRACER to anybody: with Yama on, only what asks for it can be traced by a process that is not above it.
@@ -98,16 +98,18 @@ def secret_file(stage: Stage) -> Path:
 
 def fresh_spawner(stage: Stage) -> None:
     """A spawner that is started now inherits what the caller has now."""
+    close_pools()
     spawner.shutdown()
     stage.callback(spawner.shutdown)
+    stage.callback(close_pools)
 
 
 def inheritable(stage: Stage, descriptor: int, number: int) -> int:
     """The descriptor under a number of our choice, open for every child of this process that does not close it."""
+    fresh_spawner(stage)  # first, for a pool may have the number
     os.dup2(descriptor, number, inheritable=True)
     os.close(descriptor)
     stage.callback(os.close, number)
-    fresh_spawner(stage)
     return number
 
 

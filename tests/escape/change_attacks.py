@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.escape.attack import Attack, Stage
+from tests.escape.attack import Attack, Stage, in_workspace
 
 _TRY = "try: {}\nexcept OSError as e: print(e)\nelse: print('ESCAPED')\n"
 
@@ -22,6 +22,7 @@ def _picture(folder: Path) -> list[tuple[object, ...]]:
     return found
 
 
+@in_workspace
 def _guarded(stage: Stage) -> Mapping[str, object]:
     folder = stage.cwd = stage.folder / "workspace"
     (folder / "folder").mkdir(parents=True)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.escape.attack import BOTH, Attack, Stage
+from tests.escape.attack import BOTH, Attack, Stage, in_workspace
 from tests.escape.change_attacks import ATTACKS as CHANGES
 from tests.escape.hidden_attacks import ATTACKS as HIDDEN
 from tests.escape.raw_calls import calling
@@ -32,6 +32,7 @@ def _secret(stage: Stage) -> Mapping[str, object]:
     return {"path": str(path), "folder": str(stage.folder), "pid": os.getpid()}
 
 
+@in_workspace
 def _workspace(stage: Stage) -> Mapping[str, object]:
     """A workspace beside a secret."""
     stage.cwd = stage.folder / "workspace"
@@ -91,6 +92,7 @@ def _precious(stage: Stage) -> Mapping[str, object]:
     folder.mkdir()
     (folder / "file").write_text("kept")
     stage.escaped = lambda: not (folder / "file").exists()
+    stage.alone = True
     return {"path": str(folder)}
 
 
@@ -115,6 +117,7 @@ def _own_tmp(stage: Stage) -> Mapping[str, object]:
     os.environ["TMPDIR"] = str(folder)
     stage.callback(lambda: os.environ.pop("TMPDIR") if before is None else os.environ.update(TMPDIR=before))
     stage.escaped = lambda: bool(list(folder.glob("ringfence-*")))
+    stage.alone = True
     stage.callback(subprocess.run, ["rm", "-rf", str(folder)], check=True)
     return {"path": str(folder)}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from tests.escape.attack import Attack, Stage
+from tests.escape.attack import Attack, Stage, in_workspace
 from tests.escape.raw_calls import calling
 
 Prepare = Callable[[Stage], Mapping[str, object]]
@@ -29,6 +29,7 @@ def _tree(stage: Stage) -> Mapping[str, object]:
     return {"tree": str(place), "oracle": str(oracle), "path": str(oracle / "secret.txt"), "folder": str(stage.folder)}
 
 
+@in_workspace
 def _in_workspace(stage: Stage) -> Mapping[str, object]:
     given = _tree(stage)
     stage.cwd = stage.folder / "tree"
@@ -36,6 +37,7 @@ def _in_workspace(stage: Stage) -> Mapping[str, object]:
     return given
 
 
+@in_workspace
 def _single_files(stage: Stage) -> Mapping[str, object]:
     given = _tree(stage)
     stage.cwd = stage.folder / "tree"
@@ -49,6 +51,7 @@ def _below_readable(stage: Stage) -> Mapping[str, object]:
     return given
 
 
+@in_workspace
 def _named_by_a_link(stage: Stage) -> Mapping[str, object]:
     """The policy names the hidden path through a link on the host."""
     given = _in_workspace(stage)
@@ -57,6 +60,7 @@ def _named_by_a_link(stage: Stage) -> Mapping[str, object]:
     return given
 
 
+@in_workspace
 def _link_is_hidden(stage: Stage) -> Mapping[str, object]:
     """The policy names a link; what it leads to is meant."""
     given = _in_workspace(stage)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from tests.escape.attack import BOTH, Attack, Stage
+from tests.escape.attack import BOTH, Attack, Stage, in_workspace
 from tests.escape.bait import SECRET, fresh_spawner, secret_file, victim
 
 _attack = partial(Attack, family="information")
@@ -178,6 +178,7 @@ _HOST_ATTACKS = [
 # ---- of how the sandbox is built
 
 
+@in_workspace
 def _workspace(stage: Stage) -> Mapping[str, object]:
     """A project at its own path, with the answers in the folder above."""
     secret_file(stage)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from tests.escape.attack import BOTH, Attack, Stage
+from tests.escape.attack import BOTH, Attack, Stage, in_workspace
 from tests.escape.bait import tagged
 
 _attack = partial(Attack, family="memory")
@@ -139,6 +139,7 @@ _NOBODYS_ATTACKS = [
 ]  # fmt: skip
 
 
+@in_workspace
 def _workspace(stage: Stage) -> Mapping[str, object]:
     """A workspace with a large file that takes no room on disk."""
     stage.cwd = stage.folder / "workspace"

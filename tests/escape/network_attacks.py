@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from tests.escape.attack import Attack, Stage
+from tests.escape.attack import Attack, Stage, in_workspace
 from tests.escape.raw_calls import calling
 
 Prepare = Callable[[Stage], Mapping[str, object]]
@@ -161,7 +161,7 @@ def _unix_path(kind: int, shown: str) -> Prepare:
             stage.policy[shown] = [str(folder)]
         return {"path": path}
 
-    return prepare
+    return in_workspace(prepare) if shown == "workspace" else prepare
 
 
 _UNIX = "link = socket.socket(socket.AF_UNIX)\ntry: link.connect(GIVEN['path'])\nexcept OSError as e: print(e)\n"

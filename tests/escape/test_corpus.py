@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from ringfence import Outcome
 from ringfence.linux import cgroups
 from tests.escape import threat_table
-from tests.escape.attack import ESCAPED, STRICT, Attack, Stage, control, perform
+from tests.escape.attack import (
+    BOTH,
+    ESCAPED,
+    STRICT,
+    Attack,
+    Stage,
+    close_pools,
+    control,
+    perform,
+    perform_source,
+    perform_warm,
+)
 from tests.escape.promises import LESS, corpus, levels_of, statuses_of
 
 CORPUS = [attack for attack in corpus() if attack.possible]
@@ -27,14 +39,40 @@ def stage() -> Iterator[Stage]:
         yield made
 
 
-@pytest.mark.parametrize(("attack", "level"), PROMISED, ids=[f"{a.family}-{a.name}-{level}" for a, level in PROMISED])
-def test_the_attack_fails(attack: Attack, level: str, stage: Stage) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _pools_end() -> Iterator[None]:
+    yield
+    close_pools()
+
+
+def _fails(perform: Callable[[Attack, str, Stage], Outcome], attack: Attack, level: str, stage: Stage) -> None:
     outcome = perform(attack, level, stage)
     told = outcome.stdout + outcome.stderr
     assert ESCAPED not in outcome.stdout, told
     assert not stage.escaped(), told
     expected = statuses_of(attack, level)
     assert not expected or str(outcome.status) in expected, (outcome.reason, told)
+
+
+@pytest.mark.parametrize(("attack", "level"), PROMISED, ids=[f"{a.family}-{a.name}-{level}" for a, level in PROMISED])
+def test_the_attack_fails(attack: Attack, level: str, stage: Stage) -> None:
+    _fails(perform, attack, level, stage)
+
+
+WARM = [(attack, level) for attack, level in PROMISED if level in BOTH and not attack.workspace]
+WARM_NAMES = [f"{a.family}-{a.name}-{level}" for a, level in WARM]
+
+
+@pytest.mark.parametrize(("attack", "level"), WARM, ids=WARM_NAMES)
+def test_the_attack_fails_in_a_sandbox_that_stood_by(attack: Attack, level: str, stage: Stage) -> None:
+    _fails(perform_warm, attack, level, stage)
+
+
+@pytest.mark.parametrize(("attack", "level"), WARM, ids=WARM_NAMES)
+def test_the_attack_fails_as_a_python_job_without_an_interpreter_of_its_own(
+    attack: Attack, level: str, stage: Stage
+) -> None:
+    _fails(perform_source, attack, level, stage)
 
 
 CONTROLS = [attack for attack in CORPUS if os.geteuid() == 0 or not attack.needs_root]

@@ -174,7 +174,7 @@ def before_shutdown(close: Callable[[], None]) -> None:
 
 
 def shutdown() -> None:
-    """End the spawner of this process; the next job starts a new one."""
+    """End the spawner of this process, once its last leader has ended; the next job starts a new one."""
     global _current
     for close in tuple(_before_shutdown):
         close()
