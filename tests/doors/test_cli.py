@@ -244,3 +244,64 @@ def test_the_job_cannot_type_into_the_callers_terminal(
     finally:
         terminal.process.kill()
         terminal.end()
+
+
+# ---- run --python
+
+
+def _script(folder: Path, text: str) -> Path:
+    file = folder / "script.py"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("level", ["process", "strict"])
+def test_a_python_file_runs_as_with_python_wherever_it_lies(
+    ringfence_command: list[str], tmp_path: Path, level: str
+) -> None:
+    """Also in a folder that is not shown inside, and that others may not enter."""
+    away, here = tmp_path / "away", tmp_path / "here"
+    away.mkdir(mode=0o700)
+    here.mkdir()
+    (away / "secret.txt").write_text("beside it")
+    file = _script(away, "import os, sys\nprint(sys.argv, __file__, __name__, os.getcwd(), sys.stdin.read())\n1 / 0")
+    words = ["--flag", "-x", "--", "two words"]
+    sandboxed = _ringfence(ringfence_command, "run", "--isolation", level, "--python", str(file), *words,
+                           cwd=here, input="typed")  # fmt: skip
+    plain = _ringfence([sys.executable], str(file), *words, cwd=here, input="typed")
+    assert (sandboxed.returncode, sandboxed.stdout, sandboxed.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+    assert plain.returncode == 1 and "ZeroDivisionError" in plain.stderr
+
+
+def test_a_python_file_from_elsewhere_brings_nothing_of_its_folder_along(
+    ringfence_command: list[str], tmp_path: Path
+) -> None:
+    away, here = tmp_path / "away", tmp_path / "here"
+    away.mkdir()
+    here.mkdir()
+    (away / "secret.txt").write_text("beside it")
+    file = _script(away, "import os\nprint(sorted(os.listdir(os.path.dirname(__file__))))")
+    shown = _ringfence(ringfence_command, "run", "--strict", "--python", str(file), cwd=here).stdout
+    assert shown == "['script.py']\n"
+    assert "secret.txt" in _ringfence(ringfence_command, "run", "--python", str(file), cwd=here).stdout
+
+
+def test_a_python_file_in_the_current_folder_finds_its_own_modules(
+    ringfence_command: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "part.py").write_text("name = 'its own module'")
+    _script(tmp_path, "import part, sys\nprint(part.name, sys.argv)")
+    for flags in ([], ["--strict"], ["--strict", "--quiet", "--wall", "50"], ["--env", "A=1", "--strict"]):
+        done = _ringfence(ringfence_command, "run", *flags, "--python", "script.py", "a", cwd=tmp_path)
+        assert done.stdout == "its own module ['script.py', 'a']\n", done.stderr
+
+
+def test_a_python_program_may_come_on_stdin(ringfence_command: list[str]) -> None:
+    done = _ringfence(ringfence_command, "run", "--strict", "--python", "-", "a", input="import sys; print(sys.argv)")
+    assert done.stdout == "['-', 'a']\n"
+
+
+@pytest.mark.parametrize(("name", "word"), [("missing.py", "no such file"), (".", "not a plain file"), ("", "")])
+def test_what_is_no_python_file_is_said(ringfence_command: list[str], tmp_path: Path, name: str, word: str) -> None:
+    done = _ringfence(ringfence_command, "run", "--python", *([name] if name else []), cwd=tmp_path)
+    assert done.returncode == 2 and (word in done.stderr if word else "no command" in done.stderr)

@@ -163,15 +163,20 @@ def perform_one(
     run: Run, level: IsolationLevel, check: Check, policy: SandboxPolicy | None = None
 ) -> Finding:
     """The attack in the sandbox, then the same attack without it."""
-    plain = (policy or SandboxPolicy()).to_dict() | {"isolation": str(level)}
-    policy = SandboxPolicy.from_dict(plain | dict(check.policy))
+    problem = attack(run, level, check, policy)
     with _Bait() as bait:
-        problem = _attack(run, policy, check, bait)
         proven = _control(check, bait)
     broken = bool(problem)
     if not broken and not proven:
         problem = "this host stops the probe even without the sandbox, so nothing was shown"
     return Finding(check=check, held=not broken, proven=proven, problem=problem)
+
+
+def attack(run: Run, level: IsolationLevel, check: Check, policy: SandboxPolicy | None = None) -> str:
+    """The attack without its control, for another way to run under the same level; what went wrong, or nothing."""
+    plain = (policy or SandboxPolicy()).to_dict() | {"isolation": str(level)}
+    with _Bait() as bait:
+        return _attack(run, SandboxPolicy.from_dict(plain | dict(check.policy)), check, bait)
 
 
 def _attack(run: Run, policy: SandboxPolicy, check: Check, bait: _Bait) -> str:

@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 from _collections_abc import Sequence
-from _thread import allocate_lock
+from _thread import RLock
 
 from ringfence.backends.facts import Report
 from ringfence.errors import SetupError
@@ -110,8 +110,9 @@ class LedVisit:
         self._forker = forker
         self._frames = wire.Frames()
         self._commands = self._reports = self._leader_pidfd = self._post = -1
-        self._open_lock = allocate_lock()
-        """Another thread may signal while this one closes; a number that was closed may be somebody else's."""
+        self._open_lock = RLock()
+        """Another thread may signal while this one closes, and a number that was closed may be somebody else's.
+        A signal handler of this thread may come in between, so it must be let in."""
         self._identity = 0
         self.ready = False
         """Everything is done but the job; only of a sandbox that stands by."""
@@ -274,9 +275,9 @@ class LedVisit:
         with self._open_lock:
             for name in ("_commands", "_reports", "_leader_pidfd", "_post"):
                 descriptor = getattr(self, name)
+                setattr(self, name, -1)
                 if descriptor >= 0:
                     os.close(descriptor)
-                    setattr(self, name, -1)
 
     def _await_end(self) -> None:
         """Until the leader has closed its side, which it does when nothing of the tree is left."""

@@ -10,7 +10,10 @@ from ringfence.cli.policy_flags import VALUE_FLAGS, add_policy_flags, policy_fro
 from ringfence.engine.run import run
 from ringfence.errors import SetupError, UsageError
 from ringfence.model.job import Job
+from ringfence.model.limits import IsolationLevel
 from ringfence.model.outcome import Outcome, Status
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import replace
 
 EXAMPLES = """\
 examples:
@@ -18,6 +21,7 @@ examples:
   ringfence run --memory 256M --wall 10 -- ./solver < input.txt
   ringfence run --policy policy.yaml --json -- make test
   ringfence run --strict --commit -- ./generate.py
+  ringfence run --strict --python script.py --its-own-flag argument
 
 The exit code is the command's own, or 124 (deadline), 152 (processor time), 137 (memory, killed),
 143 (terminated), 159 (forbidden system call), 126/127 (can't be executed, not found),
@@ -29,7 +33,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-SWITCHES = {"--json": "json", "--quiet": "quiet", "--commit": "commit"}
+SWITCHES = {"--json": "json", "--quiet": "quiet", "--commit": "commit", "--python": "python"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,12 +41,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
     parser.add_argument("--quiet", action="store_true", help="no word on stderr about limits that were hit")
     parser.add_argument("--commit", action="store_true", help="keep what it changed in the current folder (strict)")
+    parser.add_argument("--python", action="store_true",
+                        help="the command is a Python file and its arguments; - is stdin")  # fmt: skip
     parser.add_argument("command", nargs="...", metavar="-- COMMAND …")
 
 
 def parse_quickly(words: list[str]) -> SimpleNamespace | None:
-    """Read ``--flag value … -- command`` without argparse, which takes longer to load than a small job
-    takes to run. Anything else (help, mistakes, rarer flags) is left to argparse: None.
+    """Read ``--flag value … -- command``, or the same with ``--python FILE …``, without argparse, which takes longer
+    to load than a small job takes to run. Anything else (help, mistakes, rarer flags) is left to argparse: None.
     """
     found = SimpleNamespace(env=[], allow_partial=None, **dict.fromkeys(SWITCHES.values(), False))
     vars(found).update(dict.fromkeys(VALUE_FLAGS.values()))
@@ -55,6 +61,8 @@ def parse_quickly(words: list[str]) -> SimpleNamespace | None:
         elif word in SWITCHES:
             setattr(found, SWITCHES[word], True)
             place += 1
+            if word == "--python" and words[place : place + 1] and not words[place].startswith("-"):
+                break
         elif word in VALUE_FLAGS and place + 1 < len(words) and not words[place + 1].startswith("-"):
             setattr(found, VALUE_FLAGS[word], words[place + 1])
             place += 2
@@ -69,6 +77,8 @@ def execute(arguments: argparse.Namespace | SimpleNamespace) -> int:
     if not command:
         raise UsageError("no command was given", hint="ringfence run -- PROGRAM ARGUMENTS…")
     policy = policy_from(arguments)
+    if arguments.python:
+        command, policy = _python(command, policy)
     interactive = not arguments.json and os.isatty(0) and os.isatty(1)
     job = Job(argv=tuple(command), cwd=os.getcwd(), stdin=0, terminal=interactive)
     from ringfence.cli.passthrough import Passthrough, write_through
@@ -82,6 +92,20 @@ def execute(arguments: argparse.Namespace | SimpleNamespace) -> int:
         raise
     _tell(arguments, outcome)
     return outcome.rc
+
+
+def _python(command: list[str], policy: SandboxPolicy) -> tuple[list[str], SandboxPolicy]:
+    """As ``python FILE …``. A sandbox that shows nothing but the current folder is shown this one file, too."""
+    file, *words = command
+    if file != "-" and not os.path.isfile(file):
+        problem = "is not a plain file" if os.path.lexists(file) else "no such file"
+        raise UsageError(f"{file}: {problem}", hint="a program that is not in a file: ringfence run --python - < it")
+    path = os.path.realpath(file)
+    here = os.path.realpath(os.getcwd())
+    if file != "-" and policy.isolation is IsolationLevel.STRICT and os.path.commonpath((path, here)) != here:
+        policy = replace(policy, readable_paths=(*policy.readable_paths, path))
+        file = path
+    return [sys.executable, file, *words], policy
 
 
 def _exec_code(error: SetupError) -> int:
