@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ("README.md", "docs/policy.md")
+DOCUMENTS = ("README.md", "docs/policy.md", "docs/pool.md")
 WILDCARD = "…"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n*```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 _MARK = "--- end of one command ---"

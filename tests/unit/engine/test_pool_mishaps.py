@@ -70,7 +70,7 @@ def test_a_sandbox_that_is_killed_while_it_stands_by_is_replaced(fresh: Pool) ->
     assert eventually(lambda: len(fresh._standing) == 2)
     for box in list(fresh._standing._boxes):
         visit = box._waiting  # type: ignore[attr-defined]
-        visit._await_ready()
+        visit.await_ready()
         signal.pidfd_send_signal(visit._leader_pidfd, signal.SIGKILL)
         assert eventually(lambda visit=visit: pid_of(visit._leader_pidfd) < 0)
     assert [outcome.stdout for outcome in _goes_on(fresh)] == [b"1\n"] * 5
@@ -81,7 +81,7 @@ def test_a_job_whose_waiting_process_was_killed_a_moment_ago_gets_another_one(fr
     assert eventually(lambda: len(fresh._standing) == 2)
     for box in list(fresh._standing._boxes):
         visit = box._waiting  # type: ignore[attr-defined]
-        visit._await_ready()
+        visit.await_ready()
         os.close(visit._post)  # as if nobody were at the other end
         visit._post = _nobody()
         box.stands = lambda: True  # type: ignore[method-assign]
@@ -101,7 +101,7 @@ def test_a_waiting_process_that_is_stopped_holds_nobody_longer_than_its_deadline
     assert eventually(lambda: len(fresh._standing) == 2)
     for box in list(fresh._standing._boxes):
         visit = box._waiting  # type: ignore[attr-defined]
-        visit._await_ready()
+        visit.await_ready()
         deepest = max(procfs.descendants(pid_of(visit._leader_pidfd)), key=lambda row: row.pid)
         os.kill(deepest.pid, signal.SIGSTOP)
     outcomes = _goes_on(fresh)
