@@ -163,7 +163,7 @@ PLAIN = SandboxPolicy(isolation="strict", allow_partial=True)
         ({"abi": 0}, {"namespaces", "signals", "writable_paths", "readable_paths"}),
         ({"seccomp": False}, {"namespaces", "network", "syscalls"}),
     ],
-    ids=str,
+    ids=["all", "old Landlock", "older Landlock", "no Landlock", "no seccomp"],
 )
 def test_each_thing_that_a_kernel_lacks_is_named(host: dict[str, int], missing: set[str]) -> None:
     assert lacking(PLAIN, **host) == missing  # type: ignore[arg-type]

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
 
-from ringfence.backends import groups
+from ringfence.backends import groups, strict_table
 from ringfence.backends.drafts import Draft, Drafts
 from ringfence.backends.facts import Lack
 from ringfence.backends.led_visit import FromMould, LedVisit, PythonJobs, order_of
 from ringfence.backends.living import Keeper, VisitToBox
-from ringfence.backends.process import beyond_hard_limits, entries
+from ringfence.backends.process import beyond_hard_limits
 from ringfence.backends.scratch import Scratch
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import UsageError
@@ -39,23 +38,6 @@ _UMASK = 0o022
 _UNWATCHED = dict.fromkeys(("cpu_time", "memory", "pids"), float("inf"))
 _USER = "user"
 _FOREVER_S = 1e9
-_MECHANISMS: Mapping[str, tuple[str, str]] = {
-    "wall_time": ("deadline", "the whole sandbox is killed at the deadline"),
-    "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the tree a second later"),
-    "memory": ("RLIMIT_AS and watchdog", "address space of a process, resident memory of the tree"),
-    "pids": ("watchdog", "tasks of the tree, looked at every 25 ms; RLIMIT_NPROC as a net under it"),
-    "nofile": ("RLIMIT_NOFILE", "per process"),
-    "output": ("pipe reader", "each stream"),
-    "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms"),
-    "file_size": ("RLIMIT_FSIZE", "each file"),
-    "cpu_share": ("cgroup", "a share of the processors' time"),
-    "io": ("cgroup", "bytes a second of reads, and of writes"),
-    "network": ("network namespace", "empty but for its own loopback"),
-    "readable_paths": ("mount namespace", "shown read-only; what is not shown is not there"),
-    "writable_paths": ("mount namespace", "shown writable"),
-    "hidden_paths": ("mount namespace", "absent"),
-    "syscalls": ("seccomp", "a filter that the job can't take off"),
-}
 
 
 class StrictBackend:
@@ -132,7 +114,7 @@ class StrictBox:
         self._drafts = drafts
         self._cgroup = groups.make(policy, own_tasks=1)  # pid 1 of the sandbox is ours
         held = self._cgroup.applied if self._cgroup else {}
-        table = _promises(policy, lacks)
+        table = strict_table.promises(policy, lacks)
         self.enforced: Mapping[str, Enforcement] = table | {
             name: replace(entry, requested=table[name].requested) for name, entry in held.items() if entry.applied
         }
@@ -271,9 +253,9 @@ class StrictBox:
         steps: list[Step] = [("session",)]
         steps += [("folder", wish.workspace or rootfs.WORK), ("umask", _UMASK), ("signals",), ("no new privileges",)]
         steps += [("rlimit", *row) for row in rlimits.rows(self._by_rlimit(), 1 << 20)]
-        if _landlock_abi():
+        if strict_table.landlock_abi():
             writable = [*rootfs.PRIVATE, wish.workspace or rootfs.WORK, *self.policy.writable_paths]
-            steps.append(rootfs.wall(writable, _landlock_abi()))
+            steps.append(rootfs.wall(writable, strict_table.landlock_abi()))
         if _is_watched(wish):  # the leader reads paths from it, also before an exec, and as an ordinary user
             steps.append(("show memory",))
         return [*steps, ("seccomp", _filter(_profile(self.policy), (wish.uid, wish.gid), _is_watched(wish)), True)]
@@ -281,7 +263,7 @@ class StrictBox:
     def _by_rlimit(self) -> dict[str, float]:
         """An address-space limit breaks programs that reserve much and use little; a cgroup needs none."""
         numbers = self.policy.numbers()
-        if self.enforced["memory"].mechanism != _MECHANISMS["memory"][0]:
+        if self.enforced["memory"].mechanism != strict_table.MECHANISMS["memory"][0]:
             del numbers["memory"]
         return {name: value for name, value in numbers.items() if self.enforced[name].applied or name == "pids"}
 
@@ -369,36 +351,6 @@ def _mould(wish: Wish, python: dict[str, object]) -> FromMould:
     owner = _owner(wish) if wish.by_root else []
     template = {"template": rootfs.template(wish), "owner": owner, "python": python}
     return FromMould(template, host.mount_table())
-
-
-def _landlock_abi() -> int:
-    """Which Landlock this kernel has; asked once."""
-    if not _abi:
-        from ringfence.linux import landlock
-
-        _abi.append(landlock.abi())
-    return _abi[0]
-
-
-_abi: list[int] = []
-
-
-@lru_cache(maxsize=8)
-def _promises(policy: SandboxPolicy, lacks: tuple[Lack, ...]) -> dict[str, Enforcement]:
-    """What becomes of the policy where no control group holds it; read only, for the same question gets the same."""
-    asked = policy.requested() | {"syscalls": policy.syscall_profile or SyscallProfile.DEFAULT}
-    return _with_landlock(entries(asked, _MECHANISMS, {lack.capability: lack for lack in lacks}))
-
-
-def _with_landlock(table: dict[str, Enforcement]) -> dict[str, Enforcement]:
-    """The second wall stands behind the mounts, where the kernel has it."""
-    if not _landlock_abi():
-        return table
-    second = f"mount namespace and Landlock (ABI {_landlock_abi()})"
-    return {
-        name: replace(entry, mechanism=second) if entry.mechanism == "mount namespace" else entry
-        for name, entry in table.items()
-    }
 
 
 TRIPWIRES, OPEN_NOTIFICATION = "tripwires", "open notification"

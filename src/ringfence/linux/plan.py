@@ -1,169 +1,33 @@
 """The steps that only Linux has, by name, for the plan of a sandbox with namespaces.
 
 Everything is loaded before the first step: once the old root is gone there is nothing to load from.
-They run in the order of the plan, in pid 1 of the sandbox, which the leader has forked into its namespaces, then
-in the job itself: one of the steps forks, and the plan goes on in the child. Where root is the caller, a few run in
-the leader before, while we still are root.
+They run in the order of the plan: those of ``stage`` before there is a sandbox, those here in its pid 1, which the
+leader has forked into its namespaces, and then, after one of ``init`` has forked, in the job itself.
 """
 
 from __future__ import annotations
 
 import marshal
 import os
-import select
-import signal
 import stat
-from collections.abc import Callable, Iterable
-from struct import Struct
+from collections.abc import Callable
 
 from ringfence.linux import (
     confinement,
+    init,
     landlock,
     mounts,
     namespaces,
     privileges,
     processes,
     seccomp,
+    stage,
     tripwire_layout,
     tripwire_mount,
 )
+from ringfence.linux.building import BUILDING, LISTENER, TRIPWIRE
 
-ENDED = Struct("!i5q")
-"""How the job ended: status, user and system time in µs, largest memory in bytes, switches of both kinds."""
-LISTENER, TRIPWIRE, HOLDER = b"l", b"t", b"h"
-"""What pid 1 and the job hand over to the leader."""
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-STAGE_BYTES = 64 << 20
 WIRE = "memory/wire"
-
-
-class Building:
-    """What the steps of one sandbox hand on to each other: the cloned sources and the new root."""
-
-    def __init__(self) -> None:
-        self.trees: dict[str, int] = {}
-        self.identity = 0
-        """The id on the host of a sandbox whose caller is root; 0: none was chosen yet."""
-        self.idmaps: dict[tuple[int, int], int] = {}
-        """User namespaces that map an owner on disk to the identity."""
-        self.root = -1
-        self.fuse = -1
-        """The FUSE device, where hidden paths get tripwires."""
-        self.status = -1
-        """Where pid 1 tells how the job ended."""
-        self.wake_on_child: Callable[[], int] = lambda: -1
-        """Makes a descriptor that becomes readable when a child ends; given by the leader."""
-        self.await_leader: Callable[[], None] = lambda: None
-        """Returns when the leader has mapped our ids and placed us in the groups; given by the leader."""
-        self.serve_visits: Callable[[], None] = lambda: None
-        """The loop of a box's pid 1; given by the leader."""
-        self.hand_over: Callable[[bytes, list[int]], None] = lambda kind, descriptors: None
-        """Gives descriptors to the leader, and says what they are; given by the leader."""
-
-    def idmap(self, owner: tuple[int, int]) -> int:
-        if owner not in self.idmaps:
-            self.idmaps[owner] = namespaces.mapping_namespace(*owner, self.identity)
-        return self.idmaps[owner]
-
-
-BUILDING = Building()
-
-
-# ---- in the mould, and the clones also in the leader where root is the caller
-
-
-def enter_mould(uid: int, gid: int) -> None:
-    """A mount namespace to build in; a user needs a user namespace for that, in which nothing else changes."""
-    if os.geteuid() == 0:
-        namespaces.unshare(["mount"])
-    else:
-        namespaces.unshare(["user", "mount"])
-        processes.show_memory()
-        namespaces.map_ids("self", (uid, gid), (uid, gid))
-        processes.hide_memory()
-    mounts.make_private()
-
-
-def stage(folder: str, places: list[tuple[str, bool]]) -> None:
-    """Where sandboxes are built: the parts of the host that they show, each at a place of its own. From here on
-    every name in the building is relative, so that what stands in a mount table tells nothing of the host."""
-    os.umask(0o022)
-    mounts.mount("tmpfs", folder, ["nosuid"], f"size={STAGE_BYTES},mode=755")
-    os.chdir(folder)
-    for name in ("root", "memory", "none", "etc", "base", "cover", "base/scratch", "base/workspace"):
-        os.mkdir(name)
-    for name, is_folder in places:
-        _make_place(f"base/{name}", is_folder)
-
-
-def _make_place(name: str, is_folder: bool) -> None:
-    if is_folder:
-        os.makedirs(name, exist_ok=True)
-    else:
-        os.makedirs(os.path.dirname(name), exist_ok=True)
-        os.mknod(name, stat.S_IFREG | 0o644)
-
-
-def configuration(contents: list[tuple[str, bytes, str]], places: list[tuple[str, bool]]) -> None:
-    """/etc, with places for what is mounted in it."""
-    for target, content, link in contents:
-        os.makedirs(os.path.dirname(target.lstrip("/")), exist_ok=True)
-        if link:
-            os.symlink(link, target.lstrip("/"))
-            continue
-        with open(target.lstrip("/"), "xb") as file:
-            file.write(content)
-    for target, is_folder in places:
-        _make_place(target.lstrip("/"), is_folder)
-
-
-def clone_sources(sources: list[tuple[str, str, str, bool]], owner: list[int]) -> None:
-    """(name, path, mode, own) of what the sandbox shows of the host, while it can be reached.
-
-    ``owner`` is (uid, gid) on disk of what is the caller's own, and is to appear as the job's; empty: as it is.
-    """
-    for name, path, mode, own in sources:
-        tree = mounts.clone(path)
-        attributes = {"ro": mounts.READ_ONLY, "rw": mounts.WRITABLE, "dev": mounts.DEVICE}[mode]
-        mounts.set_attributes(tree, attributes, idmap=BUILDING.idmap((owner[0], owner[1])) if own and owner else -1)
-        BUILDING.trees[name] = tree
-
-
-# ---- in the leader, where root is the caller
-
-
-def give_folders(owned: list[str]) -> None:
-    """What the sandbox writes becomes the property of its id."""
-    os.setgroups([])
-    for path in owned:
-        os.chown(path, BUILDING.identity, BUILDING.identity, follow_symlinks=False)
-
-
-def give_pipes(descriptors: Iterable[int]) -> None:
-    """The pipes that we made for output: the job may open /dev/stdout and /dev/stderr anew."""
-    for descriptor in descriptors:
-        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            os.fchown(descriptor, BUILDING.identity, BUILDING.identity)
-
-
-def make_devices(names: list[str], links: list[tuple[str, str]], folders: list[str]) -> None:
-    """Devices with inodes of the sandbox's own: a lock on the host's would be seen by every other sandbox."""
-    tree = mounts.new_tmpfs()
-    os.chmod(".", 0o755, dir_fd=tree)
-    for name in names:
-        os.mknod(name, stat.S_IFCHR | 0o666, os.stat(f"/dev/{name}").st_rdev, dir_fd=tree)
-        os.chmod(name, 0o666, dir_fd=tree)
-    for name, to in links:
-        os.symlink(to, name, dir_fd=tree)
-    for name in folders:
-        os.mkdir(name, 0o755, dir_fd=tree)
-    mounts.set_attributes(tree, mounts.DEVICE)
-    BUILDING.trees["devices"] = tree
-
-
-# ---- in pid 1 of the sandbox
 
 
 def await_leader() -> None:
@@ -378,66 +242,6 @@ def seal_root() -> None:
     os.close(tree)
 
 
-def run_as_init() -> None:
-    """pid 1 stays here: it forks the job, in which the plan goes on, collects the dead, and tells the end."""
-    signal.set_wakeup_fd(-1)
-    job = os.fork()
-    if job == 0:
-        return
-    os.closerange(0, BUILDING.status)
-    try:
-        collect(job)
-    finally:
-        os._exit(0)
-
-
-def serve_visits() -> None:
-    """pid 1 of a box: the plan ends here, and others are carried out below it. Never returns."""
-    signal.set_wakeup_fd(-1)
-    try:
-        BUILDING.serve_visits()
-    finally:
-        os._exit(0)
-
-
-def collect(job: int, *, to_the_last: bool = False) -> None:
-    """Collect children until the job is among them, and tell how it ended; ``to_the_last``: until none is left."""
-    wakeup = BUILDING.wake_on_child()
-    poller = select.poll()
-    poller.register(wakeup, select.POLLIN)
-    # An error on it says that the leader is gone; before the job has ended, nothing must outlive that.
-    poller.register(BUILDING.status, 0)
-    told = False
-    while True:
-        pid, status, used = _next_dead()
-        if pid == job:
-            os.write(BUILDING.status, ENDED.pack(status, *_counted(used)))
-            poller.unregister(BUILDING.status)
-            told = True
-        if pid < 0 or (told and not to_the_last):
-            return
-        if pid > 0:
-            continue
-        for descriptor, _ in poller.poll():
-            if descriptor == BUILDING.status:
-                return
-            os.read(wakeup, 4096)
-
-
-def _next_dead() -> tuple[int, int, Any]:
-    """(pid, status, usage); pid 0: nobody is dead, -1: nobody is there."""
-    try:
-        return os.wait4(-1, os.WNOHANG)
-    except ChildProcessError:
-        return -1, 0, None
-
-
-def _counted(used: Any) -> tuple[int, ...]:
-    return (
-        int(used.ru_utime * 1e6), int(used.ru_stime * 1e6), used.ru_maxrss * 1024, used.ru_nvcsw, used.ru_nivcsw,
-    )  # fmt: skip
-
-
 def drop_capabilities() -> None:
     privileges.new_session_keyring()
     privileges.drop_all()
@@ -454,12 +258,8 @@ def install_filter(program: bytes, told: bool) -> None:
 
 
 STEPS: dict[str, Callable[..., None]] = {
-    "enter mould": enter_mould,
-    "stage": stage,
-    "configuration": configuration,
-    "clone sources": clone_sources,
-    "give folders": give_folders,
-    "make devices": make_devices,
+    **stage.STEPS,
+    **init.STEPS,
     "await leader": await_leader,
     "open fuse": open_fuse,
     "take identity": take_identity,
@@ -481,8 +281,6 @@ STEPS: dict[str, Callable[..., None]] = {
     "loopback": namespaces.loopback_up,
     "host name": namespaces.name_host,
     "drop capabilities": drop_capabilities,
-    "run as init": run_as_init,
-    "serve visits": serve_visits,
     "landlock": landlock.put_up,
     "show memory": processes.show_memory,
     "seccomp": install_filter,

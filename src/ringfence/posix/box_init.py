@@ -11,8 +11,8 @@ import marshal
 import os
 import select
 
-from ringfence.linux import plan as linux_plan
-from ringfence.linux import processes
+from ringfence.linux import init, processes
+from ringfence.linux.building import BUILDING, HOLDER
 from ringfence.posix import job_start, passing, plan, wire
 from ringfence.posix.standby import READY, Waiting
 
@@ -24,7 +24,7 @@ def serve() -> None:
     """The loop of pid 1. Returns when nobody can send visits any more, or the leader is gone: that ends the box."""
     os.write(Waiting.problems, READY)
     os.close(Waiting.problems)
-    status = linux_plan.BUILDING.status
+    status = BUILDING.status
     wakeup = job_start.wake_on_child()
     poller = select.poll()
     poller.register(Waiting.post, select.POLLIN)
@@ -71,7 +71,7 @@ def _tell_of(holder: int, door: int) -> None:
     try:
         if holder > 0:
             pidfd = os.pidfd_open(holder)
-            passing.send(door, linux_plan.HOLDER, [pidfd])
+            passing.send(door, HOLDER, [pidfd])
             os.close(pidfd)
     except OSError:
         pass  # the visit is over already, or its leader gone
@@ -86,8 +86,8 @@ def _hold(door: int, problems: int, status: int, steps: int, *streams: int) -> N
         if job == 0:
             _become_job(door, problems, status, steps, streams)
         (status,) = plan.place_descriptors((), [status])
-        linux_plan.BUILDING.status = status
-        linux_plan.collect(job, to_the_last=True)
+        BUILDING.status = status
+        init.collect(job, to_the_last=True)
     finally:
         os._exit(0)
 
@@ -97,7 +97,7 @@ def _become_job(door: int, problems: int, status: int, steps: int, streams: tupl
         listed = marshal.load(file)
     try:
         problems, status, door = plan.place_descriptors(streams, [problems, status, door])
-        linux_plan.BUILDING.hand_over = lambda kind, descriptors: passing.send(door, kind, descriptors)
+        BUILDING.hand_over = lambda kind, descriptors: passing.send(door, kind, descriptors)
         plan.execute(listed)
     except plan.StepFailed as failed:
         os.write(problems, wire.failure(failed.step, failed.errno, failed.problem))

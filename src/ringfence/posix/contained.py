@@ -10,8 +10,9 @@ import marshal
 import os
 from _collections_abc import Callable, Mapping, Sequence
 
-from ringfence.linux import cgroup_tree, namespaces, processes
-from ringfence.linux import plan as linux_plan
+from ringfence.linux import cgroup_tree, namespaces, processes, stage
+from ringfence.linux.building import BUILDING, HOLDER, LISTENER, TRIPWIRE
+from ringfence.linux.init import ENDED
 from ringfence.linux.recorder import Health, Recorder
 from ringfence.linux.telling import KEEP_FULL, Telling, profile_of
 from ringfence.posix import passing, plan
@@ -50,12 +51,12 @@ class Guest:
         kind, descriptors = passing.receive(self.door)
         if not kind:
             return None
-        if kind == linux_plan.LISTENER and descriptors:
+        if kind == LISTENER and descriptors:
             self.telling = Telling(descriptors[0], self._profile, self.recorder, self.request["watched"])
             return [descriptors[0]]
-        if kind == linux_plan.TRIPWIRE and len(descriptors) == 3:
+        if kind == TRIPWIRE and len(descriptors) == 3:
             return [self._lay(*descriptors)]
-        if kind == linux_plan.HOLDER and descriptors:
+        if kind == HOLDER and descriptors:
             self.pid = processes.pid_of(descriptors[0])
             self.holder = descriptors[0]
         return []
@@ -86,8 +87,8 @@ class Guest:
 
     def ended(self) -> tuple[int, ...] | None:
         """How the job ended and what it used, in the words of pid 1; None when it was killed before it could say."""
-        data = os.read(self.status, linux_plan.ENDED.size)
-        return linux_plan.ENDED.unpack(data) if len(data) == linux_plan.ENDED.size else None
+        data = os.read(self.status, ENDED.size)
+        return ENDED.unpack(data) if len(data) == ENDED.size else None
 
     def is_over(self, descriptor: int) -> bool:
         """Whether nothing more can come of it: the last process under the filter is gone, or the mount."""
@@ -112,12 +113,11 @@ class Contained(Guest):
 
     def fork(self, streams: Sequence[int]) -> int:
         """pid 1 in its namespaces and groups; 0 in the child, which waits for ``release``."""
-        building = linux_plan.BUILDING
-        building.identity = building.identity or namespaces.host_id(os.getpid())
+        BUILDING.identity = BUILDING.identity or namespaces.host_id(os.getpid())
         plan.execute(self.request["prepare"])
         if os.geteuid() == 0:
-            self.identity = building.identity
-            linux_plan.give_pipes(streams[1:3])
+            self.identity = BUILDING.identity
+            stage.give_pipes(streams[1:3])
         # The child inherits this and must be dumpable until its ids are mapped.
         processes.show_memory()
         self.pid = self._clone()
@@ -147,11 +147,11 @@ class Contained(Guest):
         """Place pid 1 in its groups and map its ids, then let it go on."""
         for descriptor in self.keep():
             os.close(descriptor)
-        for descriptor in (*linux_plan.BUILDING.trees.values(), *linux_plan.BUILDING.idmaps.values()):
+        for descriptor in (*BUILDING.trees.values(), *BUILDING.idmaps.values()):
             os.close(descriptor)
         cgroup_tree.enter(self._enter, self.pid)
         inside = self.request["ids"]
-        identity = linux_plan.BUILDING.identity
+        identity = BUILDING.identity
         outside = (identity, identity) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
         namespaces.map_ids(self.pid, outside, (inside[0], inside[1]))
         passing.send(self.door, passing.GO, [])

@@ -27,9 +27,8 @@ def wake_on_child() -> int:
 
 def _prepare_building(status: int, door: int) -> None:
     """What the steps of a sandbox need of this side of the package, which they may not import."""
-    from ringfence.linux import plan as linux_plan
+    from ringfence.linux.building import BUILDING as building
 
-    building = linux_plan.BUILDING
     building.status = status
     building.wake_on_child = wake_on_child
     building.await_leader = lambda: _await_leader(door)

@@ -12,7 +12,7 @@ import sys
 from _collections_abc import Sequence
 
 from ringfence.linux import namespaces, processes, syscalls
-from ringfence.linux.plan import BUILDING
+from ringfence.linux.building import BUILDING
 from ringfence.posix import plan, wire
 from ringfence.posix.forker import Forker
 

@@ -147,7 +147,7 @@ class Visit:
         return self._await_start(reader)
 
     def _fork_contained(self, streams: Sequence[int], writer: int) -> None:
-        from ringfence.linux.plan import BUILDING
+        from ringfence.linux.building import BUILDING
         from ringfence.posix.contained import Contained
 
         self.contained = contained = Contained(self.request, self._note_attempt)

@@ -7,8 +7,7 @@ import select
 
 import pytest
 
-from ringfence.linux import plan as linux_plan
-from ringfence.linux import processes, seccomp, seccomp_profiles, syscall_numbers
+from ringfence.linux import building, processes, seccomp, seccomp_profiles, syscall_numbers
 from ringfence.linux.recorder import Recorder
 from ringfence.linux.telling import Telling
 from ringfence.posix import passing
@@ -33,7 +32,7 @@ def _under_a_filter(door: int) -> int:
     if child == 0:
         program = seccomp.compile(PROFILE, syscall_numbers.architecture(), notify=True)
         listener = seccomp.install(program, notify=True)
-        passing.send(door, linux_plan.LISTENER, [listener])
+        passing.send(door, building.LISTENER, [listener])
         os.close(listener)
         passing.receive(door)
         os._exit(0)

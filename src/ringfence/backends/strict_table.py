@@ -1,0 +1,61 @@
+"""What STRICT promises of a policy, by which mechanism, where no control group holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from ringfence.backends.facts import Lack
+from ringfence.backends.process import entries
+from ringfence.model.limits import SyscallProfile
+from ringfence.model.outcome import Enforcement
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import replace
+
+MECHANISMS: Mapping[str, tuple[str, str]] = {
+    "wall_time": ("deadline", "the whole sandbox is killed at the deadline"),
+    "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the tree a second later"),
+    "memory": ("RLIMIT_AS and watchdog", "address space of a process, resident memory of the tree"),
+    "pids": ("watchdog", "tasks of the tree, looked at every 25 ms; RLIMIT_NPROC as a net under it"),
+    "nofile": ("RLIMIT_NOFILE", "per process"),
+    "output": ("pipe reader", "each stream"),
+    "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms"),
+    "file_size": ("RLIMIT_FSIZE", "each file"),
+    "cpu_share": ("cgroup", "a share of the processors' time"),
+    "io": ("cgroup", "bytes a second of reads, and of writes"),
+    "network": ("network namespace", "empty but for its own loopback"),
+    "readable_paths": ("mount namespace", "shown read-only; what is not shown is not there"),
+    "writable_paths": ("mount namespace", "shown writable"),
+    "hidden_paths": ("mount namespace", "absent"),
+    "syscalls": ("seccomp", "a filter that the job can't take off"),
+}
+
+
+def landlock_abi() -> int:
+    """Which Landlock this kernel has; asked once."""
+    if not _abi:
+        from ringfence.linux import landlock
+
+        _abi.append(landlock.abi())
+    return _abi[0]
+
+
+_abi: list[int] = []
+
+
+@lru_cache(maxsize=8)
+def promises(policy: SandboxPolicy, lacks: tuple[Lack, ...]) -> dict[str, Enforcement]:
+    """What becomes of the policy where no control group holds it; read only, for the same question gets the same."""
+    asked = policy.requested() | {"syscalls": policy.syscall_profile or SyscallProfile.DEFAULT}
+    return _with_landlock(entries(asked, MECHANISMS, {lack.capability: lack for lack in lacks}))
+
+
+def _with_landlock(table: dict[str, Enforcement]) -> dict[str, Enforcement]:
+    """The second wall stands behind the mounts, where the kernel has it."""
+    if not landlock_abi():
+        return table
+    second = f"mount namespace and Landlock (ABI {landlock_abi()})"
+    return {
+        name: replace(entry, mechanism=second) if entry.mechanism == "mount namespace" else entry
+        for name, entry in table.items()
+    }

@@ -1,0 +1,114 @@
+"""The steps before there is a sandbox: the place where sandboxes are built, and what only root can give one.
+
+Those of the place run in the mould, once for many sandboxes; the others in the leader of one, while it still is root.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+
+from ringfence.linux import mounts, namespaces, processes
+from ringfence.linux.building import BUILDING
+
+STAGE_BYTES = 64 << 20
+
+
+def enter_mould(uid: int, gid: int) -> None:
+    """A mount namespace to build in; a user needs a user namespace for that, in which nothing else changes."""
+    if os.geteuid() == 0:
+        namespaces.unshare(["mount"])
+    else:
+        namespaces.unshare(["user", "mount"])
+        processes.show_memory()
+        namespaces.map_ids("self", (uid, gid), (uid, gid))
+        processes.hide_memory()
+    mounts.make_private()
+
+
+def stage(folder: str, places: list[tuple[str, bool]]) -> None:
+    """Where sandboxes are built: the parts of the host that they show, each at a place of its own. From here on
+    every name in the building is relative, so that what stands in a mount table tells nothing of the host."""
+    os.umask(0o022)
+    mounts.mount("tmpfs", folder, ["nosuid"], f"size={STAGE_BYTES},mode=755")
+    os.chdir(folder)
+    for name in ("root", "memory", "none", "etc", "base", "cover", "base/scratch", "base/workspace"):
+        os.mkdir(name)
+    for name, is_folder in places:
+        _make_place(f"base/{name}", is_folder)
+
+
+def _make_place(name: str, is_folder: bool) -> None:
+    if is_folder:
+        os.makedirs(name, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        os.mknod(name, stat.S_IFREG | 0o644)
+
+
+def configuration(contents: list[tuple[str, bytes, str]], places: list[tuple[str, bool]]) -> None:
+    """/etc, with places for what is mounted in it."""
+    for target, content, link in contents:
+        os.makedirs(os.path.dirname(target.lstrip("/")), exist_ok=True)
+        if link:
+            os.symlink(link, target.lstrip("/"))
+            continue
+        with open(target.lstrip("/"), "xb") as file:
+            file.write(content)
+    for target, is_folder in places:
+        _make_place(target.lstrip("/"), is_folder)
+
+
+def clone_sources(sources: list[tuple[str, str, str, bool]], owner: list[int]) -> None:
+    """(name, path, mode, own) of what the sandbox shows of the host, while it can be reached.
+
+    ``owner`` is (uid, gid) on disk of what is the caller's own, and is to appear as the job's; empty: as it is.
+    """
+    for name, path, mode, own in sources:
+        tree = mounts.clone(path)
+        attributes = {"ro": mounts.READ_ONLY, "rw": mounts.WRITABLE, "dev": mounts.DEVICE}[mode]
+        mounts.set_attributes(tree, attributes, idmap=BUILDING.idmap((owner[0], owner[1])) if own and owner else -1)
+        BUILDING.trees[name] = tree
+
+
+# ---- in the leader, where root is the caller
+
+
+def give_folders(owned: list[str]) -> None:
+    """What the sandbox writes becomes the property of its id."""
+    os.setgroups([])
+    for path in owned:
+        os.chown(path, BUILDING.identity, BUILDING.identity, follow_symlinks=False)
+
+
+def give_pipes(descriptors: Iterable[int]) -> None:
+    """The pipes that we made for output: the job may open /dev/stdout and /dev/stderr anew."""
+    for descriptor in descriptors:
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            os.fchown(descriptor, BUILDING.identity, BUILDING.identity)
+
+
+def make_devices(names: list[str], links: list[tuple[str, str]], folders: list[str]) -> None:
+    """Devices with inodes of the sandbox's own: a lock on the host's would be seen by every other sandbox."""
+    tree = mounts.new_tmpfs()
+    os.chmod(".", 0o755, dir_fd=tree)
+    for name in names:
+        os.mknod(name, stat.S_IFCHR | 0o666, os.stat(f"/dev/{name}").st_rdev, dir_fd=tree)
+        os.chmod(name, 0o666, dir_fd=tree)
+    for name, to in links:
+        os.symlink(to, name, dir_fd=tree)
+    for name in folders:
+        os.mkdir(name, 0o755, dir_fd=tree)
+    mounts.set_attributes(tree, mounts.DEVICE)
+    BUILDING.trees["devices"] = tree
+
+
+STEPS: dict[str, Callable[..., None]] = {
+    "enter mould": enter_mould,
+    "stage": stage,
+    "configuration": configuration,
+    "clone sources": clone_sources,
+    "give folders": give_folders,
+    "make devices": make_devices,
+}
