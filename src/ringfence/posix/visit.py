@@ -336,8 +336,9 @@ class Visit:
     def finish(self) -> None:
         """End what is left and report."""
         wall_ns = time.monotonic_ns() - self.started
-        # The caller of a pool need not wait until a sandbox of which pid 1 has ended is taken apart.
-        early = bool(self.request.get("standby")) and bool(self.used)
+        # The caller of a pool need not wait until an empty sandbox is taken apart. Empty: nothing runs in it any
+        # more but pid 1, for what a job started must have ended with it.
+        early = bool(self.request.get("standby")) and bool(self.used) and not self.table.children(self.job)
         if early:
             self._tell(wall_ns)
         self.end_tree()
