@@ -158,7 +158,7 @@ _HOST_ATTACKS = [
         "services in /run": "if os.listdir('/run'): print('ESCAPED')\n",
         "disks": "if len(open('/proc/partitions').readlines()) > 2: print('ESCAPED')\n",
         "mounted file systems of the host":
-            "if any(l.split()[1] in ('/sys', '/run', '/dev') for l in open('/proc/self/mounts')): print('ESCAPED')\n",
+            "if any(l.split()[1] in ('/sys', '/run', '/dev/mqueue') for l in open('/proc/self/mounts')): print('ESCAPED')\n",
     }.items()
 ] + [
     _attack(name=name, what="the kernel's log is read", needs_root=True, probe=source)
