@@ -17,6 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 USER = "ringfence-test"
+# Another in every run, the same for all workers of one: some tests are named after a set.
+HASH_SEED = str(os.getpid())
 OVERALL_PERCENT, ENFORCEMENT_PERCENT = 85, 90
 ENFORCEMENT = ("posix", "linux", "backends", "engine")
 # Long, and of code that the rest measures: run without coverage, which would double their time.
@@ -25,7 +27,9 @@ UNMEASURED = (
     "tests/hosts", "tests/programs", "tests/unit/evidence/test_evidence_mutations.py",
 )  # fmt: skip
 # What says something about privileges. The rest, the verifier among it, is the same for every user.
-USER_TESTS = ("contract", "doors", "escape", "programs", "unit/backends", "unit/engine", "unit/linux", "unit/posix")
+USER_TESTS = (
+    "contract", "doors", "escape", "programs", "unit/backends", "unit/checkpoint", "unit/engine", "unit/linux", "unit/posix",
+)  # fmt: skip
 # Of the development packages the ordinary user's tests need all but the checkers.
 NOT_FOR_USER = ("mypy", "ruff", "types-")
 # What tests/programs installs with, and packages whose suites it runs; root's tests fetch those themselves.
@@ -53,7 +57,7 @@ def _pytest(python: list[str], folder: Path, arguments: list[str], **environment
     """
     cache = folder / ".pytest_cache"
     shutil.rmtree(cache, ignore_errors=True)
-    variables = os.environ | {"RINGFENCE_NO_SKIPS": "1"} | environment
+    variables = os.environ | {"RINGFENCE_NO_SKIPS": "1", "PYTHONHASHSEED": HASH_SEED} | environment
     command = [*python, "-m", "pytest", "-q", "-o", f"cache_dir={cache}", *arguments]
     # Most tests wait for something: more workers than cores end sooner. The order must not matter anyway.
     workers = ["-n", str((os.cpu_count() or 1) + 1)]
@@ -110,7 +114,8 @@ def _as_ordinary_user() -> int:
             _copy(ROOT / part, folder / "project" / part)
         subprocess.run(["chown", "-R", USER, str(folder / "project")], check=True)
         drop = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups", "--reset-env"]
-        variables = ["env", f"PYTHONPATH={folder}/project/src", "RINGFENCE_NO_SKIPS=1", "PYTHONDONTWRITEBYTECODE=1"]
+        variables = ["env", f"PYTHONPATH={folder}/project/src", "RINGFENCE_NO_SKIPS=1", "PYTHONDONTWRITEBYTECODE=1",
+                     f"PYTHONHASHSEED={HASH_SEED}"]  # fmt: skip
         there = [f"tests/{part}" for part in USER_TESTS if (ROOT / "tests" / part).exists()]
         # The tripwires' tests try an ordinary caller by themselves, which takes root to prepare.
         left_out = [f"--ignore-glob=*{name}*" for name in ("verify_page", "test_tripwire.py", "test_tripwire_faults")]
