@@ -28,7 +28,8 @@ UNMEASURED = (
 )  # fmt: skip
 # What says something about privileges. The rest, the verifier among it, is the same for every user.
 USER_TESTS = (
-    "contract", "doors", "escape", "programs", "unit/backends", "unit/checkpoint", "unit/engine", "unit/linux", "unit/posix",
+    "contract", "doors", "escape", "programs",
+    "unit/backends", "unit/checkpoint", "unit/engine", "unit/linux", "unit/posix",
 )  # fmt: skip
 # Of the development packages the ordinary user's tests need all but the checkers.
 NOT_FOR_USER = ("mypy", "ruff", "types-")
