@@ -32,7 +32,7 @@ _SIGKILL = 9
 _MAX_NOTES = 10_000
 # Longer than a leader tries to end its tree; then it is killed, and that takes no time.
 _END_WAIT_MS, _KILL_WAIT_MS = 12_000, 1_000
-_STAND_BY, _REACH = "stand by", "reach the waiting sandbox"
+_LEAD, _STAND_BY, _REACH = "lead", "stand by", "reach the waiting sandbox"
 UNDELIVERED = (_STAND_BY, _REACH)
 """The steps of a SetupError after which another sandbox may be given the same job: nothing of it has begun."""
 
@@ -170,11 +170,13 @@ class LedVisit:
         """The way to whoever waits inside."""
         return self._post
 
-    def waits(self) -> bool:
-        """Whether the sandbox is still there for a job."""
+    def waits(self, forgiven: str = "") -> bool:
+        """Whether the sandbox is still there for a job; ``forgiven``: only this failed step means no, empty: any."""
         try:
             return self.receive() is None
-        except SetupError:
+        except SetupError as error:
+            if forgiven and error.step != forgiven:
+                raise
             return False
 
     def await_ready(self) -> None:
@@ -187,7 +189,7 @@ class LedVisit:
             if not poller.poll(_END_WAIT_MS):
                 self.abandon()
                 raise SetupError(_STAND_BY, "the sandbox was not ready in time")
-            if self.receive() is not None:
+            if not self.waits(_LEAD):
                 raise SetupError(_STAND_BY, "the sandbox ended before it had a job")
 
     def fileno(self) -> int:
@@ -211,7 +213,7 @@ class LedVisit:
         except BlockingIOError:
             return None
         if not data and not self._started:
-            raise SetupError("lead", "the supervising process ended before the job began")
+            raise SetupError(_LEAD, "the supervising process ended before the job began")
         if not data:
             return self._report or self._lost()
         try:

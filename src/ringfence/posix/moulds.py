@@ -10,7 +10,7 @@ from ringfence.posix import passing, spawner, wire
 
 MOST = 4
 """How many stand at a time; the one that was used longest ago goes first."""
-_BUILD = "build the mould"
+_BUILD, _AWAIT = "build the mould", "await the mould"
 _LOOK_MS = 1000
 
 
@@ -86,7 +86,7 @@ def _await_word(reports: int, pid: int) -> None:
     while not poller.poll(_LOOK_MS):
         if procfs.is_stopped(pid or spawner.pid()):
             os.kill(pid, 9) if pid else spawner.give_up_on_spawner()
-            raise SetupError(_BUILD, "somebody has stopped its process", hint="try again: a new one will be made")
+            raise SetupError(_AWAIT, "somebody has stopped the process that builds it")
 
 
 _lock = allocate_lock()
@@ -96,11 +96,20 @@ _standing: dict[bytes, Mould] = {}
 def for_template(key: bytes, request: dict[str, object]) -> Mould:
     """The mould of this template; ``key`` is the same for no other."""
     with _lock:
-        found = _standing.pop(key, None) or Mould(request)
+        found = _standing.pop(key, None) or _made(request)
         _standing[key] = found
         while len(_standing) > MOST:
             _standing.pop(next(iter(_standing))).close()
         return found
+
+
+def _made(request: dict[str, object]) -> Mould:
+    try:
+        return Mould(request)
+    except SetupError as error:
+        if error.step != _AWAIT:
+            raise
+    return Mould(request)  # what was stopped has been ended
 
 
 def forget(mould: Mould) -> None:
