@@ -151,6 +151,7 @@ def give_up_on_spawner() -> None:
     with _lock:
         if _current is not None and _current.usable():
             os.kill(_current.pid, 9)
+            os.waitpid(_current.pid, 0)  # else the next message might still go to it
 
 
 def _running() -> Spawner:
