@@ -251,6 +251,8 @@ def drop_capabilities() -> None:
 
 def install_filter(program: bytes, told: bool) -> None:
     """The last step before the exec. ``told``: the leader hears of what is refused."""
+    # Once for nothing: from the filter on, whatever looks a file up waits for a leader that has no listener yet.
+    BUILDING.hand_over(LISTENER, [])
     listener = seccomp.install(program, notify=told)
     if listener is not None:
         BUILDING.hand_over(LISTENER, [listener])

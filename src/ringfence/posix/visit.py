@@ -158,7 +158,9 @@ class Visit:
         self.release = contained.release
 
     def _await_start(self, reader: int) -> bytes:
-        """Serve the set-up until the program runs, which closes the pipe, or a failed step is told through it."""
+        """Serve the set-up until the program runs, which closes the pipe, or a failed step is told through it. The
+        caller is heard already: a set-up that hangs must end with it."""
+        self._listen()
         self.poller.register(reader, select.POLLIN)
         problem = b""
         while not self.cause:
@@ -179,10 +181,9 @@ class Visit:
         return b""
 
     def _stand_by(self) -> None:
-        """Everything is ready but the job. From now on the caller is heard."""
+        """Everything is ready but the job."""
         identity = 0 if self.contained is None else self.contained.identity
         _say(self.reports, wire.ready_frame(identity))
-        self._listen()
 
     def _listen(self) -> None:
         """To the caller, and to the end of children."""
