@@ -23,8 +23,10 @@ OVERALL_PERCENT, ENFORCEMENT_PERCENT = 85, 90
 ENFORCEMENT = ("posix", "linux", "backends", "engine")
 # Long, and of code that the rest measures: run without coverage, which would double their time.
 UNMEASURED = (
-    "tests/doors/test_verify_page.py", "tests/doors/test_verify_page_parity.py", "tests/escape/test_corpus.py",
-    "tests/hosts", "tests/programs", "tests/unit/evidence/test_evidence_mutations.py",
+    "tests/contract/test_conformance_warm.py", "tests/contract/test_without_user_namespaces.py",
+    "tests/doors/test_verify_page.py", "tests/doors/test_verify_page_parity.py", "tests/escape", "tests/hosts",
+    "tests/programs", "tests/unit/bench", "tests/unit/engine/test_pool_mishaps.py",
+    "tests/unit/evidence/test_evidence_mutations.py",
 )  # fmt: skip
 # What says something about privileges. The rest, the verifier among it, is the same for every user.
 USER_TESTS = (

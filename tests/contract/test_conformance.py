@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from tests.escape.attack import PARTIAL, interpreter_for
 
-from ringfence import IsolationLevel, Job, Outcome, Pool, SandboxPolicy, run
+from ringfence import IsolationLevel, Job, Outcome, SandboxPolicy, run
 from ringfence.backends import conformance
-from ringfence.backends.conformance import CHECKS, Check, attack, perform_one
+from ringfence.backends.conformance import CHECKS, Check, perform_one
 from ringfence.linux import host
 
 LEVELS = (IsolationLevel.PROCESS, IsolationLevel.STRICT)
@@ -35,27 +33,6 @@ def test_what_is_left_without_namespaces_holds_every_promise_too(check: Check, n
     finding = perform_one(run, IsolationLevel.STRICT, check, SandboxPolicy(allow_partial=True))
     assert finding.held, finding.problem
     assert finding.proven, finding.problem
-
-
-def _run_warm(job: Job, policy: SandboxPolicy) -> Outcome:
-    with Pool(policy, warm=1) as pool:
-        return pool.run(job)
-
-
-def _run_python(job: Job, policy: SandboxPolicy) -> Outcome:
-    """The same probe as a Python job, which is a fork of a process of ours."""
-    probe, *arguments = job.argv[job.argv.index("-c") + 1 :]
-    with Pool(policy, warm=1) as pool:
-        return pool.run_source(probe, arguments=arguments)
-
-
-@pytest.mark.parametrize("way", [_run_warm, _run_python], ids=["command", "python"])
-@pytest.mark.parametrize("level", LEVELS, ids=str)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_the_promise_holds_in_a_sandbox_that_stood_by(
-    level: IsolationLevel, check: Check, way: Callable[[Job, SandboxPolicy], Outcome]
-) -> None:
-    assert attack(way, level, check) == ""
 
 
 def _run_without_protection(job: Job, policy: SandboxPolicy) -> Outcome:
