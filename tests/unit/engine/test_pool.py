@@ -131,7 +131,9 @@ LIMITS: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_a_limit_ends_a_job_of_a_warm_sandbox_with_the_status_of_run(level: str, name: str) -> None:
+def test_a_limit_ends_a_job_of_a_warm_sandbox_with_the_status_of_run(
+    level: str, name: str, unmeasured_spawner: None
+) -> None:
     fields, source = LIMITS[name]
     policy = policy_of(level, **fields)
     cold = run([sys.executable, "-c", source], policy)
