@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import site
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+# Whoever starts the tests in the background has them ignore it, and all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 
