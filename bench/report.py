@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import time
@@ -63,8 +64,9 @@ def report(
 
 def _nameless(text: str) -> str:
     """What a peer says of its failure may have a path in it."""
-    for private, shown in ((str(RESULTS.parent.parent), "."), (str(Path.home()), "~"), (platform.node(), "host")):
-        text = text.replace(private, shown) if len(private) > 1 else text
+    private = {str(RESULTS.parent.parent): ".", str(Path.home()): "~", platform.node(): "host"}
+    for name in sorted(filter(lambda name: len(name) > 1, private), key=len, reverse=True):  # one may begin with another
+        text = re.sub(rf"{re.escape(name)}(?!\w)", private[name], text)
     return text
 
 
