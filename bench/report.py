@@ -65,7 +65,7 @@ def report(
 def _nameless(text: str) -> str:
     """What a peer says of its failure may have a path in it."""
     private = {str(RESULTS.parent.parent): ".", str(Path.home()): "~", platform.node(): "host"}
-    for name in sorted(filter(lambda name: len(name) > 1, private), key=len, reverse=True):  # one may begin with another
+    for name in sorted((name for name in private if len(name) > 1), key=len, reverse=True):
         text = re.sub(rf"{re.escape(name)}(?!\w)", private[name], text)
     return text
 
