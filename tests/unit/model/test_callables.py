@@ -108,10 +108,9 @@ def test_a_module_that_the_sandbox_does_not_have_is_an_error_of_the_call(tmp_pat
 
 
 def test_a_call_that_exits_returns_nothing() -> None:
-    import os
-
     assert called(sys.exit, 0).kind is ReplyKind.NOTHING
-    assert called(os._exit, 0).kind is ReplyKind.NOTHING
+    # Not the function itself, which is another while coverage is measured.
+    assert called(lambda: __import__("os")._exit(0)).kind is ReplyKind.NOTHING
 
 
 def test_what_can_not_come_back_is_told_with_its_place() -> None:
