@@ -27,7 +27,7 @@ UNMEASURED = (
     "tests/hosts", "tests/programs", "tests/unit/evidence/test_evidence_mutations.py",
     "tests/contract/test_conformance_warm.py", "tests/contract/test_without_user_namespaces.py",
     "tests/doors/test_verify_page.py", "tests/doors/test_verify_page_parity.py", "tests/escape", "tests/unit/bench",
-    "tests/unit/engine/test_pool_mishaps.py",
+    "tests/unit/engine/test_pool_limits.py", "tests/unit/engine/test_pool_mishaps.py",
 )  # fmt: skip
 # What says something about privileges. The rest, the verifier among it, is the same for every user.
 USER_TESTS = (
