@@ -58,7 +58,7 @@ class BoxedVisit(Visit):
     def end_tree(self) -> None:
         """Only what is ended for a reason; what a job leaves behind when it has ended by itself stays."""
         guest = self.contained
-        if not self.cause or guest is None or guest.holder < 0:
+        if not self.cause or guest is None or not _knows_holder(guest):
             return
         holder = self.table.stat(guest.pid) if guest.pid else None
         give_up = time.monotonic() + _END_WAIT_S
@@ -67,6 +67,16 @@ class BoxedVisit(Visit):
             time.sleep(0.001)
             if holder is not None and not self.table.children(guest.pid):
                 self.table.kill(holder, signal.SIGKILL)
+
+
+def _knows_holder(guest: Guest) -> bool:
+    """Waits for pid 1 to tell of it: a visit that is ended as soon as it begins must end all the same."""
+    poller = select.poll()
+    poller.register(guest.door, select.POLLIN)
+    while guest.holder < 0 and poller.poll(_END_WAIT_S * 1000):
+        if guest.take() is None:
+            break
+    return guest.holder >= 0
 
 
 def _signal_all(table: object, holder: int) -> None:

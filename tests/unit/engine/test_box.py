@@ -147,6 +147,14 @@ def test_a_visit_can_be_killed_alone(strict: Box) -> None:
     assert not second.done
 
 
+def test_a_visit_that_is_killed_as_soon_as_it_begins_leaves_nothing(strict: Box) -> None:
+    for _ in range(10):
+        visit = strict.start(["sh", "-c", "(setsid sleep 3131 &); sleep 3131"])
+        visit.signal(signal.SIGKILL)
+        assert not visit.wait(20).ok
+    assert b"3131" not in _processes(strict)
+
+
 def test_input_is_written_and_output_streamed(box: Box) -> None:
     heard: list[tuple[str, bytes]] = []
     echo = box.start([PYTHON, "-u", "-c", "import sys\nfor line in sys.stdin: print(line.upper(), end='')"],
