@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ringfence.backends import groups
-from ringfence.backends.facts import Lack
+from ringfence.backends import groups, process
+from ringfence.backends.facts import NO_EGRESS, Lack
 from ringfence.backends.led_visit import SPAWNER, LedVisit, PythonJobs
 from ringfence.backends.process import ProcessBox, beyond_hard_limits, entries, plan_limits
 from ringfence.errors import UnavailableError
@@ -29,18 +29,9 @@ NO_LANDLOCK = ("a kernel with Landlock in force", "boot with lsm=landlock,… or
              "container, allow the landlock calls")  # fmt: skip
 _NO_SCOPES = ("Landlock ABI 6: the user's other processes can be signalled", "use Linux 6.12 or newer")
 NO_FILTER = ("seccomp", "use a kernel with CONFIG_SECCOMP_FILTER=y")
-_NO_EGRESS = ("the egress proxy of a later version", "use network none")
 _MECHANISMS: Mapping[str, tuple[str, str]] = {
-    "wall_time": ("deadline", "the whole tree is killed at the deadline"),
-    "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the tree a second later"),
-    "memory": ("RLIMIT_AS and watchdog", "address space of a process, resident memory of the tree"),
-    "pids": ("watchdog", "tasks of the tree, looked at every 25 ms; RLIMIT_NPROC as a net under it"),
-    "nofile": ("RLIMIT_NOFILE", "per process"),
-    "output": ("pipe reader", "each stream"),
-    "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms"),
-    "file_size": ("RLIMIT_FSIZE", "each file"),
-    "cpu_share": ("cgroup", "a share of the processors' time"),
-    "io": ("cgroup", "bytes a second of reads, and of writes"),
+    **process.MECHANISMS,
+    **groups.MECHANISMS,
     "network": ("seccomp", "no socket can be made, not even a local one; pairs can"),
     "readable_paths": ("Landlock", "what is not granted is refused; names, sizes and owners can be seen"),
     "writable_paths": ("Landlock", "contents elsewhere can't be changed; modes and times of the user's own files can"),
@@ -70,7 +61,7 @@ def lacks(policy: SandboxPolicy, found: Host) -> tuple[Lack, ...]:
     missing = [_lack(NAMESPACES, found.blocked), *beyond_hard_limits(policy)]
     missing += groups.lacks(policy)
     if policy.network_rule != NO_NETWORK:
-        missing.append(_lack("network", _NO_EGRESS))
+        missing.append(NO_EGRESS)
     if not found.seccomp:
         missing += [_lack("network", NO_FILTER), _lack("syscalls", NO_FILTER)]
     if found.landlock_abi < SCOPES_ABI:

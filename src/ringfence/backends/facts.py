@@ -17,6 +17,9 @@ class Lack:
     fix: str
 
 
+NO_EGRESS = Lack(capability="network", missing="the egress proxy of a later version", fix="use network none")
+
+
 @record
 class Report:
     """The bare facts of an end, as the supervising side saw them; nothing in it is the job's word."""

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from ringfence.linux.cgroups import Cgroup, CgroupLimits
 
 
+MECHANISMS: Mapping[str, tuple[str, str]] = {
+    "cpu_share": ("cgroup", "a share of the processors' time"),
+    "io": ("cgroup", "bytes a second of reads, and of writes"),
+}
+"""What nothing but a group can hold."""
+
+
 def lacks(policy: SandboxPolicy) -> list[Lack]:
     """What is missing for limits that nothing but a group can hold."""
     missing = lack("cpu_share") if policy.cpu_share is not None else []

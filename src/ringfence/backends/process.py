@@ -23,7 +23,6 @@ from ringfence.model.record import replace
 from ringfence.posix import rlimits
 
 _UMASK = 0o022
-_WATCHDOG = "watchdog"
 _NOT_HERE = {
     "cpu_share": ("cgroups", "use isolation strict, which holds it with cpu.max"),
     "io": ("cgroups", "use isolation strict, which holds it with io.max"),
@@ -33,14 +32,14 @@ _NOT_HERE = {
     "hidden_paths": ("a mount namespace or Landlock", "use isolation strict"),
     "syscalls": ("seccomp", "use isolation strict"),
 }
-_MECHANISMS: Mapping[str, tuple[str, str]] = {
+MECHANISMS: Mapping[str, tuple[str, str]] = {
     "wall_time": ("deadline", "the whole tree is killed at the deadline"),
     "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the tree a second later"),
     "memory": ("RLIMIT_AS and watchdog", "address space of a process, resident memory of the tree"),
-    "pids": (_WATCHDOG, "tasks of the tree, looked at every 25 ms; RLIMIT_NPROC as a net under it"),
+    "pids": ("watchdog", "tasks of the tree, looked at every 25 ms; RLIMIT_NPROC as a net under it"),
     "nofile": ("RLIMIT_NOFILE", "per process"),
     "output": ("pipe reader", "each stream"),
-    "disk": (_WATCHDOG, "bytes written to storage by the tree, looked at every 25 ms"),
+    "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms"),
     "file_size": ("RLIMIT_FSIZE", "each file"),
 }
 
@@ -61,7 +60,7 @@ class ProcessBackend:
 
     def open(self, policy: SandboxPolicy) -> ProcessBox:
         lacking = {lack.capability: lack for lack in self.lacks(policy)}
-        return ProcessBox(policy, enforcement_table(policy, _MECHANISMS, lacking), plan_limits)
+        return ProcessBox(policy, enforcement_table(policy, MECHANISMS, lacking), plan_limits)
 
 
 def enforcement_table(

@@ -10,9 +10,9 @@ import os
 import sys
 from collections.abc import Mapping
 
-from ringfence.backends import groups, strict_table
+from ringfence.backends import groups, hiding, strict_table
 from ringfence.backends.drafts import Draft, Drafts
-from ringfence.backends.facts import Lack
+from ringfence.backends.facts import NO_EGRESS, Lack
 from ringfence.backends.led_visit import FromMould, LedVisit, PythonJobs, order_of
 from ringfence.backends.living import Keeper, VisitToBox
 from ringfence.backends.process import beyond_hard_limits
@@ -61,9 +61,9 @@ class StrictBackend:
     def _lacks_in_namespaces(self, policy: SandboxPolicy) -> tuple[Lack, ...]:
         missing = list(beyond_hard_limits(policy))
         if policy.network_rule != NO_NETWORK:
-            missing.append(_NO_EGRESS)
+            missing.append(NO_EGRESS)
         missing += groups.lacks(policy)
-        missing += [_not_to_be_hidden(path) for path in _beyond_hiding(policy)]
+        missing += hiding.lacks(policy)
         return tuple(missing)
 
     def open(self, policy: SandboxPolicy) -> Box:
@@ -80,25 +80,12 @@ def _is_linux() -> bool:
     return os.path.isdir("/proc/self/ns")
 
 
-_NO_EGRESS = Lack(capability="network", missing="the egress proxy of a later version", fix="use network none")
 _LAYER = ("layer", "layer/upper", "layer/work")
 
 
 def _namespaces() -> list[str]:
     """With one of time where the kernel has it: its file in /proc/self/ns can be locked, and would be shared."""
     return [*NAMESPACES, "time"] if os.path.exists("/proc/self/ns/time") else NAMESPACES
-
-
-def _beyond_hiding(policy: SandboxPolicy) -> list[str]:
-    """Hidden paths that no overlay can make absent."""
-    tops = ("/proc", "/dev", *map(os.path.realpath, policy.writable_paths))
-    hidden = host.every_name(policy.hidden_paths)
-    return [path for path in hidden if any(path == top or path.startswith(top + "/") for top in tops)]
-
-
-def _not_to_be_hidden(path: str) -> Lack:
-    fix = "hide what lies below a readable folder or the workspace, and give writable folders without secrets"
-    return Lack(capability="hidden_paths", missing=f"a way to hide {path} where it lies", fix=fix)
 
 
 class StrictBox:
@@ -122,7 +109,7 @@ class StrictBox:
     def _name_recorder(self, wish: Wish) -> None:
         """The table says what records attempts on hidden paths; that depends on where they and the job lie."""
         if "hidden_paths" in self.enforced and self.enforced["hidden_paths"].applied:
-            entry = replace(self.enforced["hidden_paths"], details=_HIDDEN_DETAILS[_recorder_of(wish)])
+            entry = replace(self.enforced["hidden_paths"], details=hiding.DETAILS[hiding.recorder_of(wish)])
             self.enforced = {**self.enforced, "hidden_paths": entry}
 
     def start(self, job: Job, streams: tuple[int, ...]) -> LedVisit:
@@ -208,7 +195,7 @@ class StrictBox:
         return {
             "ids": (wish.uid, wish.gid),
             "profile": _profile(self.policy),
-            "watched": self._hidden_names() if _is_watched(wish) else [],
+            "watched": self._hidden_names() if hiding.is_watched(wish) else [],
         }
 
     def _request(self, wish: Wish, last: list[Step], *, confined: bool = True) -> dict[str, object]:
@@ -256,9 +243,10 @@ class StrictBox:
         if strict_table.landlock_abi():
             writable = [*rootfs.PRIVATE, wish.workspace or rootfs.WORK, *self.policy.writable_paths]
             steps.append(rootfs.wall(writable, strict_table.landlock_abi()))
-        if _is_watched(wish):  # the leader reads paths from it, also before an exec, and as an ordinary user
+        watched = hiding.is_watched(wish)
+        if watched:  # the leader reads paths from it, also before an exec, and as an ordinary user
             steps.append(("show memory",))
-        return [*steps, ("seccomp", _filter(_profile(self.policy), (wish.uid, wish.gid), _is_watched(wish)), True)]
+        return [*steps, ("seccomp", _filter(_profile(self.policy), (wish.uid, wish.gid), watched), True)]
 
     def _by_rlimit(self) -> dict[str, float]:
         """An address-space limit breaks programs that reserve much and use little; a cgroup needs none."""
@@ -312,7 +300,7 @@ class StrictBox:
             proc_files=host.present("/proc", rootfs.PROC_FILES),
             proc_folders=host.present("/proc", rootfs.PROC_FOLDERS),
         )
-        return replace(wish, tripwires=_recorder_of(wish) == TRIPWIRES)
+        return replace(wish, tripwires=hiding.recorder_of(wish) == hiding.TRIPWIRES)
 
     def _hidden_names(self) -> list[str]:
         """As the policy writes them and as the kernel meets them."""
@@ -351,30 +339,6 @@ def _mould(wish: Wish, python: dict[str, object]) -> FromMould:
     owner = _owner(wish) if wish.by_root else []
     template = {"template": rootfs.template(wish), "owner": owner, "python": python}
     return FromMould(template, host.mount_table())
-
-
-TRIPWIRES, OPEN_NOTIFICATION = "tripwires", "open notification"
-_HIDDEN_DETAILS = {
-    TRIPWIRES: "absent; who asks is recorded by tripwires",
-    OPEN_NOTIFICATION: "absent; who asks is recorded by open notification",
-    "": "absent",
-}
-# Each name beside a hidden one is a mount of its own: more of them than this would cost every launch too much.
-_MOST_MOUNTS = 512
-
-
-def _recorder_of(wish: Wish) -> str:
-    """What records who asks for hidden paths; empty: nothing is hidden."""
-    if not wish.hidden:
-        return ""
-    wired = rootfs.can_be_wired(wish) and host.has_fuse()
-    few = wired and host.names_in(wish.hidden.folders()) - len(wish.hidden) <= _MOST_MOUNTS
-    return TRIPWIRES if few else OPEN_NOTIFICATION
-
-
-def _is_watched(wish: Wish) -> bool:
-    """Whether every call that names a file is told to the recorder."""
-    return bool(wish.hidden) and not wish.tripwires
 
 
 def _is_root() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from ringfence.backends import groups, process
 from ringfence.backends.facts import Lack
 from ringfence.backends.process import entries
 from ringfence.model.limits import SyscallProfile
@@ -13,16 +14,9 @@ from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 
 MECHANISMS: Mapping[str, tuple[str, str]] = {
+    **process.MECHANISMS,
+    **groups.MECHANISMS,
     "wall_time": ("deadline", "the whole sandbox is killed at the deadline"),
-    "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the tree a second later"),
-    "memory": ("RLIMIT_AS and watchdog", "address space of a process, resident memory of the tree"),
-    "pids": ("watchdog", "tasks of the tree, looked at every 25 ms; RLIMIT_NPROC as a net under it"),
-    "nofile": ("RLIMIT_NOFILE", "per process"),
-    "output": ("pipe reader", "each stream"),
-    "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms"),
-    "file_size": ("RLIMIT_FSIZE", "each file"),
-    "cpu_share": ("cgroup", "a share of the processors' time"),
-    "io": ("cgroup", "bytes a second of reads, and of writes"),
     "network": ("network namespace", "empty but for its own loopback"),
     "readable_paths": ("mount namespace", "shown read-only; what is not shown is not there"),
     "writable_paths": ("mount namespace", "shown writable"),

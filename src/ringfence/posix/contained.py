@@ -13,7 +13,7 @@ from _collections_abc import Callable, Mapping, Sequence
 from ringfence.linux import cgroup_tree, namespaces, processes, stage
 from ringfence.linux.building import BUILDING, HOLDER, LISTENER, TRIPWIRE
 from ringfence.linux.init import ENDED
-from ringfence.linux.recorder import Health, Recorder
+from ringfence.linux.recorder import Recorder
 from ringfence.linux.telling import KEEP_FULL, Telling, profile_of
 from ringfence.posix import passing, plan
 
@@ -95,11 +95,17 @@ class Guest:
         sources = (self.telling, self.tripwire)
         return any(source is not None and source.finished and source.fileno() == descriptor for source in sources)
 
-    def close(self) -> tuple[Health, str]:
-        """The recorder's last word, and the first call for which a process was ended."""
+    def health(self) -> bytes:
+        """The recorder's last word, as JSON, with the first call for which a process was ended."""
+        import json
+
         if self.tripwire is not None:
             self.recorder.lose(self.tripwire.lost, "requests to the tripwires could not be answered")
-        return self.recorder.close(), self.telling.forbidden if self.telling is not None else ""
+        health = self.recorder.close()
+        counted = {name: value for name, value in vars(health).items() if isinstance(value, int)}
+        forbidden = self.telling.forbidden if self.telling is not None else ""
+        words = {"forbidden": forbidden, "problems": list(health.problems), "caveat": health.caveat}
+        return json.dumps(counted | words | {"complete": health.complete}).encode()
 
 
 class Contained(Guest):

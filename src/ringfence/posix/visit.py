@@ -17,7 +17,7 @@ from _collections_abc import Callable, Mapping, Sequence
 
 from ringfence.posix import job_start, plan, wire
 from ringfence.posix.standby import READY
-from ringfence.posix.watchdog import TICK_NS, Watchdog
+from ringfence.posix.watchdog import TICK_NS, Watchdog, tree_reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,17 +29,6 @@ _REAP_WAIT_S = 10.0
 _ASK_KILL = b"\x09"
 BEGIN = 0
 """The command that starts the clock of a sandbox that stood by; every other is the number of a signal."""
-
-
-def _table() -> Any:
-    """The reader of the process tree that this system has."""
-    if sys.platform == "linux":
-        from ringfence.linux import procfs
-
-        return procfs
-    from ringfence.posix import process_table
-
-    return process_table
 
 
 def lead(commands: int, reports: int, owner: int, streams: Sequence[int]) -> None:
@@ -87,12 +76,11 @@ class Visit:
         self.commands = commands
         self.reports = reports
         self.owner = owner
-        self.table = _table()
+        self.table = tree_reader()
         self.contained: Guest | None = None
         self.used: tuple[int, ...] = ()
         """What the job used, as pid 1 told; empty: it did not."""
         self.poller = select.poll()
-        self.listening = False
         self.release: Callable[[], None] | None = None
         self.job = 0
         self.job_reaped = False
@@ -187,9 +175,6 @@ class Visit:
 
     def _listen(self) -> None:
         """To the caller, and to the end of children."""
-        if self.listening:
-            return
-        self.listening = True
         self.poller.register(self.commands, select.POLLIN)
         self.poller.register(self.wakeup, select.POLLIN)
         if sys.platform == "linux":
@@ -199,7 +184,6 @@ class Visit:
 
     def watch(self) -> None:
         """Until the job's first process has ended, or a reason to end it is found."""
-        self._listen()
         if self.contained is not None:
             self.poller.register(self.contained.status, select.POLLIN)
         # Of a sandbox that stood by the clock starts with a command, and that may still lie in the pipe.
@@ -348,7 +332,7 @@ class Visit:
 
     def _tell(self, wall_ns: int) -> None:
         if self.contained is not None:
-            _say(self.reports, wire.frame(wire.HEALTH, _recorder_health(self.contained)))
+            _say(self.reports, wire.frame(wire.HEALTH, self.contained.health()))
         _say(self.reports, wire.ended_frame(self._report(wall_ns)))
 
     def _report(self, wall_ns: int) -> dict[str, int]:
@@ -395,16 +379,6 @@ class Visit:
             from ringfence.posix.removal import remove_tree
 
             remove_tree(str(self.request["scratch"]))
-
-
-def _recorder_health(contained: Guest) -> bytes:
-    import json
-
-    health, forbidden = contained.close()
-    counted = {name: value for name, value in vars(health).items() if isinstance(value, int)}
-    words = {"forbidden": forbidden, "problems": list(health.problems), "complete": health.complete}
-    words["caveat"] = health.caveat
-    return json.dumps(counted | words).encode()
 
 
 def _signal_group(job: int, number: int) -> None:

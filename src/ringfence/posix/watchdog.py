@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from _collections_abc import Sequence
 
 from ringfence.posix.processor_time import ProcessorTime
@@ -12,6 +13,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 TICK_NS = 25_000_000
+
+
+def tree_reader() -> Any:
+    """The reader of the process tree that this system has."""
+    if sys.platform == "linux":
+        from ringfence.linux import procfs
+
+        return procfs
+    from ringfence.posix import process_table
+
+    return process_table
 
 
 class Watchdog:
