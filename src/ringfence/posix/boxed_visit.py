@@ -9,13 +9,12 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
 import marshal
 import os
-import select
 import time
 from _collections_abc import Sequence
 
-from ringfence.posix import passing, plan
+from ringfence.posix import passing, plan, wire
 from ringfence.posix.box_init import VISIT
-from ringfence.posix.contained import Guest
+from ringfence.posix.contained import Guest, Visitor
 from ringfence.posix.visit import Visit
 
 _END_WAIT_S = 10.0
@@ -25,7 +24,7 @@ class BoxedVisit(Visit):
     """``streams`` of its leader begin with the way to the box's pid 1."""
 
     def _fork_job(self, streams: Sequence[int]) -> bytes:
-        guest = self.contained = Guest(self.request, self._note_attempt)
+        guest = self.contained = Visitor(self.request, self._note_attempt)
         reader, writer = os.pipe()
         post, *streams = streams
         steps = os.memfd_create("plan")
@@ -37,7 +36,7 @@ class BoxedVisit(Visit):
             raise plan.StepFailed("enter the box", error) from error
         for descriptor in (guest._theirs, writer, guest._told, steps, post, *streams):
             os.close(descriptor)
-        self.poller.register(guest.door, select.POLLIN)
+        guest.listen(self.poller)
         return self._await_start(reader)
 
     def _note_end(self, ended: tuple[int, ...] | None) -> None:
@@ -62,7 +61,7 @@ class BoxedVisit(Visit):
             return
         holder = self.table.stat(guest.pid) if guest.pid else None
         give_up = time.monotonic() + _END_WAIT_S
-        while time.monotonic() < give_up and not _has_ended(guest.holder):
+        while time.monotonic() < give_up and not wire.is_readable(guest.holder):
             _signal_all(self.table, guest.pid)
             time.sleep(0.001)
             if holder is not None and not self.table.children(guest.pid):
@@ -71,10 +70,8 @@ class BoxedVisit(Visit):
 
 def _knows_holder(guest: Guest) -> bool:
     """Waits for pid 1 to tell of it: a visit that is ended as soon as it begins must end all the same."""
-    poller = select.poll()
-    poller.register(guest.door, select.POLLIN)
-    while guest.holder < 0 and poller.poll(_END_WAIT_S * 1000):
-        if guest.take() is None:
+    while guest.holder < 0 and guest.door >= 0 and wire.is_readable(guest.door, _END_WAIT_S):
+        if not guest.take():
             break
     return guest.holder >= 0
 
@@ -82,9 +79,3 @@ def _knows_holder(guest: Guest) -> bool:
 def _signal_all(table: object, holder: int) -> None:
     for row in table.descendants(holder):  # type: ignore[attr-defined]
         table.kill(row, signal.SIGKILL)  # type: ignore[attr-defined]
-
-
-def _has_ended(pidfd: int) -> bool:
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    return bool(poller.poll(0))

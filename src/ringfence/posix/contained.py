@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import select
 from _collections_abc import Callable, Mapping, Sequence
 
 from ringfence.linux import cgroup_tree, namespaces, processes, stage
@@ -15,7 +16,7 @@ from ringfence.linux.building import BUILDING, HOLDER, LISTENER, TRIPWIRE
 from ringfence.linux.init import ENDED
 from ringfence.linux.recorder import Recorder
 from ringfence.linux.telling import KEEP_FULL, Telling, profile_of
-from ringfence.posix import passing, plan
+from ringfence.posix import passing, plan, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,20 +47,40 @@ class Guest:
         self.status, self._told = os.pipe()
         self.door, self._theirs = passing.channel()
 
-    def take(self) -> list[int] | None:
-        """Something handed over through the door; the descriptors to listen on from now on, None: nobody is there."""
+    def listen(self, poller: select.poll) -> None:
+        """To what is handed over, and from then on to that too."""
+        self._poller = poller
+        poller.register(self.door, select.POLLIN)
+
+    def take(self) -> bool:
+        """Something handed over through the door; False: nobody is there."""
         kind, descriptors = passing.receive(self.door)
-        if not kind:
-            return None
         if kind == LISTENER and descriptors:
             self.telling = Telling(descriptors[0], self._profile, self.recorder, self.request["watched"])
-            return [descriptors[0]]
-        if kind == TRIPWIRE and len(descriptors) == 3:
-            return [self._lay(*descriptors)]
-        if kind == HOLDER and descriptors:
+            self._poller.register(descriptors[0], select.POLLIN)
+        elif kind == TRIPWIRE and len(descriptors) == 3:
+            self._poller.register(self._lay(*descriptors), select.POLLIN)
+        elif kind == HOLDER and descriptors:
             self.pid = processes.pid_of(descriptors[0])
             self.holder = descriptors[0]
-        return []
+        return bool(kind)
+
+    def shut_door(self) -> None:
+        """What comes through it is trusted, so nothing may come once the program runs; what came before may still lie
+        there."""
+        while self.door >= 0 and wire.is_readable(self.door):
+            self.hear(self.door)
+        if self.door >= 0 and self._is_complete():
+            self._wall_up()
+
+    def _is_complete(self) -> bool:
+        """Whether all was handed over that will be."""
+        return True
+
+    def _wall_up(self) -> None:
+        self._poller.unregister(self.door)
+        os.close(self.door)
+        self.door = -1
 
     def _profile(self) -> Profile:
         return profile_of(self.request["profile"], self.request["ids"], watched=bool(self.request["watched"]))
@@ -74,26 +95,29 @@ class Guest:
         self.tripwire = tripwire.Tripwire(device, nodes, mounter=PID_1, proc=proc, uid=uid, gid=gid)
         return device
 
-    def hear(self, descriptor: int) -> bool:
-        """Whether the descriptor is one of ours; if so what waits there was answered and recorded."""
-        if self.telling is not None and descriptor == self.telling.fileno():
+    def hear(self, descriptor: int) -> None:
+        """Take, answer and record what waits there."""
+        if descriptor == self.door:
+            if not self.take():
+                self._wall_up()
+        elif self.telling is not None and descriptor == self.telling.fileno():
             self.telling.handle()
+            self._forget(self.telling)
         elif self.tripwire is not None and descriptor == self.tripwire.fileno():
             for attempt in self.tripwire.handle(detailed=self.recorder.wants_detail):
                 self.recorder.record(attempt)
-        else:
-            return False
-        return True
+            self._forget(self.tripwire)
+
+    def _forget(self, source: Telling | Tripwire) -> None:
+        """Once the last process under the filter is gone, or the mount: it stays readable, and would be asked for
+        ever."""
+        if source.finished:
+            self._poller.unregister(source.fileno())
 
     def ended(self) -> tuple[int, ...] | None:
         """How the job ended and what it used, in the words of pid 1; None when it was killed before it could say."""
         data = os.read(self.status, ENDED.size)
         return ENDED.unpack(data) if len(data) == ENDED.size else None
-
-    def is_over(self, descriptor: int) -> bool:
-        """Whether nothing more can come of it: the last process under the filter is gone, or the mount."""
-        sources = (self.telling, self.tripwire)
-        return any(source is not None and source.finished and source.fileno() == descriptor for source in sources)
 
     def health(self) -> bytes:
         """The recorder's last word, as JSON, with the first call for which a process was ended."""
@@ -106,6 +130,14 @@ class Guest:
         forbidden = self.telling.forbidden if self.telling is not None else ""
         words = {"forbidden": forbidden, "problems": list(health.problems), "caveat": health.caveat}
         return json.dumps(counted | words | {"complete": health.complete}).encode()
+
+
+class Visitor(Guest):
+    """What comes out of one visit to a box."""
+
+    def _is_complete(self) -> bool:
+        """Not before the holder is told of: pid 1 may be late. Who tells is not the job, which has no door."""
+        return self.holder >= 0
 
 
 class Contained(Guest):

@@ -142,7 +142,7 @@ class Visit:
         self.job = contained.fork(streams)
         if self.job == 0:
             job_start.become_job(self.request, streams, [writer, *contained.keep()], [*BUILDING.trees.values()])
-        self.poller.register(contained.door, select.POLLIN)
+        contained.listen(self.poller)
         self.release = contained.release
 
     def _await_start(self, reader: int) -> bytes:
@@ -185,6 +185,7 @@ class Visit:
     def watch(self) -> None:
         """Until the job's first process has ended, or a reason to end it is found."""
         if self.contained is not None:
+            self.contained.shut_door()
             self.poller.register(self.contained.status, select.POLLIN)
         # Of a sandbox that stood by the clock starts with a command, and that may still lie in the pipe.
         for descriptor, _ in self.poller.poll(0) if self.request.get("standby") else ():
@@ -208,7 +209,7 @@ class Visit:
         import json
 
         data = wire.frame(wire.NOTED, json.dumps(dict(attempt)).encode())
-        if len(data) > select.PIPE_BUF or not _has_room(self.reports):
+        if len(data) > select.PIPE_BUF or not wire.has_room(self.reports):
             raise OSError("the caller does not read")
         os.write(self.reports, data)
 
@@ -221,19 +222,11 @@ class Visit:
             self._hear_contained(self.contained, descriptor)
 
     def _hear_contained(self, contained: Guest, descriptor: int) -> None:
-        if descriptor == contained.door:
-            added = contained.take()
-            for listener in added or ():
-                self.poller.register(listener, select.POLLIN)
-            over = added is None
-        elif descriptor == contained.status:
+        if descriptor == contained.status:
+            self.poller.unregister(descriptor)
             self._note_end(contained.ended())
-            over = True
         else:
             contained.hear(descriptor)
-            over = contained.is_over(descriptor)
-        if over:  # it stays readable, and would be asked for ever
-            self.poller.unregister(descriptor)
 
     def _note_end(self, ended: tuple[int, ...] | None) -> None:
         """What pid 1 says of the job; nothing when it was killed before it could."""
@@ -388,10 +381,3 @@ def _signal_group(job: int, number: int) -> None:
             os.killpg(job, number)
     except OSError:
         pass
-
-
-def _has_room(pipe: int) -> bool:
-    """Whether a small frame can be written at once, and whole."""
-    poller = select.poll()
-    poller.register(pipe, select.POLLOUT)
-    return bool(poller.poll(0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import select
 from struct import Struct
 from struct import error as StructError
 
@@ -64,6 +65,22 @@ def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def has_room(pipe: int) -> bool:
+    """Whether a small frame can be written at once, and whole."""
+    return _is_ready(pipe, select.POLLOUT)
+
+
+def is_readable(descriptor: int, within_s: float = 0) -> bool:
+    """Whether something waits there, if only the end; of a process: whether it has ended."""
+    return _is_ready(descriptor, select.POLLIN, within_s)
+
+
+def _is_ready(descriptor: int, event: int, within_s: float = 0) -> bool:
+    poller = select.poll()
+    poller.register(descriptor, event)
+    return bool(poller.poll(within_s * 1000))
 
 
 def frame(kind: bytes, body: bytes) -> bytes:

@@ -13,7 +13,7 @@ import pytest
 from ringfence.linux.building import HOLDER
 from ringfence.posix import boxed_visit, passing
 from ringfence.posix.boxed_visit import BoxedVisit
-from ringfence.posix.contained import Guest
+from ringfence.posix.contained import Visitor
 
 REQUEST = {"limits": {}, "plan": [], "scratch": "", "profile": "default", "ids": (0, 0), "watched": []}
 
@@ -28,7 +28,7 @@ def holder() -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture
 def visit() -> BoxedVisit:
     made = BoxedVisit(dict(REQUEST), -1, -1, -1)
-    made.contained = Guest(made.request, lambda _: None)
+    made.contained = Visitor(made.request, lambda _: None)
     made.cause = "asked"
     return made
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 
 import pytest
 
@@ -11,7 +10,7 @@ from ringfence.linux import building, processes, seccomp, seccomp_profiles, sysc
 from ringfence.linux.recorder import Recorder
 from ringfence.linux.telling import Telling
 from ringfence.posix import passing
-from ringfence.posix.contained import Guest
+from ringfence.posix.contained import Guest, Visitor
 from ringfence.posix.visit import Visit
 
 REQUEST = {"profile": "default", "ids": (1000, 1000), "watched": [], "limits": {}, "plan": [], "scratch": ""}
@@ -23,7 +22,8 @@ def guest():
     made = Guest(dict(REQUEST), lambda attempt: None)
     yield made
     for descriptor in (made.status, made._told, made.door, made._theirs):
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _under_a_filter(door: int) -> int:
@@ -43,7 +43,7 @@ def _leader_of(guest: Guest) -> Visit:
     reader, writer = os.pipe()
     visit = Visit(guest.request, reader, writer, reader)
     visit.wakeup, visit.contained = -1, guest
-    visit.poller.register(guest.door, select.POLLIN)
+    guest.listen(visit.poller)
     return visit
 
 
@@ -52,12 +52,10 @@ def test_a_leader_stops_asking_a_listener_that_nobody_is_left_behind(guest):
     leader = _leader_of(guest)
     leader._hear(leader.poller.poll(10_000)[0][0])
     listener = guest.telling.fileno()
-    assert not guest.is_over(listener)
     passing.send(guest.door, passing.GO, [])
     os.waitpid(child, 0)
     assert [place for place, _ in leader.poller.poll(0)] == [listener], "control: it would be asked for ever"
     leader._hear(listener)
-    assert guest.is_over(listener)
     assert leader.poller.poll(0) == []
     os.close(listener)
 
@@ -87,3 +85,32 @@ def test_every_descriptor_from_a_number_on_is_closed():
     os.close(reader)
     os.close(writer)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+@pytest.mark.parametrize(("kind", "holder", "is_open"), [(Guest, -1, False), (Visitor, -1, True), (Visitor, 5, False)])
+def test_the_way_to_the_leader_is_shut_once_the_program_runs(kind: type[Guest], holder: int, is_open: bool) -> None:
+    """What is sent on it is trusted: whoever got hold of an end could have the leader read anything."""
+    guest = kind(dict(REQUEST), lambda _: None)
+    guest.holder = holder
+    visit = Visit({"limits": {"wall_time": 0}}, *os.pipe(), -1)
+    visit.contained, visit.started, visit.wait_status = guest, 0, 0
+    guest.listen(visit.poller)
+    visit._reap = lambda: True  # type: ignore[method-assign]
+    visit.watch()
+    if is_open:
+        passing.send(guest._theirs, building.LISTENER, [])
+    else:
+        with pytest.raises(BrokenPipeError):
+            passing.send(guest._theirs, building.LISTENER, [])
+
+
+def test_what_was_handed_over_before_the_program_ran_is_taken_before_the_way_is_shut(guest):
+    child = _under_a_filter(guest._theirs)
+    leader = _leader_of(guest)
+    assert leader.poller.poll(10_000)
+    passing.send(guest.door, passing.GO, [])
+    os.waitpid(child, 0)
+    guest.shut_door()
+    assert guest.telling is not None
+    assert guest.door == -1
+    os.close(guest.telling.fileno())
