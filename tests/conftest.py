@@ -14,6 +14,15 @@ import pytest
 # Whoever starts the tests in the background has them ignore it, and all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 SOURCE = Path(__file__).resolve().parent.parent / "src"
+# Coverage has whatever a measured process becomes measured too. Programs in a sandbox are none of ours, and what
+# coverage would say when its file can't be written there is in their output.
+_HANDS_NOTHING_ON = """
+plain = os.execve
+def execve(path, arguments, environment):
+    environment.pop('COVERAGE_PROCESS_CONFIG', None)
+    plain(path, arguments, environment)
+os.execve = execve
+"""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,7 +35,7 @@ def _measure_the_spawner() -> Iterator[None]:
     from ringfence.posix import spawner
 
     start = (
-        f"import sys, os; sys.path += {site.getsitepackages()!r}; "
+        f"import sys, os; sys.path += {site.getsitepackages()!r}; {_HANDS_NOTHING_ON}"
         f"os.environ['COVERAGE_PROCESS_START'] = {config!r}; "
         f"os.environ['COVERAGE_FILE'] = {os.environ['COVERAGE_FILE']!r}; "
         "import coverage; coverage.process_startup(); "
