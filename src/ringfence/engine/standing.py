@@ -43,13 +43,20 @@ class Standing:
             if self._closed:
                 raise UsageError("the pool is closed")
             self._last_used = time.monotonic()
-            self._changed.notify()
-            while self._boxes:
-                box = self._boxes.popleft()
-                if box.stands():
-                    return box
-                self._used.append(box)
-        return self._make()
+            box = self._next()
+            # A small job is done sooner than a sandbox is made, and would have to share the processors with that: while
+            # enough stand, the next one is made when it has come back, or at the next tick.
+            if 2 * len(self._boxes) < self._warm:
+                self._changed.notify()
+        return box or self._make()
+
+    def _next(self) -> StandbyBox | None:
+        while self._boxes:
+            box = self._boxes.popleft()
+            if box.stands():
+                return box
+            self._used.append(box)
+        return None
 
     def give_back(self, box: StandbyBox) -> None:
         """One whose job has ended; what is left of it is removed in the background, if there is still one."""

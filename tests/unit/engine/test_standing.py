@@ -155,3 +155,22 @@ def test_fifty_threads_never_get_the_same_one(three: Standing) -> None:
     for thread in threads:
         thread.join(60)
     assert len({id(box) for box in got}) == 50
+
+
+def test_while_enough_stand_the_next_is_made_when_one_has_come_back(
+    maker: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who takes one is not to share the processors with the making of another."""
+    monkeypatch.setattr(standing, "_TICK_S", 3600.0)
+    stand = Standing(maker, 4, 60.0)  # type: ignore[arg-type]
+    assert eventually(lambda: len(stand) == 4)
+    first, second = stand.take(), stand.take()
+    time.sleep(0.05)
+    assert len(maker.made) == 4
+    stand.give_back(first)
+    assert eventually(lambda: len(stand) == 4)
+    third, fourth, fifth = stand.take(), stand.take(), stand.take()
+    assert eventually(lambda: len(stand) >= 3), "control: fewer than half stand, so nobody is waited for"
+    for box in (second, third, fourth, fifth):
+        stand.give_back(box)
+    stand.close()
