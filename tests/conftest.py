@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-# Whoever starts the tests in the background has them ignore it, and all that they start.
+# Whoever starts the tests in the background has them ignore both, and all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGQUIT"):
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 # Coverage has whatever a measured process becomes measured too. Programs in a sandbox are none of ours, and what
 # coverage would say when its file can't be written there is in their output.
@@ -57,6 +59,13 @@ def unmeasured_spawner(_measure_the_spawner: None, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(spawner, "_BOOT", boot[boot.rindex("import sys; sys.path.insert") :])
     yield
     spawner.shutdown()
+
+
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is started is not measured: coverage says on stderr that it can't write its file in a sandbox."""
+    for name in [name for name in os.environ if name.startswith("COVERAGE_")]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture

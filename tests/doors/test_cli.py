@@ -255,6 +255,7 @@ def _script(folder: Path, text: str) -> Path:
     return file
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("level", ["process", "strict"])
 def test_a_python_file_runs_as_with_python_wherever_it_lies(
     ringfence_command: list[str], tmp_path: Path, level: str

@@ -96,13 +96,6 @@ def test_a_large_value_comes_back(pool: Pool) -> None:
         assert pool.call(lambda n: "v" * n, length) == "v" * length
 
 
-def test_what_a_python_job_prints_and_how_it_exits_is_as_with_an_interpreter(pool: Pool) -> None:
-    source = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"
-    warm, cold = pool.run_source(source), pool.run([sys.executable, "-c", source])
-    assert (warm.status, warm.rc, warm.stdout, warm.stderr) == (cold.status, cold.rc, cold.stdout, cold.stderr)
-    assert warm.rc == 7
-
-
 def test_modules_that_were_asked_for_are_imported_already(level: str) -> None:
     shown = "import sys; print('colorsys' in sys.modules)"
     with Pool(policy_of(level), warm=1, preload=["colorsys"]) as pool:

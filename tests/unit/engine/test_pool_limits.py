@@ -31,3 +31,10 @@ def test_a_limit_ends_a_job_of_a_warm_sandbox_with_the_status_of_run(level: str,
     assert warm.status is cold.status, (warm.reason, warm.stderr)
     assert command.status is cold.status, command.reason
     assert warm.limits_hit == cold.limits_hit and warm.enforced.keys() == cold.enforced.keys()
+
+
+def test_what_a_python_job_prints_and_how_it_exits_is_as_with_an_interpreter(pool: Pool) -> None:
+    source = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"
+    warm, cold = pool.run_source(source), pool.run([sys.executable, "-c", source])
+    assert (warm.status, warm.rc, warm.stdout, warm.stderr) == (cold.status, cold.rc, cold.stdout, cold.stderr)
+    assert warm.rc == 7

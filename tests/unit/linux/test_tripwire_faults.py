@@ -177,14 +177,18 @@ def test_when_the_supervisor_is_killed_the_guest_gets_an_error_and_does_not_hang
 def test_a_request_that_waits_when_the_supervisor_dies_is_answered_too(caller: str) -> None:
     def scenario() -> bytes:
         told, tell = os.pipe()
+        waits, go = os.pipe()
 
         def probe() -> None:
-            os.write(tell, b"go")
+            os.write(tell, b"up")
+            os.read(waits, 1)
             os.write(tell, knock().encode())
 
-        supervisor = spawn(lambda: Cage(VEIL, prepare, probe, answer_late_s=0.3).serve())
-        assert os.read(told, 2) == b"go"
-        time.sleep(0.1)
+        supervisor = spawn(lambda: Cage(VEIL, prepare, probe).serve())
+        assert os.read(told, 2) == b"up"
+        os.kill(supervisor, signal.SIGSTOP)
+        os.write(go, b"!")
+        time.sleep(0.3)
         os.kill(supervisor, signal.SIGKILL)
         os.waitpid(supervisor, 0)
         return os.read(told, 100)
