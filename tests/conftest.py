@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Whoever starts the tests in the background has them ignore both, and all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGQUIT"):
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+# No test asserts a time: the machine may be busy.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 # Coverage has whatever a measured process becomes measured too. Programs in a sandbox are none of ours, and what
 # coverage would say when its file can't be written there is in their output.

@@ -114,6 +114,7 @@ class LedVisit:
         """Another thread may signal while this one closes, and a number that was closed may be somebody else's.
         A signal handler of this thread may come in between, so it must be let in."""
         self._identity = 0
+        self._farewell: int | None = None
         self.ready = False
         """Everything is done but the job; only of a sandbox that stands by."""
         self._report: Report | None = None
@@ -236,9 +237,10 @@ class LedVisit:
         elif kind == wire.NOTED and len(self._notes) < _MAX_NOTES:
             self._notes.append(wire.decode_json(body))
         elif kind == wire.HEALTH:
-            self._recorder = wire.decode_json(body)
+            self._recorder = wire.decode_json(body) if body else dict(wire.NOTHING_SEEN)
         elif kind == wire.ENDED:
-            self._report = replace(_as_report(wire.decode_ended(body)), recorder=self._recorder)
+            report = _as_report(wire.decode_ended(body), self._farewell)
+            self._report = replace(report, recorder=self._recorder)
 
     def take_notes(self) -> list[dict[str, object]]:
         taken, self._notes = self._notes, []
@@ -251,6 +253,11 @@ class LedVisit:
 
     def signal(self, number: int) -> None:
         self._send(bytes((number,)))
+
+    def dismiss(self, status: int) -> None:
+        if self._farewell is None:
+            self._farewell = status
+            self._send(bytes((visit.DISMISS,)))
 
     def abandon(self) -> None:
         with self._open_lock:
@@ -294,12 +301,14 @@ class LedVisit:
             self.abandon()
 
 
-def _as_report(fields: dict[str, int]) -> Report:
+def _as_report(fields: dict[str, int], farewell: int | None) -> Report:
     status = fields.pop("wait_status")
     cause = fields.pop("cause")
     if not 0 <= cause < len(wire.CAUSES):
         raise wire.Garbled(f"cause {cause}")
     report = Report(cause=wire.CAUSES[cause], **fields)  # type: ignore[arg-type]
+    if report.cause == "dismissed" and farewell is not None:
+        return replace(report, cause="", exit_code=farewell)
     if status >= 0 and os.WIFEXITED(status):
         return replace(report, exit_code=os.WEXITSTATUS(status))
     return replace(report, signal=os.WTERMSIG(status) if status >= 0 else 9)

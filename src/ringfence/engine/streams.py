@@ -11,8 +11,10 @@ import os
 from ringfence.errors import SetupError
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
+from ringfence.model.reply import before_farewell, farewell
 
-_PIECE_BYTES = 256 * 1024
+# What a pipe holds. Memory for much more would be fetched from the kernel and given back for every piece.
+_PIECE_BYTES = 64 * 1024
 # More than any pipe holds. Somebody outside of the job's tree may have its end and never stop writing.
 _DRAIN_READS = 512
 MESSAGE_BYTES = 16 * 2**20 + 4096
@@ -54,6 +56,9 @@ class Capture:
 
     def result(self) -> bytes:
         return bytes(self._kept) + (marker(self.dropped) if self.dropped else b"")
+
+    def farewell(self) -> int | None:
+        return None if self.dropped else farewell(self._kept)
 
     @property
     def tail(self) -> bytes:
@@ -153,6 +158,19 @@ class Streams:
         if piece:
             self.readers[descriptor].add(piece)
         return bool(piece)
+
+    def farewell(self, descriptor: int) -> int | None:
+        """The status of a Python job that has just said on its channel that it is done."""
+        if not self._job.python or self.channel is None or self.readers.get(descriptor) is not self.channel:
+            return None
+        return self.channel.farewell()
+
+    def message(self) -> bytes | None:
+        """What the job said on its channel."""
+        if self.channel is None or self.channel.dropped:
+            return None
+        said = self.channel.result()
+        return before_farewell(said) if self._job.python else said
 
     def write(self) -> bool:
         """Feed what the pipe takes; false when all is fed or nobody reads."""

@@ -167,8 +167,14 @@ class _Loop:
         elif not self.streams.read(descriptor):
             self.poller.unregister(descriptor)
             self.streams.stop_reading(descriptor)
+        else:
+            self._dismiss(self.streams.farewell(descriptor))
         self._end_at_output_limit()
         return None
+
+    def _dismiss(self, status: int | None) -> None:
+        if status is not None:
+            self.visit.dismiss(status)
 
     def _end_at_output_limit(self) -> None:
         if self._over_output() and not self.killed_for_output:
@@ -187,7 +193,6 @@ def _outcome(
     dropped = streams.stdout.dropped or streams.stderr.dropped
     if dropped:
         hit["output"] = None
-    channel = streams.channel
     return Outcome(
         status=verdict.status,
         rc=verdict.rc,
@@ -203,7 +208,7 @@ def _outcome(
         limits_hit=tuple(hit),
         partial=partial,
         recorder=report.recorder,
-        message=channel.result() if channel is not None and not channel.dropped else None,
+        message=streams.message(),
     )
 
 

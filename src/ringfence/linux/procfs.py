@@ -10,6 +10,8 @@ import os
 
 PAGE_BYTES = 4096 if not hasattr(os, "sysconf") else os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = 100 if not hasattr(os, "sysconf") else os.sysconf("SC_CLK_TCK")
+_CLOCK_OF_PROCESS = 2
+"""The kernel's number for the clock of a process; the rest of the clock's name is the pid."""
 # Fields of /proc/<pid>/stat, counted from the one after the name (which may hold anything).
 _STATE, _UTIME, _THREADS, _START, _RSS = 0, 11, 17, 19, 21
 
@@ -86,6 +88,27 @@ def descendants(root: int) -> list[Process]:
             seen[pid] = process
             waiting += children(pid)
     return list(seen.values())
+
+
+def usage(pid: int) -> tuple[int, ...]:
+    """(user and system time in µs, largest memory in bytes, switches of both kinds) of a process that still lives, with
+    the time of children that it has waited for; empty: it is gone."""
+    import time
+
+    try:
+        line, status = _read(f"/proc/{pid}/stat"), _read(f"/proc/{pid}/status")
+        own_us = time.clock_gettime_ns((~pid << 3) | _CLOCK_OF_PROCESS) // 1000
+        _, system, child_user, child_system = _ticks_us(line[line.rindex(b")") + 2 :].split())
+    except (OSError, ValueError, IndexError):
+        return ()
+    system = min(system, own_us)
+    names = (b"\nvoluntary_ctxt_switches:", b"\nnonvoluntary_ctxt_switches:")
+    switches = (_number_after(status, name) for name in names)
+    return (own_us - system + child_user, system + child_system, _number_after(status, b"VmHWM:") * 1024, *switches)
+
+
+def _ticks_us(fields: list[bytes]) -> list[int]:
+    return [int(ticks) * 1_000_000 // TICKS_PER_S for ticks in fields[_UTIME : _UTIME + 4]]
 
 
 def proportional_bytes(process: Process) -> int:

@@ -120,16 +120,19 @@ class Guest:
         return ENDED.unpack(data) if len(data) == ENDED.size else None
 
     def health(self) -> bytes:
-        """The recorder's last word, as JSON, with the first call for which a process was ended."""
-        import json
-
+        """The recorder's last word, with the first call that ended a process; JSON, or empty: ``wire.NOTHING_SEEN``."""
         if self.tripwire is not None:
             self.recorder.lose(self.tripwire.lost, "requests to the tripwires could not be answered")
         health = self.recorder.close()
         counted = {name: value for name, value in vars(health).items() if isinstance(value, int)}
         forbidden = self.telling.forbidden if self.telling is not None else ""
         words = {"forbidden": forbidden, "problems": list(health.problems), "caveat": health.caveat}
-        return json.dumps(counted | words | {"complete": health.complete}).encode()
+        told = counted | words | {"complete": health.complete}
+        if told == wire.NOTHING_SEEN:
+            return b""
+        import json
+
+        return json.dumps(told).encode()
 
 
 class Visitor(Guest):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _RECURSION_LIMIT = 1000
 _OWN_DEPTH = 3  # from where the frames are counted to the job's first one
 _IGNORED_SIGNALS = tuple(getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name))
+_LONGEST_FAREWELL_S = 0.25
 _own_path: list[str] = []
 _write = os.write
 
@@ -60,20 +61,32 @@ def rehearse() -> None:
     reply.pack_value(0, 100)
     uncaught.forget_source("<rehearsal>")
     interpreter_exit.rehearse()
+    gc.freeze()  # what is here now is not the job's, and is not looked at when the job's objects are collected
 
 
-def run(job: bytes, *, environment: Mapping[str, str], channel: int) -> NoReturn:
+def run(job: bytes, *, environment: Mapping[str, str], channel: int, is_awaited: bool = False) -> NoReturn:
     """Run a job of ``model/python_job.py``; streams are on 0, 1, 2, a reply goes to ``channel``, -1: nowhere.
-    Never returns."""
+    ``is_awaited``: somebody listens there for a farewell, and ends this process then. Never returns."""
     status = 1
     try:
         request = python_job.unpacked(job)
         if channel >= 0:
             os.set_inheritable(channel, False)
         _start_fresh(request, environment)
-        status = _work(request, _Channel(channel))
+        answer = _Channel(channel)
+        status = _work(request, answer)
+        if is_awaited:
+            _say_farewell(answer, status)
     finally:
         os._exit(status)
+
+
+def _say_farewell(channel: _Channel, status: int) -> None:
+    """The end of a process takes as long as a small job. Nobody needs to wait for it who knows the status; and if
+    nobody has heard, it comes all the same."""
+    if len(sys._current_frames()) == 1 and channel.send(reply.pack_farewell(status)):
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        time.sleep(_LONGEST_FAREWELL_S)
 
 
 def _work(request: dict[str, Any], channel: _Channel) -> int:
@@ -125,15 +138,17 @@ class _Channel:
         self.descriptor = descriptor
         self.owner = os.getpid()
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes) -> bool:
+        """Whether it was sent."""
         if os.getpid() != self.owner:
-            return
+            return False
         left = memoryview(message)
         try:
             while left:
                 left = left[_write(self.descriptor, left) :]
         except OSError:
-            pass  # the job has closed it: the reader sees that there is nothing
+            return False  # the job has closed it: the reader sees that there is nothing
+        return True
 
 
 # -- the two kinds of work ------------------------------------------------------------------------------------------

@@ -14,13 +14,13 @@ from struct import Struct, calcsize
 MAX_DESCRIPTORS = 8
 _ONE = Struct("i")
 _MESSAGE_BYTES = 2
+# macOS has no SEQPACKET for Unix sockets; a stream keeps messages with descriptors apart as well.
+_KIND = _socket.SOCK_SEQPACKET if sys.platform == "linux" else _socket.SOCK_STREAM
 
 
 def channel() -> tuple[int, int]:
     """Two connected descriptors that carry whole messages with descriptors attached."""
-    # macOS has no SEQPACKET for Unix sockets; a stream keeps messages with descriptors apart as well.
-    kind = _socket.SOCK_SEQPACKET if sys.platform == "linux" else _socket.SOCK_STREAM
-    ours, theirs = _socket.socketpair(_socket.AF_UNIX, kind, 0)
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _KIND, 0)
     return ours.detach(), theirs.detach()
 
 
@@ -31,7 +31,7 @@ LEADER, MOULD, GO, JOB = b"l", b"m", b"g", b"j"
 def send(door: int, kind: bytes, descriptors: list[int], body: bytes = b"") -> None:
     """Send copies of the descriptors, and a few words with them; OSError when nobody is there."""
     rights = Struct(f"{len(descriptors)}i").pack(*descriptors)
-    link = _socket.socket(fileno=door)
+    link = _socket.socket(_socket.AF_UNIX, _KIND, 0, door)
     try:
         message = kind + bytes((len(descriptors),)) + body
         link.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
@@ -47,7 +47,7 @@ def receive(door: int) -> tuple[bytes, list[int]]:
 
 def receive_with_body(door: int, body_bytes: int) -> tuple[bytes, list[int], bytes]:
     """The same, with at most so many bytes of what was sent with it."""
-    link = _socket.socket(fileno=door)
+    link = _socket.socket(_socket.AF_UNIX, _KIND, 0, door)
     try:
         room = _socket.CMSG_SPACE(MAX_DESCRIPTORS * calcsize("i"))
         message, ancillary, _, _ = link.recvmsg(_MESSAGE_BYTES + body_bytes, room, _CLOSE_ON_EXEC)

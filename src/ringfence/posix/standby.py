@@ -68,6 +68,7 @@ def _in_memory(body: bytes) -> int:
 
 def await_job(python: bool) -> None:
     """The last step of the plan of a sandbox that stands by; ``python``: also for Python jobs. Never returns."""
+    Waiting.forget()
     interpreter = _rehearsed() if python else None
     os.write(Waiting.problems, READY)
     kind, descriptors, body = passing.receive_with_body(Waiting.post, INLINE_BYTES)
@@ -80,10 +81,11 @@ def await_job(python: bool) -> None:
         plan.execute([("terminal",)] if order["terminal"] else [])
         plan.execute([("folder", order["folder"])] if order["folder"] else [])
         if order["python"] and interpreter is not None:
-            Waiting.forget()
             os.close(problems)
             channel = plan.CHANNEL_FD if len(descriptors) > plan.CHANNEL_FD else -1
-            interpreter.run(order["python"], environment=order["environment"], channel=channel)
+            interpreter.run(
+                order["python"], environment=order["environment"], channel=channel, is_awaited=channel >= 0
+            )
         plan.execute([("exec", order["argv"], order["environment"])])
     except plan.StepFailed as failed:
         os.write(problems, wire.failure(failed.step, failed.errno, failed.problem))

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 _REAP_WAIT_S = 10.0
 _ASK_KILL = b"\x09"
-BEGIN = 0
-"""The command that starts the clock of a sandbox that stood by; every other is the number of a signal."""
+BEGIN, DISMISS = 0, 255
+"""Commands: start the clock of a sandbox that stood by; the job has said that it is done. Every other is the number of
+a signal."""
 
 
 def lead(commands: int, reports: int, owner: int, streams: Sequence[int]) -> None:
@@ -83,6 +84,8 @@ class Visit:
         self.poller = select.poll()
         self.release: Callable[[], None] | None = None
         self.job = 0
+        self.first = 0
+        """Of a sandbox that stands by: the process that becomes the job."""
         self.job_reaped = False
         self.wait_status: int | None = None
         self.cause = ""
@@ -170,6 +173,8 @@ class Visit:
 
     def _stand_by(self) -> None:
         """Everything is ready but the job."""
+        self.first = self._group()
+        wire.ended_frame(self._report(0))  # what is touched for the first time has to be copied first; now it may
         identity = 0 if self.contained is None else self.contained.identity
         _say(self.reports, wire.ready_frame(identity))
 
@@ -240,7 +245,9 @@ class Visit:
             self.owner_gone = True
             self._note("owner_gone", 0)
         for number in data:
-            if number == BEGIN:
+            if number == DISMISS:
+                self._dismiss()
+            elif number == BEGIN:
                 self.started = time.monotonic_ns()
             elif number == _ASK_KILL[0]:
                 self._note("asked", 0)
@@ -253,6 +260,12 @@ class Visit:
             return self.job
         first = self.table.children(self.job)
         return min(first, default=0)
+
+    def _dismiss(self) -> None:
+        """Its process may still be there: what it used is looked up, not told."""
+        if self.wait_status is None:
+            self.wait_status, self.used = 0, self.table.usage(self.first)
+            self._note("dismissed", 0)
 
     def _note(self, cause: str, measured: float) -> None:
         if cause and not self.cause:
@@ -314,19 +327,24 @@ class Visit:
     def finish(self) -> None:
         """End what is left and report."""
         wall_ns = time.monotonic_ns() - self.started
-        # The caller of a pool need not wait until an empty sandbox is taken apart. Empty: nothing runs in it any
-        # more but pid 1, for what a job started must have ended with it.
-        early = bool(self.request.get("standby")) and bool(self.used) and not self.table.children(self.job)
+        # The caller of a pool need not wait until an empty sandbox is taken apart.
+        early = bool(self.request.get("standby")) and bool(self.used) and self._is_empty()
         if early:
             self._tell(wall_ns)
         self.end_tree()
         if not early:
             self._tell(wall_ns)
 
+    def _is_empty(self) -> bool:
+        """Nothing runs any more but pid 1 and a job that was dismissed: what a job started must have ended with it."""
+        left = self.table.children(os.getpid() if self.contained is None else self.job)
+        if self.cause != "dismissed":
+            return not left
+        return len(left) == 1 and not self.table.children(left[0])
+
     def _tell(self, wall_ns: int) -> None:
-        if self.contained is not None:
-            _say(self.reports, wire.frame(wire.HEALTH, self.contained.health()))
-        _say(self.reports, wire.ended_frame(self._report(wall_ns)))
+        health = b"" if self.contained is None else wire.frame(wire.HEALTH, self.contained.health())
+        _say(self.reports, health + wire.ended_frame(self._report(wall_ns)))
 
     def _report(self, wall_ns: int) -> dict[str, int]:
         user_us, system_us, largest, voluntary, involuntary = self._usage()

@@ -21,10 +21,16 @@ STARTED, READY, FAILED, ENDED, NOTED, HEALTH = b"S", b"R", b"F", b"E", b"N", b"H
 root is the caller), the set-up failed (step, problem), the end,
 an attempt on something forbidden, and how sure the recorder is that it saw them all (both JSON)."""
 
+NOTHING_SEEN: dict[str, object] = {
+    **dict.fromkeys(("total", "kept", "summarised", "uncategorised", "lost", "late", "unwritten"), 0),
+    "forbidden": "", "problems": [], "caveat": "", "complete": True,
+}  # fmt: skip
+"""What the recorder says of most jobs, for which an empty body stands: reading JSON takes as long as a small job."""
+
 _KINDS = frozenset((STARTED, READY, FAILED, ENDED, NOTED, HEALTH))
 
 # Why the leader killed the tree, by position in the frame.
-CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone", "holder_gone")
+CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone", "holder_gone", "dismissed")
 
 REPORT_FIELDS = (
     "wait_status", "cause", "measured", "wall_ns", "cpu_user_us", "cpu_system_us", "peak_memory_bytes",

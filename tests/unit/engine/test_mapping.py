@@ -88,7 +88,9 @@ def test_the_bar_is_drawn_on_a_terminal_and_removed() -> None:
         bar = Bar(2, terminal)
         bar.step()
         bar.close()
-        shown = os.read(ours, 4096).decode()
+        shown = ""
+        while not shown.endswith("\x1b[K"):  # it comes in pieces
+            shown += os.read(ours, 4096).decode()
     os.close(ours)
     assert "█" in shown and "1/2" in shown and "s left" in shown
     assert shown.endswith("\r\x1b[K")

@@ -29,7 +29,7 @@ for count in range({count}):
     if child == 0:
         if {rehearsed}: interpreter.rehearse()
         os.dup2({channel}, 3)
-        interpreter.run(job, environment={environment!r}, channel=3)
+        interpreter.run(job, environment={environment!r}, channel=3, is_awaited={is_awaited})
     _, status = os.waitpid(child, 0)
     os.write({status}, b"%d " % status)
 """
@@ -47,14 +47,15 @@ class Ended:
 
 def run_forked(
     job: bytes, *, stdin: bytes = b"", cwd: Path | None = None, environment: Mapping[str, str] = ENVIRONMENT,
-    preload: str = "", count: int = 1, rehearsed: bool = False,
+    preload: str = "", count: int = 1, rehearsed: bool = False, is_awaited: bool = False,
 ) -> Ended:  # fmt: skip
     """Fork an interpreter that runs ``job``, ``count`` times; the status is the last one's."""
     job_reader, job_writer = os.pipe()
     told, channel = os.pipe()
     ended, status = os.pipe()
     parent = _PARENT.format(root=str(SOURCE_ROOT), job=job_reader, environment=dict(environment), channel=channel,
-                            status=status, preload=preload, count=count, rehearsed=rehearsed)  # fmt: skip
+                            status=status, preload=preload, count=count, rehearsed=rehearsed,
+                            is_awaited=is_awaited)  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", parent], env={}, cwd=cwd, pass_fds=(job_reader, channel, status),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
