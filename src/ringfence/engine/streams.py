@@ -11,7 +11,6 @@ import os
 from ringfence.errors import SetupError
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
-from ringfence.model.reply import before_farewell, farewell
 
 # What a pipe holds. Memory for much more would be fetched from the kernel and given back for every piece.
 _PIECE_BYTES = 64 * 1024
@@ -58,6 +57,8 @@ class Capture:
         return bytes(self._kept) + (marker(self.dropped) if self.dropped else b"")
 
     def farewell(self) -> int | None:
+        from ringfence.model.reply import farewell
+
         return None if self.dropped else farewell(self._kept)
 
     @property
@@ -170,7 +171,11 @@ class Streams:
         if self.channel is None or self.channel.dropped:
             return None
         said = self.channel.result()
-        return before_farewell(said) if self._job.python else said
+        if not self._job.python:
+            return said
+        from ringfence.model.reply import before_farewell
+
+        return before_farewell(said)
 
     def write(self) -> bool:
         """Feed what the pipe takes; false when all is fed or nobody reads."""
