@@ -68,6 +68,8 @@ def _in_memory(body: bytes) -> int:
 
 def await_job(python: bool) -> None:
     """The last step of the plan of a sandbox that stands by; ``python``: also for Python jobs. Never returns."""
+    from ringfence.linux import processes
+
     Waiting.forget()
     interpreter = _rehearsed() if python else None
     os.write(Waiting.problems, READY)
@@ -82,6 +84,8 @@ def await_job(python: bool) -> None:
         plan.execute([("folder", order["folder"])] if order["folder"] else [])
         if order["python"] and interpreter is not None:
             os.close(problems)
+            # As an exec does. Else nobody but root could see what it writes, and it could not read of itself in /proc.
+            processes.show_memory()
             channel = plan.CHANNEL_FD if len(descriptors) > plan.CHANNEL_FD else -1
             interpreter.run(
                 order["python"], environment=order["environment"], channel=channel, is_awaited=channel >= 0

@@ -180,3 +180,8 @@ def test_an_exception_in_on_output_reaches_the_caller_and_frees_the_place(pool: 
         with pytest.raises(LookupError):
             pool.run_source("print(1); input()", on_output=refuse)
     assert pool.run_source("print(1)").ok
+
+
+def test_a_python_job_may_read_of_itself_what_any_process_may(pool: Pool) -> None:
+    """And so may whoever holds its limits: what it writes is counted there."""
+    assert b"write_bytes" in pool.run_source("print(open('/proc/self/io').read())").stdout
