@@ -105,8 +105,11 @@ def fresh_spawner(stage: Stage) -> None:
 
 
 def inheritable(stage: Stage, descriptor: int, number: int) -> int:
-    """The descriptor under a number of our choice, open for every child of this process that does not close it."""
+    """The descriptor under a number of our choice, or the next that is free, open for every child of this process that
+    does not close it."""
     fresh_spawner(stage)  # first, for a pool may have the number
+    while os.path.exists(f"/dev/fd/{number}"):
+        number += 1
     os.dup2(descriptor, number, inheritable=True)
     os.close(descriptor)
     stage.callback(os.close, number)

@@ -99,9 +99,12 @@ def test_the_way_to_the_leader_is_shut_once_the_program_runs(kind: type[Guest], 
     visit.watch()
     if is_open:
         passing.send(guest._theirs, building.LISTENER, [])
+        os.close(guest.door)
     else:
         with pytest.raises(BrokenPipeError):
             passing.send(guest._theirs, building.LISTENER, [])
+    for descriptor in (visit.commands, visit.reports, guest.status, guest._told, guest._theirs):
+        os.close(descriptor)
 
 
 def test_what_was_handed_over_before_the_program_ran_is_taken_before_the_way_is_shut(guest):
