@@ -87,8 +87,9 @@ _INHERITED_ATTACKS = [
             prepare=_open_pidfd,
             probe=_EACH.format(numbers="range(3, 4096)", what="signal.pidfd_send_signal(fd, 0); print('ESCAPED')")),
     _attack(name="more than the standard three", what="anything else is open at the start", levels=BOTH,
-            prepare=_open_file(40), probe=_EACH.format(
-                numbers="range(3, 4096)", what="os.fstat(fd); print('ESCAPED')")),
+            prepare=_open_file(40), probe="FIRST = 4 if sys.argv[0] == '<job>' else 3  # a Python job has its channel\n"
+            + _EACH.format(numbers="range(FIRST, 4096)", what="os.fstat(fd); print('ESCAPED')")
+            + "if FIRST == 4 and os.fstat(3).st_mode & 0o170000 != 0o010000: print('ESCAPED')\n"),
     _attack(name="the caller's standard input", what="what is meant for the caller is read", levels=BOTH,
             prepare=_open_input, probe="if os.read(0, 99).decode() == GIVEN['secret']: print('ESCAPED')\n",
             control="r, w = os.pipe(); os.write(w, GIVEN['secret'].encode()); os.dup2(r, 0)\n"
