@@ -87,6 +87,10 @@ class StandbyBox(Box, Protocol):
         """Whether it still stands by."""
         ...
 
+    def let_go(self) -> None:
+        """Have it end; ``close`` waits for that."""
+        ...
+
 
 class LivingBox(Box, Protocol):
     """A box that lives between visits: files and background processes stay until it is closed."""

@@ -274,10 +274,13 @@ class LedVisit:
         if self._report is None or not self._stood_by:
             self.release()
 
-    def release(self) -> None:
-        """Wait until nothing is left, and free what the visit holds."""
+    def let_go(self) -> None:
         if self._forked and self._report is None:
             self.signal(_SIGKILL)
+
+    def release(self) -> None:
+        """Wait until nothing is left, and free what the visit holds."""
+        self.let_go()
         if self._forked and (self._report is None or self._stood_by):
             self._await_end()
         self._forked = False

@@ -175,6 +175,10 @@ class ProcessBox:
     def stands(self) -> bool:
         return self._waiting is not None and self._waiting.waits()
 
+    def let_go(self) -> None:
+        if self._waiting is not None:
+            self._waiting.let_go()
+
     def _send_order(self, job: Job, folder: str, streams: tuple[int, ...]) -> LedVisit:
         assert self._waiting is not None
         visit, self._waiting = self._waiting, None

@@ -181,6 +181,10 @@ class StrictBox:
     def stands(self) -> bool:
         return self._waiting is not None and self._waiting.waits()
 
+    def let_go(self) -> None:
+        if self._waiting is not None:
+            self._waiting.let_go()
+
     def _send_order(self, job: Job, streams: tuple[int, ...]) -> groups.GroupVisit:
         assert self._waiting is not None
         if job.cwd:

@@ -91,6 +91,8 @@ class Standing:
                 with self._changed:
                     if not self._closed:
                         self._changed.wait(_TICK_S)
+        for box in self._boxes:
+            box.let_go()  # all at once: to end takes longer than to say so
         self._used.extend(self._boxes)
         self._boxes.clear()
         self._close_used()

@@ -25,6 +25,9 @@ class Box:
     def stands(self) -> bool:
         return self.alive
 
+    def let_go(self) -> None:
+        self.alive = False
+
     def close(self) -> str:
         self.closed += 1
         if self.problem is not None:
