@@ -62,7 +62,7 @@ def _pytest(python: list[str], folder: Path, arguments: list[str], **environment
     cache = folder / ".pytest_cache"
     shutil.rmtree(cache, ignore_errors=True)
     variables = os.environ | {"RINGFENCE_NO_SKIPS": "1", "PYTHONHASHSEED": HASH_SEED} | environment
-    command = [*python, "-m", "pytest", "-q", "-o", f"cache_dir={cache}", *arguments]
+    command = [*python, "-m", "pytest", "-q", "--durations=25", "-o", f"cache_dir={cache}", *arguments]
     # Most tests wait for something: more workers than cores end sooner. The order must not matter anyway.
     workers = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
     code = subprocess.run([*command, *workers], cwd=folder, env=variables, check=False).returncode
