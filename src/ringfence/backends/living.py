@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import select
+import time
+
 from ringfence.backends.facts import Report
 from ringfence.backends.groups import GroupVisit
 from ringfence.backends.led_visit import FromMould, LedVisit
 from ringfence.linux.rootfs import Wish
 from ringfence.model.record import record, replace
+
+_PATIENCE_S = 1.0
 
 
 class VisitToBox(LedVisit):
@@ -24,9 +29,22 @@ class VisitToBox(LedVisit):
     def receive(self) -> Report | None:
         report = super().receive()
         ended = self._keeper.receive()
+        if ended is None and report is not None and report.cause == "holder_gone":
+            ended = self._last_word()
         if ended is not None:  # the box itself is at its end: that is why the visit is
             return replace(ended, wall_ns=report.wall_ns if report else ended.wall_ns)
         return report
+
+    def _last_word(self) -> Report | None:
+        """Of the keeper, which has ended the whole box and says why a moment later; none where only the holder went."""
+        poller = select.poll()
+        poller.register(self._keeper.fileno(), select.POLLIN)
+        give_up = time.monotonic() + _PATIENCE_S
+        while poller.poll(max(0.0, give_up - time.monotonic()) * 1000):
+            ended = self._keeper.receive()
+            if ended is not None:
+                return ended
+        return None
 
     def take_notes(self) -> list[dict[str, object]]:
         return [*super().take_notes(), *self._keeper.take_notes()]

@@ -1,0 +1,54 @@
+"""A visit to a living box says why the box has ended, whoever of the two leaders speaks first."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from ringfence.backends import living
+from ringfence.backends.facts import Report
+from ringfence.backends.led_visit import LedVisit
+from ringfence.backends.living import VisitToBox
+
+
+class Keeper:
+    """Says what is written into its pipe."""
+
+    def __init__(self) -> None:
+        self.reader, self.writer = os.pipe()
+        os.set_blocking(self.reader, False)
+
+    def fileno(self) -> int:
+        return self.reader
+
+    def receive(self) -> Report | None:
+        try:
+            return Report(cause=os.read(self.reader, 99).decode(), wall_ns=5)
+        except BlockingIOError:
+            return None
+
+
+def _visit(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> VisitToBox:
+    visit = VisitToBox.__new__(VisitToBox)
+    visit._keeper = keeper  # type: ignore[assignment]
+    monkeypatch.setattr(LedVisit, "receive", lambda self: Report(cause="holder_gone", wall_ns=7))
+    return visit
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.1])
+def test_why_the_whole_box_was_ended_is_why_the_visit_was(late_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = Keeper()
+    teller = threading.Timer(late_s, lambda: os.write(keeper.writer, b"memory"))
+    teller.start()
+    if not late_s:
+        teller.join()
+    report = _visit(keeper, monkeypatch).receive()
+    teller.join()
+    assert (report.cause, report.wall_ns) == ("memory", 7)  # type: ignore[union-attr]
+
+
+def test_where_only_the_holder_has_gone_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(living, "_PATIENCE_S", 0.05)
+    assert _visit(Keeper(), monkeypatch).receive().cause == "holder_gone"  # type: ignore[union-attr]
