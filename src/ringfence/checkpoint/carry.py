@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ringfence.checkpoint import content
 from ringfence.checkpoint.entry import DELETED, FOLDER, SPECIAL, Entry, Manifest, Seen, ancestors, ordered
+from ringfence.checkpoint.merge import is_below
 from ringfence.checkpoint.scan import OF_BASE, Reading, Scan
 from ringfence.errors import ConflictError
 from ringfence.model.record import record, replace
@@ -32,7 +33,7 @@ def plan(layer: Manifest, base: Scan, hidden: frozenset[str]) -> Carry:
     found = Carry(now={}, target={})
     ways = frozenset(above for secret in hidden for above in ancestors(secret))
     for path in ordered(layer):
-        if hidden.isdisjoint((path, *ancestors(path))):
+        if not is_below(path, hidden):
             _plan_one(path, layer[path], base, found, ways)
     return found
 
@@ -70,7 +71,7 @@ def check(carry: Carry, layer: Manifest, foreign: Foreign) -> None:
     # Something is to go below what is no folder: somebody put it where one was.
     passed = {above for path in carry.target for above in ancestors(path)}
     paths += [path for path in passed & carry.target.keys() if carry.target[path].kind != FOLDER]
-    _refuse(paths)
+    refuse(paths)
 
 
 def _changes(carry: Carry, path: str) -> bool:
@@ -78,7 +79,8 @@ def _changes(carry: Carry, path: str) -> bool:
     return carry.target.get(path) != entry and entry.kind != FOLDER
 
 
-def _refuse(paths: list[str]) -> None:
+def refuse(paths: list[str]) -> None:
+    """Name what somebody else changed, if anything."""
     if paths:
         named = ", ".join(ascii(path)[1:-1] for path in ordered(paths)[:5])
         more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""

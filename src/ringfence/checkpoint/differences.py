@@ -112,7 +112,13 @@ def _told(entry: Entry) -> Entry:
     return replace(entry, digest="", twin="", opaque=False, copied=False, mtime_ns=mtime_ns)
 
 
-def text_diff(path: str, layer: Manifest, live: Scan, base: Below) -> str:
+def told_diff(change: Change, layer: Manifest, live: Scan, base: Below, title: str = "") -> str:
+    """The same for something that is known to have changed: it is at least named."""
+    text = text_diff(change.path, layer, live, base, title)
+    return text or f"{title}{change.path}: {change.kind}\n"
+
+
+def text_diff(path: str, layer: Manifest, live: Scan, base: Below, title: str = "") -> str:
     """A unified diff of one file or link; one line that says why where there is none to show."""
     import difflib
 
@@ -122,8 +128,8 @@ def text_diff(path: str, layer: Manifest, live: Scan, base: Below) -> str:
     new = _text(layer.get(path), lambda: live.tree.read(path))
     for text in (old, new):
         if isinstance(text, str):
-            return f"{path}: {text}\n"
-    lines = difflib.unified_diff(list(old), list(new), f"a/{path}", f"b/{path}")
+            return f"{title}{path}: {text}\n"
+    lines = difflib.unified_diff(list(old), list(new), f"a/{title}{path}", f"b/{title}{path}")
     return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
 
 

@@ -55,6 +55,11 @@ def part(layer: Manifest, top: str) -> dict[str, Entry]:
     return {path: entry for path, entry in layer.items() if within(path, top)}
 
 
+def is_below(path: str, tops: frozenset[str]) -> bool:
+    """Whether it is one of these, or in one of them."""
+    return not tops.isdisjoint((path, *ancestors(path)))
+
+
 def hidden_above(layer: Manifest, path: str) -> bool:
     """Whether a folder above hides what the base has at this path."""
     return any(hides_base(layer.get(above)) for above in ancestors(path))

@@ -18,7 +18,7 @@ from ringfence.checkpoint.store import Store
 from ringfence.checkpoint.tree import Tree
 
 USER_PREFIX, TRUSTED_PREFIX = "user.overlay.", "trusted.overlay."
-_OPENED, _INDEX, _OURS = "opened", "index", "ours"
+_OPENED, _SINCE, _INDEX, _OURS = "opened", "since", "index", "ours"
 
 
 class OverlayLayer:
@@ -35,7 +35,8 @@ class OverlayLayer:
         self._everything = Scan(self.live, prefix=prefix)
         self._index = index_from(store.read(_INDEX) or {}) if store.holds(_INDEX) else {}
         self._ours = (store.read(_OURS) or {}) if store.holds(_OURS) else {}
-        self._opened_ns = store.moment(_OPENED) or store.tick(_OPENED)
+        since = store.read(_SINCE) if store.holds(_SINCE) else None
+        self._opened_ns: int = since["ns"] if since else store.moment(_OPENED) or store.tick(_OPENED)
 
     def read(self, how: Reading) -> dict[str, Entry]:
         """The changes as they are now."""
@@ -70,6 +71,10 @@ class OverlayLayer:
     def remember(self) -> None:
         self._store.write(_INDEX, index_rows(self._index))
 
+    def hand_on(self, store: Store) -> None:
+        """Another layer over the same base, in that store, was opened when this one was."""
+        store.write(_SINCE, {"ns": self._opened_ns})
+
     def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool:
         """Whether somebody else changed the base here since the layer was opened."""
         if seen is not None:
@@ -98,6 +103,7 @@ class OverlayLayer:
         if whole:
             self._ours = {}
             self._opened_ns = self._store.tick(_OPENED)
+            self._store.remove(_SINCE)
         else:
             touched = {*carry.now, *carry.target}
             for path in touched | {parent(path) for path in touched}:

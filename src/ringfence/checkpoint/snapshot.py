@@ -26,7 +26,9 @@ _BASE, _INDEX, _NEWER, _WORK = "base", "index", "newer", "work"
 class Snapshot:
     """A tree and the base that it was made from."""
 
-    def __init__(self, base: Tree, store: Store, *, in_place: bool = False) -> None:
+    def __init__(
+        self, base: Tree, store: Store, *, in_place: bool = False, hidden: frozenset[str] = frozenset()
+    ) -> None:
         self._tree = base
         self._store = store
         self.in_place = in_place
@@ -34,7 +36,8 @@ class Snapshot:
         if not in_place:
             os.makedirs(work, mode=0o700, exist_ok=True)
         self.live = Tree(base.path, identity=base.identity) if in_place else Tree(work)
-        self.scan = Scan(self.live)
+        self.scan = Scan(self.live, without=hidden)
+        self._base_scan = Scan(base, without=hidden, ours=False)
         self._base: dict[str, Seen] = {}
         self._index: dict[str, Seen] = {}
         self._written: dict[str, Seen] = {}
@@ -49,7 +52,7 @@ class Snapshot:
     def _begin(self) -> None:
         """Done again from the start if it was broken off: the base's manifest is written last."""
         how = Reading(self._store.put, self._store.has) if self.in_place else OF_BASE
-        self._base = Scan(self._tree, ours=False).below("", how)
+        self._base = self._base_scan.below("", how)
         if self.in_place:
             self._index = dict(self._base)
         else:

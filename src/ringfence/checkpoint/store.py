@@ -81,24 +81,10 @@ class Store:
     # Documents
 
     def write(self, name: str, document: Mapping[str, Any]) -> None:
-        import json
-
-        path = os.path.join(self.path, name + ".json")
-        with open(path + ".new", "w", encoding="ascii") as file:
-            file.write(json.dumps(document, separators=(",", ":")))  # json.dump is ten times slower
-        os.replace(path + ".new", path)
+        write_document(os.path.join(self.path, name + ".json"), document)
 
     def read(self, name: str) -> dict[str, Any] | None:
-        import json
-
-        try:
-            with open(os.path.join(self.path, name + ".json"), encoding="ascii") as file:
-                document: dict[str, Any] = json.load(file)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{self.path}: {name} can't be read: {error}") from error
-        return document
+        return read_document(os.path.join(self.path, name + ".json"))
 
     def holds(self, name: str) -> bool:
         return os.path.exists(os.path.join(self.path, name + ".json"))
@@ -114,9 +100,12 @@ class Store:
 
     def checkpoints(self) -> list[Checkpoint]:
         """The oldest first."""
+        return sorted(map(self.load, self.checkpoint_ids()), key=lambda checkpoint: checkpoint.number)
+
+    def checkpoint_ids(self) -> list[str]:
+        """In no order."""
         names = os.listdir(os.path.join(self.path, _CHECKPOINTS))
-        found = [self.load(name.removesuffix(".json")) for name in names if name.endswith(".json")]
-        return sorted(found, key=lambda checkpoint: checkpoint.number)
+        return [name.removesuffix(".json") for name in names if name.endswith(".json")]
 
     def load(self, checkpoint_id: str) -> Checkpoint:
         known = checkpoint_id.isalnum()
@@ -167,13 +156,35 @@ class Store:
                 return now
             time.sleep(0.001)
 
-
     def moment(self, name: str) -> int | None:
         """When ``tick`` was last called by this name."""
         try:
             return os.stat(os.path.join(self.path, name)).st_ctime_ns
         except FileNotFoundError:
             return None
+
+
+def write_document(path: str, document: Mapping[str, Any]) -> None:
+    """There whole or not at all."""
+    import json
+
+    with open(path + ".new", "w", encoding="ascii") as file:
+        file.write(json.dumps(document, separators=(",", ":")))  # json.dump is ten times slower
+    os.replace(path + ".new", path)
+
+
+def read_document(path: str) -> dict[str, Any] | None:
+    """None where there is no such file."""
+    import json
+
+    try:
+        with open(path, encoding="ascii") as file:
+            document: dict[str, Any] = json.load(file)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} can't be read: {error}") from error
+    return document
 
 
 def _unlink(path: str) -> None:

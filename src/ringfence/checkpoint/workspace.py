@@ -59,6 +59,17 @@ class Rollback:
 
 
 @record
+class Planned:
+    """A commit that has been looked over and not begun."""
+
+    chosen: Manifest
+    plan: Carry
+    rest: Manifest | None
+    """What the layer holds afterwards. Absent: it stays as it is, for somebody works on it."""
+    whole: bool
+
+
+@record
 class Committed:
     """What a commit did."""
 
@@ -108,17 +119,29 @@ class Workspace:
         return differences.changes(self.layer.read(UNREAD), self._below)
 
     @_converted
-    def diff(self, path: str) -> str:
-        """What changed in one file, as text."""
-        return differences.text_diff(_path(path), self.layer.read(UNREAD), self.layer.scan, self._below)
+    def diff(self, path: str | None = None, *, title: str = "") -> str:
+        """What changed in one file, or in all, as text; ``title`` is put before the names."""
+        layer = self.layer.read(UNREAD)
+        if path is not None:
+            return differences.text_diff(_path(path), layer, self.layer.scan, self._below, title)
+        told = differences.changes(layer, self._below)
+        return "".join(differences.told_diff(each, layer, self.layer.scan, self._below, title) for each in told)
+
+    @_converted
+    def links(self) -> dict[str, str]:
+        """The symbolic links of the layer, and where they point: the program's choice. None is followed."""
+        layer = self.layer.read(UNREAD)
+        return {path: entry.target for path, entry in layer.items() if entry.kind == entries.LINK}
 
     # Checkpoints
 
     @_converted
-    def create_checkpoint(self, name: str = "", state_data: Mapping[str, Any] | None = None) -> Checkpoint:
-        """Keep the layer as it is now, and some data of the caller's with it."""
+    def create_checkpoint(
+        self, name: str = "", state_data: Mapping[str, Any] | None = None, *, checkpoint_id: str = ""
+    ) -> Checkpoint:
+        """Keep the layer as it is now, and some data of the caller's with it. Without an id it gets one."""
         made = Checkpoint(
-            checkpoint_id=os.urandom(6).hex(),
+            checkpoint_id=checkpoint_id or new_checkpoint_id(),
             name=name,
             number=self._state().get("number", 0) + 1,
             created_s=time.time(),
@@ -145,16 +168,21 @@ class Workspace:
         """Go back, or forward, to a checkpoint; with ``paths``, only these and what is below them."""
         then = self.store.load(checkpoint_id)
         layer = then.layer if paths is None else self._mixed(then.layer, paths)
-        count = self._go_to(layer, "" if paths is not None else checkpoint_id)
+        count = self.go_to(layer, "" if paths is not None else checkpoint_id)
         state = then.state_data if paths is None else None
         return Rollback(
             checkpoint_id=checkpoint_id, partial=paths is not None, files_restored=count, state_data=state
         )
 
     @_converted
+    def drop_hidden(self) -> None:
+        """Take out of the layer what stands where something has been hidden since."""
+        self.go_to(self.layer.read(self._keep))
+
+    @_converted
     def discard(self) -> int:
         """Drop all changes; checkpoints stay. How many paths were restored."""
-        return self._go_to({}, "")
+        return self.go_to({})
 
     def _mixed(self, then: Manifest, paths: tuple[str, ...]) -> Manifest:
         layer: Manifest = self.layer.read(self._keep)
@@ -171,7 +199,13 @@ class Workspace:
         below = self._scan.below(path, self._keep) if top.entry.kind == entries.FOLDER else {}
         return {path: top.entry, **{name: seen.entry for name, seen in below.items()}}
 
-    def _go_to(self, layer: Manifest, current: str) -> int:
+    def go_to(self, layer: Manifest, current: str = "") -> int:
+        """Make the layer this one, whose contents are in the store; how many paths were written or removed.
+
+        What is hidden now may have been in it once, and does not come back.
+        """
+        if self.hidden:
+            layer = {path: entry for path, entry in layer.items() if not merge.is_below(path, self.hidden)}
         temporary = new_name()
         journal = {"op": "rollback", "layer": entries.to_rows(layer), "current": current, "temporary": temporary}
         self.store.write(JOURNAL, journal)
@@ -213,6 +247,11 @@ class Workspace:
 
         ``mounted``: somebody works on the layer, so it stays as it is, and says again what the base now says too.
         """
+        return self.carry_out(self.plan_commit(paths, mounted=mounted))
+
+    @_converted
+    def plan_commit(self, paths: tuple[str, ...] | None = None, *, mounted: bool = False) -> Planned:
+        """The first half of a commit, which changes nothing: what would be done, or the conflicts."""
         wanted = None if paths is None else tuple(map(_path, paths))
         if wanted is not None and self._in_place:
             raise UsageError("in place everything is in the base already", hint="roll back what is not to stay")
@@ -220,19 +259,26 @@ class Workspace:
         chosen = merge.chosen(layer, wanted, self._has_folder)
         plan = self._plan(chosen)
         carry.check(plan, chosen, self.layer.foreign)
+        rest = None if mounted else merge.rest(layer, wanted)
+        return Planned(chosen=chosen, plan=plan, rest=rest, whole=wanted is None and not mounted)
+
+    @_converted
+    def carry_out(self, planned: Planned) -> Committed:
+        """The second half: from the journal on it is carried to its end, now or at the next start."""
         journal = {
             "op": "commit",
-            "now": entries.index_rows(plan.now),
-            "target": entries.to_rows(plan.target),
-            "rest": None if mounted else entries.to_rows(merge.rest(layer, wanted)),
-            "whole": wanted is None and not mounted,
+            "now": entries.index_rows(planned.plan.now),
+            "target": entries.to_rows(planned.plan.target),
+            "rest": None if planned.rest is None else entries.to_rows(planned.rest),
+            "whole": planned.whole,
             "temporary": new_name(),
         }
         self._set_state()
         self.store.write(JOURNAL, journal)
-        self._finish_commit(plan, journal)
-        left = tuple(path for path, entry in chosen.items() if entry.kind in entries.SPECIAL)
-        return Committed(paths=tuple(path for path in entries.ordered(chosen) if path not in left), left=left)
+        self._finish_commit(planned.plan, journal)
+        left = tuple(path for path, entry in planned.chosen.items() if entry.kind in entries.SPECIAL)
+        done = tuple(path for path in entries.ordered(planned.chosen) if path not in left)
+        return Committed(paths=done, left=left)
 
     def _has_folder(self, path: str) -> bool:
         status = self.base.status(path)
@@ -247,11 +293,20 @@ class Workspace:
         self._base_writer(temporary).apply({path: seen.entry for path, seen in plan.now.items()}, plan.target)
         rest = None if journal["rest"] is None else entries.from_rows(journal["rest"])
         self.layer.settle(rest, plan, temporary, whole=journal["whole"])
-        for old in self.store.checkpoints():
-            self.store.drop(old.checkpoint_id)
-        self._set_state(current="")
+        self._drop_history()
         self.store.remove(JOURNAL)
         self.store.collect(self.layer.held())
+
+    @_converted
+    def forget_checkpoints(self) -> None:
+        """What a commit does to the history, without one."""
+        self._drop_history()
+        self.store.collect(self.layer.held())
+
+    def _drop_history(self) -> None:
+        for checkpoint_id in self.store.checkpoint_ids():
+            self.store.drop(checkpoint_id)
+        self._set_state(current="")
 
     def _base_writer(self, temporary: str) -> Writer:
         return Writer(self.base, lambda _, entry: self.store.open(entry.digest), temporary, special=False)
@@ -281,10 +336,19 @@ class Workspace:
     def _set_state(self, **changed: object) -> None:
         self.store.write(STATE, {**self._state(), "base": list(self.base.identity), **changed})
 
+    def pin(self) -> None:
+        """Remember which folder the base is: another one in its place will be refused."""
+        if not self.store.holds(STATE):
+            self._set_state()
+
     def close(self) -> None:
         """Let go of the folders; the store stays, for the next time."""
         self.layer.close()
         self.base.close()
+
+
+def new_checkpoint_id() -> str:
+    return os.urandom(6).hex()
 
 
 def open_overlay(
@@ -293,15 +357,20 @@ def open_overlay(
     """A workspace whose layer overlayfs keeps in ``upper``; ``hidden`` are absolute paths below the base."""
     kept = Store(store)
     tree = _base(base, kept)
-    secrets = frozenset(os.path.relpath(path, tree.path) for path in hidden if path.startswith(tree.path + "/"))
+    secrets = _inside(tree, hidden)
     return Workspace(tree, kept, OverlayLayer(upper, tree, kept, hidden=secrets, prefix=prefix), hidden=secrets)
 
 
-def open_snapshot(base: str, store: str, *, in_place: bool = False) -> Workspace:
+def open_snapshot(base: str, store: str, *, in_place: bool = False, hidden: tuple[str, ...] = ()) -> Workspace:
     """A workspace whose layer is a working copy in ``store/work``, or the base itself."""
     kept = Store(store)
     tree = _base(base, kept)
-    return Workspace(tree, kept, Snapshot(tree, kept, in_place=in_place))
+    secrets = _inside(tree, hidden)
+    return Workspace(tree, kept, Snapshot(tree, kept, in_place=in_place, hidden=secrets), hidden=secrets)
+
+
+def _inside(base: Tree, hidden: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(os.path.relpath(path, base.path) for path in hidden if path.startswith(base.path + "/"))
 
 
 def _base(path: str, store: Store) -> Tree:

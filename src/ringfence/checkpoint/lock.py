@@ -1,0 +1,114 @@
+"""One process at a time: a file that is held locked, with the holder's pid in it.
+
+The kernel lets go of it when the process ends, however it ends. A fork does not keep it. What a holder that was killed
+had running ends a moment later, and is waited for. Not for threads: who shares a transaction takes turns himself.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ringfence.errors import BusyError
+
+_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+_PLACE = 1 << 30
+"""On Windows a byte is locked, and can't be read then: one far behind the pid."""
+_ENDING_S, _LOOK_S = 15.0, 0.01
+"""Longer than leaders try to end a tree."""
+_held: set[Lock] = set()
+
+
+class Lock:
+    """Held from the moment it is made; BusyError where somebody else holds it."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, _FLAGS, 0o600)
+        taken = _take(self._descriptor)
+        pid, place = self._read()
+        if not taken:
+            os.close(self._descriptor)
+            named = f"process {pid}" if pid else "another process"
+            raise BusyError(f"{os.path.dirname(path)} is in use by {named}", pid=pid, hint="wait until it has ended")
+        _held.add(self)
+        _await_end(place)
+        self.note(b"")
+
+    def note(self, place: bytes) -> None:
+        """What runs under this lock has a private folder there, which is gone once all of it has ended."""
+        self._write(b"%d\n%s" % (os.getpid(), place))
+
+    def _write(self, content: bytes) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        os.write(self._descriptor, content)
+
+    def _read(self) -> tuple[int, bytes]:
+        pid, _, place = os.read(self._descriptor, 8192).partition(b"\n")
+        return int(pid) if pid.isdigit() else 0, place
+
+    def release(self) -> None:
+        if self in _held:
+            self._write(b"")
+            _held.discard(self)
+            _let_go(self._descriptor)  # also what a child that was forked just now still has of it
+            os.close(self._descriptor)
+
+    def leave(self) -> None:
+        """In a forked child: the lock stays the parent's, and must not live as long as the child."""
+        os.close(self._descriptor)
+
+
+def hold(folder: str) -> Lock:
+    """The lock of a transaction's folder."""
+    return Lock(os.path.join(folder, "lock"))
+
+
+def _await_end(place: bytes) -> None:
+    """A holder that was killed left its folder to who ends the rest. If that one is gone too, so is the rest."""
+    end = time.monotonic() + _ENDING_S
+    while place and os.path.isdir(place) and time.monotonic() < end:
+        time.sleep(_LOOK_S)
+
+
+def _leave_all() -> None:
+    for lock in _held:
+        lock.leave()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all)
+
+
+def _take(descriptor: int) -> bool:
+    try:
+        import fcntl
+    except ImportError:
+        return _take_on_windows(descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _let_go(descriptor: int) -> None:
+    try:
+        import fcntl
+    except ImportError:
+        return  # Windows has no fork, and unlocks when it is closed
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _take_on_windows(descriptor: int) -> bool:
+    import msvcrt
+
+    os.lseek(descriptor, _PLACE, os.SEEK_SET)
+    try:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    except OSError:
+        return False
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    return True

@@ -1,0 +1,378 @@
+"""``Transaction``: several folders of the host, the layers over them and their common history, as one thing on disk.
+
+It outlives every process. Whoever opens it holds its lock, and finishes first what an earlier holder was broken off
+at. One id names a checkpoint in all of its folders. Paths in and out are absolute, those of the host's folders.
+Runs no program and mounts nothing; while its layers are written (rollback, commit) nobody may work on them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+
+from ringfence.checkpoint import carry, layout
+from ringfence.checkpoint.layout import OVERLAY, SNAPSHOT, Layout, Parts
+from ringfence.checkpoint.lock import Lock, hold
+from ringfence.checkpoint.scan import UNREAD
+from ringfence.checkpoint.store import Checkpoint, read_document, write_document
+from ringfence.checkpoint.workspace import (
+    Committed,
+    Planned,
+    Rollback,
+    Workspace,
+    new_checkpoint_id,
+    open_overlay,
+    open_snapshot,
+)
+from ringfence.errors import CheckpointError, ConflictError
+from ringfence.model.outcome import Change
+from ringfence.model.record import replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Path = str | os.PathLike[str]
+
+__all__ = ["OVERLAY", "SNAPSHOT", "Transaction"]
+
+
+class Transaction:
+    """Layers over folders of the host, held by this process until ``close``."""
+
+    def __init__(self, plan: Layout, lock: Lock) -> None:
+        """By ``create`` or ``open``."""
+        self._layout = plan
+        self._lock = lock
+        self._workspaces: list[Workspace] = []
+        try:
+            self._open_all()
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        bases: Iterable[Path] = (),
+        *,
+        kind: str = OVERLAY,
+        hidden: Iterable[str] = (),
+    ) -> Transaction:
+        """A new one. Without bases it lies over a private folder of its own, ``workspace``."""
+        plan = layout.make(os.fspath(folder), [os.fspath(base) for base in bases], kind, hidden)
+        lock = hold(plan.folder)
+        try:
+            plan.save()
+        except OSError as error:
+            lock.release()
+            raise CheckpointError(f"{plan.folder}: {error.strerror}") from error
+        return cls(plan, lock)
+
+    @classmethod
+    def open(cls, folder: Path) -> Transaction:
+        """One that is there; what was broken off is finished. ConflictError, once, where somebody else was faster."""
+        plan = layout.load(os.fspath(folder))
+        lock = hold(plan.folder)
+        return cls(layout.load(plan.folder), lock)  # as it is now that nobody else writes it
+
+    def _open_all(self) -> None:
+        theirs: list[str] = []
+        for number in range(len(self.bases)):
+            theirs += self._open_one(number)
+        theirs += self._finish()
+        for workspace in self._workspaces:
+            workspace.pin()
+        self._forget_orphans()
+        _refuse_theirs(theirs)
+
+    def _open_one(self, number: int) -> list[str]:
+        """Opening finishes what was broken off in this base; what somebody else has changed there since."""
+        try:
+            self._workspaces.append(self._workspace(number))
+            return []
+        except ConflictError as error:
+            self._workspaces.append(self._workspace(number))
+            return self._absolute(number, error.paths)
+        except OSError as error:
+            raise CheckpointError(f"{self.bases[number]}: {error.strerror}") from error
+
+    def _workspace(self, number: int) -> Workspace:
+        base, store, hidden = self.bases[number], self._layout.store(number), self._layout.hidden
+        if self.kind == SNAPSHOT:
+            return open_snapshot(base, store, hidden=hidden)
+        for name in ("upper", "work"):  # the top of ``upper`` is what a job sees as the folder itself
+            os.makedirs(os.path.join(self._layout.layer(number), name), mode=0o755, exist_ok=True)
+        return open_overlay(os.path.join(self._layout.layer(number), "upper"), base, store, hidden=hidden)
+
+    # ---- what it is
+
+    @property
+    def folder(self) -> str:
+        return self._layout.folder
+
+    @property
+    def kind(self) -> str:
+        return self._layout.kind
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The folders of the host that it lies over."""
+        return self._layout.bases
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        return self._layout.hidden
+
+    @property
+    def layers(self) -> tuple[tuple[str, str], ...]:
+        """(base, folder of its ``upper`` and ``work``), for who mounts an overlay."""
+        return tuple((base, self._layout.layer(number)) for number, base in enumerate(self.bases))
+
+    def place(self, base: Path) -> str:
+        """Where a job finds a base: at its own path, or in a working copy."""
+        return self._layout.place(self._layout.number(os.fspath(base)))
+
+    def working_copy(self, folder: Path) -> str:
+        """The same for a folder in one of the bases."""
+        ((number, inside),) = self._layout.parts([folder]).items()
+        place = self._layout.place(number)
+        return f"{place}/{inside[0]}" if inside else place
+
+    def note_box(self, private_folder: str) -> None:
+        """A box works on it now. If this process is killed, who opens it next waits until that folder is gone."""
+        self._lock.note(os.fsencode(private_folder))
+
+    def hide(self, paths: Iterable[str]) -> None:
+        """From now on these are hidden from jobs, so no commit reaches them; what an earlier one made of them goes.
+
+        Of a working copy it is too late. No box may work on it.
+        """
+        more = [path for path in paths if path not in self.hidden]
+        if not more or self.kind == SNAPSHOT:
+            return
+        self._close_workspaces()
+        self._layout = replace(self._layout, hidden=(*self.hidden, *more))
+        self._open_all()
+        for number, workspace in self._numbered():
+            if any(path.startswith(self.bases[number] + "/") for path in more):
+                workspace.drop_hidden()
+        self._layout.save()  # last: what is broken off before is done again
+
+    # ---- what changed
+
+    def changes(self) -> tuple[Change, ...]:
+        """What differs from the bases."""
+        rows = ((number, each) for number, workspace in self._numbered() for each in workspace.changes())
+        return tuple(replace(each, path=self._layout.absolute(number, each.path)) for number, each in rows)
+
+    def links(self) -> dict[str, str]:
+        """The symbolic links of the layers, and where they point."""
+        rows = ((number, link) for number, workspace in self._numbered() for link in workspace.links().items())
+        return {self._layout.absolute(number, path): target for number, (path, target) in rows}
+
+    def diff(self, path: Path | None = None) -> str:
+        """What changed, as text: all, or one file. Names are relative to the base where there is only one."""
+        if path is None:
+            return "".join(workspace.diff(title=self._title(number)) for number, workspace in self._numbered())
+        ((number, inside),) = self._layout.parts([path]).items()
+        workspace, title = self._workspaces[number], self._title(number)
+        return workspace.diff(inside[0] if inside else None, title=title)
+
+    def _title(self, number: int) -> str:
+        return "" if len(self.bases) == 1 else self.bases[number].lstrip("/") + "/"
+
+    # ---- checkpoints: one is there once the first base has it, which gets it last
+
+    def create_checkpoint(self, name: str = "", state_data: Mapping[str, Any] | None = None) -> Checkpoint:
+        """Keep the layers as they are now, and some data of the caller's with them."""
+        self.recover()
+        made = new_checkpoint_id()
+        for number, workspace in reversed(self._numbered()):
+            workspace.create_checkpoint(name, None if number else state_data, checkpoint_id=made)
+        return self._merged(self._workspaces[0].store.load(made))
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """The oldest first."""
+        return [self._merged(each) for each in self._workspaces[0].checkpoints()]
+
+    def _merged(self, first: Checkpoint) -> Checkpoint:
+        parts = ((number, each.store.load(first.checkpoint_id)) for number, each in self._numbered())
+        rows = ((self._layout.absolute(n, path), entry) for n, part in parts for path, entry in part.layer.items())
+        return replace(first, layer=dict(rows))
+
+    @property
+    def current(self) -> str:
+        """The checkpoint that was made or gone back to last; empty where there is none."""
+        return self._workspaces[0].current
+
+    def delete_checkpoint(self, checkpoint_id: str) -> None:
+        for workspace in self._workspaces:
+            workspace.delete_checkpoint(checkpoint_id)
+
+    def collect(self, max_bytes: int) -> list[str]:
+        """Delete checkpoints, the oldest first and never the current one, until the rest fits; which they were."""
+        deleted = []
+        for old in self._workspaces[0].checkpoints():
+            if self.used_bytes() <= max_bytes:
+                break
+            if old.checkpoint_id != self.current:
+                self.delete_checkpoint(old.checkpoint_id)
+                deleted.append(old.checkpoint_id)
+        return deleted
+
+    def used_bytes(self) -> int:
+        """What checkpoints take on the disk; the layers themselves are not counted."""
+        return sum(workspace.store.used_bytes() for workspace in self._workspaces)
+
+    def layer_bytes(self) -> int:
+        """What the changed files hold."""
+        layers = (workspace.layer.read(UNREAD) for workspace in self._workspaces)
+        return sum(entry.size for layer in layers for entry in layer.values() if not entry.twin)
+
+    def _forget_orphans(self) -> None:
+        """Checkpoints whose making or deletion was broken off."""
+        known = set(self._workspaces[0].store.checkpoint_ids())
+        for workspace in self._workspaces[1:]:
+            for orphan in set(workspace.store.checkpoint_ids()) - known:
+                workspace.delete_checkpoint(orphan)
+
+    # ---- going back, and carrying over: written down first, then done in each base
+
+    def rollback(self, checkpoint_id: str, paths: Iterable[Path] | None = None) -> Rollback:
+        """Go back, or forward, to a checkpoint; with ``paths``, only these and what is below them."""
+        self.recover()
+        then = self._workspaces[0].store.load(checkpoint_id)
+        parts = self._layout.parts(paths)
+        self._note(parts, op="rollback", checkpoint=checkpoint_id)
+        count = sum(self._roll_back(number, checkpoint_id, inside) for number, inside in parts.items())
+        self._done()
+        state = then.state_data if paths is None else None
+        return Rollback(checkpoint_id=checkpoint_id, partial=state is None, files_restored=count, state_data=state)
+
+    def _roll_back(self, number: int, checkpoint_id: str, inside: tuple[str, ...] | None) -> int:
+        return self._workspaces[number].rollback_to_checkpoint(checkpoint_id, inside).files_restored
+
+    def discard(self) -> int:
+        """Drop all changes; checkpoints stay. How many paths were restored."""
+        self.recover()
+        self._note(self._layout.parts(None), op="discard")
+        count = sum(workspace.discard() for workspace in self._workspaces)
+        self._done()
+        return count
+
+    def commit(self, paths: Iterable[Path] | None = None, *, mounted: bool = False) -> Committed:
+        """Carry the layers over into the bases, all or some paths, or nothing at all where there is a conflict.
+
+        This ends the history: checkpoints go. ``mounted``: somebody works on the layers, so they stay as they are.
+        """
+        self.recover()
+        parts = self._layout.parts(paths)
+        planned = self._planned(parts, mounted=mounted)
+        if not planned:
+            return Committed(paths=(), left=())
+        self._note(parts, op="commit")
+        done = [(number, self._workspaces[number].carry_out(plan)) for number, plan in planned]
+        self._end_history()
+        self._done()
+        return Committed(
+            paths=tuple(path for number, each in done for path in self._absolute(number, each.paths)),
+            left=tuple(path for number, each in done for path in self._absolute(number, each.left)),
+        )
+
+    def _planned(self, parts: Parts, *, mounted: bool) -> list[tuple[int, Planned]]:
+        """Of every base, before the first is changed; the conflicts of all of them together."""
+        found, theirs = [], []
+        for number, inside in parts.items():
+            try:
+                found.append((number, self._workspaces[number].plan_commit(inside, mounted=mounted)))
+            except ConflictError as error:
+                theirs += self._absolute(number, error.paths)
+        carry.refuse(theirs)
+        return found
+
+    def _end_history(self) -> None:
+        for workspace in self._workspaces:
+            if workspace.store.checkpoint_ids():
+                workspace.forget_checkpoints()
+
+    # ---- after a crash
+
+    def recover(self) -> None:
+        """Carry to its end what was broken off. What somebody else changed since is theirs, and named."""
+        if not os.path.exists(self._layout.journal):
+            return
+        theirs = []
+        for number, workspace in self._numbered():
+            theirs += self._until_conflict(number, workspace.recover)
+        _refuse_theirs([*theirs, *self._finish()])
+
+    def _finish(self) -> list[str]:
+        """What the journal asks for, in each base once more: where it is done already that changes nothing."""
+        journal = read_document(self._layout.journal)
+        if journal is None:
+            return []
+        theirs: list[str] = []
+        for number, inside in journal["parts"]:
+            step = self._step(journal, number, None if inside is None else tuple(inside))
+            theirs += self._until_conflict(number, step)
+        if journal["op"] == "commit":
+            self._end_history()
+        self._done()
+        return theirs
+
+    def _step(self, journal: Mapping[str, Any], number: int, inside: tuple[str, ...] | None) -> Callable[[], object]:
+        workspace = self._workspaces[number]
+        steps: Mapping[str, Callable[[], object]] = {
+            "rollback": lambda: workspace.rollback_to_checkpoint(journal["checkpoint"], inside),
+            "discard": workspace.discard,
+            "commit": lambda: workspace.commit(inside),
+        }
+        return steps[journal["op"]]
+
+    def _until_conflict(self, number: int, step: Callable[[], object]) -> list[str]:
+        try:
+            step()
+        except ConflictError as error:
+            return self._absolute(number, error.paths)
+        return []
+
+    def _note(self, parts: Parts, **journal: object) -> None:
+        try:
+            write_document(self._layout.journal, {**journal, "parts": list(parts.items())})
+        except OSError as error:
+            raise CheckpointError(f"{self.folder}: {error.strerror}") from error
+
+    def _done(self) -> None:
+        os.unlink(self._layout.journal)
+
+    # ---- the rest
+
+    def _numbered(self) -> list[tuple[int, Workspace]]:
+        return list(enumerate(self._workspaces))
+
+    def _absolute(self, number: int, paths: Iterable[str]) -> list[str]:
+        return [self._layout.absolute(number, path) for path in paths]
+
+    def _close_workspaces(self) -> None:
+        for workspace in self._workspaces:
+            workspace.close()
+        self._workspaces = []
+
+    def close(self) -> None:
+        """Let go of it; it stays on disk."""
+        self._close_workspaces()
+        self._lock.release()
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _refuse_theirs(paths: list[str]) -> None:
+    if paths:
+        named = ", ".join(ascii(path)[1:-1] for path in paths[:5])
+        raise ConflictError(f"left as somebody else made it: {named}", paths=tuple(paths))
