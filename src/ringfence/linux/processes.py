@@ -79,6 +79,15 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
 
 
+FORKER, LEADER = "ringfence-fork", "ringfence-lead"
+"""What processes of ours are called. Others may call themselves so too: only where a process stands proves anything."""
+
+
+def set_name(name: str) -> None:
+    """What ps and top call this process; a program that it becomes has its own."""
+    _prctl(_PR_SET_NAME, name.encode()[:15])
+
+
 def hide_memory() -> None:
     """No other process of the user may trace this one or read its memory, environment, descriptors."""
     _prctl(_PR_SET_DUMPABLE, 0)
@@ -94,6 +103,10 @@ def show_memory() -> None:
     _prctl(_PR_SET_DUMPABLE, 1)
 
 
+OWN_NAME = "init"
+"""What processes of ours inside a sandbox call themselves."""
+
+
 def forget_command_line(name: str) -> None:
     """Overwrite what /proc shows of this process: its arguments and its first environment tell of the host."""
     import ctypes
@@ -107,7 +120,7 @@ def forget_command_line(name: str) -> None:
     if arguments:
         shown = name.encode()[: arguments_end - arguments - 1]
         ctypes.memmove(arguments, shown, len(shown))
-    _prctl(_PR_SET_NAME, name.encode()[:15])
+    set_name(name)
 
 
 def pid_of(pidfd: int) -> int:

@@ -111,6 +111,25 @@ def _ticks_us(fields: list[bytes]) -> list[int]:
     return [int(ticks) * 1_000_000 // TICKS_PER_S for ticks in fields[_UTIME : _UTIME + 4]]
 
 
+def programs_below(root: int) -> list[tuple[int, str]]:
+    """(pid, command line) of what runs below a leader, but for its own forks and those that call themselves init.
+
+    What it says is those programs' word: they can write their command lines anew.
+    """
+    from ringfence.linux.processes import OWN_NAME
+
+    ours = ("", OWN_NAME, _command_line(root))
+    lines = ((process.pid, _command_line(process.pid)) for process in descendants(root))
+    return [(pid, line) for pid, line in lines if line not in ours]
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return _read(f"/proc/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def proportional_bytes(process: Process) -> int:
     """Memory with shared pages divided among their sharers; slow, so asked only in doubt."""
     try:

@@ -29,6 +29,10 @@ def _fork(descriptors: list[int], run: Callable[[list[int]], None], stay: Sequen
 
 def _lead(descriptors: list[int]) -> None:
     commands, reports, owner, *streams = descriptors
+    if sys.platform == "linux":
+        from ringfence.linux import processes
+
+        processes.set_name(processes.LEADER)
     visit.lead(commands, reports, owner, streams)
 
 
@@ -141,5 +145,6 @@ def main(door: int) -> None:
         from ringfence.linux import processes, procfs  # noqa: F401  (loaded once, used by every fork)
 
         processes.adopt_orphans()
+        processes.set_name(processes.FORKER)
         processes.hide_memory()
     Forker(door).serve()

@@ -1,0 +1,1 @@
+"""What sandboxes use, measured from outside; nothing here enforces."""

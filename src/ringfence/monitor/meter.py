@@ -1,0 +1,228 @@
+"""Measures one sandbox: from its control group what that counts, from /proc the rest.
+
+Processor time and memory are read every time, from two small files where there is a group. Writes, operations, network
+and the number of processes need the whole tree and are read once a second there, if anything has run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ringfence.errors import UnavailableError
+from ringfence.linux import procfs
+from ringfence.linux.group_files import GroupFiles
+from ringfence.linux.kept_files import Room
+from ringfence.linux.process_files import TreeFiles, own_network
+from ringfence.monitor.sample import Sample
+from ringfence.monitor.source import Source
+from ringfence.monitor.tally import Counted, Tally
+
+DEEP_EVERY_S = 1.0
+"""How often the whole tree is walked where a group, or the last walk, has the figures that change fast."""
+REST_S = 0.0015
+"""For each process of a tree, between two walks of it: one huge tree must not take a processor."""
+_SHORTEST_S = 0.001
+"""Over less than this a share of the processor means nothing."""
+
+
+class _Led:
+    """What is known of the tree below one leader; kept when it has ended."""
+
+    def __init__(self) -> None:
+        self.ticks, self.written, self.operations = Tally(), Tally(), Tally()
+        self.network = self.loopback = 0
+        self.connected = 0
+        """A process of it that has a network of its own; 0: none is known."""
+        self.asked: set[int] = set()
+        """Those that were asked whether they have one."""
+
+
+class Meter:
+    """One sandbox; not for two threads at a time."""
+
+    def __init__(
+        self,
+        source: Source,
+        room: Room,
+        clock: Callable[[], float],
+        doubt_bytes: float,
+        deep_every_s: float = DEEP_EVERY_S,
+    ) -> None:
+        """``doubt_bytes``: where memory is above it, and no group counts it, shared pages are told apart."""
+        self._deep_every_s = deep_every_s
+        self._source = source
+        self._clock = clock
+        self._doubt_bytes = doubt_bytes
+        self._began_s = clock()
+        self._groups = GroupFiles(source.groups, room) if GroupFiles.suffices(source.groups) else None
+        self._files: Any = TreeFiles(room) if sys.platform == "linux" else _table()
+        self._led: dict[tuple[int, int], _Led] = {}
+        self._deep_due_s = 0.0
+        self._deep_cpu_s = -1.0
+        self.rest_s = 0.0
+        """How long it should not be looked at again."""
+        self._last: Sample | None = None
+        self._rows: list[Any] = []
+        self._cpu_s = 0.0
+        self._resident_bytes = self._shared_bytes = self._unreadable = 0
+        self._slow = (0, 0, 0, 0, 0, 0)
+        """The last fields of a sample: what only a walk tells."""
+
+    def measure(self, *, whole: bool = False) -> Sample:
+        """``whole``: everything anew, also what is otherwise read once a second."""
+        now_s = self._clock() - self._began_s
+        groups = self._groups
+        if groups is None:
+            self._walk(whole or now_s >= self._deep_due_s, now_s)
+            cpu_s, memory_bytes = self._by_tree()
+        else:
+            cpu_s, memory_bytes = groups.figures(anew=whole) or (0.0, 0)
+            # Nothing has happened in a group that has used no time at all.
+            if whole or (now_s >= self._deep_due_s and cpu_s != self._deep_cpu_s):
+                self._deep_cpu_s = cpu_s
+                self._walk(True, now_s)
+                cpu_s, memory_bytes = groups.figures(anew=True) or (0.0, 0)
+        cpu_s, percent = self._share(now_s, cpu_s)
+        self._last = Sample(now_s, cpu_s, percent, memory_bytes, *self._slow)
+        return self._last
+
+    def _share(self, now_s: float, cpu_s: float) -> tuple[float, float]:
+        """(processor time, which never falls, and its share since the last sample)."""
+        last = self._last
+        if last is None:
+            return cpu_s, 0.0
+        passed_s, cpu_s = now_s - last.time_s, max(cpu_s, last.cpu_s)
+        return cpu_s, (cpu_s - last.cpu_s) / passed_s * 100 if passed_s >= _SHORTEST_S else last.cpu_percent
+
+    def _by_tree(self) -> tuple[float, int]:
+        """Resident memory counts shared pages once for each who shares them, so it may only seem too much."""
+        if self._resident_bytes - self._shared_bytes > self._doubt_bytes:
+            self._shared_bytes = self._resident_bytes - sum(map(self._files.proportional_bytes, self._rows))
+        return self._cpu_s, max(0, self._resident_bytes - self._shared_bytes)
+
+    # ---- the tree
+
+    def _walk(self, deep: bool, now_s: float) -> None:
+        files = self._files
+        if deep:
+            self._shared_bytes = 0
+            self._deep_due_s = now_s + max(self._deep_every_s, REST_S * len(self._rows))
+        if not files.look(self._source.leaders(), whole=deep):
+            return  # nobody has run, so nobody has counted
+        rows, below = files.rows, _by_parent(files.parents)
+        self._rows, self._unreadable = [], 0
+        for root in below.get(0, ()):
+            if root in rows:
+                pids = [pid for pid in _all_below(root, below) if pid in rows]
+                self._update(rows, root, pids, deep)
+        self._add_up()
+        self.rest_s = REST_S * len(self._rows) if self._groups is None else 0.0
+
+    def _update(self, rows: Mapping[int, Any], root: int, pids: list[int], deep: bool) -> None:
+        leader = rows[root]
+        led = self._led.setdefault((root, leader.start), _Led())
+        mine = [rows[pid] for pid in pids]
+        self._rows += mine
+        if self._groups is None:
+            # Of the leader only what it has waited for is the sandbox's.
+            ticks = {root: Counted(leader.start, 0, leader.cpu_ticks - leader.own_ticks)}
+            ticks |= {row.pid: Counted(row.start, self._files.parents[row.pid], row.cpu_ticks) for row in mine}
+            led.ticks.update(ticks)
+        # At every look: one that nobody waits for takes its counts along when it ends.
+        self._count(led, mine, deep)
+        if deep:
+            self._count_network(led, pids)
+
+    def _add_up(self) -> None:
+        led = self._led.values()
+        self._cpu_s = sum(each.ticks.total for each in led) / procfs.TICKS_PER_S
+        self._resident_bytes = sum(row.rss_bytes for row in self._rows)
+        self._slow = (
+            sum(each.written.total for each in led),
+            sum(each.network for each in led),
+            sum(each.loopback for each in led),
+            sum(each.operations.total for each in led),
+            sum(not row.zombie for row in self._rows),
+            self._unreadable,
+        )
+
+    def _count(self, led: _Led, rows: list[Any], deep: bool) -> None:
+        files = self._files
+        written: dict[int, Counted] = {}
+        operations: dict[int, Counted] = {}
+        for row in rows:
+            pid, start, parent = row.pid, row.start, files.parents[row.pid]
+            counts = files.counts(pid, anew=deep or pid in files.stirred)
+            if counts is None:
+                self._unreadable += not row.zombie
+                counts = led.written.known(pid, start), led.operations.known(pid, start)
+            written[pid] = Counted(start, parent, counts[0])
+            operations[pid] = Counted(start, parent, counts[1])
+        led.written.update(written)
+        led.operations.update(operations)
+
+    def _count_network(self, led: _Led, pids: list[int]) -> None:
+        if led.connected not in pids:
+            led.connected = next((pid for pid in pids if pid not in led.asked and own_network(pid)), 0)
+            led.asked = set(pids)
+        if led.connected:
+            outside, loopback = self._files.network_bytes(led.connected)
+            led.network, led.loopback = max(led.network, outside), max(led.loopback, loopback)
+
+    def close(self) -> None:
+        self._files.close()
+        if self._groups is not None:
+            self._groups.close()
+
+
+def _by_parent(parents: Mapping[int, int]) -> dict[int, list[int]]:
+    below: dict[int, list[int]] = {}
+    for pid, parent in parents.items():
+        below.setdefault(parent, []).append(pid)
+    return below
+
+
+def _all_below(root: int, below: Mapping[int, list[int]]) -> list[int]:
+    found = list(below.get(root, ()))
+    for pid in found:  # grows while it is gone through
+        found += below.get(pid, ())
+    return found
+
+
+def _table() -> _Table:
+    if sys.platform == "win32":
+        raise UnavailableError("processes can't be measured on this system", hint="run on Linux or macOS")
+    return _Table()
+
+
+class _Table:
+    """Where there is no /proc: from ps, without writes, operations and network."""
+
+    class _Leader:
+        start = cpu_ticks = own_ticks = 0
+
+    def __init__(self) -> None:
+        self.parents: dict[int, int] = {}
+        self.rows: dict[int, Any] = {}
+        self.stirred: frozenset[int] = frozenset()
+
+    def look(self, roots: tuple[int, ...], *, whole: bool = False) -> bool:
+        from ringfence.posix import process_table
+
+        self.parents, self.rows = {}, {}
+        for root in roots:
+            self.parents[root], self.rows[root] = 0, self._Leader()
+            for row in process_table.descendants(root):
+                self.parents[row.pid], self.rows[row.pid] = root, row
+        return True
+
+    def counts(self, pid: int, *, anew: bool) -> None:
+        return None
+
+    def proportional_bytes(self, row: Any) -> int:
+        return int(row.rss_bytes)
+
+    def close(self) -> None:
+        return

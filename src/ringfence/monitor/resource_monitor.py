@@ -1,0 +1,291 @@
+"""``ResourceMonitor``: what each sandbox uses, looked at by one thread for all of them.
+
+It measures and judges. It ends a sandbox only when ``terminate_if_violated`` is called, and then by the way that the
+sandbox' own source gives: limits that must hold are the kernel's, not this.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from ringfence.errors import SupervisionError, UsageError
+from ringfence.linux.kept_files import Room, half_of_the_limit
+from ringfence.monitor.limits import ResourceLimits, ResourceUsage
+from ringfence.monitor.meter import DEEP_EVERY_S, Meter
+from ringfence.monitor.sample import History, Sample
+from ringfence.monitor.source import Source
+from ringfence.monitor.violations import KIB, MIB, Judge, Violation, checked_times
+
+OnViolation = Callable[[str, Violation], None]
+OnSample = Callable[[str, Sample], None]
+
+
+class _Watch:
+    """One sandbox; its lock is held while it is looked at."""
+
+    def __init__(self, source: Source, meter: Meter, judge: Judge, history: History) -> None:
+        self.source = source
+        self.lock = threading.Lock()
+        self.due_s = 0.0
+        """Not to be looked at before."""
+        self.ended = False
+        self.problem: Exception | None = None
+        """What went wrong on the monitor's thread; whoever asks next is told."""
+        self._meter = meter
+        self._judge = judge
+        self._history = history
+
+    def look(self, *, whole: bool = False) -> list[Violation]:
+        """Take a sample; the violations that are new."""
+        with self.lock:
+            if self.ended:
+                return []
+            sample = self._meter.measure(whole=whole)
+            self.due_s = time.monotonic() + self._meter.rest_s if self._meter.rest_s else 0.0
+            self._history.add(sample)
+            return self._judge.judge(sample)
+
+    @property
+    def last(self) -> Sample:
+        return self._history.last
+
+    def usage(self) -> ResourceUsage:
+        with self.lock:
+            last = self._history.last
+            return ResourceUsage(
+                cpu_percent=last.cpu_percent,
+                memory_mb=last.memory_bytes / MIB,
+                disk_mb=last.written_bytes / MIB,
+                network_kb=last.network_bytes / KIB,
+                execution_time=last.time_s,
+                file_operations=last.operations,
+                violations=[str(violation) for violation in self._judge.violations.values()],
+            )
+
+    def violations(self) -> list[Violation]:
+        with self.lock:
+            return list(self._judge.violations.values())
+
+    def samples(self) -> list[Sample]:
+        with self.lock:
+            return self._history.samples()
+
+    def close(self) -> None:
+        with self.lock:
+            self.ended = True
+            self._meter.close()
+
+
+class ResourceMonitor:
+    """Watches any number of sandboxes. Its thread runs while there is something to watch.
+
+    >>> monitor = ResourceMonitor()
+    >>> monitor.start_monitoring("mine", ResourceLimits(), Source())
+    >>> monitor.check_violations("mine")
+    []
+    >>> monitor.stop_monitoring("mine").file_operations
+    0
+    """
+
+    def __init__(
+        self,
+        *,
+        interval_s: float = 0.1,
+        over_for_s: Mapping[str, float] = MappingProxyType({}),
+        deep_every_s: float = DEEP_EVERY_S,
+        history_samples: int = 512,
+        find_source: Callable[[str], Source] | None = None,
+        on_violation: OnViolation | None = None,
+        on_sample: OnSample | None = None,
+    ) -> None:
+        """``over_for_s``: field of ``ResourceLimits`` → for how many seconds it must be over (cpu 10, the rest 0).
+        ``deep_every_s``: how often the whole tree is walked where there is a control group (see ``meter``).
+        ``on_violation`` is told once of each, ``on_sample`` of every sample, on the monitor's thread mostly; they may
+        call the monitor."""
+        if not 0.001 <= interval_s <= 3600:
+            raise UsageError(f"an interval of {interval_s!r} s is not from 1 ms to an hour")
+        self.interval_s = interval_s
+        self._over_for_s = checked_times(over_for_s)
+        self._deep_every_s = deep_every_s
+        self._history_samples = history_samples
+        self._find_source = find_source
+        self._on_violation = on_violation
+        self._on_sample = on_sample
+        self._reset()
+        _monitors.add(self)
+
+    def _reset(self) -> None:
+        """As new; also in a forked copy, which has neither the thread nor, maybe, a free lock."""
+        self._lock = threading.Lock()
+        self._watches: dict[str, _Watch] = {}
+        self._thread: threading.Thread | None = None
+        self._room: Room | None = None
+
+    # ---- what the specification names
+
+    def start_monitoring(self, sandbox_id: str, limits: ResourceLimits, source: Source | None = None) -> None:
+        """Without a source, the one that ``find_source`` gives."""
+        if source is None:
+            if self._find_source is None:
+                raise UsageError(f"nobody says where {sandbox_id} can be looked at", hint="give its source")
+            source = self._find_source(sandbox_id)
+        watch = self._made(limits, source)
+        with self._lock:
+            taken = sandbox_id in self._watches
+            if not taken:
+                self._watches[sandbox_id] = watch
+        if taken:
+            watch.close()
+            raise UsageError(f"{sandbox_id} is monitored already", hint="stop_monitoring it first")
+        self._tell(sandbox_id, watch, watch.look(whole=True))
+        self._ensure_thread()
+
+    def get_usage(self, sandbox_id: str) -> ResourceUsage:
+        """As of the last sample."""
+        return self._watch(sandbox_id).usage()
+
+    def check_violations(self, sandbox_id: str) -> list[str]:
+        """One line for each limit that has been passed."""
+        return [str(violation) for violation in self.violations(sandbox_id)]
+
+    def terminate_if_violated(self, sandbox_id: str) -> bool:
+        """End the sandbox if a limit has been passed; whether that was so."""
+        watch = self._watch(sandbox_id)
+        if not watch.violations():
+            return False
+        if watch.source.terminate is None:
+            raise UsageError(f"{sandbox_id} is over its limits, but nobody here can end it",
+                             hint="give a source that has terminate")  # fmt: skip
+        watch.source.terminate()
+        return True
+
+    # ---- and more
+
+    def stop_monitoring(self, sandbox_id: str) -> ResourceUsage:
+        """A last look, and what it has come to."""
+        with self._lock:
+            watch = self._watches.pop(sandbox_id, None)
+        if watch is None:
+            raise _unknown(sandbox_id)
+        self._tell(sandbox_id, watch, watch.look(whole=True))
+        watch.close()
+        return watch.usage()
+
+    def violations(self, sandbox_id: str) -> list[Violation]:
+        """The limits that have been passed, as data."""
+        return self._watch(sandbox_id).violations()
+
+    def history(self, sandbox_id: str) -> list[Sample]:
+        """Samples over the whole time, evenly spaced, at most ``history_samples`` of them and the last one."""
+        return self._watch(sandbox_id).samples()
+
+    def sample(self, sandbox_id: str) -> Sample:
+        """A look right now, at everything."""
+        watch = self._watch(sandbox_id)
+        self._tell(sandbox_id, watch, watch.look(whole=True))
+        return watch.samples()[-1]
+
+    def monitored(self) -> list[str]:
+        with self._lock:
+            return list(self._watches)
+
+    def close(self) -> None:
+        """Stop monitoring all of them."""
+        for sandbox_id in self.monitored():
+            try:
+                self.stop_monitoring(sandbox_id)
+            except UsageError:
+                continue  # somebody else was faster
+
+    def __enter__(self) -> ResourceMonitor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- inside
+
+    def _made(self, limits: ResourceLimits, source: Source) -> _Watch:
+        with self._lock:
+            self._room = self._room or half_of_the_limit()
+        meter = Meter(source, self._room, time.monotonic, limits.max_memory_mb * MIB, self._deep_every_s)
+        return _Watch(source, meter, Judge(limits, self._over_for_s), History(self._history_samples))
+
+    def _watch(self, sandbox_id: str) -> _Watch:
+        with self._lock:
+            watch = self._watches.get(sandbox_id)
+        if watch is None:
+            raise _unknown(sandbox_id)
+        if watch.problem is not None:
+            problem, watch.problem = watch.problem, None
+            raise SupervisionError(f"{sandbox_id} could not be looked at: {problem}") from problem
+        return watch
+
+    def _tell(self, sandbox_id: str, watch: _Watch, new: list[Violation]) -> None:
+        if self._on_sample is not None:
+            self._on_sample(sandbox_id, watch.last)
+        if self._on_violation is not None:
+            for violation in new:
+                self._on_violation(sandbox_id, violation)
+
+    def _ensure_thread(self) -> None:
+        with self._lock:
+            if self._thread is not None and self._thread.is_alive():
+                return
+            # By a weak reference: a monitor that nobody holds any more must end with its thread.
+            mine = weakref.ref(self)
+            self._thread = threading.Thread(target=_run, args=(mine,), name="ringfence-monitor", daemon=True)
+            self._thread.start()
+
+    def _look_at_all(self) -> float | None:
+        """The seconds until the next look; None: there is nothing left to look at, and the thread ends."""
+        with self._lock:
+            watches = list(self._watches.items())
+            if not watches:
+                self._thread = None
+                return None
+        begun_s = time.monotonic()
+        for sandbox_id, watch in watches:
+            if watch.due_s > begun_s:
+                continue
+            try:
+                new = watch.look()
+                if new or self._on_sample is not None:
+                    self._tell(sandbox_id, watch, new)
+            except Exception as error:  # of a source or of who is told: the others must be looked at all the same
+                watch.problem = error
+        return max(0.0, begun_s + self.interval_s - time.monotonic())
+
+
+def _unknown(sandbox_id: str) -> UsageError:
+    return UsageError(f"{sandbox_id} is not monitored", hint="start_monitoring it first")
+
+
+def _run(reference: weakref.ref[ResourceMonitor]) -> None:
+    """The thread: sleeps between looks without holding the monitor."""
+    while True:
+        monitor = reference()
+        pause_s = monitor._look_at_all() if monitor is not None else None
+        if pause_s is None:
+            return
+        del monitor
+        time.sleep(pause_s)
+
+
+_monitors: weakref.WeakSet[ResourceMonitor] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for monitor in list(_monitors):
+        if monitor._room is not None:
+            monitor._room.leave()
+        monitor._reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,112 @@
+"""What one run used over time, as a file: JSON lines, first what was run, then samples, last how it ended.
+
+Written while the run goes on, beside its place, and renamed when it has ended. Read as something from outside: bounded,
+and every line is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ringfence.errors import UsageError
+from ringfence.model.record import record
+from ringfence.monitor.sample import Sample
+
+FORMAT = 1
+MAX_BYTES = 64 * 2**20
+DENSE_LINES = 2048
+"""So many samples are written as they come; then every second one, for as many again, then every fourth."""
+
+
+class UsageLog:
+    """A file that is being written."""
+
+    def __init__(self, path: str, about: Mapping[str, object]) -> None:
+        self.path = path
+        self._part = f"{path}.part"
+        self._written = 0
+        self._due = 0
+        try:
+            self._file = open(self._part, "w", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}", hint="it must be a file that can be made") from error
+        self._write({"ringfence_usage": FORMAT, "began": round(time.time(), 3), **about})
+
+    def add(self, sample: Sample) -> None:
+        self._due += 1
+        if self._due < 1 << self._written // DENSE_LINES:
+            return
+        self._due = 0
+        self._written += 1
+        self._write({name: round(value, 4) for name, value in sample._asdict().items()})
+
+    def _write(self, line: Mapping[str, object]) -> None:
+        self._file.write(json.dumps(line) + "\n")
+
+    def finish(self, end: Mapping[str, object]) -> None:
+        """How it ended; the file is whole from now on."""
+        self._write({"end": dict(end)})
+        self._file.close()
+        os.replace(self._part, self.path)
+
+    def abandon(self) -> None:
+        """Leave nothing, unless it is finished."""
+        if not self._file.closed:
+            self._file.close()
+            os.unlink(self._part)
+
+
+@record
+class RecordedRun:
+    """A file that was read."""
+
+    about: Mapping[str, object]
+    samples: tuple[Sample, ...]
+    end: Mapping[str, object] = MappingProxyType({})
+    """How it ended; empty: whoever recorded it was killed before."""
+
+
+def read(path: str) -> RecordedRun:
+    """UsageError that names the line for anything that is no such file."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{path}: larger than {MAX_BYTES} bytes")
+    lines = [_object(path, number, line) for number, line in enumerate(data.splitlines(), start=1)]
+    if not lines or lines[0].get("ringfence_usage") != FORMAT:
+        hint = "make one: ringfence run --usage-file FILE -- COMMAND"
+        raise UsageError(f"{path}: not a usage file of ringfence", hint=hint)
+    end = lines[-1].get("end") if len(lines) > 1 else None
+    middle = lines[1:-1] if isinstance(end, dict) else lines[1:]
+    samples = tuple(_sample(path, number, line) for number, line in enumerate(middle, start=2))
+    return RecordedRun(about=lines[0], samples=samples, end=end if isinstance(end, dict) else {})
+
+
+def _object(path: str, number: int, line: bytes) -> dict[str, object]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}:{number}: not a line of a usage file")
+    return value
+
+
+def _sample(path: str, number: int, line: Mapping[str, object]) -> Sample:
+    values = [line.get(name) for name in Sample._fields]
+    if set(line) != set(Sample._fields) or not all(map(_is_figure, values)):
+        raise UsageError(f"{path}:{number}: not a sample: {', '.join(Sample._fields)}, each a number from 0 on")
+    return Sample(**line)  # type: ignore[arg-type]
+
+
+def _is_figure(value: object) -> bool:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and math.isfinite(value) and 0 <= value < 2**63  # type: ignore[arg-type,operator]
