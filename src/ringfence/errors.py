@@ -7,8 +7,11 @@ SandboxError                 .hint: what the user can do about it
 ├── SetupError               the sandbox failed before the program ran; .step names the plan step
 ├── SupervisionError         we lost track of a running job (always after killing it)
 ├── CallError                the value of a call was asked for, and there is none; .type_name, .traceback_text
+├── RefusedError             an agent's tool call was not allowed, and not run; .tool, .risk_score
+│   └── AttackError          calls that together are an attack: the agent stands still; .findings
 ├── CheckpointError          a snapshot, rollback or commit could not be carried out
-│   └── ConflictError        somebody else changed what a commit would overwrite; .paths names it
+│   ├── ConflictError        somebody else changed what a commit would overwrite; .paths names it
+│   └── BusyError            another process holds the transaction; .pid names it
 └── EvidenceError            a chain, key or bundle could not be made or read
     └── VerificationError    .step: the number of the verification step that failed
 """
@@ -91,6 +94,25 @@ class CallError(SandboxError):
             self.add_note(f"inside the sandbox, in the guest's own words:\n{traceback_text}")
 
 
+class RefusedError(SandboxError):
+    """A tool call of an agent was not allowed; it was not run."""
+
+    def __init__(self, tool: str, problem: str, *, risk_score: float = 0.0, hint: str = "") -> None:
+        super().__init__(f"{tool}: {problem}", hint=hint)
+        self.tool = tool
+        self.risk_score = risk_score
+
+
+class AttackError(RefusedError):
+    """Calls that together are an attack. The agent runs nothing more until somebody resets it."""
+
+    def __init__(
+        self, tool: str, problem: str, *, findings: tuple[str, ...] = (), risk_score: float = 0.0, hint: str = ""
+    ) -> None:
+        super().__init__(tool, problem, risk_score=risk_score, hint=hint)
+        self.findings = findings
+
+
 class CheckpointError(SandboxError):
     """A snapshot, rollback or commit could not be carried out."""
 
@@ -101,6 +123,14 @@ class ConflictError(CheckpointError):
     def __init__(self, message: str, *, paths: tuple[str, ...] = (), hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.paths = paths
+
+
+class BusyError(CheckpointError):
+    """Another process holds the transaction. ``pid`` is that process; 0: it is not known."""
+
+    def __init__(self, message: str, *, pid: int = 0, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.pid = pid
 
 
 class EvidenceError(SandboxError):

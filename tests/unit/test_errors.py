@@ -17,8 +17,11 @@ ONE_OF_EACH = (
     errors.SetupError("exec", "no", hint="h"),
     errors.SupervisionError("a"),
     errors.CallError("no", type_name="ValueError", traceback_text="Traceback…", hint="h"),
+    errors.RefusedError("delete", "no", risk_score=0.9, hint="h"),
+    errors.AttackError("post", "no", findings=("f",), risk_score=0.9, hint="h"),
     errors.CheckpointError("a"),
     errors.ConflictError("a", paths=("b",), hint="h"),
+    errors.BusyError("a", pid=7, hint="h"),
     errors.EvidenceError("a"),
     errors.VerificationError(3, "bad", hint="h"),
 )
@@ -55,6 +58,9 @@ def test_each_error_carries_what_its_line_in_the_tree_says() -> None:
     assert errors.VerificationError(4, "x").step == 4
     assert str(errors.VerificationError(4, "x")) == "step 4: x"
     assert errors.SandboxError("x").hint == ""
+    attack = errors.AttackError("post", "no", findings=("f",), risk_score=0.9)
+    assert (str(attack), attack.tool, attack.findings, attack.risk_score) == ("post: no", "post", ("f",), 0.9)
+    assert isinstance(attack, errors.RefusedError)
     call = errors.CallError("bad", type_name="ValueError", traceback_text="Traceback…")
     assert (str(call), call.type_name, call.traceback_text) == ("ValueError: bad", "ValueError", "Traceback…")
     assert str(errors.CallError("TIMEOUT: late")) == "TIMEOUT: late"

@@ -10,36 +10,33 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ringfence.backends import groups, process
+from ringfence.backends import groups, process, walled
 from ringfence.backends.facts import NO_EGRESS, Lack
 from ringfence.backends.led_visit import SPAWNER, LedVisit, PythonJobs
-from ringfence.backends.process import ProcessBox, beyond_hard_limits, entries, plan_limits
+from ringfence.backends.process import beyond_hard_limits, entries
+from ringfence.backends.walled import NO_FILTER, NO_LANDLOCK, TRUNCATE_ABI, WalledBox, lack_truncate
 from ringfence.errors import UnavailableError
-from ringfence.linux import confinement, host, landlock, rootfs
+from ringfence.linux import confinement, host, landlock
 from ringfence.model.job import Job
 from ringfence.model.limits import SyscallProfile
 from ringfence.model.outcome import Enforcement
 from ringfence.model.policy import NO_NETWORK, SandboxPolicy
 from ringfence.model.record import record, replace
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.monitor.source import Source
+
 # What STRICT gives unasked, beside what a policy can ask for.
 NAMESPACES, ABSENCE, SIGNALS = "namespaces", "hidden_absence", "signals"
-TRUNCATE_ABI, SCOPES_ABI = 3, 6
-NO_LANDLOCK = ("a kernel with Landlock in force", "boot with lsm=landlock,… or use Linux 5.13 or newer; inside a "
-             "container, allow the landlock calls")  # fmt: skip
+SCOPES_ABI = 6
 _NO_SCOPES = ("Landlock ABI 6: the user's other processes can be signalled", "use Linux 6.12 or newer")
-NO_FILTER = ("seccomp", "use a kernel with CONFIG_SECCOMP_FILTER=y")
 _MECHANISMS: Mapping[str, tuple[str, str]] = {
     **process.MECHANISMS,
     **groups.MECHANISMS,
-    "network": ("seccomp", "no socket can be made, not even a local one; pairs can"),
-    "readable_paths": ("Landlock", "what is not granted is refused; names, sizes and owners can be seen"),
-    "writable_paths": ("Landlock", "contents elsewhere can't be changed; modes and times of the user's own files can"),
-    "hidden_paths": ("Landlock", "refused with EACCES, not absent; in a folder that holds something hidden nothing "
-                     "new can be made"),
+    **walled.WALLS,
     SIGNALS: ("Landlock", "only the job's own processes can be signalled"),
-    "syscalls": ("seccomp", "a filter that the job can't take off; nobody is told of what it refuses"),
-}  # fmt: skip
+}
 
 
 @record
@@ -74,10 +71,7 @@ def _lacking_files(policy: SandboxPolicy, found: Host) -> list[Lack]:
     if not found.landlock_abi:
         names = ("readable_paths", "writable_paths", *(("hidden_paths",) if policy.hidden_paths else ()))
         return missing + [_lack(name, NO_LANDLOCK) for name in names]
-    if found.landlock_abi < TRUNCATE_ABI:
-        problem = f"Landlock ABI {TRUNCATE_ABI}, which closes truncate (this kernel has {found.landlock_abi})"
-        missing.append(_lack("writable_paths", (problem, "use Linux 6.2 or newer")))
-    return missing
+    return missing + ([lack_truncate(found.landlock_abi)] if found.landlock_abi < TRUNCATE_ABI else [])
 
 
 def _lack(capability: str, missing: tuple[str, str]) -> Lack:
@@ -92,69 +86,53 @@ def enforcement(policy: SandboxPolicy, found: Host) -> dict[str, Enforcement]:
     if policy.hidden_paths:
         asked[ABSENCE] = policy.hidden_paths
     table = entries(asked, _MECHANISMS, {lack.capability: lack for lack in lacks(policy, found)})
-    return {name: _named(entry, found.landlock_abi) for name, entry in table.items()}
+    return walled.named(table, found.landlock_abi)
 
 
-def _named(entry: Enforcement, abi: int) -> Enforcement:
-    return replace(entry, mechanism=f"Landlock (ABI {abi})") if entry.mechanism == "Landlock" else entry
-
-
-class ConfinedBox(ProcessBox):
-    """A folder, a control group where there is one, and a plan that closes what it can."""
+class ConfinedBox(WalledBox):
+    """A folder, a control group where there is one, and walls; as root, an id of its own."""
 
     def __init__(self, policy: SandboxPolicy, found: Host) -> None:
-        self._found = found
-        self._own_id = host.is_the_hosts_root()
+        self._blocked = found.blocked
         self._cgroup = groups.make(policy)
         held = self._cgroup.applied if self._cgroup else {}
         table = enforcement(policy, found)
         by_group = {name: entry for name, entry in held.items() if entry.applied}
         table |= {name: replace(entry, requested=table[name].requested) for name, entry in by_group.items()}
-        super().__init__(policy, table, lambda _: [])  # the limits come after the walls, see start
+        kernel = walled.Kernel(landlock_abi=found.landlock_abi, seccomp=found.seccomp)
+        super().__init__(policy, table, kernel, own_id=host.is_the_hosts_root())
 
-    def start(self, job: Job, streams: tuple[int, ...]) -> groups.GroupVisit:
-        folder = self._scratch.prepare(job)
+    def start(self, job: Job, streams: tuple[int, ...]) -> LedVisit:
         if job.cwd:
-            held = groups.throttle_workspace(self._cgroup, self.policy, self.enforced, job.cwd)
+            held = groups.throttle_folders(self._cgroup, self.policy, self.enforced, (job.cwd,))
             self.enforced = {**self.enforced, **held}
         if self._own_id:
             _refuse_unreachable(job)
-        steps: list[tuple[object, ...]] = [("terminal",)] if job.terminal else []
-        steps += [("folder", folder), *self._confinement(job, folder), *self._limits()]
-        request = self._request([*steps, ("exec", list(job.argv), self._environment(job))])
+        return super().start(job, streams)
+
+    def _lead(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> groups.GroupVisit:
+        request = self._request(steps)
         request["cgroups"] = list(self._cgroup.directories) if self._cgroup else []
-        return groups.GroupVisit(request, streams, SPAWNER, self._cgroup)
+        visit = groups.GroupVisit(request, streams, SPAWNER, self._cgroup)
+        self._keep(visit)
+        return visit
+
+    def source(self) -> Source:
+        return replace(super().source(), groups=self._cgroup.places if self._cgroup else {})
 
     def stand_by(self, python: PythonJobs) -> LedVisit:
         """Not here: what is granted depends on the job."""
         raise UnavailableError(
-            "a sandbox can't stand by without user namespaces", missing=(NAMESPACES,), hint=self._found.blocked[1]
+            "a sandbox can't stand by without user namespaces", missing=(NAMESPACES,), hint=self._blocked[1]
         )
 
-    def _confinement(self, job: Job, folder: str) -> list[tuple[object, ...]]:
-        """The wall while its paths can still be reached, and the filter last: it closes what came before."""
-        own = [os.path.join(self._scratch.path, name) for name in self._scratch.folders]
-        steps: list[tuple[object, ...]] = []
-        if self._cgroup is not None:
-            steps.append(("join groups", list(self._cgroup.enter_paths)))
-        if self._found.landlock_abi:
-            steps.append(("wall in", self._granted(job, [*own, folder])))
-        steps.append(("give up privileges", [self._scratch.path, *own], self._own_id))
-        if self._found.seccomp:
-            steps.append(("close calls", _filter(self.policy)))
-        return steps
-
-    def _granted(self, job: Job, own: list[str]) -> list[confinement.Grant]:
-        search_path = (dict(self.policy.environment) | dict(job.environment)).get("PYTHONPATH", "")
-        readable = [*rootfs.SYSTEM_FOLDERS, *(f"/etc/{name}" for name in rootfs.ETC_NAMES), *self.policy.readable_paths]
-        readable += host.interpreter_folders(job.argv[0], search_path)
-        writable = [*own, *self.policy.writable_paths]
-        return confinement.grants(readable, writable, host.every_name(self.policy.hidden_paths))
+    def _walled(self, job: Job, folder: str) -> list[tuple[object, ...]]:
+        entered = [("join groups", list(self._cgroup.enter_paths))] if self._cgroup is not None else []
+        return [*entered, *super()._walled(job, folder)]
 
     def _limits(self) -> list[tuple[object, ...]]:
         """An address-space limit breaks programs that reserve much and use little; a cgroup needs none."""
-        steps = plan_limits(self.policy)
-        return [step for step in steps if step[1] != "RLIMIT_AS" or not self._by_group("memory")]
+        return [step for step in super()._limits() if step[1] != "RLIMIT_AS" or not self._by_group("memory")]
 
     def _watched(self) -> dict[str, float]:
         return {name: float("inf") if self._by_group(name) else value for name, value in super()._watched().items()}
@@ -179,16 +157,3 @@ def _refuse_unreachable(job: Job) -> None:
                 hint=f"chmod o+x {closed}, or run ringfence as the ordinary user whom it belongs to",
             )
 
-
-_filters: dict[str, bytes] = {}
-
-
-def _filter(policy: SandboxPolicy) -> bytes:
-    """The compiled filter for the policy's profile, compiled once."""
-    from ringfence.linux import seccomp, seccomp_profiles, syscall_numbers
-
-    name = "confined_tight" if policy.syscall_profile is SyscallProfile.TIGHT else "confined"
-    if name not in _filters:
-        profile = seccomp_profiles.PROFILES[name]
-        _filters[name] = seccomp.compile(profile, syscall_numbers.architecture())
-    return _filters[name]

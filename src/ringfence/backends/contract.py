@@ -16,10 +16,19 @@ from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.outcome import Change, Enforcement
 from ringfence.model.policy import SandboxPolicy
+from ringfence.monitor.source import Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.checkpoint.transaction import Transaction
 
 
 class Visit(Protocol):
     """One running job."""
+
+    def source(self) -> Source:
+        """Where its processes can be looked at; of a visit to a living box, all that are in there."""
+        ...
 
     def fileno(self) -> int:
         """Negative once the visit is closed."""
@@ -63,12 +72,20 @@ class Box(Protocol):
         """Start a job with these descriptors as 0, 1, 2 and, where it has a channel, 3."""
         ...
 
+    def work_on(self, transaction: Transaction) -> None:
+        """Jobs work on its folders, in layers that outlive the box. Before the first job."""
+        ...
+
     def changes(self) -> tuple[Change, ...]:
         """What differs from the workspace's base; always empty where the job writes the workspace itself."""
         ...
 
     def commit(self) -> None:
         """Carry the changes over into the base."""
+        ...
+
+    def keep(self, folder: str) -> bool:
+        """Make a transaction in this new folder of what the job changed; False where there is no layer for that."""
         ...
 
     def close(self) -> str:
@@ -99,6 +116,14 @@ class LivingBox(Box, Protocol):
         """Open it; visits from now on are to this place."""
         ...
 
+    def ended(self) -> bool:
+        """Whether it has come to its end by itself: by a limit of all its visits together, or by somebody's hand."""
+        ...
+
+    def source(self) -> Source:
+        """Where all that is in it can be looked at."""
+        ...
+
     def start_steps(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> Visit:
         """A visit that is not a program: steps of a plan, such as those that put and get files."""
         ...
@@ -108,6 +133,10 @@ class Backend(Protocol):
     """One way of isolating."""
 
     level: IsolationLevel
+
+    def transaction_kind(self) -> str:
+        """What kind of transaction its jobs can work on here."""
+        ...
 
     def lacks(self, policy: SandboxPolicy) -> tuple[Lack, ...]:
         """What this host cannot hold of that policy; an empty answer is a promise."""

@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.backends.led_visit import Forker
     from ringfence.linux.cgroups import Cgroup, CgroupLimits
+    from ringfence.monitor.source import Source
 
 
 MECHANISMS: Mapping[str, tuple[str, str]] = {
@@ -76,16 +77,16 @@ def _limits(policy: SandboxPolicy, io_paths: tuple[str, ...], own_tasks: int = 0
                         read_bytes_per_s=rate, write_bytes_per_s=rate, io_paths=io_paths)  # fmt: skip
 
 
-def throttle_workspace(
-    group: Cgroup | None, policy: SandboxPolicy, enforced: Mapping[str, Enforcement], workspace: str
+def throttle_folders(
+    group: Cgroup | None, policy: SandboxPolicy, enforced: Mapping[str, Enforcement], folders: tuple[str, ...]
 ) -> dict[str, Enforcement]:
-    """Hold the bytes a second on the disk under the workspace too, which is known only with the job.
+    """Hold the bytes a second on the disks under these too, which are known only with the job.
 
     What became of it, or nothing where that was not asked for or is refused already.
     """
     if group is None or "io" not in enforced or not enforced["io"].applied:
         return {}
-    for missing in _disk_lack((workspace,)):
+    for missing in _disk_lack(folders):
         if not policy.allow_partial:
             raise UnavailableError(f"isolation strict can't hold this policy here (io needs {missing.missing})",
                                    missing=("io",), hint=missing.fix)  # fmt: skip
@@ -93,7 +94,7 @@ def throttle_workspace(
         return {"io": Enforcement(requested=policy.io_bytes_per_s, applied=False, mechanism="none", details=details)}
     from ringfence.linux import cgroups
 
-    held = cgroups.throttle(group, _limits(policy, (workspace,)))
+    held = cgroups.throttle(group, _limits(policy, folders))
     return {"io": replace(held, requested=policy.io_bytes_per_s)}
 
 
@@ -105,6 +106,9 @@ class GroupVisit(LedVisit):
     ) -> None:
         self._cgroup = cgroup
         super().__init__(request, streams, forker)
+
+    def source(self) -> Source:
+        return replace(super().source(), groups=self._cgroup.places if self._cgroup else {})
 
     def receive(self) -> Report | None:
         report = super().receive()

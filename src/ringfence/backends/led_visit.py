@@ -23,6 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from ringfence.monitor.source import Source
+
     class Forker(Protocol):
         def fork_leader(self, descriptors: list[int]) -> None: ...
         def give_up(self) -> None: ...
@@ -115,6 +117,8 @@ class LedVisit:
         A signal handler of this thread may come in between, so it must be let in."""
         self._identity = 0
         self._farewell: int | None = None
+        self.leader = 0
+        """Its pid; 0: not known yet, or not there any more."""
         self.ready = False
         """Everything is done but the job; only of a sandbox that stands by."""
         self._report: Report | None = None
@@ -228,7 +232,8 @@ class LedVisit:
     def _handle(self, kind: bytes, body: bytes) -> None:
         if kind == wire.STARTED:
             self._started = True
-            self._leader_pidfd = _pidfd(wire.decode_started(body))
+            self.leader = wire.decode_started(body)
+            self._leader_pidfd = _pidfd(self.leader)
         elif kind == wire.READY:
             self._identity, self.ready = wire.decode_ready(body), True
         elif kind == wire.FAILED:
@@ -250,6 +255,12 @@ class LedVisit:
         """The leader ended without a word: it was killed, by the job or by the host."""
         self.abandon()
         return Report(leader_lost=True, signal=9)
+
+    def source(self) -> Source:
+        """Where this visit's processes can be looked at."""
+        from ringfence.monitor.source import Source
+
+        return Source(leaders=lambda: (self.leader,) if self.leader else (), terminate=lambda: self.signal(_SIGKILL))
 
     def signal(self, number: int) -> None:
         self._send(bytes((number,)))
@@ -284,6 +295,7 @@ class LedVisit:
         if self._forked and (self._report is None or self._stood_by):
             self._await_end()
         self._forked = False
+        self.leader = 0
         with self._open_lock:
             for name in ("_commands", "_reports", "_leader_pidfd", "_post"):
                 descriptor = getattr(self, name)

@@ -11,6 +11,10 @@ from ringfence.backends.led_visit import FromMould, LedVisit
 from ringfence.linux.rootfs import Wish
 from ringfence.model.record import record, replace
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.monitor.source import Source
+
 _PATIENCE_S = 1.0
 
 
@@ -34,6 +38,10 @@ class VisitToBox(LedVisit):
         if ended is not None:  # the box itself is at its end: that is why the visit is
             return replace(ended, wall_ns=report.wall_ns if report else ended.wall_ns)
         return report
+
+    def source(self) -> Source:
+        """Of the whole box: a visit is led from beside it, not from above."""
+        return self._keeper.source()
 
     def _last_word(self) -> Report | None:
         """Of the keeper, which has ended the whole box and says why a moment later; none where only the holder went."""

@@ -1,8 +1,8 @@
 """PROCESS: a separate session with resource limits and a watchdog. Needs nothing but POSIX.
 
-It bounds what a program uses and ends its whole tree. It does not hide anything: the program has the
-caller's user, files and network. The two levels that run a job as a plain child process, this one and
-``unsafe``, differ in one table.
+It bounds what a program uses and ends its whole tree. By itself it does not hide anything: the program has the
+caller's user, files and network; where a policy names paths, walls are put up (``backends/walled.py``). The two levels
+that run a job as a plain child process, this one and ``unsafe``, differ in one table.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 from ringfence.posix import rlimits
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ringfence.checkpoint.transaction import Transaction
+    from ringfence.monitor.source import Source
+
 _UMASK = 0o022
+_SIGKILL = 9
 _NOT_HERE = {
     "cpu_share": ("cgroups", "use isolation strict, which holds it with cpu.max"),
     "io": ("cgroups", "use isolation strict, which holds it with io.max"),
     "network": ("a network namespace or seccomp", "use isolation strict"),
-    "readable_paths": ("a mount namespace or Landlock", "use isolation strict"),
-    "writable_paths": ("a mount namespace or Landlock", "use isolation strict"),
-    "hidden_paths": ("a mount namespace or Landlock", "use isolation strict"),
     "syscalls": ("seccomp", "use isolation strict"),
 }
 MECHANISMS: Mapping[str, tuple[str, str]] = {
@@ -49,18 +54,35 @@ class ProcessBackend:
 
     level = IsolationLevel.PROCESS
 
+    def transaction_kind(self) -> str:
+        return "snapshot"
+
     def lacks(self, policy: SandboxPolicy) -> tuple[Lack, ...]:
         if os.name != "posix":
             return tuple(_windows_lack(name) for name in policy.requested())
-        asked = policy.requested()
-        missing = [_not_here(name) for name in asked if name in _NOT_HERE]
+        asked, walls = policy.requested(), _walls(policy)
+        missing = [_not_here(name) for name in asked if name in _NOT_HERE and not (walls and name in walls.WALLS)]
+        missing += walls.lacks(policy, walls.look()) if walls else ()
         if sys.platform != "linux" and "disk" in asked:
             missing.append(Lack(capability="disk", missing="/proc/<pid>/io", fix="run on Linux"))
         return (*missing, *beyond_hard_limits(policy))
 
     def open(self, policy: SandboxPolicy) -> ProcessBox:
         lacking = {lack.capability: lack for lack in self.lacks(policy)}
+        walls = _walls(policy)
+        if walls:
+            box: ProcessBox = walls.open_box(policy, lacking)
+            return box
         return ProcessBox(policy, enforcement_table(policy, MECHANISMS, lacking), plan_limits)
+
+
+def _walls(policy: SandboxPolicy) -> Any:
+    """The module that puts them up, where the policy asks for them; loaded only then."""
+    if not (policy.readable_paths or policy.writable_paths or policy.hidden_paths):
+        return None
+    from ringfence.backends import walled
+
+    return walled
 
 
 def enforcement_table(
@@ -144,25 +166,67 @@ class ProcessBox:
         self._waiting: LedVisit | None = None
         self._visited: LedVisit | None = None
         self._place = ""
+        self._visits: tuple[LedVisit, ...] = ()
+        """Those to the living box that may still run."""
+        self._transaction: Transaction | None = None
+
+    def work_on(self, transaction: Transaction) -> None:
+        """In working copies; the first one's is where jobs begin unless they say otherwise."""
+        if transaction.kind != "snapshot":
+            raise UsageError(f"a transaction of kind {transaction.kind} needs isolation strict",
+                             hint="create it with the kind that transaction_kind(policy) tells")  # fmt: skip
+        self._transaction = transaction
+        self._place = transaction.place(transaction.bases[0])
 
     def live(self, workspace: str | None) -> None:
         """Visits from now on go to this folder. It is a place for files; what a visit leaves running ends with it."""
-        self._place = workspace or self._scratch.prepare()
+        if self._transaction is not None:
+            self._place = self._transaction.working_copy(workspace) if workspace else self._place
+        else:
+            self._place = workspace or self._scratch.prepare()
         if not os.path.isdir(self._place):
             raise UsageError(f"{workspace}: no such folder", hint="the working folder must exist")
+
+    def ended(self) -> bool:
+        return False
+
+    def source(self) -> Source:
+        """Of all visits: each has a leader of its own."""
+        from ringfence.monitor.source import Source
+
+        def leaders() -> tuple[int, ...]:
+            return tuple(visit.leader for visit in self._visits if visit.leader)
+
+        return Source(leaders=leaders, terminate=self._end_visits)
+
+    def _end_visits(self) -> None:
+        for visit in self._visits:
+            visit.signal(_SIGKILL)
+
+    def _keep(self, visit: LedVisit) -> None:
+        if self._place:
+            self._visits = (*(known for known in self._visits if known.fileno() >= 0), visit)
 
     def start_steps(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> LedVisit:
         return LedVisit(self._request([("folder", self._place), *steps]), streams, SPAWNER)
 
     def start(self, job: Job, streams: tuple[int, ...]) -> LedVisit:
-        folder = self._scratch.prepare(job)
-        if self._place and job.cwd is None:
-            folder = self._place
+        job, folder = self._placed(job)
         if self._waiting is not None:
             return self._send_order(job, folder, streams)
         steps: list[tuple[object, ...]] = [("terminal",)] if job.terminal else []
         steps += [("folder", folder), ("exec", list(job.argv), self._environment(job))]
-        return LedVisit(self._request(steps), streams, SPAWNER)
+        visit = LedVisit(self._request(steps), streams, SPAWNER)
+        self._keep(visit)
+        return visit
+
+    def _placed(self, job: Job) -> tuple[Job, str]:
+        """The job, and the folder that it begins in, with its files."""
+        if self._transaction is not None:
+            place = self._transaction.working_copy(job.cwd) if job.cwd else self._place
+            job = replace(job, cwd=place)
+        folder = self._scratch.prepare(job)
+        return job, self._place if self._place and job.cwd is None else folder
 
     def stand_by(self, python: PythonJobs) -> LedVisit:
         """Do now what does not depend on the job; the next one starts at once."""
@@ -205,10 +269,15 @@ class ProcessBox:
         return unlimited | {name: numbers[name] for name in numbers if self.enforced[name].applied}
 
     def changes(self) -> tuple[Change, ...]:
-        return ()  # the job writes the caller's files themselves
+        """Without a transaction the job writes the caller's files themselves."""
+        return self._transaction.changes() if self._transaction else ()
 
     def commit(self) -> None:
-        return
+        if self._transaction:
+            self._transaction.commit()
+
+    def keep(self, folder: str) -> bool:
+        return False
 
     def close(self) -> str:
         for visit in (self._waiting, self._visited):

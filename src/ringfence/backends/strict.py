@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from ringfence.backends import groups, hiding, strict_table
 from ringfence.backends.drafts import Draft, Drafts
 from ringfence.backends.facts import NO_EGRESS, Lack
+from ringfence.backends.layers import IN_SCRATCH, Layers
 from ringfence.backends.led_visit import FromMould, LedVisit, PythonJobs, order_of
 from ringfence.backends.living import Keeper, VisitToBox
 from ringfence.backends.process import beyond_hard_limits
 from ringfence.backends.scratch import Scratch
-from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import UsageError
 from ringfence.linux import host, namespaces, rootfs
 from ringfence.linux.hidden import HiddenPaths
@@ -32,6 +32,8 @@ from ringfence.posix import rlimits
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.backends.contract import Box
+    from ringfence.checkpoint.transaction import Transaction
+    from ringfence.monitor.source import Source
 
 NAMESPACES = ["user", "mount", "pid", "net", "ipc", "uts"]
 _UMASK = 0o022
@@ -47,6 +49,9 @@ class StrictBackend:
 
     def __init__(self) -> None:
         self._drafts = Drafts()
+
+    def transaction_kind(self) -> str:
+        return "overlay" if _is_linux() and not host.user_namespaces_blocked() else "snapshot"
 
     def lacks(self, policy: SandboxPolicy) -> tuple[Lack, ...]:
         if not _is_linux():
@@ -80,9 +85,6 @@ def _is_linux() -> bool:
     return os.path.isdir("/proc/self/ns")
 
 
-_LAYER = ("layer", "layer/upper", "layer/work")
-
-
 def _namespaces() -> list[str]:
     """With one of time where the kernel has it: its file in /proc/self/ns can be locked, and would be shared."""
     return [*NAMESPACES, "time"] if os.path.exists("/proc/self/ns/time") else NAMESPACES
@@ -94,7 +96,7 @@ class StrictBox:
     def __init__(self, policy: SandboxPolicy, lacks: tuple[Lack, ...], drafts: Drafts) -> None:
         self.policy = policy
         self._scratch = Scratch(("work",))
-        self._layer: Workspace | None = None
+        self._layers = Layers(policy)
         self._waiting: groups.GroupVisit | None = None
         self._visited: groups.GroupVisit | None = None
         self._keeper: Keeper | None = None
@@ -119,7 +121,7 @@ class StrictBox:
         last.append(("exec", list(job.argv), self._environment(job)))
         if self._keeper is not None:
             return self.start_steps([("folder", job.cwd), *last] if job.cwd else last, streams)
-        if job.cwd and job.files:
+        if (job.cwd or self._layers.transaction) and job.files:
             raise UsageError("files go into a private working folder, not over an existing one")
         self._prepare_disk(job.cwd)
         self._scratch.prepare(replace(job, cwd=None, files={}) if job.cwd else job)
@@ -127,17 +129,14 @@ class StrictBox:
         self._name_recorder(wish)
         return groups.GroupVisit(self._request(wish, last), streams, _mould(wish, {}), self._cgroup)
 
+    def work_on(self, transaction: Transaction) -> None:
+        self._layers.work_on(transaction)
+
     def _prepare_disk(self, workspace: str | None) -> None:
         self._scratch.prepare()
-        for name in _LAYER:
-            os.makedirs(os.path.join(self._scratch.path, name), exist_ok=True)
-        if workspace:
-            if not os.path.isdir(workspace):
-                raise UsageError(f"{workspace}: no such folder", hint="the working folder must exist")
-            hidden = host.every_name(self.policy.hidden_paths)
-            upper, store = (os.path.join(self._scratch.path, name) for name in ("layer/upper", "store"))
-            self._layer = self._layer or open_overlay(upper, workspace, store, hidden=hidden)
-            held = groups.throttle_workspace(self._cgroup, self.policy, self.enforced, workspace)
+        written = self._layers.prepare(self._scratch.path, workspace)
+        if written:
+            held = groups.throttle_folders(self._cgroup, self.policy, self.enforced, written)
             self.enforced = {**self.enforced, **held}
 
     def live(self, workspace: str | None) -> None:
@@ -151,6 +150,13 @@ class StrictBox:
         keeper = groups.GroupVisit(request | {"standby": True, "limits": limits}, (), forker, self._cgroup)
         keeper.await_ready()
         self._keeper = Keeper(visit=keeper, wish=wish, forker=forker)
+
+    def ended(self) -> bool:
+        return self._keeper is not None and self._keeper.visit.receive() is not None
+
+    def source(self) -> Source:
+        assert self._keeper is not None
+        return self._keeper.visit.source()
 
     def start_steps(self, steps: list[Step], streams: tuple[int, ...]) -> VisitToBox:
         """A visit to the living box."""
@@ -225,9 +231,14 @@ class StrictBox:
         """What only root can do, done by the leader, which still is: ids mapped, devices made."""
         if not wish.by_root:
             return []
-        owned = [os.path.join(self._scratch.path, name) for name in ("", "work", *_LAYER)] if wish.on_disk else []
-        clone = ("clone sources", rootfs.own_sources(wish, self._scratch.path), _owner(wish))
-        return [("give folders", owned), clone, rootfs.device_folder()]
+        scratch = ("", "work", *IN_SCRATCH) if rootfs.uses_scratch(wish) else ()
+        owned = [os.path.join(self._scratch.path, name) for name in scratch]
+        return [("give folders", owned), *self._clone(wish), rootfs.device_folder()]
+
+    def _clone(self, wish: Wish) -> list[Step]:
+        steps: list[Step] = [("clone sources", rootfs.own_sources(wish, self._scratch.path))]
+        kept = rootfs.kept_layers(wish)
+        return [*steps, ("clone layers", kept, wish.by_root)] if kept else steps
 
     def _enter(self, wish: Wish) -> list[Step]:
         """How the leader's child becomes pid 1 of the sandbox."""
@@ -236,16 +247,16 @@ class StrictBox:
             steps.append(("open fuse",))
         steps.append(("take identity", wish.uid, wish.gid))
         if not wish.by_root:
-            steps.append(("clone sources", rootfs.own_sources(wish, self._scratch.path), []))
+            steps += self._clone(wish)
         return [*steps, ("own group namespace",)]
 
     def _confine(self, wish: Wish) -> list[Step]:
         """What the job is bound by; the filter last, for it closes what came before."""
         steps: list[Step] = [("session",)]
-        steps += [("folder", wish.workspace or rootfs.WORK), ("umask", _UMASK), ("signals",), ("no new privileges",)]
+        steps += [("folder", wish.folder), ("umask", _UMASK), ("signals",), ("no new privileges",)]
         steps += [("rlimit", *row) for row in rlimits.rows(self._by_rlimit(), 1 << 20)]
         if strict_table.landlock_abi():
-            writable = [*rootfs.PRIVATE, wish.workspace or rootfs.WORK, *self.policy.writable_paths]
+            writable = [*rootfs.PRIVATE, *rootfs.worked_on(wish), *self.policy.writable_paths]
             steps.append(rootfs.wall(writable, strict_table.landlock_abi()))
         watched = hiding.is_watched(wish)
         if watched:  # the leader reads paths from it, also before an exec, and as an ordinary user
@@ -269,19 +280,18 @@ class StrictBox:
         }
 
     def _wish(self, job: Job) -> Wish:
-        workspace = os.path.realpath(job.cwd) if job.cwd else ""
-        if workspace == "/" or any(workspace == top for top in rootfs.SYSTEM_FOLDERS):
-            raise UsageError(f"{workspace} can't be a workspace", hint="change to a folder of your own first")
+        hidden = HiddenPaths(host.every_name(self.policy.hidden_paths))
+        laid = self._layers.laid(job.cwd, hidden)
+        within = tuple(each.path for each in laid)
         links = host.system_links()
         system = host.system_folders()
         tops = tuple(entry.path for entry in system) + tuple(path for path, _ in links)
         readable = list(self.policy.readable_paths) + host.interpreter_folders(job.argv[0], self._search_path(job))
-        within = (workspace,) if workspace else ()
         named = frozenset(self.policy.readable_paths) | set(map(os.path.realpath, self.policy.readable_paths))
         extra = [
             Shown(path=path, mode="ro", folder=os.path.isdir(path), own=True, explicit=path in named)
             for path in host.outside_the_system(readable, tops + within)
-            if not workspace.startswith(path + "/") or path in named
+            if path in named or not any(each.startswith(path + "/") for each in within)
         ]  # fmt: skip
         writable = [Shown(path=path, mode="rw", folder=os.path.isdir(path), own=True, explicit=True)
                     for path in self.policy.writable_paths if os.path.lexists(path)]  # fmt: skip
@@ -291,11 +301,13 @@ class StrictBox:
             shown=host.sealed((*system, *extra, *writable)),
             etc=host.sealed(etc),
             copies=copies,
-            workspace=workspace,
+            workspaces=laid,
+            folder=self._layers.first_folder(job.cwd, laid),
             stage=host.free_folder([*within, *readable, *self.policy.writable_paths, self._scratch.path or "/tmp"]),
             caller=(os.geteuid(), os.getegid()),
             by_root=root,
-            hidden=HiddenPaths(host.every_name(self.policy.hidden_paths)),
+            owner=(laid[0].owner if laid else (os.geteuid(), os.getegid())) if root else (),
+            hidden=hidden,
             links=links,
             user=_USER,
             uid=namespaces.GUEST_ID if root else os.getuid(),
@@ -319,11 +331,13 @@ class StrictBox:
         return self._scratch.environment(self.policy, job, clean)
 
     def changes(self) -> tuple[Change, ...]:
-        return self._layer.changes() if self._layer else ()
+        return self._layers.changes()
 
     def commit(self) -> None:
-        if self._layer:
-            self._layer.commit(mounted=self._keeper is not None)
+        self._layers.commit(mounted=self._keeper is not None)
+
+    def keep(self, folder: str) -> bool:
+        return self._keeper is None and self._layers.keep(folder, self._scratch.path)
 
     def close(self) -> str:
         for visit in (self._waiting, self._visited):
@@ -331,8 +345,7 @@ class StrictBox:
                 visit.release()
         if self._keeper is not None:
             self._keeper.visit.release()
-        if self._layer is not None:
-            self._layer.close()
+        self._layers.close()
         if self._cgroup is not None:
             self._cgroup.remove()
         return self._scratch.remove()
@@ -340,21 +353,12 @@ class StrictBox:
 
 def _mould(wish: Wish, python: dict[str, object]) -> FromMould:
     """Where what sandboxes of this wish have in common is built once."""
-    owner = _owner(wish) if wish.by_root else []
-    template = {"template": rootfs.template(wish), "owner": owner, "python": python}
+    template = {"template": rootfs.template(wish), "owner": list(wish.owner), "python": python}
     return FromMould(template, host.mount_table())
 
 
 def _is_root() -> bool:
     return os.geteuid() == 0
-
-
-def _owner(wish: Wish) -> list[int]:
-    """Whose files the workspace holds; as root they appear as the job's own."""
-    if not wish.workspace:
-        return list(wish.caller)
-    found = os.stat(wish.workspace)
-    return [found.st_uid, found.st_gid]
 
 
 def _profile(policy: SandboxPolicy) -> str:

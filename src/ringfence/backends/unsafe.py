@@ -21,6 +21,9 @@ class UnsafeBackend:
 
     level = IsolationLevel.NONE
 
+    def transaction_kind(self) -> str:
+        return "snapshot"
+
     def lacks(self, policy: SandboxPolicy) -> tuple[Lack, ...]:
         return tuple(
             Lack(capability=name, missing="any isolation", fix="use isolation process or strict")

@@ -25,29 +25,43 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ringfence.backends.contract import LivingBox, Visit
+    from ringfence.checkpoint.transaction import Transaction
+    from ringfence.monitor.source import Source
 
 _SIGKILL = 9
 MAX_FILE_BYTES = 64 * 2**20
 """The most that ``Box.get`` takes unless it is told otherwise."""
 
 
-def open(policy: SandboxPolicy | None = None, workspace: str | os.PathLike[str] | None = None) -> Box:
+def open(
+    policy: SandboxPolicy | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    *,
+    transaction: Transaction | None = None,
+) -> Box:
     """A living sandbox; its policy's limits hold for all visits together, its wall time for each.
 
     ``workspace``: a folder that the box shows at its own path and changes in a layer only; absent: a private one.
+    ``transaction``: the box works on its folders, in its layers, which stay when the box closes; ``workspace`` is then
+    the one of them in which visits begin, absent: the first.
 
     >>> with open() as box:
     ...     box.put("greeting.txt", b"hello")
     ...     box.run(["cat", "greeting.txt"]).stdout
     b'hello'
     """
-    return Box(policy or SandboxPolicy(isolation=IsolationLevel.STRICT), workspace)
+    return Box(policy or SandboxPolicy(isolation=IsolationLevel.STRICT), workspace, transaction)
 
 
 class Box:
     """A place that takes jobs."""
 
-    def __init__(self, policy: SandboxPolicy, workspace: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        policy: SandboxPolicy,
+        workspace: str | os.PathLike[str] | None = None,
+        transaction: Transaction | None = None,
+    ) -> None:
         self.policy = policy
         self._owner = os.getpid()
         backend = backend_for(policy.isolation)
@@ -57,6 +71,8 @@ class Box:
         self._closed = False
         self._box: LivingBox = backend.open(policy)  # type: ignore[assignment]
         try:
+            if transaction is not None:
+                self._box.work_on(transaction)
             self._box.live(os.path.abspath(os.fspath(workspace)) if workspace is not None else None)
         except BaseException:
             self._box.close()
@@ -65,6 +81,16 @@ class Box:
     @property
     def enforced(self) -> Mapping[str, Enforcement]:
         return self._box.enforced
+
+    @property
+    def ended(self) -> bool:
+        """It takes no visits any more: a limit of all of them together has ended it, or somebody's hand."""
+        return self._closed or self._box.ended()
+
+    @property
+    def watchable(self) -> Source:
+        """Where a ``ResourceMonitor`` can look at everything in it, and how that is ended."""
+        return self._box.source()
 
     # ---- visits
 
@@ -268,6 +294,12 @@ class _Steps:
 
     def commit(self) -> None:
         return
+
+    def work_on(self, transaction: Transaction) -> None:
+        return
+
+    def keep(self, folder: str) -> bool:
+        return False
 
     def close(self) -> str:
         return ""

@@ -62,7 +62,7 @@ class Pool:
         self._owner = os.getpid()
         self._backend = backend_for(self.policy.isolation)
         self._partial = bool(refuse(self._backend, self.policy))
-        self._python = PythonJobs(preload=tuple(preload), packages=tuple(_packages()))
+        self._python = PythonJobs(preload=tuple(preload), packages=python_job.package_folders())
         self._running: set[Visit] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -268,7 +268,3 @@ def _check(*, warm: int, at_once: int, queue_limit: int | None, idle_s: float) -
         raise UsageError(f"queue_limit={queue_limit} is less than nobody")
     if not idle_s > 0:
         raise UsageError(f"idle_s={idle_s} is no time")
-
-
-def _packages() -> list[str]:
-    return [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]

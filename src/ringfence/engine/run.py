@@ -7,7 +7,7 @@ from _collections_abc import Sequence
 
 from ringfence.backends.facts import Lack
 from ringfence.engine.supervision import Attach, Listeners, supervise
-from ringfence.errors import UnavailableError
+from ringfence.errors import CheckpointError, UnavailableError
 from ringfence.model.events import OnEvent, OnOutput
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
@@ -17,7 +17,8 @@ from ringfence.model.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ringfence.backends.contract import Backend
+    from ringfence.backends.contract import Backend, Box
+    from ringfence.checkpoint.transaction import Transaction
 
 # By name, so that a level is loaded only when it is used.
 BACKENDS = {
@@ -25,6 +26,8 @@ BACKENDS = {
     IsolationLevel.PROCESS: ("ringfence.backends.process", "ProcessBackend"),
     IsolationLevel.STRICT: ("ringfence.backends.strict", "StrictBackend"),
 }
+
+NOT_KEPT = "; the changes could not be kept: "
 
 
 def run(
@@ -35,11 +38,14 @@ def run(
     on_output: OnOutput | None = None,
     attach: Attach | None = None,
     commit: bool = False,
+    transaction: Transaction | None = None,
+    keep: str = "",
 ) -> Outcome:
     """Run a job under a policy and say how it ended.
 
     What the program does is in the outcome; only what we or the caller get wrong is an exception. With
-    ``commit`` what it changed in its workspace is carried over; else a level with a layer throws it away.
+    ``commit`` what it changed in its workspace is carried over; else a level with a layer throws it away, or makes
+    a transaction of it in the new folder ``keep``. With ``transaction`` it works on that one's folders.
 
     >>> run(["echo", "hello"]).stdout
     b'hello\\n'
@@ -51,14 +57,31 @@ def run(
     listeners = Listeners(on_event=on_event, on_output=on_output, attach=attach)
     box = backend.open(policy)
     try:
+        if transaction is not None:
+            box.work_on(transaction)
         outcome = supervise(box, job, policy, partial=bool(lacks), listeners=listeners)
         outcome = replace(outcome, changes=box.changes(), committed=commit)
         if commit:
             box.commit()
+        elif keep and outcome.changes:
+            outcome = _kept(box, outcome, keep)
     finally:
         left = box.close()
     # What the job did to its folder is no reason to lose what it came to: it must not choose an exception.
     return replace(outcome, reason=f"{outcome.reason}; {left}") if left else outcome
+
+
+def _kept(box: Box, outcome: Outcome, folder: str) -> Outcome:
+    """What a job left may be more than can be kept; that is said, and its outcome is not lost."""
+    try:
+        return replace(outcome, transaction=folder) if box.keep(folder) else outcome
+    except CheckpointError as error:
+        return replace(outcome, reason=f"{outcome.reason}{NOT_KEPT}{error}")
+
+
+def transaction_kind(policy: SandboxPolicy) -> str:
+    """What kind of transaction a job under this policy can work on here: ``Transaction.create(…, kind=…)``."""
+    return backend_for(policy.isolation).transaction_kind()
 
 
 def backend_for(level: IsolationLevel) -> Backend:

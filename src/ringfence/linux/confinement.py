@@ -73,13 +73,13 @@ def join_groups(procs_paths: list[str]) -> None:
         cgroup_tree.write(path, "0")
 
 
-def wall_in(granted: list[Grant]) -> None:
+def wall_in(granted: list[Grant], open_network: bool = False) -> None:
     """Everything that this kernel's Landlock knows is closed but for what is granted."""
     beneath = tuple((path, RIGHTS[kind]) for path, kind in granted if os.path.lexists(path))
+    ports = () if open_network else tuple(landlock.PORT_RIGHTS)
     ruleset = landlock.Ruleset(
-        files=tuple(landlock.FILE_RIGHTS), ports=tuple(landlock.PORT_RIGHTS), scopes=tuple(landlock.SCOPES),
-        beneath=beneath,
-    )  # fmt: skip
+        files=tuple(landlock.FILE_RIGHTS), ports=ports, scopes=tuple(landlock.SCOPES), beneath=beneath
+    )
     landlock.restrict(ruleset, allow_partial=True)
 
 

@@ -246,7 +246,7 @@ def drop_capabilities() -> None:
     privileges.new_session_keyring()
     privileges.drop_all()
     processes.hide_memory()
-    processes.forget_command_line("init")
+    processes.forget_command_line(processes.OWN_NAME)
 
 
 def install_filter(program: bytes, told: bool) -> None:

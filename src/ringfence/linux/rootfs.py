@@ -62,12 +62,27 @@ class Shown:
 
 
 @record
+class Laid:
+    """A folder of the host that is shown at its own path and changed in a layer only."""
+
+    path: str
+    owner: tuple[int, ...] = ()
+    """(uid, gid) on disk of what is to appear as the job's own; empty: as it is."""
+    layer: str = ""
+    """The folder of the layer's ``upper`` and ``work`` on the host; empty: one in the box's private folder."""
+    absent: tuple[str, ...] = ()
+    """Names in it that are not shown."""
+
+
+@record
 class Wish:
     """All that decides what the sandbox sees."""
 
     shown: tuple[Shown, ...]
-    workspace: str
-    """Absolute path of the folder that the job works in; empty: a private one at ``/workspace``."""
+    workspaces: tuple[Laid, ...]
+    """What the job works on; empty: a private folder at ``/workspace``."""
+    folder: str
+    """Where the job begins."""
     hidden: HiddenPaths
     links: tuple[tuple[str, str], ...]
     """(path, where it points) of system folders that are links on the host."""
@@ -86,8 +101,10 @@ class Wish:
     """(uid, gid) of the caller."""
     by_root: bool = False
     """Root is the caller: what is the caller's own is mapped to the job's id, and devices can be made."""
+    owner: tuple[int, ...] = ()
+    """(uid, gid) on disk of what is the caller's own, where root is the caller."""
     on_disk: bool = True
-    """The job's own folder, or the layer over the caller's, lies in the box's private folder; else in memory."""
+    """The job's own folder, or the layers over the caller's, lie on the disk; else in memory."""
     tripwires: bool = False
     """Hidden names are made absent by tripwires, which tell who asks for them, and not by whiteouts."""
 
@@ -97,26 +114,42 @@ def entries(wish: Wish) -> list[Shown]:
     return [entry for entry in (*wish.shown, *wish.etc) if entry.explicit or not wish.hidden.cover(entry.path)]
 
 
-Source = tuple[str, str, str, bool]
-"""(name in the building, path on the host, mode, whether it is the caller's own)."""
+Source = tuple[str, str, str, tuple[int, ...]]
+"""(name in the building, path on the host, mode, owner on disk of what is to appear as the job's own or nothing)."""
 
 
 def template_sources(wish: Wish) -> list[Source]:
     """What is the same for every sandbox of this wish."""
-    listed = [row for row in _shown_sources(wish) if not (wish.by_root and row[3])]
-    return listed if wish.by_root else [*listed, *((f"dev-{name}", f"/dev/{name}", "dev", False) for name in DEVICES)]
+    listed = [row for row in _shown_sources(wish) if not row[3]]
+    return listed if wish.by_root else [*listed, *((f"dev-{name}", f"/dev/{name}", "dev", ()) for name in DEVICES)]
 
 
 def own_sources(wish: Wish, scratch: str) -> list[Source]:
-    """What belongs to one sandbox: its private folder, the workspace, and what is mapped to its own id."""
-    listed = [row for row in _shown_sources(wish) if wish.by_root and row[3]]
-    if wish.on_disk:
-        listed.append(("scratch", scratch, "rw", False))
-    return [*listed, ("workspace", wish.workspace, "ro", True)] if wish.workspace else listed
+    """What belongs to one sandbox: its private folder, the workspaces, and what is mapped to its own id."""
+    listed = [row for row in _shown_sources(wish) if row[3]]
+    if uses_scratch(wish):
+        listed.append(("scratch", scratch, "rw", ()))
+    return [*listed, *((_workspace_name(number), each.path, "ro", each.owner)
+                       for number, each in enumerate(wish.workspaces))]  # fmt: skip
+
+
+def kept_layers(wish: Wish) -> list[tuple[str, str]]:
+    """(name in the building, folder on the host) of layers that outlive the sandbox."""
+    return [(f"layer-{number}", each.layer) for number, each in enumerate(wish.workspaces) if each.layer]
+
+
+def uses_scratch(wish: Wish) -> bool:
+    """Whether the job writes into the box's private folder."""
+    return wish.on_disk and not (wish.workspaces and all(each.layer for each in wish.workspaces))
+
+
+def _workspace_name(number: int) -> str:
+    return f"workspace-{number}" if number else "workspace"
 
 
 def _shown_sources(wish: Wish) -> list[Source]:
-    return [(str(number), entry.path, entry.mode, entry.own) for number, entry in enumerate(entries(wish))]
+    return [(str(number), entry.path, entry.mode, wish.owner if entry.own else ())
+            for number, entry in enumerate(entries(wish))]  # fmt: skip
 
 
 def template(wish: Wish) -> list[Step]:
@@ -124,8 +157,10 @@ def template(wish: Wish) -> list[Step]:
     sources = template_sources(wish)
     places = [(str(number), entry.folder) for number, entry in enumerate(entries(wish))]
     places += [(name, False) for name, *_ in sources if name.startswith("dev-")]
+    places += [(_workspace_name(number), True) for number in range(1, len(wish.workspaces))]
+    places += [(name, True) for name, _ in kept_layers(wish)]
     plan: list[Step] = [("enter mould", *wish.caller), ("stage", wish.stage, places)]
-    plan.append(("clone sources", sources, []))
+    plan.append(("clone sources", sources))
     plan += [("attach", name) for name, *_ in sources]
     plan += [("whiteouts", f"cover/{number}", f"base/{number}", _within(entry, wish))
              for number, entry in enumerate(entries(wish)) if _is_sealed(entry, wish)]  # fmt: skip
@@ -135,7 +170,7 @@ def template(wish: Wish) -> list[Step]:
 def steps(wish: Wish) -> list[Step]:
     """From the template to a sealed root."""
     plan: list[Step] = [("new root", ROOT_BYTES, _skeleton(wish))]
-    plan += [("attach", name) for name, *_ in own_sources(wish, "")]
+    plan += [("attach", name) for name, *_ in (*own_sources(wish, ""), *kept_layers(wish))]
     plan += [("link", path, to) for path, to in wish.links]
     plan += _devices(wish)
     # Before anything of the host is attached: some of it may lie below /tmp or /var/tmp.
@@ -152,10 +187,15 @@ def steps(wish: Wish) -> list[Step]:
     return [*plan, ("seal root",)]
 
 
+def worked_on(wish: Wish) -> list[str]:
+    """The folders that the job works on, as it sees them."""
+    return [each.path for each in wish.workspaces] or [WORK]
+
+
 def _skeleton(wish: Wish) -> list[str]:
     """The folders of the bare root, outer ones first. Made at once, while there is no link yet that could lead astray;
     what belongs into something that is mounted later is made there when its turn comes."""
-    mounted = {"/dev", "/etc", "/proc", *IN_MEMORY, wish.workspace or WORK}
+    mounted = {"/dev", "/etc", "/proc", *IN_MEMORY, *worked_on(wish)}
     mounted.update(entry.path for entry in entries(wish) if entry.folder)
     tops = mounted.union(path for path, _ in wish.links)
     bare = [path for path in (*mounted, "/run", "/var/log") if not any(_below(path, top) for top in tops)]
@@ -170,7 +210,7 @@ def _ends(path: str) -> list[int]:
 def can_be_wired(wish: Wish) -> bool:
     """Whether every hidden name lies where a tripwire can be laid: in no folder that the job may write, for there a
     veil would be in the way, and above nothing that is shown all the same."""
-    closed = {"/proc", "/dev", wish.workspace or WORK, *PRIVATE}
+    closed = {"/proc", "/dev", *worked_on(wish), *PRIVATE}
     closed.update(entry.path for entry in wish.shown if entry.mode == "rw")
     tops = closed.union(entry.path for entry in wish.shown)
     if any(_innermost(folder, tops) in closed for folder in wish.hidden.folders()):
@@ -254,16 +294,25 @@ def _workspace(wish: Wish) -> list[Step]:
     mount table tells nothing of the host."""
     if not wish.on_disk:
         return []
-    layer = "upperdir=base/scratch/layer/upper,workdir=base/scratch/layer/work"
-    if not wish.workspace:
+    if not wish.workspaces:
         # An overlay here too: of a bind the mount table would tell where on the host it comes from.
-        return [("overlay", WORK, [], f"lowerdir=base/scratch/work,{layer}")]
+        return [("overlay", WORK, [], f"lowerdir=base/scratch/work,{_layer('scratch/layer')}")]
+    return [step for number, laid in enumerate(wish.workspaces) for step in _laid(number, laid)]
+
+
+def _laid(number: int, laid: Laid) -> list[Step]:
+    cover, source = f"memory/cover-{number}", f"base/{_workspace_name(number)}"
+    layer = _layer(f"layer-{number}" if laid.layer else "scratch/layer")
     return [
         # Not in the upper layer: what stands there is told as a change, and carried over. Not in the mould either: the
         # folders in it are seen as the workspace's own, and must belong to the job.
-        ("whiteouts", "memory/cover", "base/workspace", wish.hidden.below(wish.workspace)),
-        ("overlay", wish.workspace, [], f"lowerdir=memory/cover:base/workspace,{layer}"),
+        ("whiteouts", cover, source, list(laid.absent)),
+        ("overlay", laid.path, [], f"lowerdir={cover}:{source},{layer}"),
     ]
+
+
+def _layer(name: str) -> str:
+    return f"upperdir=base/{name}/upper,workdir=base/{name}/work"
 
 
 def wall(writable: list[str], abi: int) -> Step:

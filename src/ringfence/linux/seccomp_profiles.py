@@ -250,12 +250,13 @@ _WITHOUT_NAMESPACES = (
     _closed("ioprio_set", _report(_EPERM), "as setpriority", one_of(0, _IOPRIO_WHO_USER)),
     _closed("ioprio_set", _report(_EPERM), "as setpriority", none_of(1, 0)),
 )
-CONFINED = replace(DEFAULT, name="confined", closed=_NO_NETWORK + _WITHOUT_NAMESPACES + DEFAULT.closed)
+WALLED = replace(DEFAULT, name="walled", closed=_WITHOUT_NAMESPACES + DEFAULT.closed)
+CONFINED = replace(WALLED, name="confined", closed=_NO_NETWORK + WALLED.closed)
 CONFINED_TIGHT = replace(
     TIGHT_EXEC, name="confined_tight", closed=_WITHOUT_NAMESPACES + TIGHT_EXEC.closed
 )
 
-PROFILES = {profile.name: profile for profile in (DEFAULT, TIGHT, TIGHT_EXEC, CONFINED, CONFINED_TIGHT)}
+PROFILES = {profile.name: profile for profile in (DEFAULT, TIGHT, TIGHT_EXEC, WALLED, CONFINED, CONFINED_TIGHT)}
 
 # For the recorder: rare calls that tell something. Put into Profile.noted.
 TELLING = (

@@ -60,15 +60,15 @@ def configuration(contents: list[tuple[str, bytes, str]], places: list[tuple[str
         _make_place(target.lstrip("/"), is_folder)
 
 
-def clone_sources(sources: list[tuple[str, str, str, bool]], owner: list[int]) -> None:
-    """(name, path, mode, own) of what the sandbox shows of the host, while it can be reached.
+def clone_sources(sources: list[tuple[str, str, str, tuple[int, ...]]]) -> None:
+    """(name, path, mode, owner) of what the sandbox shows of the host, while it can be reached.
 
-    ``owner`` is (uid, gid) on disk of what is the caller's own, and is to appear as the job's; empty: as it is.
+    ``owner`` is (uid, gid) on disk of what is to appear as the job's own; empty: as it is.
     """
-    for name, path, mode, own in sources:
+    for name, path, mode, owner in sources:
         tree = mounts.clone(path)
         attributes = {"ro": mounts.READ_ONLY, "rw": mounts.WRITABLE, "dev": mounts.DEVICE}[mode]
-        mounts.set_attributes(tree, attributes, idmap=BUILDING.idmap((owner[0], owner[1])) if own and owner else -1)
+        mounts.set_attributes(tree, attributes, idmap=BUILDING.idmap((owner[0], owner[1])) if owner else -1)
         BUILDING.trees[name] = tree
 
 
@@ -80,6 +80,25 @@ def give_folders(owned: list[str]) -> None:
     os.setgroups([])
     for path in owned:
         os.chown(path, BUILDING.identity, BUILDING.identity, follow_symlinks=False)
+
+
+def clone_layers(layers: list[tuple[str, str]], by_root: bool) -> None:
+    """Layers that outlive sandboxes. As root, what an earlier one wrote appears as this one's own, at no cost:
+    the first to write a layer becomes its owner on disk, and later ones, whose id is another, are mapped to that.
+    """
+    for name, path in layers:
+        idmap = _map_layer(path) if by_root else -1
+        tree = mounts.clone(path)
+        mounts.set_attributes(tree, mounts.WRITABLE, idmap=idmap)
+        BUILDING.trees[name] = tree
+
+
+def _map_layer(path: str) -> int:
+    status = os.stat(f"{path}/upper", follow_symlinks=False)
+    if status.st_uid == 0:
+        give_folders([path, f"{path}/upper", f"{path}/work"])
+        return -1
+    return -1 if status.st_uid == BUILDING.identity else BUILDING.idmap((status.st_uid, status.st_gid))
 
 
 def give_pipes(descriptors: Iterable[int]) -> None:
@@ -110,5 +129,6 @@ STEPS: dict[str, Callable[..., None]] = {
     "configuration": configuration,
     "clone sources": clone_sources,
     "give folders": give_folders,
+    "clone layers": clone_layers,
     "make devices": make_devices,
 }

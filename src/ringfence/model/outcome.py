@@ -118,6 +118,8 @@ class Outcome:
     """What the job changed in its workspace, where it works on a layer; empty elsewhere."""
     committed: bool = False
     """The changes were carried over into the workspace."""
+    transaction: str = ""
+    """The folder of the transaction that the changes are kept in; empty: in none."""
     recorder: Mapping[str, object] = MappingProxyType({})
     """The recorder's own health: how many attempts, and whether it is sure of having seen them all."""
     events: tuple[Event, ...] = ()

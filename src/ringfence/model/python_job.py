@@ -7,6 +7,8 @@ and the bytes are ours. It says nothing about environment, streams or limits: th
 from __future__ import annotations
 
 import marshal
+import os
+import sys
 from _collections_abc import Sequence
 
 from ringfence.errors import UsageError
@@ -30,6 +32,11 @@ class Surroundings:
     """Top-level modules that the job's own code may import; absent: all. Advice to it, never the boundary."""
     max_value_bytes: int = MAX_BYTES
     """Of the value that comes back, encoded."""
+
+
+def package_folders() -> tuple[str, ...]:
+    """Where this interpreter's installed packages are."""
+    return tuple(path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages"))
 
 
 def source_job(

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 _REAP_WAIT_S = 10.0
 _ASK_KILL = b"\x09"
 BEGIN, DISMISS = 0, 255
-"""Commands: start the clock of a sandbox that stood by; the job has said that it is done. Every other is the number of
-a signal."""
+"""Commands: start the clock of a sandbox that stood by; the job says that it is done. All others are signals."""
 
 
 def lead(commands: int, reports: int, owner: int, streams: Sequence[int]) -> None:

@@ -136,9 +136,9 @@ def test_running_out_of_descriptors_leaves_none_open(balanced, monkeypatch, good
 
 
 def test_what_the_host_cannot_hold_is_named_with_its_fix() -> None:
-    policy = SandboxPolicy(enforce_network=True, hidden_paths=("/etc",), allow_partial=True)
+    policy = SandboxPolicy(enforce_network=True, cpu_share=0.5, allow_partial=True)
     lacks = process.ProcessBackend().lacks(policy)
-    assert {lack.capability for lack in lacks} == {"network", "hidden_paths"} and all(lack.fix for lack in lacks)
+    assert {lack.capability for lack in lacks} == {"network", "cpu_share"} and all(lack.fix for lack in lacks)
     box = process.ProcessBackend().open(policy)
     assert not box.enforced["network"].applied and box.enforced["memory"].applied
     assert set(box.enforced) == set(policy.requested())

@@ -1,0 +1,115 @@
+"""What of the host a strict box changes: nothing, one folder in a layer of the box's own, or the folders of a
+transaction in layers that outlive the box.
+
+Opens and closes layers and says what is to be shown; mounts nothing (``linux.rootfs``).
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.checkpoint.workspace import Workspace, open_overlay
+from ringfence.errors import UsageError
+from ringfence.linux import host, rootfs
+from ringfence.linux.hidden import HiddenPaths
+from ringfence.linux.rootfs import Laid
+from ringfence.model.outcome import Change
+from ringfence.model.policy import SandboxPolicy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.checkpoint.transaction import Transaction
+
+IN_SCRATCH = ("layer", "layer/upper", "layer/work")
+
+
+class Layers:
+    """Of one box."""
+
+    def __init__(self, policy: SandboxPolicy) -> None:
+        self._policy = policy
+        self._own: Workspace | None = None
+        self.transaction: Transaction | None = None
+
+    def work_on(self, transaction: Transaction) -> None:
+        if transaction.kind != "overlay":
+            raise UsageError(f"a transaction of kind {transaction.kind} is not for isolation strict here",
+                             hint="create it with the kind that transaction_kind(policy) tells")  # fmt: skip
+        transaction.hide(host.every_name(self._policy.hidden_paths))
+        self.transaction = transaction
+
+    def prepare(self, scratch: str, workspace: str | None) -> tuple[str, ...]:
+        """Open what is to be changed; the folders whose disks are written."""
+        if self.transaction is not None:
+            self.transaction.note_box(scratch)
+            return (self.transaction.folder, *self.transaction.bases)
+        for name in IN_SCRATCH:
+            os.makedirs(os.path.join(scratch, name), exist_ok=True)
+        if not workspace:
+            return ()
+        if not os.path.isdir(workspace):
+            raise UsageError(f"{workspace}: no such folder", hint="the working folder must exist")
+        if self._own is None:
+            upper, store = (os.path.join(scratch, name) for name in ("layer/upper", "store"))
+            self._own = open_overlay(upper, workspace, store, hidden=host.every_name(self._policy.hidden_paths))
+        return (workspace,)
+
+    def laid(self, workspace: str | None, hidden: HiddenPaths) -> tuple[Laid, ...]:
+        """What is shown at its own path and changed in a layer only; the folder that the job begins in is first."""
+        if self.transaction is None:
+            rows = [(os.path.realpath(workspace), "")] if workspace else []
+        else:
+            rows = list(self.transaction.layers)
+        found = tuple(self._one(path, layer, hidden) for path, layer in rows)
+        for each in found:
+            if each.path == "/" or each.path in rootfs.SYSTEM_FOLDERS:
+                raise UsageError(f"{each.path} can't be a workspace", hint="change to a folder of your own first")
+        return found
+
+    def _one(self, path: str, layer: str, hidden: HiddenPaths) -> Laid:
+        more = HiddenPaths(self.transaction.hidden).below(path) if self.transaction else []
+        owner: tuple[int, ...] = ()
+        if os.geteuid() == 0:  # as root, files of the folder's owner appear as the job's own
+            status = os.stat(path)
+            owner = (status.st_uid, status.st_gid)
+        return Laid(path=path, owner=owner, layer=layer, absent=tuple(dict.fromkeys((*hidden.below(path), *more))))
+
+    def first_folder(self, workspace: str | None, laid: tuple[Laid, ...]) -> str:
+        """Where the job begins."""
+        if not laid:
+            return rootfs.WORK
+        if self.transaction is None or workspace is None:
+            return laid[0].path
+        path = os.path.realpath(workspace)
+        if not any(path == each.path or path.startswith(each.path + "/") for each in laid):
+            raise UsageError(f"{workspace} is in none of the transaction's folders",
+                             hint=f"they are {', '.join(self.transaction.bases)}")  # fmt: skip
+        return path
+
+    def changes(self) -> tuple[Change, ...]:
+        if self.transaction is not None:
+            return self.transaction.changes()
+        return self._own.changes() if self._own else ()
+
+    def commit(self, *, mounted: bool) -> None:
+        if self.transaction is not None:
+            self.transaction.commit(mounted=mounted)
+        elif self._own:
+            self._own.commit(mounted=mounted)
+
+    def keep(self, folder: str, scratch: str) -> bool:
+        """Make a transaction of the box's own layer; the box has no layer any more."""
+        if self._own is None:
+            return False
+        from ringfence.checkpoint.adoption import adopt
+
+        workspace, self._own = self._own, None
+        try:
+            adopt(workspace, folder, os.path.join(scratch, "layer")).close()
+        finally:
+            workspace.close()
+        return True
+
+    def close(self) -> None:
+        if self._own is not None:
+            self._own.close()

@@ -1,0 +1,151 @@
+"""The process level behind walls: what a policy says of files, network and calls holds, and is refused where it can't.
+
+Every attack has its control: the same probe without the walls succeeds.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ringfence
+from ringfence import SandboxError, SandboxPolicy, UnavailableError
+from ringfence.backends import walled
+from ringfence.backends.process import ProcessBackend
+from ringfence.engine.box import Box
+from ringfence.engine.run import refuse
+from ringfence.model.outcome import Outcome
+
+PLAIN = SandboxPolicy(wall_time_s=30)
+PYTHON = sys.executable
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Something to read, something to write, a secret in what may be read, and one elsewhere."""
+    for name in ("readable/deep", "writable", "elsewhere", "readable/secret"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("readable/deep/a", "readable/secret/key", "elsewhere/key"):
+        (tmp_path / name).write_text("content")
+    return tmp_path
+
+
+def walls(tree: Path, **more: object) -> SandboxPolicy:
+    return PLAIN.with_changes(
+        readable_paths=(str(tree / "readable"),), writable_paths=(str(tree / "writable"),),
+        hidden_paths=(str(tree / "readable/secret"),), **more,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def box(tree: Path) -> Iterator[Box]:
+    with ringfence.open(walls(tree, network="none")) as opened:
+        yield opened
+
+
+def shell(policy: SandboxPolicy, command: str) -> Outcome:
+    return ringfence.run(["sh", "-c", command], policy)
+
+
+def test_the_table_says_what_holds_them(box: Box) -> None:
+    for name in ("readable_paths", "writable_paths", "hidden_paths"):
+        assert box.enforced[name].applied and "Landlock (ABI" in box.enforced[name].mechanism
+    assert box.enforced["network"].mechanism == "seccomp"
+
+
+ATTACKS = {
+    "read elsewhere": "cat {0}/elsewhere/key",
+    "read through a link": "ln -s {0}/elsewhere/key link && cat link",
+    "read what is hidden": "cat {0}/readable/secret/key",
+    "list what is hidden": "ls {0}/readable/secret && echo content",
+    "write what is only readable": "echo x >> {0}/readable/deep/a && echo content",
+    "make a file elsewhere": "echo x > {0}/elsewhere/new && echo content",
+    "cut a file elsewhere": f"{PYTHON} -c \"import os; os.truncate('{{0}}/elsewhere/key', 0)\" && echo content",
+    "rename out": "mv {0}/elsewhere/key key && cat key",
+    "read a configuration file": "cat /etc/passwd && echo content",
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_is_not_granted_is_refused(tree: Path, attack: str) -> None:
+    command = ATTACKS[attack].format(tree)
+    outcome = shell(walls(tree), command)
+    assert not outcome.ok and b"content" not in outcome.stdout, outcome.stdout
+    control = shell(PLAIN, command)
+    assert control.ok and b"content" in control.stdout, control.stderr
+
+
+def test_what_is_granted_can_be_used(tree: Path) -> None:
+    command = f"cat {tree}/readable/deep/a && echo x > {tree}/writable/new && echo y > own && cat own"
+    outcome = shell(walls(tree), command)
+    assert outcome.ok and outcome.stdout == b"contenty\n", outcome.stderr
+    assert (tree / "writable/new").read_text() == "x\n"
+
+
+def test_a_link_in_the_box_does_not_lead_a_transfer_out(box: Box, tree: Path) -> None:
+    assert box.run(["ln", "-s", str(tree / "elsewhere/key"), "link"]).ok
+    with pytest.raises(SandboxError):
+        box.get("link")
+    with pytest.raises(SandboxError):
+        box.get(str(tree / "elsewhere/key"))
+    with pytest.raises(SandboxError):
+        box.put(str(tree / "elsewhere/key"), b"changed")
+    assert (tree / "elsewhere/key").read_text() == "content"
+    box.put("own", b"1")
+    assert box.get("own") == b"1"
+    with ringfence.open(PLAIN) as control:
+        assert control.get(str(tree / "elsewhere/key")) == b"content"
+
+
+def test_there_is_no_network_unless_the_policy_has_it(tree: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        command = f"{PYTHON} -c \"import socket; socket.create_connection(('127.0.0.1', {port})); print('content')\""
+        assert b"content" not in shell(walls(tree, network="none"), command).stdout
+        for policy in (walls(tree), PLAIN):
+            outcome = shell(policy, command)
+            assert b"content" in outcome.stdout, outcome.stderr
+
+
+def test_files_stay_in_the_box_between_visits(box: Box) -> None:
+    assert box.run(["sh", "-c", "echo 1 > file"]).ok
+    assert box.run(["cat", "file"]).stdout == b"1\n"
+
+
+def test_a_kernel_without_landlock_is_refused_with_the_fix(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walled, "look", lambda: walled.Kernel(landlock_abi=0, seccomp=False))
+    backend = ProcessBackend()
+    policy = walls(tree, network="none")
+    with pytest.raises(UnavailableError) as error:
+        refuse(backend, policy)
+    assert set(error.value.missing) == {"readable_paths", "writable_paths", "hidden_paths", "network"}
+    assert "landlock" in error.value.hint and "CONFIG_SECCOMP_FILTER" in error.value.hint
+    box = backend.open(policy.with_changes(allow_partial=True))
+    assert not box.enforced["readable_paths"].applied and box.enforced["memory"].applied
+    box.close()
+
+
+def test_an_old_landlock_lacks_truncate(tree: Path) -> None:
+    lacking = walled.lacks(walls(tree), walled.Kernel(landlock_abi=2, seccomp=True))
+    assert [lack.capability for lack in lacking] == ["writable_paths"] and "truncate" in lacking[0].missing
+
+
+def test_hosts_by_name_are_not_held_here(tree: Path) -> None:
+    lacking = walled.lacks(walls(tree, network=("a.example",)), walled.Kernel(landlock_abi=7, seccomp=True))
+    assert [lack.capability for lack in lacking] == ["network"]
+
+
+def test_calls_are_filtered_by_the_profile_that_is_asked_for(tree: Path) -> None:
+    fork = f"{PYTHON} -c \"import os; os._exit(0) if os.fork() == 0 else os.wait(); print('content')\""
+    assert b"content" in shell(walls(tree), fork).stdout
+    assert b"content" not in ringfence.run([PYTHON, "-c", "import os; os.fork(); print('content')"],
+                                           walls(tree, syscall_profile="tight")).stdout  # fmt: skip
+
+
+def test_no_sandbox_stands_by_behind_walls(tree: Path) -> None:
+    with pytest.raises(UnavailableError, match="stand by"):
+        ringfence.Pool(walls(tree), warm=1)
