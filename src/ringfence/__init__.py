@@ -12,20 +12,37 @@ TYPE_CHECKING = False
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "AttackError": "ringfence.errors",
+    "BusyError": "ringfence.errors",
+    "CallError": "ringfence.errors",
+    "Checkpoint": "ringfence.manager.rollback",
+    "CheckpointError": "ringfence.errors",
+    "ConflictError": "ringfence.errors",
     "Enforcement": "ringfence.model.outcome",
     "Event": "ringfence.model.events",
+    "ExecutionResult": "ringfence.manager.result",
     "IsolationLevel": "ringfence.model.limits",
     "Job": "ringfence.model.job",
     "Outcome": "ringfence.model.outcome",
-    "CallError": "ringfence.errors",
     "PolicyError": "ringfence.errors",
     "Pool": "ringfence.engine.pool",
+    "RefusedError": "ringfence.errors",
+    "ResourceLimits": "ringfence.monitor.limits",
+    "ResourceMonitor": "ringfence.monitor.resource_monitor",
+    "ResourceUsage": "ringfence.monitor.limits",
+    "RollbackResult": "ringfence.manager.result",
+    "RollbackSystem": "ringfence.manager.rollback",
+    "SandboxConfig": "ringfence.manager.config",
+    "SandboxContext": "ringfence.manager.context",
     "SandboxError": "ringfence.errors",
+    "SandboxManager": "ringfence.manager.manager",
+    "SandboxMode": "ringfence.manager.config",
     "SandboxPolicy": "ringfence.model.policy",
     "SandboxResultV2": "ringfence.pytest_runner.result",
     "SetupError": "ringfence.errors",
     "Status": "ringfence.model.outcome",
     "SupervisionError": "ringfence.errors",
+    "Transaction": "ringfence.checkpoint.transaction",
     "UnavailableError": "ringfence.errors",
     "Usage": "ringfence.model.outcome",
     "UsageError": "ringfence.errors",
@@ -33,6 +50,7 @@ _PUBLIC = {
     "run": "ringfence.engine.run",
     "run_pytests": "ringfence.pytest_runner.runner",
     "run_pytests_v2": "ringfence.pytest_runner.runner",
+    "transaction_kind": "ringfence.engine.run",
 }
 
 __all__ = sorted([*_PUBLIC, "__version__"])
@@ -53,16 +71,31 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from ringfence.checkpoint.transaction import Transaction as Transaction
     from ringfence.engine.box import open as open
     from ringfence.engine.pool import Pool as Pool
     from ringfence.engine.run import run as run
+    from ringfence.engine.run import transaction_kind as transaction_kind
+    from ringfence.errors import AttackError as AttackError
+    from ringfence.errors import BusyError as BusyError
     from ringfence.errors import CallError as CallError
+    from ringfence.errors import CheckpointError as CheckpointError
+    from ringfence.errors import ConflictError as ConflictError
     from ringfence.errors import PolicyError as PolicyError
+    from ringfence.errors import RefusedError as RefusedError
     from ringfence.errors import SandboxError as SandboxError
     from ringfence.errors import SetupError as SetupError
     from ringfence.errors import SupervisionError as SupervisionError
     from ringfence.errors import UnavailableError as UnavailableError
     from ringfence.errors import UsageError as UsageError
+    from ringfence.manager.config import SandboxConfig as SandboxConfig
+    from ringfence.manager.config import SandboxMode as SandboxMode
+    from ringfence.manager.context import SandboxContext as SandboxContext
+    from ringfence.manager.manager import SandboxManager as SandboxManager
+    from ringfence.manager.result import ExecutionResult as ExecutionResult
+    from ringfence.manager.result import RollbackResult as RollbackResult
+    from ringfence.manager.rollback import Checkpoint as Checkpoint
+    from ringfence.manager.rollback import RollbackSystem as RollbackSystem
     from ringfence.model.events import Event as Event
     from ringfence.model.job import Job as Job
     from ringfence.model.limits import IsolationLevel as IsolationLevel
@@ -71,6 +104,9 @@ if TYPE_CHECKING:
     from ringfence.model.outcome import Status as Status
     from ringfence.model.outcome import Usage as Usage
     from ringfence.model.policy import SandboxPolicy as SandboxPolicy
+    from ringfence.monitor.limits import ResourceLimits as ResourceLimits
+    from ringfence.monitor.limits import ResourceUsage as ResourceUsage
+    from ringfence.monitor.resource_monitor import ResourceMonitor as ResourceMonitor
     from ringfence.pytest_runner.result import SandboxResultV2 as SandboxResultV2
     from ringfence.pytest_runner.runner import run_pytests as run_pytests
     from ringfence.pytest_runner.runner import run_pytests_v2 as run_pytests_v2

@@ -1,0 +1,201 @@
+"""``SandboxConfig``: what a caller says of a sandbox, checked when it is made, and its plain form for metadata.json.
+
+It decides nothing: what it means for the engine is in ``manager/permissions.py``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+from ringfence.errors import PolicyError
+from ringfence.model.limits import IsolationLevel
+from ringfence.model.words import StrEnum
+from ringfence.monitor.limits import ResourceLimits
+
+
+class SandboxMode(StrEnum):
+    """When an agent puts a tool into a sandbox."""
+
+    ALWAYS = "always"
+    AUTO = "auto"
+    NEVER = "never"
+
+
+def _blocked_by_default() -> list[Path]:
+    return [Path("/etc"), Path("/sys"), Path("/boot"), Path("C:\\Windows"), Path("C:\\Program Files")]
+
+
+@dataclass(frozen=True)
+class SandboxConfig:
+    """How a sandbox is made, what it may do, and what becomes of it.
+
+    >>> SandboxConfig().isolation_level is IsolationLevel.PROCESS
+    True
+    """
+
+    enable_sandboxing: bool = True
+    """For agents, as is ``sandbox_mode``; a manager always sandboxes."""
+    sandbox_mode: SandboxMode = SandboxMode.AUTO
+    isolation_level: IsolationLevel = IsolationLevel.PROCESS
+    resource_limits: ResourceLimits = field(default_factory=ResourceLimits)
+    sandbox_root: Path = Path("./sandboxes")
+    allowed_paths: list[Path] = field(default_factory=list)
+    """Folders to work on, through a layer; the first is where jobs start. Empty: a private folder."""
+    blocked_paths: list[Path] = field(default_factory=_blocked_by_default)
+    """Never to be had, also inside allowed paths. Those of another operating system are ignored."""
+    allow_network: bool = False
+    allowed_hosts: list[str] = field(default_factory=list)
+    """Empty: all of them, where the network is allowed."""
+    enable_auto_rollback: bool = True
+    checkpoint_before_execution: bool = True
+    auto_cleanup: bool = True
+    cleanup_age_hours: int = 24
+
+    readable_paths: list[Path] = field(default_factory=list)
+    """To be read, beside the system's own; never written."""
+    environment_vars: dict[str, str] = field(default_factory=dict)
+    """Set over the small clean environment that every job gets."""
+    allowed_imports: list[str] | None = None
+    """Top-level modules that a called function's own code may import; None: all. Advice, not the boundary."""
+    max_processes: int = 128
+    """Processes and threads at one time."""
+    allow_partial: bool = False
+    """Accept what this host can't hold; results then say so."""
+
+    def __post_init__(self) -> None:
+        for name, make in _COERCIONS.items():
+            object.__setattr__(self, name, make(name, getattr(self, name)))
+        if self.allowed_hosts and not self.allow_network:
+            raise PolicyError("allowed_hosts", "hosts are named, but allow_network is false")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: ``from_dict`` makes an equal config of it."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> SandboxConfig:
+        known = {each.name for each in fields(cls)}
+        for name in values:
+            if name not in known:
+                raise PolicyError(name, "unknown key")
+        read = dict(values)
+        if "resource_limits" in read:
+            read["resource_limits"] = _limits_of(read["resource_limits"])
+        return cls(**read)
+
+
+def of_this_system(path: Path) -> bool:
+    """Whether a path can mean anything here: ``C:\\Windows`` is no place on Linux, and ``/etc`` none on Windows."""
+    foreign = bool(PureWindowsPath(path).drive)
+    return foreign == (os.name == "nt")
+
+
+def _limits_of(values: object) -> ResourceLimits:
+    if not isinstance(values, Mapping):
+        raise PolicyError("resource_limits", f"{values!r} is no set of limits")
+    try:
+        return ResourceLimits(**values)
+    except TypeError as error:
+        raise PolicyError("resource_limits", str(error)) from None
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, ResourceLimits):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return str(value) if isinstance(value, StrEnum) else value
+
+
+# ---- made uniform and checked
+
+
+def _member(kind: type[SandboxMode] | type[IsolationLevel]) -> Callable[[str, object], object]:
+    def make(name: str, value: object) -> object:
+        try:
+            return kind(str(value))
+        except ValueError:
+            raise PolicyError(name, f"{value!r} is not one of {', '.join(kind)}") from None
+
+    return make
+
+
+def _switch(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise PolicyError(name, f"{value!r} is not true or false")
+    return value
+
+
+def _path(name: str, value: object) -> Path:
+    if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
+        raise PolicyError(name, f"{value!r} is not a path")
+    return Path(value)
+
+
+def _paths(name: str, value: object) -> list[Path]:
+    """Absolute, each once."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise PolicyError(name, f"{value!r} is not a list of paths")
+    listed = [_path(name, item) for item in value]
+    return list(dict.fromkeys(Path(os.path.abspath(path)) if of_this_system(path) else path for path in listed))
+
+
+def _texts(name: str, value: object) -> list[str]:
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise PolicyError(name, f"{value!r} is not a list of texts")
+    listed = list(value)
+    if not all(isinstance(item, str) and item for item in listed):
+        raise PolicyError(name, f"{listed!r} is not a list of texts")
+    return listed
+
+
+def _texts_or_all(name: str, value: object) -> list[str] | None:
+    return None if value is None else _texts(name, value)
+
+
+def _variables(name: str, value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
+        raise PolicyError(name, f"{value!r} is not a mapping of names to text")
+    return dict(value)
+
+
+def _hours(name: str, value: object) -> object:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value < 0:  # type: ignore[arg-type, operator]
+        raise PolicyError(name, f"{value!r} is not a number of hours")
+    return value
+
+
+def _count(name: str, value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise PolicyError(name, f"{value!r} is not a whole number from 1 on")
+    return value
+
+
+def _limits(name: str, value: object) -> object:
+    if not isinstance(value, ResourceLimits):
+        raise PolicyError(name, f"{value!r} is not ResourceLimits")
+    return value
+
+
+_COERCIONS: dict[str, Callable[[str, object], object]] = {
+    **dict.fromkeys(("enable_sandboxing", "allow_network", "enable_auto_rollback", "checkpoint_before_execution",
+                     "auto_cleanup", "allow_partial"), _switch),
+    **dict.fromkeys(("allowed_paths", "blocked_paths", "readable_paths"), _paths),
+    "sandbox_mode": _member(SandboxMode),
+    "isolation_level": _member(IsolationLevel),
+    "resource_limits": _limits,
+    "sandbox_root": _path,
+    "allowed_hosts": _texts,
+    "allowed_imports": _texts_or_all,
+    "environment_vars": _variables,
+    "cleanup_age_hours": _hours,
+    "max_processes": _count,
+}  # fmt: skip

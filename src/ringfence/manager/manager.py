@@ -1,0 +1,355 @@
+"""``SandboxManager``: sandboxes made, executed in, looked at, committed, rolled back and destroyed, each by its id.
+
+A door on the engine: what isolates is the box, what undoes is the transaction. May be used from any thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ringfence.checkpoint.lock import Lock
+from ringfence.checkpoint.transaction import Transaction
+from ringfence.checkpoint.workspace import Committed
+from ringfence.engine import boxed_call
+from ringfence.engine.box import Handle
+from ringfence.engine.returned import returned
+from ringfence.engine.run import backend_for, refuse
+from ringfence.errors import BusyError, SandboxError, UsageError
+from ringfence.manager import permissions, result
+from ringfence.manager.config import SandboxConfig
+from ringfence.manager.context import SandboxContext
+from ringfence.manager.registry import Damaged, Metadata, Registry, new_id
+from ringfence.manager.result import ExecutionResult, RollbackResult
+from ringfence.manager.rollback import RollbackSystem, failed, plain_copy
+from ringfence.manager.sandbox import Sandbox
+from ringfence.model.events import OnOutput
+from ringfence.model.job import Job
+from ringfence.model.outcome import Change, Outcome
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import replace as replace_record
+from ringfence.monitor.resource_monitor import ResourceMonitor
+
+_CLEANUP_EVERY_S = 60.0
+
+
+class SandboxManager:
+    """Sandboxes of one folder.
+
+    ``config``: of sandboxes that are made without one. ``sandbox_root``: where all of them lie; absent: where each
+    one's config says.
+    """
+
+    def __init__(
+        self, config: SandboxConfig | None = None, *, sandbox_root: str | os.PathLike[str] | None = None
+    ) -> None:
+        self.config = config or SandboxConfig()
+        self._fixed = None if sandbox_root is None else Registry(sandbox_root)
+        self._living: dict[str, Sandbox] = {}
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._attaching = threading.Lock()
+        self._cleaned_s: dict[str, float] = {}
+        self.rollback_system = RollbackSystem(self._find, self._all)
+        self.monitor = ResourceMonitor(find_source=lambda sandbox_id: self._find(sandbox_id).box().watchable)
+        self._clean_up(self._registry(self.config))
+
+    def _registry(self, config: SandboxConfig) -> Registry:
+        return self._fixed or Registry(config.sandbox_root)
+
+    def _all(self) -> list[Sandbox]:
+        with self._lock:
+            return list(self._living.values())
+
+    def _check(self) -> None:
+        if os.getpid() != self._owner:
+            raise UsageError("a manager stays with the process that made it", hint="make a new one after fork")
+
+    def _find(self, sandbox_id: str) -> Sandbox:
+        self._check()
+        with self._lock:
+            found = self._living.get(sandbox_id)
+        if found is None:
+            raise UsageError(f"no sandbox {sandbox_id!r} is open here", hint="attach(id) opens one that is on disk")
+        return found
+
+    # ---- life
+
+    @contextmanager
+    def sandbox(self, config: SandboxConfig | None = None) -> Iterator[SandboxContext]:
+        """A sandbox for the length of a ``with``; what was not committed goes with it."""
+        context = self.create_sandbox(config)
+        try:
+            yield context
+        finally:
+            if os.getpid() == self._owner:  # a forked copy that comes this way has no sandbox to destroy
+                self.destroy_sandbox(context.sandbox_id)
+
+    def create_sandbox(self, config: SandboxConfig | None = None) -> SandboxContext:
+        """A new one; UnavailableError where this host can't hold what the config asks."""
+        self._check()
+        config = config or self.config
+        policy = permissions.to_policy(config)
+        backend = backend_for(policy.isolation)
+        refuse(backend, policy)
+        registry = self._registry(config)
+        self._clean_up(registry)
+        bases = tuple(os.path.realpath(path) for path in config.allowed_paths)
+        metadata = Metadata(
+            sandbox_id=new_id(), created_s=time.time(), isolation=str(config.isolation_level), bases=bases,
+            config=config.to_dict(),
+        )  # fmt: skip
+        folder = registry.add(metadata)
+        try:
+            hidden = permissions.hidden_paths(config)
+            transaction = Transaction.create(folder, bases, kind=backend.transaction_kind(), hidden=hidden)
+            return self._open(config, policy, metadata, transaction).context
+        except BaseException:
+            registry.remove(metadata.sandbox_id)
+            raise
+
+    def attach(self, sandbox_id: str) -> SandboxContext:
+        """Open one that is on disk, after a restart; BusyError where somebody else has it open."""
+        self._check()
+        with self._attaching:
+            with self._lock:
+                if sandbox_id in self._living:
+                    return self._living[sandbox_id].context
+            registry = self._registry(self.config)
+            metadata = registry.read(sandbox_id)
+            config = _config_of(metadata)
+            policy = permissions.to_policy(config)
+            refuse(backend_for(policy.isolation), policy)
+            transaction = Transaction.open(registry.folder(sandbox_id))
+            registry.touch(sandbox_id)
+            return self._open(config, policy, metadata, transaction).context
+
+    def _open(
+        self, config: SandboxConfig, policy: SandboxPolicy, metadata: Metadata, transaction: Transaction
+    ) -> Sandbox:
+        opened = Sandbox(_context(config, metadata, transaction), transaction, policy, self.monitor)
+        try:
+            with self._lock:
+                self._living[metadata.sandbox_id] = opened
+            opened.open_ahead()
+        except BaseException:
+            self._forget(opened)
+            opened.close()
+            raise
+        return opened
+
+    def detach(self, sandbox_id: str) -> None:
+        """End what runs in it and let go of it; it stays on disk, for ``attach``."""
+        found = self._find(sandbox_id)
+        self._forget(found)
+        registry = _registry_of(found)
+        try:
+            state = plain_copy(found.context.state_data, "state_data")
+            with found.held():
+                registry.write(replace(registry.read(sandbox_id), state_data=state))
+        finally:
+            found.close()
+
+    def _forget(self, sandbox: Sandbox) -> None:
+        with self._lock:
+            self._living.pop(sandbox.context.sandbox_id, None)
+
+    def destroy_sandbox(self, sandbox_id: str) -> None:
+        """End what runs in it, and leave nothing of it, open here or only on disk."""
+        self._check()
+        with self._lock:
+            found = self._living.get(sandbox_id)
+        registry = _registry_of(found) if found else self._registry(self.config)
+        if found is not None:
+            found.close(lambda: registry.remove(sandbox_id))
+            self._forget(found)
+        elif not _remove_unused(registry, sandbox_id):
+            raise BusyError(f"{sandbox_id} is in use", hint="wait until its holder has ended")
+
+    def list_active_sandboxes(self) -> list[SandboxContext]:
+        """Those that are open here."""
+        return [sandbox.context for sandbox in self._all()]
+
+    def stored_sandboxes(self) -> list[Metadata | Damaged]:
+        """All that are on disk, open or not."""
+        return list(self._registry(self.config).all())
+
+    def close(self) -> None:
+        """Detach all of them; nothing runs any more."""
+        problems = []
+        for sandbox in self._all() if os.getpid() == self._owner else ():
+            try:
+                self.detach(sandbox.context.sandbox_id)
+            except SandboxError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def __enter__(self) -> SandboxManager:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _clean_up(self, registry: Registry) -> None:
+        """Remove what nobody has used for as long as its own config says."""
+        with self._lock:
+            now_s = time.monotonic()
+            if now_s < self._cleaned_s.get(registry.root, float("-inf")) + _CLEANUP_EVERY_S:
+                return
+            self._cleaned_s[registry.root] = now_s
+        registry.sweep()
+        for metadata in registry.all():
+            if isinstance(metadata, Metadata) and _is_old(registry, metadata):
+                _remove_unused(registry, metadata.sandbox_id)
+
+    # ---- executions
+
+    def execute_in_sandbox(
+        self,
+        context: SandboxContext,
+        tool_fn: Callable[..., Any],
+        params: Mapping[str, Any] | None = None,
+        *,
+        on_output: OnOutput | None = None,
+    ) -> ExecutionResult:
+        """``tool_fn(**params)`` inside; what it does is in the result, never an exception here."""
+        if not isinstance(params or {}, Mapping) or not all(isinstance(name, str) for name in params or {}):
+            raise UsageError(f"params: {params!r:.80} is not a mapping of names to values")
+        job = boxed_call.call_job(tool_fn, params or {}, modules=context.config.allowed_imports)
+        make = lambda outcome, more: result.of_call(returned(outcome), context.sandbox_id, more)  # noqa: E731
+        return self._execute(context, job, make, on_output)
+
+    def run(
+        self, context: SandboxContext, job: Job | Sequence[str | os.PathLike[str]], *, on_output: OnOutput | None = None
+    ) -> ExecutionResult:
+        """A command inside, to its end; what it leaves running in the background stays."""
+        make = lambda outcome, more: result.of_command(outcome, context.sandbox_id, more)  # noqa: E731
+        return self._execute(context, Job.of(job), make, on_output)
+
+    def start(
+        self, context: SandboxContext, job: Job | Sequence[str | os.PathLike[str]], *, on_output: OnOutput | None = None
+    ) -> Handle:
+        """A command in the background, with a handle to stream, signal and wait."""
+        return self._find(context.sandbox_id).start(Job.of(job), on_output)
+
+    def _execute(
+        self,
+        context: SandboxContext,
+        job: Job,
+        make: Callable[[Outcome, Iterable[str]], ExecutionResult],
+        on_output: OnOutput | None,
+    ) -> ExecutionResult:
+        sandbox = self._find(context.sandbox_id)
+        _registry_of(sandbox).touch(context.sandbox_id)
+        before = self.rollback_system.before_execution(sandbox) if context.config.checkpoint_before_execution else ""
+        outcome, watched = sandbox.run(job, on_output)
+        done = replace_record(make(outcome, watched.violations), checkpoint_id=before, resource_usage=watched.usage)
+        if watched.violations:
+            sandbox.close_box()  # what passed a limit is ended whole; the next execution has a new box
+        if done.success or not context.config.enable_auto_rollback:
+            return done
+        undone = self._undo(sandbox, before, done)
+        return replace_record(done, rollback=undone, rolled_back=undone.success)
+
+    def _undo(self, sandbox: Sandbox, before: str, done: ExecutionResult) -> RollbackResult:
+        try:
+            if before:
+                return self.rollback_system.rollback_to_checkpoint(before)
+            return self.rollback_system.auto_rollback_on_violation(sandbox.context.sandbox_id, done.error or "failure")
+        except SandboxError as error:  # somebody else has destroyed it meanwhile
+            return failed(before, str(error))
+
+    # ---- what changed
+
+    def changes(self, context: SandboxContext) -> tuple[Change, ...]:
+        """What differs from the allowed paths, by their own absolute paths."""
+        return self._find(context.sandbox_id).changes()
+
+    def links(self, context: SandboxContext) -> dict[str, str]:
+        """The symbolic links that were made or changed, and where they point: the guest's choice."""
+        return self._find(context.sandbox_id).links()
+
+    def diff(self, context: SandboxContext, path: str | None = None) -> str:
+        """What changed, as text: added, modified, deleted, with unified diffs of texts."""
+        return self._find(context.sandbox_id).diff(path)
+
+    def commit(
+        self, context: SandboxContext, paths: Iterable[str | os.PathLike[str]] | None = None
+    ) -> Committed:
+        """Carry the changes over into the allowed paths, all or some; ConflictError where somebody else was there."""
+        return self._find(context.sandbox_id).commit(paths)
+
+    def rollback(
+        self,
+        context: SandboxContext,
+        checkpoint_id: str | None = None,
+        paths: Iterable[str | os.PathLike[str]] | None = None,
+    ) -> RollbackResult:
+        """Go back to a checkpoint; absent: to the last one, and where there is none, to the beginning."""
+        sandbox = self._find(context.sandbox_id)
+        with sandbox.held() as transaction:
+            wanted = checkpoint_id or transaction.current
+            if wanted:
+                return self.rollback_system.rollback_to_checkpoint(wanted, paths)
+            return self.rollback_system.discard(sandbox)
+
+
+def _context(config: SandboxConfig, metadata: Metadata, transaction: Transaction) -> SandboxContext:
+    places = [Path(transaction.place(base)) for base in transaction.bases]
+    return SandboxContext(
+        sandbox_id=metadata.sandbox_id,
+        isolation_level=config.isolation_level,
+        working_directory=places[0],
+        allowed_paths=places if config.allowed_paths else [],
+        blocked_paths=list(config.blocked_paths),
+        environment_vars=dict(config.environment_vars),
+        timeout_seconds=config.resource_limits.max_execution_time,
+        resource_limits=config.resource_limits,
+        config=config,
+        folder=Path(transaction.folder),
+        state_data=dict(metadata.state_data),
+    )
+
+
+def _config_of(metadata: Metadata) -> SandboxConfig:
+    if metadata.config:
+        return SandboxConfig.from_dict(metadata.config)
+    return SandboxConfig(isolation_level=metadata.isolation, allowed_paths=list(metadata.bases))  # type: ignore[arg-type]
+
+
+def _registry_of(sandbox: Sandbox) -> Registry:
+    return Registry(sandbox.context.folder.parent)
+
+
+def _is_old(registry: Registry, metadata: Metadata) -> bool:
+    """By its own config; one that another door has made has none, and is that door's."""
+    if not metadata.config:
+        return False
+    try:
+        config = SandboxConfig.from_dict(metadata.config)
+    except SandboxError:
+        return False
+    return config.auto_cleanup and registry.idle_hours(metadata.sandbox_id) > config.cleanup_age_hours
+
+
+def _remove_unused(registry: Registry, sandbox_id: str) -> bool:
+    """Whether nobody holds it, and it is gone."""
+    folder = registry.folder(sandbox_id)
+    if os.path.islink(folder) or not os.path.isdir(folder):
+        raise UsageError(f"no sandbox {sandbox_id} in {registry.root}")
+    try:
+        held = Lock(os.path.join(folder, "lock"))
+    except BusyError:
+        return False
+    try:
+        registry.remove(sandbox_id)
+    finally:
+        held.release()
+    return True

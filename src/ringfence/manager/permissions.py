@@ -1,0 +1,70 @@
+"""What a ``SandboxConfig`` means for the engine: the one place where it becomes a policy.
+
+Allowed paths are not in the policy: they are the bases of the sandbox's transaction, whose layers the engine shows.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.engine import boxed_call
+from ringfence.errors import PolicyError
+from ringfence.manager.config import SandboxConfig, of_this_system
+from ringfence.model.limits import TEN_YEARS_S, IsolationLevel
+from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
+
+_MIB = 2**20
+# Of these a sandbox has its own, or nothing: to hide the name itself would keep programs from starting, and every
+# one that starts would look like an attempt. What is hidden below them is what only an attacker asks for, and what
+# may hold passwords.
+QUIET = ("/etc/gitconfig", "/etc/pip.conf", "/etc/wgetrc")
+"""Hidden, but asked for by honest programs too: that is no violation."""
+_OWN: dict[str, tuple[str, ...]] = {
+    "/etc": ("/etc/gshadow", "/etc/shadow", "/etc/ssl/private", "/etc/sudoers", "/etc/sudoers.d", *QUIET),
+    "/sys": (),
+}
+
+
+def to_policy(config: SandboxConfig) -> SandboxPolicy:
+    """The policy of a sandbox."""
+    limits = config.resource_limits
+    for name in ("max_execution_time", "max_memory_mb", "max_disk_mb"):
+        if not getattr(limits, name):
+            raise PolicyError(name, "0 leaves nothing to run with")
+    unsafe = config.isolation_level is IsolationLevel.NONE
+    readable = (*(os.fspath(path) for path in config.readable_paths), *boxed_call.needed_paths())
+    return SandboxPolicy(
+        isolation=config.isolation_level,
+        wall_time_s=limits.max_execution_time,
+        cpu_time_s=TEN_YEARS_S,  # a share of the processor is limited, not a sum: see the monitor
+        mem_bytes=limits.max_memory_mb * _MIB,
+        disk_bytes=limits.max_disk_mb * _MIB,
+        pids_max=config.max_processes,
+        network=_network(config),
+        readable_paths=() if unsafe else tuple(dict.fromkeys(readable)),
+        hidden_paths=() if unsafe else hidden_paths(config),
+        environment=config.environment_vars,
+        allow_partial=config.allow_partial or unsafe,
+    )
+
+
+def _network(config: SandboxConfig) -> str | tuple[str, ...]:
+    if not config.allow_network:
+        return NO_NETWORK
+    return tuple(config.allowed_hosts) or HOST_NETWORK
+
+
+def hidden_paths(config: SandboxConfig) -> tuple[str, ...]:
+    """The blocked paths that mean something here, for the policy."""
+    named = [os.fspath(path) for path in config.blocked_paths if of_this_system(path)]
+    _refuse_contradictions(config, named)
+    return tuple(dict.fromkeys(path for name in named for path in _OWN.get(name, (name,))))
+
+
+def _refuse_contradictions(config: SandboxConfig, blocked: list[str]) -> None:
+    for field in ("allowed_paths", "readable_paths"):
+        for path in map(os.path.realpath, getattr(config, field)):
+            for name in map(os.path.realpath, blocked):
+                if path == name or path.startswith(name.rstrip("/") + "/"):
+                    raise PolicyError(field, f"{path} lies in the blocked {name}")
+

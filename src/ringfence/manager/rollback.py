@@ -1,0 +1,194 @@
+"""``RollbackSystem``: checkpoints of living sandboxes, and going back to one, by hand or after a violation.
+
+A checkpoint keeps files and the caller's own state, not processes: going back ends what runs, and says what that was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ringfence.checkpoint import store
+from ringfence.errors import SandboxError, UnavailableError, UsageError
+from ringfence.manager.result import RollbackResult
+from ringfence.manager.sandbox import Sandbox
+from ringfence.model.record import record
+
+FULL, PARTIAL, FAILED = "full", "partial", "failed"
+KEPT_AUTOMATIC = 32
+"""Of the checkpoints that were made before executions, the youngest so many are kept."""
+
+
+@record
+class Checkpoint:
+    """A state of a sandbox that can be gone back to."""
+
+    checkpoint_id: str
+    timestamp: datetime
+    sandbox_id: str
+    filesystem_snapshot: Path
+    """The folder of contents that it is put together from; they are shared with other checkpoints."""
+    state_data: dict[str, Any]
+    metadata: dict[str, Any]
+
+
+class RollbackSystem:
+    """Of one manager's sandboxes."""
+
+    def __init__(self, find: Callable[[str], Sandbox], living: Callable[[], list[Sandbox]]) -> None:
+        self._find = find
+        self._living = living
+
+    def create_checkpoint(
+        self,
+        sandbox_id: str,
+        metadata: Mapping[str, Any] | None = None,
+        state_data: Mapping[str, Any] | None = None,
+        *,
+        processes: bool = False,
+    ) -> Checkpoint:
+        """Keep the sandbox as it is now; ``state_data``: the caller's own, absent: the context's."""
+        if processes:
+            raise UnavailableError(
+                "checkpoints of running processes need CRIU, which this version does not drive",
+                missing=("criu",),
+                hint="leave processes out: files and state are kept, background processes are started again by you",
+            )
+        sandbox = self._find(sandbox_id)
+        state = sandbox.context.state_data if state_data is None else state_data
+        kept = {"state": plain_copy(state, "state_data"), "metadata": plain_copy(metadata or {}, "metadata")}
+        with sandbox.held() as transaction:
+            made = transaction.create_checkpoint(state_data=kept)
+            sandbox.known.add(made.checkpoint_id)
+        return _checkpoint(made, sandbox)
+
+    def before_execution(self, sandbox: Sandbox) -> str:
+        """An automatic one; of those only the youngest are kept."""
+        with sandbox.held() as transaction:
+            made = self.create_checkpoint(sandbox.context.sandbox_id, {"automatic": True}).checkpoint_id
+            sandbox.automatic.append(made)
+            if len(sandbox.automatic) >= 2 * KEPT_AUTOMATIC:  # many at a time: each deletion looks at all contents
+                for old in sandbox.automatic[:-KEPT_AUTOMATIC]:
+                    transaction.delete_checkpoint(old)
+                del sandbox.automatic[:-KEPT_AUTOMATIC]
+        return made
+
+    def rollback_to_checkpoint(
+        self, checkpoint_id: str, paths: Iterable[str | os.PathLike[str]] | None = None
+    ) -> RollbackResult:
+        """Go back, or forward, to a checkpoint; with ``paths``, only these and what is below them.
+
+        What can't be carried out is a result with ``rollback_type`` ``failed``; only an id that is none is an error.
+        """
+        sandbox = self._holder(checkpoint_id)
+        with sandbox.held():
+            ended = sandbox.close_box()
+            try:
+                done = sandbox.roll_back(checkpoint_id, paths)
+            except UsageError:
+                raise
+            except SandboxError as error:
+                return failed(checkpoint_id, _told(error), ended)
+            if done.state_data is not None:
+                sandbox.context.state_data.clear()
+                sandbox.context.state_data.update(done.state_data.get("state", {}))
+        return RollbackResult(
+            success=True,
+            checkpoint_id=checkpoint_id,
+            rollback_type=PARTIAL if done.partial else FULL,
+            files_restored=done.files_restored,
+            state_restored=done.state_data is not None,
+            processes_ended=ended,
+        )
+
+    def discard(self, sandbox: Sandbox) -> RollbackResult:
+        """Back to the beginning; the caller's own state is not touched."""
+        with sandbox.held() as transaction:
+            ended = sandbox.close_box()
+            try:
+                count = transaction.discard()
+            except SandboxError as error:
+                return failed("", _told(error), ended)
+        return RollbackResult(
+            success=True, checkpoint_id="", rollback_type=FULL, files_restored=count, state_restored=False,
+            processes_ended=ended,
+        )  # fmt: skip
+
+    def list_checkpoints(self, sandbox_id: str) -> list[Checkpoint]:
+        """The oldest first."""
+        sandbox = self._find(sandbox_id)
+        with sandbox.held() as transaction:
+            found = [_checkpoint(each, sandbox) for each in transaction.checkpoints()]
+            sandbox.known.update(each.checkpoint_id for each in found)
+        return found
+
+    def delete_checkpoint(self, checkpoint_id: str) -> None:
+        sandbox = self._holder(checkpoint_id)
+        with sandbox.held() as transaction:
+            transaction.delete_checkpoint(checkpoint_id)
+            sandbox.known.discard(checkpoint_id)
+            sandbox.automatic = [each for each in sandbox.automatic if each != checkpoint_id]
+
+    def collect(self, sandbox_id: str, max_bytes: int) -> list[str]:
+        """Delete checkpoints, the oldest first and never the current one, until the rest fits; which they were."""
+        sandbox = self._find(sandbox_id)
+        with sandbox.held() as transaction:
+            deleted = transaction.collect(max_bytes)
+            sandbox.automatic = [each for each in sandbox.automatic if each not in deleted]
+        return deleted
+
+    def auto_rollback_on_violation(self, sandbox_id: str, violation: str) -> RollbackResult:
+        """End everything in the sandbox and go back to its last checkpoint; where there is none, it only ends."""
+        sandbox = self._find(sandbox_id)
+        with sandbox.held() as transaction:
+            last = transaction.current
+            if last:
+                return self.rollback_to_checkpoint(last)
+            ended = sandbox.close_box()
+        return failed("", f"{violation}: there is no checkpoint to go back to; what ran was ended", ended)
+
+    def _holder(self, checkpoint_id: str) -> Sandbox:
+        for sandbox in self._living():
+            if checkpoint_id in sandbox.known:
+                return sandbox
+        for sandbox in self._living():  # one of before this manager's time
+            if any(each.checkpoint_id == checkpoint_id for each in self.list_checkpoints(sandbox.context.sandbox_id)):
+                return sandbox
+        raise UsageError(f"no sandbox of this manager has a checkpoint {checkpoint_id!r}")
+
+
+def _told(error: SandboxError) -> str:
+    return f"{error}; {error.hint}" if error.hint else str(error)
+
+
+def failed(checkpoint_id: str, error: str, ended: tuple[str, ...] = ()) -> RollbackResult:
+    """A rollback that could not be carried out."""
+    return RollbackResult(
+        success=False, checkpoint_id=checkpoint_id, rollback_type=FAILED, files_restored=0, state_restored=False,
+        error=error, processes_ended=ended,
+    )  # fmt: skip
+
+
+def _checkpoint(made: store.Checkpoint, sandbox: Sandbox) -> Checkpoint:
+    return Checkpoint(
+        checkpoint_id=made.checkpoint_id,
+        timestamp=datetime.fromtimestamp(made.created_s, UTC),
+        sandbox_id=sandbox.context.sandbox_id,
+        filesystem_snapshot=sandbox.context.folder / "checkpoints",
+        state_data=dict(made.state_data.get("state", {})),
+        metadata=dict(made.state_data.get("metadata", {})),
+    )
+
+
+def plain_copy(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A copy as JSON gives it back, so that what is restored is what was shown here."""
+    try:
+        copy: dict[str, Any] = json.loads(json.dumps(dict(values), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        hint = "keep numbers, texts, lists and dicts"
+        raise UsageError(f"{name} can't be kept: {error}", hint=hint) from error
+    return copy

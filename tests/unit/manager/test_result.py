@@ -1,0 +1,78 @@
+"""What an execution's result says of an outcome."""
+
+from __future__ import annotations
+
+import errno
+import json
+
+from ringfence.engine.returned import returned
+from ringfence.manager import result
+from ringfence.model.events import Event, EventKind
+from ringfence.model.outcome import Outcome, Status
+from ringfence.model.record import replace
+from ringfence.model.reply import pack_raised, pack_value
+
+
+def outcome(status: Status = Status.OK, **more: object) -> Outcome:
+    return Outcome(status=status, rc=0 if status is Status.OK else 1, reason="ended", **more)  # type: ignore[arg-type]
+
+
+def tried(**details: object) -> Event:
+    return Event(kind=EventKind.VIOLATION, run_id="1", time_s=0.0, details=details)
+
+
+def test_a_value_is_a_success() -> None:
+    done = result.of_call(returned(outcome(message=pack_value([1], 100), stdout=b"hi\xff")), "sandbox_1")
+    assert done.success and done.value == [1] and done.error is None and done.stdout == "hi�"
+
+
+def test_an_exception_is_told_as_texts() -> None:
+    message = pack_raised("ValueError", "no", "Traceback: no")
+    done = result.of_call(returned(outcome(Status.FAILED, message=message)), "sandbox_1")
+    assert not done.success and (done.error, done.error_type) == ("ValueError: no", "ValueError")
+    assert done.traceback == "Traceback: no" and done.value is None
+
+
+def test_a_value_with_a_violation_is_no_success_and_says_which() -> None:
+    events = (tried(operation="lookup", path="/etc/shadow", asked="/etc/shadow", errno=errno.ENOENT),) * 3
+    done = result.of_call(returned(outcome(message=pack_value(1, 100), events=events)), "sandbox_1")
+    assert not done.success and done.violations == ("lookup /etc/shadow",)
+    assert done.error == "violation: lookup /etc/shadow" and done.value == 1
+
+
+def test_what_honest_programs_try_too_is_no_violation() -> None:
+    quiet = (
+        tried(operation="lookup", path="/etc/gitconfig", errno=errno.ENOENT),
+        tried(operation="io_uring_setup", path="", errno=errno.ENOSYS),
+    )
+    assert result.of_command(outcome(events=quiet), "sandbox_1").success
+    writing = tried(operation="open", path="/etc/gitconfig", errno=errno.ENOENT, writes=True)
+    assert not result.of_command(outcome(events=(writing,)), "sandbox_1").success
+
+
+def test_a_limit_is_a_violation_but_cut_output_is_none() -> None:
+    assert result.violations(outcome(limits_hit=("memory", "output"))) == ("limit memory reached",)
+
+
+def test_a_name_that_a_guest_chose_is_harmless_on_a_terminal() -> None:
+    (text,) = result.violations(outcome(events=(tried(operation="open", path="/a\x1b[2J\n", errno=2),)))
+    assert text == "open /a\\x1b[2J\\n"
+
+
+def test_a_flood_is_cut() -> None:
+    events = tuple(tried(operation="open", path=f"/a{number}", errno=2) for number in range(1000))
+    assert len(result.violations(outcome(events=events))) == result.MAX_VIOLATIONS
+
+
+def test_a_command_that_fails_says_how() -> None:
+    done = result.of_command(outcome(Status.TIMEOUT), "sandbox_1")
+    assert not done.success and done.error == "TIMEOUT: ended" and done.status is Status.TIMEOUT
+
+
+def test_it_is_plain_data_on_demand() -> None:
+    undone = result.RollbackResult(
+        success=True, checkpoint_id="c", rollback_type="full", files_restored=1, state_restored=True
+    )
+    done = replace(result.of_command(outcome(), "sandbox_1"), rollback=undone, rolled_back=True)
+    plain = json.loads(json.dumps(done.to_dict()))
+    assert plain["status"] == "OK" and plain["rollback"]["files_restored"] == 1 and "outcome" not in plain
