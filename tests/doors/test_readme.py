@@ -18,7 +18,10 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ("README.md", "docs/policy.md", "docs/pool.md")
+DOCUMENTS = (
+    "README.md", "docs/policy.md", "docs/pool.md", "docs/manager.md", "docs/monitor.md", "docs/undo.md",
+    "docs/safe-agent.md",
+)  # fmt: skip
 WILDCARD = "…"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n*```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 _MARK = "--- end of one command ---"
@@ -77,7 +80,7 @@ def _environment(folder: Path) -> dict[str, str]:
     command.chmod(0o755)
     first = (str(commands_folder), os.path.dirname(sys.executable))
     path = os.pathsep.join((*first, os.environ.get("PATH", os.defpath)))
-    return os.environ | {"PATH": path, "LANG": "C.UTF-8"}
+    return os.environ | {"PATH": path, "LANG": "C.UTF-8", "XDG_STATE_HOME": str(folder / "state")}
 
 
 def _run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:

@@ -9,7 +9,15 @@ from _collections_abc import Mapping, Sequence
 # command: (module in this package, one line of help)
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run", "run a command under a policy"),
+    "commit": ("commit", "carry over what a kept sandbox changed"),
+    "discard": ("discard", "throw it away"),
+    "diff": ("diff", "show what a kept sandbox changed"),
+    "sandboxes": ("sandboxes", "list the kept sandboxes, or remove old ones"),
+    "checkpoints": ("checkpoints", "list the checkpoints of a kept sandbox"),
+    "rollback": ("rollback", "take a kept sandbox back to a checkpoint"),
     "test": ("test", "run pytest under a policy"),
+    "top": ("top", "watch the sandboxes that run now"),
+    "usage": ("usage", "draw what a run used over time"),
     "probe": ("probe", "what this host can enforce, and how to enable what is missing"),
     "policy": ("policy", "show or check a policy file"),
     "selfcheck": ("selfcheck", "attack the sandbox on this host and see each promise hold"),

@@ -8,11 +8,13 @@ import sys
 
 from ringfence.errors import UnavailableError
 from ringfence.model.limits import IsolationLevel
-from ringfence.model.policy import SandboxPolicy
+from ringfence.model.policy import PATH_FIELDS, SandboxPolicy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ringfence.backends.contract import Backend
     from ringfence.backends.facts import Lack
+    from ringfence.model.outcome import Enforcement
 
 EXAMPLES = """\
 examples:
@@ -53,14 +55,14 @@ def _mechanisms() -> dict[str, dict[str, object]]:
     """What of the kernel is to be had here, and where not, why and the command that changes it."""
     if sys.platform != "linux":
         return {}
-    from ringfence.backends import confined, groups
+    from ringfence.backends import confined, groups, walled
     from ringfence.linux import cgroups, host, landlock
 
     found = confined.look(host.user_namespaces_blocked() or ("", ""))
     lacking = {"user namespaces": found.blocked if found.blocked[0] else None}
     lacking |= {f"control group: {name}": _words_of(groups.lack(name)) for name in ("memory", "pids", "cpu_share")}
-    lacking["Landlock"] = None if found.landlock_abi else confined.NO_LANDLOCK
-    lacking["seccomp"] = None if found.seccomp else confined.NO_FILTER
+    lacking["Landlock"] = None if found.landlock_abi else walled.NO_LANDLOCK
+    lacking["seccomp"] = None if found.seccomp else walled.NO_FILTER
     kinds = {"Landlock": f"ABI {landlock.abi()}"} | {
         name: cgroups.probe().kind for name in lacking if name.startswith("control")
     }
@@ -82,13 +84,21 @@ def _level(level: IsolationLevel) -> dict[str, object]:
         backend = backend_for(level)
     except UnavailableError as error:
         return {"available": False, "missing": str(error), "fix": error.hint, "capabilities": {}}
-    box = backend.open(SandboxPolicy.from_dict(_EVERYTHING | {"isolation": str(level)}))
+    asked = _EVERYTHING | {"isolation": str(level)}
+    # What is held only beside paths is not held for a policy that names none.
+    without_paths = {name: value for name, value in asked.items() if name not in PATH_FIELDS}
+    table = {**_table(backend, asked), **_table(backend, without_paths)}
     capabilities = {
         name: {"applied": entry.applied, "mechanism": entry.mechanism, "details": entry.details}
-        for name, entry in box.enforced.items()
+        for name, entry in table.items()
     }
-    box.close()
     return {"available": True, "missing": "", "fix": "", "capabilities": capabilities}
+
+
+def _table(backend: Backend, asked: dict[str, object]) -> dict[str, Enforcement]:
+    box = backend.open(SandboxPolicy.from_dict(asked))
+    box.close()
+    return dict(box.enforced)
 
 
 def _holds_default() -> bool:

@@ -7,7 +7,8 @@ import sys
 from types import SimpleNamespace
 
 from ringfence.cli.policy_flags import VALUE_FLAGS, add_policy_flags, policy_from
-from ringfence.engine.run import run
+from ringfence.cli.state_folder import new_place
+from ringfence.engine.run import NOT_KEPT, run, transaction_kind
 from ringfence.errors import SetupError, UsageError
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
@@ -20,7 +21,10 @@ examples:
   ringfence run -- python3 script.py
   ringfence run --memory 256M --wall 10 -- ./solver < input.txt
   ringfence run --policy policy.yaml --json -- make test
+  ringfence run --strict -- ./generate.py                    its changes are kept; see: ringfence sandboxes
   ringfence run --strict --commit -- ./generate.py
+  ringfence run --strict --ask -- ./generate.py
+  ringfence run --strict --transaction 3f2a -- make test     goes on where that one ended
   ringfence run --strict --python script.py --its-own-flag argument
 
 The exit code is the command's own, or 124 (deadline), 152 (processor time), 137 (memory, killed),
@@ -33,16 +37,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-SWITCHES = {"--json": "json", "--quiet": "quiet", "--commit": "commit", "--python": "python"}
+    from ringfence.checkpoint.transaction import Transaction
+    from ringfence.cli.usage_recording import Recording
+
+DECISIONS = ("commit", "discard", "ask")
+SWITCHES = {f"--{name}": name for name in ("json", "quiet", "python", "usage", *DECISIONS)}
+VALUES = VALUE_FLAGS | {"--transaction": "transaction", "--usage-file": "usage_file"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_policy_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
     parser.add_argument("--quiet", action="store_true", help="no word on stderr about limits that were hit")
-    parser.add_argument("--commit", action="store_true", help="keep what it changed in the current folder (strict)")
+    deciding = parser.add_mutually_exclusive_group()
+    deciding.add_argument("--commit", action="store_true", help="carry over what it changed in the current folder")
+    deciding.add_argument("--discard", action="store_true", help="throw away what it changed (strict)")
+    deciding.add_argument("--ask", action="store_true", help="show what it changed, and ask (strict)")
+    parser.add_argument("--transaction", metavar="ID", help="go on in a kept sandbox, with a checkpoint before")
     parser.add_argument("--python", action="store_true",
                         help="the command is a Python file and its arguments; - is stdin")  # fmt: skip
+    parser.add_argument("--usage", action="store_true", help="record what it uses over time; see ringfence usage")
+    parser.add_argument("--usage-file", metavar="FILE", help="the same, into this file")
     parser.add_argument("command", nargs="...", metavar="-- COMMAND …")
 
 
@@ -51,7 +66,7 @@ def parse_quickly(words: list[str]) -> SimpleNamespace | None:
     to load than a small job takes to run. Anything else (help, mistakes, rarer flags) is left to argparse: None.
     """
     found = SimpleNamespace(env=[], allow_partial=None, **dict.fromkeys(SWITCHES.values(), False))
-    vars(found).update(dict.fromkeys(VALUE_FLAGS.values()))
+    vars(found).update(dict.fromkeys(VALUES.values()))
     place = 0
     while place < len(words) and words[place] != "--":
         word = words[place]
@@ -63,13 +78,14 @@ def parse_quickly(words: list[str]) -> SimpleNamespace | None:
             place += 1
             if word == "--python" and words[place : place + 1] and not words[place].startswith("-"):
                 break
-        elif word in VALUE_FLAGS and place + 1 < len(words) and not words[place + 1].startswith("-"):
-            setattr(found, VALUE_FLAGS[word], words[place + 1])
+        elif word in VALUES and place + 1 < len(words) and not words[place + 1].startswith("-"):
+            setattr(found, VALUES[word], words[place + 1])
             place += 2
         else:
             return None
     found.command = words[place:]
-    return found if found.command else None
+    decided = sum(getattr(found, name) for name in DECISIONS) > 1
+    return found if found.command and not decided else None
 
 
 def execute(arguments: argparse.Namespace | SimpleNamespace) -> int:
@@ -81,17 +97,63 @@ def execute(arguments: argparse.Namespace | SimpleNamespace) -> int:
         command, policy = _python(command, policy)
     interactive = not arguments.json and os.isatty(0) and os.isatty(1)
     job = Job(argv=tuple(command), cwd=os.getcwd(), stdin=0, terminal=interactive)
+    if arguments.transaction or arguments.ask:
+        from ringfence.cli import deciding
+
+        return deciding.execute(arguments, job, policy)
+    if arguments.discard:
+        need_layer(policy, "--discard")
+    decided = arguments.commit or arguments.discard
+    keep = new_place() if policy.isolation is IsolationLevel.STRICT and not decided else ""
+    outcome = lead(arguments, job, policy, commit=arguments.commit, keep=keep)
+    if outcome.transaction:
+        from ringfence.cli import deciding
+
+        outcome = deciding.named(outcome, job, policy)
+    tell(arguments, outcome)
+    return outcome.rc
+
+
+def need_layer(policy: SandboxPolicy, flag: str) -> None:
+    if transaction_kind(policy) != "overlay":
+        raise UsageError(f"{flag} needs isolation strict: else the current folder itself is written",
+                         hint="add --strict")  # fmt: skip
+
+
+def lead(
+    arguments: argparse.Namespace | SimpleNamespace,
+    job: Job,
+    policy: SandboxPolicy,
+    *,
+    commit: bool = False,
+    keep: str = "",
+    transaction: Transaction | None = None,
+) -> Outcome:
+    """Run it with everything passed through."""
     from ringfence.cli.passthrough import Passthrough, write_through
 
+    on_output = None if arguments.json else write_through
+    recording = _recording(arguments, job, policy) if arguments.usage or arguments.usage_file else None
     try:
         with Passthrough(job) as passthrough:
-            on_output = None if arguments.json else write_through
-            outcome = run(job, policy, on_output=on_output, attach=passthrough.attach, commit=arguments.commit)
+            attach = recording.attaching(passthrough.attach) if recording else passthrough.attach
+            outcome = run(job, policy, on_output=on_output, attach=attach, commit=commit, keep=keep,
+                          transaction=transaction)  # fmt: skip
+        if recording:
+            recording.finish(outcome, quiet=arguments.quiet)
+        return outcome
     except SetupError as error:
         error.exit_code = _exec_code(error)  # type: ignore[attr-defined]
         raise
-    _tell(arguments, outcome)
-    return outcome.rc
+    finally:
+        if recording:
+            recording.close()
+
+
+def _recording(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: SandboxPolicy) -> Recording:
+    from ringfence.cli.usage_recording import Recording, new_file
+
+    return Recording(arguments.usage_file or new_file(), job.argv, policy)
 
 
 def _python(command: list[str], policy: SandboxPolicy) -> tuple[list[str], SandboxPolicy]:
@@ -115,18 +177,21 @@ def _exec_code(error: SetupError) -> int:
     return 127 if "No such file" in str(error) else 126
 
 
-def _tell(arguments: argparse.Namespace | SimpleNamespace, outcome: Outcome) -> None:
+def tell(arguments: argparse.Namespace | SimpleNamespace, outcome: Outcome) -> None:
     if arguments.json:
         import json
 
         print(json.dumps(outcome.to_dict(), indent=2, default=str))
     elif not arguments.quiet:
-        for line in explain(outcome):
+        for line in explain(outcome, discard=arguments.discard):
             print(line, file=sys.stderr)
 
 
-def explain(outcome: Outcome) -> list[str]:
-    """One line for people: what ended the job and what would raise it. Nothing to say: no line."""
+def explain(outcome: Outcome, *, discard: bool = False) -> list[str]:
+    """One line for people: what ended the job and what would raise it. Nothing to say: no line.
+
+    ``discard``: that the changes are thrown away is what was asked for.
+    """
     from ringfence.model.limits import LIMIT_OF
 
     lines = []
@@ -137,7 +202,7 @@ def explain(outcome: Outcome) -> list[str]:
     elif outcome.stdout_dropped or outcome.stderr_dropped:
         lines.append(f"ringfence: {outcome.reason}. Raise it with --output")
     if outcome.changes:
-        lines.append(f"ringfence: {_changes(outcome)}")
+        lines.append(f"ringfence: {_changes(outcome)}{' (thrown away)' if discard else _fate(outcome)}")
     if outcome.partial:
         missing = [name for name, entry in outcome.enforced.items() if not entry.applied]
         lines.append(f"ringfence: PARTIAL_ENFORCEMENT: not applied: {', '.join(missing)}")
@@ -145,9 +210,19 @@ def explain(outcome: Outcome) -> list[str]:
 
 
 def _changes(outcome: Outcome) -> str:
-    """``2 files changed: a, b``, and what became of them."""
+    """``2 paths changed: a, b``."""
     names = [ascii(change.path)[1:-1] for change in outcome.changes[:3]]
     more = ", …" if len(outcome.changes) > 3 else ""
     count = len(outcome.changes)
-    fate = "kept" if outcome.committed else "thrown away; keep it with --commit"
-    return f"{count} {'path' if count == 1 else 'paths'} changed: {', '.join(names)}{more} ({fate})"
+    return f"{count} {'path' if count == 1 else 'paths'} changed: {', '.join(names)}{more}"
+
+
+def _fate(outcome: Outcome) -> str:
+    """What became of the changes, and what can be done."""
+    kept = outcome.transaction
+    if kept:
+        return f"; keep: ringfence commit {kept}, drop: ringfence discard {kept}"
+    if outcome.committed:
+        return " (kept)"
+    why = outcome.reason.partition(NOT_KEPT)[2]
+    return f" (thrown away{f', because {why}' if why else ''}; keep it with --commit)"

@@ -1,0 +1,52 @@
+"""Small graphs made of characters, and text of others made harmless."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+
+BLOCKS, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*#%"
+
+
+def levels() -> str:
+    """The characters from nothing to full that the output can show."""
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    try:
+        BLOCKS.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return PLAIN
+    return BLOCKS
+
+
+def graph(values: Sequence[float], width: int, *, top: float = 0.0, characters: str = BLOCKS) -> str:
+    """One line; ``top`` is at least the full height. What is above nothing shows at least the lowest character."""
+    columns = squeezed(values, width)
+    highest = max(top, max(columns, default=0.0))
+    if highest <= 0:
+        return characters[0] * len(columns)
+    full = len(characters) - 1
+    heights = (min(full, max(1, round(value / highest * full))) if value > 0 else 0 for value in columns)
+    return "".join(characters[height] for height in heights)
+
+
+def squeezed(values: Sequence[float], width: int) -> list[float]:
+    """At most so many columns, each with the largest of what falls into it."""
+    count = len(values)
+    if count <= width:
+        return list(values)
+    edges = [column * count // width for column in range(width + 1)]
+    return [max(values[begin:end]) for begin, end in pairwise(edges)]
+
+
+def harmless(text: str, width: int) -> str:
+    """In one line that can't move the cursor or change colours, cut where it is too long."""
+    clean = "".join(char if char.isprintable() else "?" for char in text)
+    return clean if len(clean) <= width else clean[: max(0, width - 1)] + "…"
+
+
+def clock(seconds: float) -> str:
+    """``0:07``, ``12:34`` or ``3:25:45``."""
+    whole = int(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

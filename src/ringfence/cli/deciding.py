@@ -1,0 +1,111 @@
+"""What becomes of a run's changes where that is not decided beforehand: kept under an id, asked about, or gone on with.
+
+Loaded only by runs that have something to keep or are told to ask.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+
+from ringfence.cli.kept import Kept, print_diff, shown_path, take
+from ringfence.cli.run import lead, need_layer, tell
+from ringfence.cli.state_folder import new_place, sandboxes_folder
+from ringfence.errors import CheckpointError, UsageError
+from ringfence.manager.registry import Registry
+from ringfence.model.job import Job
+from ringfence.model.outcome import Outcome
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from io import FileIO
+
+_QUESTION = "Carry this over? [y]es, [n]o: throw it away, [l]ater: keep it aside  "
+
+
+def execute(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: SandboxPolicy) -> int:
+    """A run with --ask or --transaction."""
+    if arguments.transaction:
+        return _go_on(arguments, job, policy)
+    need_layer(policy, "--ask")
+    _terminal().close()  # before anything has been done
+    outcome = lead(arguments, job, policy, keep=new_place())
+    if outcome.transaction:
+        outcome = named(outcome, job, policy)
+        with Kept(Registry(sandboxes_folder()), outcome.transaction) as kept:
+            outcome = _decide(kept, outcome)
+    tell(arguments, outcome)
+    return outcome.rc
+
+
+def named(outcome: Outcome, job: Job, policy: SandboxPolicy) -> Outcome:
+    """With the id of the sandbox that its changes are kept in, in place of the folder."""
+    base = os.path.realpath(job.cwd or ".")
+    registry = Registry(sandboxes_folder())
+    return replace(outcome, transaction=take(registry, outcome.transaction, policy.isolation, base, job.argv))
+
+
+def _decide(kept: Kept, outcome: Outcome) -> Outcome:
+    """Show what it changed and do what the person says. Nothing is thrown away without a word."""
+    print_diff(kept.transaction.diff())
+    answer = _ask()
+    if answer == "n":
+        kept.throw_away()
+        return replace(outcome, transaction="", changes=())
+    if answer != "y":
+        return outcome
+    try:
+        kept.transaction.commit()
+    except CheckpointError as error:
+        print(f"ringfence: {error}", file=sys.stderr)
+        return outcome
+    kept.remove_if_done()
+    return replace(outcome, transaction="", committed=True)
+
+
+def _ask() -> str:
+    with _terminal() as terminal:
+        terminal.write(_QUESTION.encode())
+        try:
+            answer = terminal.readline().strip().lower()[:1].decode("ascii", "replace")
+        except KeyboardInterrupt:
+            answer = ""
+        if not answer:
+            terminal.write(b"\n")
+    return answer
+
+
+def _terminal() -> FileIO:
+    """The person's, whatever the command reads and writes."""
+    try:
+        return open("/dev/tty", "r+b", buffering=0)
+    except OSError:
+        raise UsageError("--ask needs a terminal to ask on", hint="decide now, with --commit or --discard") from None
+
+
+def _go_on(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: SandboxPolicy) -> int:
+    """In a kept sandbox, as it was left."""
+    if arguments.ask or arguments.discard:
+        raise UsageError("with --transaction the changes stay in that sandbox", hint="carry them over with --commit")
+    registry = Registry(sandboxes_folder())
+    with Kept(registry, arguments.transaction) as kept:
+        kept.transaction.create_checkpoint(f"before {' '.join(job.argv)}"[:60])
+        registry.touch(kept.sandbox_id)
+        inside = any(_within(job.cwd or "", base) for base in kept.transaction.bases)
+        outcome = lead(arguments, job if inside else replace(job, cwd=None), policy, commit=arguments.commit,
+                       transaction=kept.transaction)  # fmt: skip
+        if not outcome.committed or not kept.remove_if_done():
+            outcome = replace(outcome, transaction=kept.sandbox_id)
+    if not arguments.json:
+        outcome = replace(outcome, changes=tuple(replace(each, path=shown_path(each.path)) for each in outcome.changes))
+    tell(arguments, outcome)
+    return outcome.rc
+
+
+def _within(path: str, base: str) -> bool:
+    real = os.path.realpath(path)
+    return real == base or real.startswith(base + "/")

@@ -1,0 +1,141 @@
+"""The sandboxes that commands keep, and how a person names them: by id or the beginning of one.
+
+They lie in ``$XDG_STATE_HOME/ringfence/sandboxes``, laid out as a manager's, whose folder ``--root`` names. Says
+nothing itself; each command is a module of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+
+from ringfence.checkpoint.lock import hold
+from ringfence.checkpoint.transaction import Transaction
+from ringfence.cli.state_folder import sandboxes_folder
+from ringfence.errors import SandboxError, UsageError
+from ringfence.manager.registry import Damaged, Metadata, Registry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+_SHORTEST_ID_BYTES = 2
+
+
+def add_id(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sandbox", metavar="ID", help="of the sandbox, or the beginning of it")
+    add_root(parser)
+
+
+def add_root(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--root", metavar="FOLDER", default="",
+                        help="where the sandboxes lie ($XDG_STATE_HOME/ringfence/sandboxes)")  # fmt: skip
+
+
+def registry_of(arguments: argparse.Namespace) -> Registry:
+    return Registry(arguments.root or sandboxes_folder())
+
+
+class Kept:
+    """One sandbox, opened: nobody else can use it meanwhile."""
+
+    def __init__(self, registry: Registry, word: str) -> None:
+        self.registry = registry
+        self.metadata = registry.read(find(registry, word))
+        self.sandbox_id = self.metadata.sandbox_id
+        self.transaction = Transaction.open(registry.folder(self.sandbox_id))
+
+    def __enter__(self) -> Kept:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.transaction.close()
+
+    def remove_if_done(self) -> bool:
+        """Once it has nothing more to say; a manager's stays, for the manager has more to do with it."""
+        done = not self.metadata.config and not self.transaction.changes()
+        if done:
+            self.throw_away()
+        return done
+
+    def throw_away(self) -> None:
+        self.transaction.close()
+        drop(self.registry, self.sandbox_id)
+
+    def paths(self, words: Iterable[str]) -> list[str]:
+        """As they are typed: from the current folder if that is in the sandbox, else from its only base."""
+        here = os.getcwd()
+        inside = any(here == base or here.startswith(base + "/") for base in self.transaction.bases)
+        return [os.path.join(here, word) if inside else word for word in words]
+
+
+def find(registry: Registry, word: str) -> str:
+    """The id that a word means."""
+    known = [each.sandbox_id for each in registry.all()]
+    if word in known:
+        return word
+    begun = [each for each in known if word and each.startswith(word)]
+    if len(begun) > 1:
+        raise UsageError(f"{word!r} is the beginning of {', '.join(begun)}", hint="write one more letter")
+    return begun[0] if begun else registry.read(word).sandbox_id  # which says that there is none, and the nearest
+
+
+def drop(registry: Registry, sandbox_id: str) -> None:
+    """Remove one that nobody uses, also where what it lies over is gone and it can't be opened any more."""
+    lock = hold(registry.folder(sandbox_id))
+    try:
+        registry.remove(sandbox_id)
+    finally:
+        lock.release()
+
+
+def take(registry: Registry, making: str, isolation: str, base: str, command: Iterable[str]) -> str:
+    """Give a run's layer, kept at ``making``, an id that is quick to type."""
+    for tries in range(1000):
+        sandbox_id = os.urandom(_SHORTEST_ID_BYTES + tries // 8).hex()
+        metadata = Metadata(sandbox_id=sandbox_id, created_s=time.time(), isolation=isolation, bases=(base,),
+                            command=tuple(command))  # fmt: skip
+        try:
+            registry.take(making, metadata)
+            return sandbox_id
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # another run was faster
+                raise SandboxError(f"{making}: {error.strerror}") from error
+    raise SandboxError(f"no free id in {registry.root}")
+
+
+def all_of(registry: Registry) -> Iterator[Metadata | Damaged]:
+    """The oldest first."""
+    return iter(sorted(registry.all(), key=lambda each: getattr(each, "created_s", 0.0)))
+
+
+# ---- what is shown: names and texts are a hostile program's, and a terminal obeys control characters
+
+
+def shown_path(path: str) -> str:
+    """From the current folder where it lies in it."""
+    inside = os.path.relpath(path) if path.startswith(os.getcwd() + "/") else path
+    return ascii(inside)[1:-1]
+
+
+_COLOURS = (("+++", "1"), ("---", "1"), ("@@", "36"), ("+", "32"), ("-", "31"))
+
+
+def print_diff(text: str) -> None:
+    """On a terminal in colour and without control characters; elsewhere as it is, for ``patch``."""
+    if not sys.stdout.isatty():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+        return
+    plain = not os.environ.get("NO_COLOR")
+    for line in text.splitlines():
+        colour = next((code for start, code in _COLOURS if line.startswith(start)), "")
+        print(f"\x1b[{colour}m{harmless(line)}\x1b[m" if colour and plain else harmless(line))
+
+
+def harmless(line: str) -> str:
+    """Control characters, such as those that turn the direction of writing, are spelled out."""
+    return "".join(each if each.isprintable() or each == "\t" else ascii(each)[1:-1] for each in line)

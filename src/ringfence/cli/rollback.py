@@ -1,0 +1,51 @@
+"""Take a kept sandbox back to a checkpoint, all of it or some paths; without one, to the last."""
+
+from __future__ import annotations
+
+from ringfence.cli.kept import Kept, add_id, harmless, registry_of
+from ringfence.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+    from ringfence.checkpoint.store import Checkpoint
+
+EXAMPLES = """\
+examples:
+  ringfence rollback 3f2a                       undo the last run that went on in it
+  ringfence rollback 3f2a 5e0c91                to a checkpoint, by the beginning of its id or by its name
+  ringfence rollback 3f2a 5e0c91 src/a.py       only this
+
+One can go forward again in the same way. What the sandbox lies over is not touched.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_id(parser)
+    parser.add_argument("words", nargs="*", metavar="[CHECKPOINT] [PATH …]", help="see the examples")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    with Kept(registry_of(arguments), arguments.sandbox) as kept:
+        found = kept.transaction.checkpoints()
+        if not found:
+            raise UsageError(f"{kept.sandbox_id} has no checkpoint", hint=f"ringfence discard {kept.sandbox_id}")
+        chosen, words = _chosen(found, arguments.words)
+        done = kept.transaction.rollback(chosen.checkpoint_id, kept.paths(words) if words else None)
+    name = f" ({harmless(chosen.name)})" if chosen.name else ""
+    count = done.files_restored
+    print(f"{count} {'path' if count == 1 else 'paths'} as at {chosen.checkpoint_id}{name}")
+    return 0
+
+
+def _chosen(found: list[Checkpoint], words: list[str]) -> tuple[Checkpoint, list[str]]:
+    """The first word is a checkpoint if it can be one."""
+    if not words:
+        return found[-1], []
+    named = [each for each in found if words[0] in (each.checkpoint_id, each.name)]
+    begun = named or [each for each in found if each.checkpoint_id.startswith(words[0])]
+    if len(begun) > 1:
+        raise UsageError(f"{words[0]!r} means {', '.join(each.checkpoint_id for each in begun)}",
+                         hint="write one more letter")  # fmt: skip
+    return (begun[0], words[1:]) if begun else (found[-1], words)

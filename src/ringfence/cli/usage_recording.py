@@ -1,0 +1,89 @@
+"""``ringfence run --usage``: samples of the run, taken while it goes on, into a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ringfence.cli.state_folder import usage_folder
+from ringfence.engine.streams import Streams
+from ringfence.errors import UsageError
+from ringfence.model.outcome import Outcome
+from ringfence.model.policy import SandboxPolicy
+from ringfence.monitor.limits import ResourceLimits
+from ringfence.monitor.resource_monitor import ResourceMonitor
+from ringfence.monitor.usage_log import UsageLog
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.backends.contract import Visit
+    from ringfence.engine.supervision import Attach
+
+INTERVAL_S = 0.05
+KEPT = 100
+ENDING = ".jsonl"
+_RUN = "run"
+
+
+def recorded() -> list[str]:
+    """The files of the state folder, the latest first."""
+    try:
+        with os.scandir(usage_folder()) as entries:
+            found = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.path) for entry in entries]
+    except OSError:
+        return []
+    return [path for _, path in sorted(found, reverse=True) if path.endswith(ENDING)]
+
+
+def new_file() -> str:
+    """A new place there; its name without the ending is the id. The oldest make room."""
+    folder = usage_folder()
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        for path in recorded()[KEPT - 1 :]:
+            os.unlink(path)
+    except FileNotFoundError:
+        pass  # another one has just removed it
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}", hint="name a file: --usage-file FILE") from error
+    return os.path.join(folder, f"{os.urandom(6).hex()}{ENDING}")
+
+
+class Recording:
+    """One run."""
+
+    def __init__(self, path: str, command: Sequence[str], policy: SandboxPolicy) -> None:
+        self.path = os.path.abspath(path)
+        about = {"command": list(command), "isolation": str(policy.isolation)}
+        self._log = UsageLog(self.path, about | {"limits": policy.numbers()})
+        self._monitor = ResourceMonitor(
+            interval_s=INTERVAL_S, deep_every_s=0.0, on_sample=lambda _, sample: self._log.add(sample)
+        )
+
+    @property
+    def name(self) -> str:
+        """What ``ringfence usage`` finds it by."""
+        inside = os.path.dirname(self.path) == usage_folder()
+        return os.path.basename(self.path).removesuffix(ENDING) if inside else self.path
+
+    def attaching(self, attach: Attach) -> Attach:
+        """Also look at the visit that others attach to."""
+
+        def both(visit: Visit, streams: Streams) -> None:
+            self._monitor.start_monitoring(_RUN, ResourceLimits(), visit.source())
+            attach(visit, streams)
+
+        return both
+
+    def finish(self, outcome: Outcome, *, quiet: bool) -> None:
+        self._monitor.close()
+        self._log.finish({"status": str(outcome.status), "rc": outcome.rc, "reason": outcome.reason,
+                          **vars(outcome.usage)})  # fmt: skip
+        if not quiet:
+            print(f"ringfence: recorded; see it: ringfence usage {self.name}", file=sys.stderr)
+
+    def close(self) -> None:
+        """Where nothing was finished, because nothing was run, nothing is left."""
+        self._monitor.close()
+        self._log.abandon()

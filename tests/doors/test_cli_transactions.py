@@ -1,0 +1,304 @@
+"""What a strict run changed is kept, looked at, carried over, undone and dropped, from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ringfence.checkpoint.transaction import Transaction
+from ringfence.cli.kept import harmless
+from ringfence.cli.run import parse_quickly
+
+
+class Shell:
+    """A person in a folder, with a state folder of their own."""
+
+    def __init__(self, command: list[str], top: Path) -> None:
+        self.command = command
+        self.here = top / "project"
+        self.state = top / "state/ringfence/sandboxes"
+        self.environment = os.environ | {"XDG_STATE_HOME": str(top / "state")}
+        self.here.mkdir()
+        (self.here / "old").write_text("old\n")
+
+    def __call__(self, *words: str, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run([*self.command, *words], capture_output=True, text=True, timeout=60,
+                              cwd=cwd or self.here, env=self.environment, stdin=subprocess.DEVNULL)  # fmt: skip
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        return done
+
+    def keep(self, text: str = "echo more >> old; echo new > new") -> str:
+        """Run it; the id under which its changes are kept."""
+        said = self("run", "--strict", "--", "sh", "-c", text).stderr
+        found = re.search(r"; keep: ringfence commit (\w+), drop: ringfence discard (\w+)\n", said)
+        assert found and found[1] == found[2], said
+        return found[1]
+
+    def kept(self) -> list[str]:
+        return sorted(os.listdir(self.state)) if self.state.exists() else []
+
+    def texts(self) -> dict[str, str]:
+        return {str(path.relative_to(self.here)): path.read_text() for path in self.here.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def shell(ringfence_command: list[str], tmp_path: Path) -> Iterator[Shell]:
+    tmp_path.chmod(0o755)
+    yield Shell(ringfence_command, tmp_path)
+
+
+def test_a_run_says_in_one_line_what_changed_and_how_to_keep_or_drop_it(shell: Shell) -> None:
+    done = shell("run", "--strict", "--", "sh", "-c", "echo out; echo more >> old; echo new > new; exit 3", code=3)
+    (sandbox,) = shell.kept()
+    assert done.stdout == "out\n"
+    assert done.stderr == (
+        f"ringfence: 2 paths changed: new, old; keep: ringfence commit {sandbox}, drop: ringfence discard {sandbox}\n"
+    )
+    assert shell.texts() == {"old": "old\n"}
+    assert os.stat(shell.state).st_mode & 0o777 == 0o700
+    assert shell("commit", sandbox).stdout == "2 paths carried over\n"
+    assert shell.texts() == {"old": "old\nmore\n", "new": "new\n"} and shell.kept() == []
+
+
+def test_a_run_that_changed_nothing_keeps_nothing_and_says_nothing(shell: Shell) -> None:
+    done = shell("run", "--strict", "--", "cat", "old")
+    assert (done.stdout, done.stderr, shell.kept()) == ("old\n", "", [])
+
+
+@pytest.mark.parametrize("flag", ("--commit", "--discard"))
+def test_what_is_decided_at_once_is_not_kept(shell: Shell, flag: str) -> None:
+    done = shell("run", "--strict", flag, "--", "sh", "-c", "echo new > new")
+    assert done.stderr == f"ringfence: 1 path changed: new ({'kept' if flag == '--commit' else 'thrown away'})\n"
+    assert ("new" in shell.texts()) is (flag == "--commit")
+    assert not shell.state.exists()
+
+
+def test_diff_shows_text_and_names_the_rest(shell: Shell) -> None:
+    sandbox = shell.keep("echo more >> old; printf '\\0' > binary; mkdir d; echo x > d/x")
+    text = shell("diff", sandbox).stdout
+    assert "--- a/old\n+++ b/old\n@@ -1 +1,2 @@\n old\n+more\n" in text
+    assert "binary: not text\n" in text and "d: added\n" in text and "+++ b/d/x" in text
+    assert shell("diff", sandbox, "d/x", "binary").stdout.count("\n") == 5
+    assert shell("diff", sandbox, "x", cwd=shell.here.parent).stdout == ""
+    patched = shell.here.parent / "patched"
+    patched.mkdir()
+    (patched / "old").write_text("old\n")
+    if shutil.which("patch"):
+        part = shell("diff", sandbox, "old").stdout
+        subprocess.run(["patch", "-p1", "-d", patched], input=part, text=True, check=True)
+        assert (patched / "old").read_text() == "old\nmore\n"
+
+
+def test_paths_are_chosen_from_where_one_stands(shell: Shell) -> None:
+    sandbox = shell.keep("mkdir d; echo 1 > d/1; echo 2 > d/2; echo 3 > 3")
+    (shell.here / "d").mkdir()
+    left = f"carried over; left in {sandbox}"
+    assert shell("commit", sandbox, "1", cwd=shell.here / "d").stdout == f"1 path {left}: 2\n"
+    assert shell("commit", sandbox, "d", cwd=shell.here.parent).stdout == f"2 paths {left}: 1\n"
+    assert shell.texts() == {"old": "old\n", "d/1": "1\n", "d/2": "2\n"}
+    refused = shell("commit", sandbox, "/etc/passwd", code=2)
+    assert "none of its folders" in refused.stderr
+
+
+def test_one_can_go_on_in_a_kept_sandbox_and_undo_that(shell: Shell) -> None:
+    sandbox = shell.keep("echo 1 > file")
+    text = "cat file; echo 2 > file; touch more"
+    done = shell("run", "--strict", "--transaction", sandbox[:3], "--", "sh", "-c", text)
+    assert done.stdout == "1\n"
+    assert done.stderr.startswith("ringfence: 2 paths changed: file, more; keep: ringfence commit " + sandbox)
+    listed = shell("checkpoints", sandbox).stdout
+    assert "before sh -c cat file" in listed
+    (point,) = json.loads(shell("checkpoints", sandbox, "--json").stdout)
+    assert point["checkpoint_id"] in listed and point["current"] and point["changed"] == 1
+    assert "as at " + point["checkpoint_id"] in shell("rollback", sandbox, "file").stdout
+    assert shell("diff", sandbox, "file").stdout.endswith("+1\n")
+    assert len(json.loads(shell("sandboxes", "--json").stdout)) == 1
+    shell("rollback", sandbox, point["checkpoint_id"][:5])
+    shell("commit", sandbox)
+    assert shell.texts() == {"old": "old\n", "file": "1\n"}
+    assert "no sandbox" in shell("rollback", sandbox, code=2).stderr
+
+
+def test_a_run_in_a_kept_sandbox_can_carry_over_at_once(shell: Shell) -> None:
+    sandbox = shell.keep("echo 1 > file")
+    away = shell.here.parent / "away"
+    away.mkdir()
+    text = "pwd; echo 2 >> file"
+    done = shell("run", "--strict", "--transaction", sandbox, "--commit", "--", "sh", "-c", text, cwd=away)
+    assert done.stdout == f"{shell.here}\n", "elsewhere it begins in the sandbox's own folder"
+    assert shell.texts()["file"] == "1\n2\n" and shell.kept() == []
+
+
+def test_a_conflict_names_the_files_and_writes_nothing(shell: Shell) -> None:
+    sandbox = shell.keep()
+    (shell.here / "old").write_text("hers\n")
+    refused = shell("commit", sandbox, code=1)
+    assert "changed by somebody else" in refused.stderr and f"{shell.here}/old" in refused.stderr
+    assert shell.texts() == {"old": "hers\n"}
+    shell("commit", sandbox, "new")
+    assert shell.kept() == [sandbox], "what is in conflict is still there"
+    shell("discard", sandbox)
+    assert shell.texts() == {"old": "hers\n", "new": "new\n"} and shell.kept() == []
+
+
+def test_sandboxes_lists_what_is_kept_and_prunes_what_is_old(shell: Shell) -> None:
+    assert shell("sandboxes").stdout == "no sandboxes are kept\n"
+    first, second = shell.keep("touch 1 2"), shell.keep("dd if=/dev/zero of=big bs=1M count=3 2> /dev/null")
+    heading, *rows = shell("sandboxes").stdout.splitlines()
+    assert heading.split() == ["ID", "MADE", "COMMAND", "OVER", "CHANGED", "SIZE"]
+    assert rows[0].startswith(first) and "sh -c touch 1 2" in rows[0] and str(shell.here) in rows[0]
+    assert rows[1].startswith(second) and rows[1].endswith("3 MiB")
+    data = json.loads(shell("sandboxes", "--json").stdout)
+    assert [(each["id"], each["changed"]) for each in data] == [(first, 2), (second, 1)]
+    assert {each["isolation"] for each in data} == {"strict"}
+    assert data[1]["bases"] == [str(shell.here)] and data[1]["bytes"] >= 3 << 20
+    os.utime(shell.state / first / "metadata.json", (1, 1))
+    (shell.state / ".making-dead").mkdir()
+    os.utime(shell.state / ".making-dead", (1, 1))
+    with Transaction.open(shell.state / second):
+        assert f"in use ({os.getpid()})" in shell("sandboxes").stdout
+        assert shell("sandboxes", "--prune", "24h").stdout == f"{first} removed\n"
+        assert f"in use by process {os.getpid()}" in shell("sandboxes", "--prune", "0s").stdout
+        assert "in use" in shell("discard", second, code=1).stderr
+    assert shell.kept() == [second]
+    assert "is no age" in shell("sandboxes", "--prune", "soon", code=2).stderr
+
+
+def test_ids_may_be_cut_short_and_a_wrong_one_names_the_nearest(shell: Shell) -> None:
+    sandbox = shell.keep()
+    wrong = sandbox[:3] + ("0" if sandbox[3] != "0" else "1")
+    assert f"did you mean {sandbox}?" in shell("diff", wrong, code=2).stderr
+    (shell.state / sandbox).rename(shell.state / "aaa1")
+    _rename(shell.state / "aaa1")
+    sandbox = shell.keep("touch b")
+    (shell.state / sandbox).rename(shell.state / "aaa2")
+    _rename(shell.state / "aaa2")
+    assert "aaa1, aaa2" in shell("diff", "aa", code=2).stderr
+    assert "+more" in shell("diff", "aaa1").stdout
+    for word in ("../../x", "", "a/b"):
+        shell("discard", word, code=2)
+    assert shell.kept() == ["aaa1", "aaa2"]
+
+
+def _rename(folder: Path) -> None:
+    text = json.loads((folder / "metadata.json").read_text())
+    (folder / "metadata.json").write_text(json.dumps(text | {"sandbox_id": folder.name}))
+
+
+def test_a_sandbox_whose_folder_is_gone_can_still_be_dropped(shell: Shell) -> None:
+    sandbox = shell.keep()
+    shell.here.rename(shell.here.parent / "moved")
+    shell.here.mkdir()
+    assert "not the folder that it was" in shell("diff", sandbox, code=1).stderr
+    assert sandbox in shell("sandboxes").stdout
+    assert shell("discard", sandbox).stdout == f"{sandbox} discarded\n"
+    assert shell.kept() == []
+
+
+def test_json_has_the_id(shell: Shell) -> None:
+    done = shell("run", "--strict", "--json", "--", "touch", "new")
+    assert [json.loads(done.stdout)["transaction"]] == shell.kept() and done.stderr == ""
+    assert json.loads(shell("run", "--strict", "--json", "--", "true").stdout)["transaction"] == ""
+
+
+def test_where_nothing_can_be_kept_that_is_said(shell: Shell) -> None:
+    shell.state.parent.mkdir(parents=True)
+    shell.state.write_text("in the way")
+    done = shell("run", "--strict", "--", "touch", "new")
+    assert re.search(r"1 path changed: new \(thrown away, because .*; keep it with --commit\)", done.stderr)
+
+
+@pytest.mark.parametrize("words", (("--discard",), ("--ask",), ("--isolation", "process", "--discard")))
+def test_a_level_without_a_layer_does_not_pretend(shell: Shell, words: tuple[str, ...]) -> None:
+    refused = shell("run", *words, "--", "touch", "new", code=2)
+    assert "strict" in refused.stderr and shell.texts() == {"old": "old\n"}
+
+
+def test_decisions_exclude_one_another(shell: Shell) -> None:
+    assert parse_quickly(["--strict", "--commit", "--discard", "--", "x"]) is None
+    assert "not allowed with" in shell("run", "--strict", "--commit", "--ask", "--", "touch", "new", code=2).stderr
+    sandbox = shell.keep()
+    refused = shell("run", "--strict", "--transaction", sandbox, "--discard", "--", "true", code=2)
+    assert "stay in that sandbox" in refused.stderr
+
+
+def test_a_run_at_home_keeps_a_layer_that_lies_in_its_own_base(shell: Shell) -> None:
+    shell.environment |= {"XDG_STATE_HOME": "relative counts as none", "HOME": str(shell.here)}
+    shell.state = shell.here / ".local/state/ringfence/sandboxes"
+    sandbox = shell.keep("echo 1 > file")
+    text = "cat file; find . -name transaction.json"
+    again = shell("run", "--strict", "--transaction", sandbox, "--", "sh", "-c", text)
+    assert again.stdout == "1\n"
+    shell("commit", sandbox)
+    assert (shell.here / "file").read_text() == "1\n" and shell.kept() == []
+
+
+# ---- on a terminal
+
+
+def _on_terminal(shell: Shell, words: list[str], answer: bytes, code: int = 0) -> str:
+    """Everything that a person sees; the answer is typed once the question stands there."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(shell.here)
+        os.execve(shell.command[0], [*shell.command, *words], shell.environment)
+    seen = b""
+    end = time.monotonic() + 60
+    try:
+        while time.monotonic() < end:
+            try:
+                seen += os.read(terminal, 65536)
+            except OSError:
+                break
+            if answer and b"Carry this over?" in seen:
+                os.write(terminal, answer)
+                answer = b""
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == code, seen
+    finally:
+        os.close(terminal)
+    return seen.decode().replace("\r\n", "\n")
+
+
+ANSWERS = (("y", "new", 0), ("n", "old", 0), ("l", "old", 1), ("\x04", "old", 1))
+
+
+@pytest.mark.parametrize(("answer", "text", "kept"), ANSWERS)
+def test_ask_shows_the_changes_and_does_what_is_said(shell: Shell, answer: str, text: str, kept: int) -> None:
+    typed = answer.encode() + (b"" if answer == "\x04" else b"\n")
+    seen = _on_terminal(shell, ["run", "--strict", "--ask", "--", "sh", "-c", "echo new > old"], typed)
+    assert "\x1b[31m-old\x1b[m\n\x1b[32m+new\x1b[m\n" in seen
+    assert shell.texts() == {"old": f"{text}\n"} and len(shell.kept()) == kept
+    assert ("keep: ringfence commit" in seen) is bool(kept)
+    assert ("(kept)" in seen) is (answer == "y")
+
+
+def test_ask_without_a_terminal_is_refused_before_anything_runs(shell: Shell) -> None:
+    words = [*shell.command, "run", "--strict", "--ask", "--", "sh", "-c", "echo ran"]
+    process = subprocess.run(words, env=shell.environment, cwd=shell.here, capture_output=True, text=True,
+                             start_new_session=True)  # fmt: skip
+    assert process.returncode == 2 and "terminal" in process.stderr and process.stdout == ""
+
+
+def test_what_a_program_wrote_does_not_command_the_terminal(shell: Shell) -> None:
+    evil = "\\033]0;owned\\007\\033[2J\\342\\200\\256"
+    sandbox = shell.keep(f"printf '{evil}\\n' > file; printf x > \"$(printf 'a\\033[2Jb')\"")
+    seen = _on_terminal(shell, ["diff", sandbox], b"")
+    assert "\\x1b]0;owned\\x07\\x1b[2J\\u202e" in seen and "\x1b[2J" not in seen and "\x1b]" not in seen
+    assert "\x1b[2J" in shell("diff", sandbox).stdout, "the control: not on a terminal it is as it is"
+    shell("commit", sandbox)
+
+
+def test_harmless_keeps_what_people_write() -> None:
+    assert harmless("\tgrün 漢字 é") == "\tgrün 漢字 é"
+    assert harmless("a\rb\x9b1m\udcff") == "a\\rb\\x9b1m\\udcff"
+
+
