@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import BinaryIO, Self
 
@@ -28,33 +30,55 @@ _OPEN_FLAGS = (
     | getattr(os, "O_NONBLOCK", 0)
     | getattr(os, "O_BINARY", 0)
 )
+_LOCK_PAUSE_S = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """How far a chain file was known to be good."""
+
+    size_bytes: int
+    head: str
+    count: int
+
+
+START = Position(size_bytes=0, head=chain.GENESIS, count=0)
 
 
 class ChainWriter:
     """Appends records to a chain file; use it as a context manager.
 
     ``fsync_every_records``: 1 = each record is on disk when append returns; N = every Nth; 0 = only on close.
+    ``wait_s``: how long to wait for another writer to close. ``known``: the ``position`` of an earlier writer of the
+    same file; what is before it is not read again.
     ``dropped_bytes`` tells how much of a torn last line was cut off on opening.
     """
 
-    def __init__(self, path: str, *, fsync_every_records: int = 1) -> None:
+    def __init__(
+        self, path: str, *, fsync_every_records: int = 1, wait_s: float = 0.0, known: Position = START
+    ) -> None:
         if fsync_every_records < 0:
             raise UsageError("fsync_every_records must be 0 or more")
         self.path = path
-        self.head = chain.GENESIS
-        self.count = 0
+        self.head = known.head
+        self.count = known.count
         self.dropped_bytes = 0
         self._fsync_every_records = fsync_every_records
-        self._size_bytes = 0
+        self._size_bytes = known.size_bytes
         self._file: BinaryIO | None = None
         try:
-            self._open()
+            self._open(wait_s)
         except OSError as error:
             self._abandon()
             raise EvidenceError(f"cannot open the chain {path!r}: {error.strerror}") from error
         except EvidenceError:
             self._abandon()
             raise
+
+    @property
+    def position(self) -> Position:
+        """Behind the last record."""
+        return Position(size_bytes=self._size_bytes, head=self.head, count=self.count)
 
     def append(self, record: Mapping[str, object]) -> str:
         """Write one record and return the new head. After a failure the file ends at the last good record."""
@@ -95,19 +119,23 @@ class ChainWriter:
     ) -> None:
         self.close()
 
-    def _open(self) -> None:
+    def _open(self, wait_s: float) -> None:
         self._file = os.fdopen(os.open(self.path, _OPEN_FLAGS, 0o600), "r+b", buffering=0)
         descriptor = self._file.fileno()
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise EvidenceError(f"the chain {self.path!r} is not a regular file")
-        _lock(descriptor, self.path)
+        _lock(descriptor, self.path, wait_s)
+        new = self._size_bytes == 0
         self._resume(descriptor)
-        _sync_folder(self.path)
+        if new:
+            _sync_folder(self.path)
 
     def _resume(self, descriptor: int) -> None:
         """Check what is there and cut off a last line that never got its newline."""
         with os.fdopen(os.dup(descriptor), "rb") as reader:
-            reader.seek(0)
+            if os.fstat(descriptor).st_size < self._size_bytes:
+                raise EvidenceError(f"the chain {self.path!r} is shorter than it was: records are gone")
+            reader.seek(self._size_bytes)
             while line := reader.readline(chain.MAX_LINE_BYTES + 1):
                 if not line.endswith(b"\n"):
                     break
@@ -148,8 +176,16 @@ class ChainWriter:
             self._file = None
 
 
-def _lock(descriptor: int, path: str) -> None:
+def _lock(descriptor: int, path: str, wait_s: float) -> None:
     """One writer at a time; the lock goes with the descriptor, so a killed writer leaves none behind."""
+    deadline_s = time.monotonic() + wait_s
+    while not _try_lock(descriptor):
+        if time.monotonic() >= deadline_s:
+            raise EvidenceError(f"the chain {path!r} has another writer")
+        time.sleep(_LOCK_PAUSE_S)
+
+
+def _try_lock(descriptor: int) -> bool:
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -161,7 +197,8 @@ def _lock(descriptor: int, path: str) -> None:
 
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
-        raise EvidenceError(f"the chain {path!r} has another writer") from None
+        return False
+    return True
 
 
 def _sync_folder(path: str) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import tracemalloc
 from pathlib import Path
 
@@ -110,6 +111,39 @@ def test_a_second_writer_is_refused_until_the_first_is_gone(tmp_path: Path) -> N
         other = subprocess.run([sys.executable, "-c", probe, str(path)], capture_output=True, text=True)
         assert "another writer" in other.stderr
     ChainWriter(str(path)).close()
+
+
+def test_a_writer_that_waits_goes_on_when_the_other_closes(tmp_path: Path) -> None:
+    first = ChainWriter(str(tmp_path / "c"))
+    first.append({"n": 1})
+    threading.Timer(0.05, first.close).start()
+    with ChainWriter(str(tmp_path / "c"), wait_s=30) as second:
+        second.append({"n": 2})
+    with (tmp_path / "c").open("rb") as stream:
+        assert chain.check_stream(stream).count == 2
+
+
+def test_a_known_position_spares_reading_and_still_sees_what_others_added(tmp_path: Path) -> None:
+    path = str(tmp_path / "c")
+    with ChainWriter(path) as first:
+        first.append({"n": 1})
+    with ChainWriter(path) as other:
+        other.append({"n": 2})
+    with ChainWriter(path, known=first.position) as again:
+        assert (again.head, again.count) == (other.head, 2)
+        again.append({"n": 3})
+    assert ChainWriter(path).count == 3
+
+
+def test_a_chain_that_became_shorter_than_its_known_position_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with ChainWriter(str(path)) as first:
+        first.append({"n": 1})
+        first.append({"n": 2})
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    with pytest.raises(EvidenceError, match="records are gone"):
+        ChainWriter(str(path), known=first.position)
+    assert ChainWriter(str(path)).count == 1  # control: who knows nothing can't tell
 
 
 def test_a_killed_writer_leaves_a_chain_that_can_be_continued(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""``ExfiltrationDetector``: a secret that is looked at, and afterwards a way out.
+
+Looks at the calls of a session one after the other, whatever harmless ones stand between. Two kinds of trace: a secret
+file was named by a call (by any tool: copying one is the first step of hiding it), or a value that a call gave back
+turns up in what is sent. It runs nothing and stops nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from urllib.parse import quote
+
+from ringfence.integrations.deep_agent.call import ToolCall
+from ringfence.integrations.deep_agent.signs import SECRET_VALUE
+from ringfence.model.record import record
+
+_MAX_VALUES = 64
+_SHORTEST_VALUE = 8
+_VALUE = re.compile(r"""[^\s"',;=(){}<>\[\]]{8,4096}""")
+
+
+@record
+class Finding:
+    """One pattern that was found. ``first_step``: where in the session it began."""
+
+    pattern: str
+    reason: str
+    first_step: int
+
+
+class Step:
+    """A call that ran. ``number``: its place in the session. ``returned``: the text of what it gave back."""
+
+    def __init__(self, number: int, call: ToolCall, returned: str = "") -> None:
+        self.number = number
+        self.call = call
+        self.secrets = call.secret_files
+        self.values = frozenset(_secret_values(call, returned))
+        """Texts that must not go out. Kept in memory only."""
+
+
+Detect = Callable[[Sequence[Step], ToolCall], Iterable[Finding]]
+
+
+class ExfiltrationDetector:
+    """The default. ``window_calls``: how many calls back a secret counts; absent: all of the session, since whoever
+    attacks can wait. Values that came back count for the whole session in any case.
+    """
+
+    def __init__(self, window_calls: int | None = None) -> None:
+        self._window_calls = window_calls
+
+    def __call__(self, history: Sequence[Step], call: ToolCall) -> list[Finding]:
+        if not call.way_out:
+            return []
+        return [*self._in_one(history, call), *self._after_a_secret(history, call), *_with_a_value(history, call)][:1]
+
+    def _in_one(self, history: Sequence[Step], call: ToolCall) -> Iterator[Finding]:
+        if call.secret_files:
+            number = history[-1].number + 1 if history else 1
+            yield _finding(f"one call names {call.secret_files[0]} and {call.way_out}", number)
+
+    def _after_a_secret(self, history: Sequence[Step], call: ToolCall) -> Iterator[Finding]:
+        window = history if self._window_calls is None else history[-self._window_calls :]
+        for step in window:
+            if step.secrets:
+                said = f"call {step.number} ({step.call.tool}) named {step.secrets[0]}, then {call.way_out}"
+                yield _finding(said, step.number)
+
+
+def _with_a_value(history: Sequence[Step], call: ToolCall) -> Iterator[Finding]:
+    sent = "\n".join(piece.text for piece in call.pieces)
+    for step in history:
+        if any(form in sent for value in step.values for form in _spellings(value)):
+            said = f"what call {step.number} ({step.call.tool}) gave back goes out by {call.way_out}"
+            yield _finding(said, step.number)
+
+
+def _finding(reason: str, first_step: int) -> Finding:
+    return Finding(pattern="exfiltration", reason=reason, first_step=first_step)
+
+
+def _secret_values(call: ToolCall, returned: str) -> Iterator[str]:
+    """Everything that came out of a secret file, and elsewhere what has the shape of a secret."""
+    found = _VALUE if call.secret_files else SECRET_VALUE
+    for number, match in enumerate(found.finditer(returned)):
+        if number == _MAX_VALUES:
+            return
+        value = match.group().strip()
+        if len(value) >= _SHORTEST_VALUE:
+            yield value
+
+
+def _spellings(value: str) -> Iterator[str]:
+    """As it is, backwards, and in the encodings that are at hand everywhere."""
+    data = value.encode("utf-8", "surrogateescape")
+    yield from (value, value[::-1], data.hex(), data.hex().upper(), quote(value, safe=""))
+    for shift in range(3):
+        # Inside a longer text base64 depends on where the value begins; its middle does not.
+        encoded = b64encode(b"\0" * shift + data).decode()
+        middle = encoded[(0, 2, 3)[shift] : len(encoded) - (4 if (shift + len(data)) % 3 else 0)]
+        yield from (middle, middle.replace("+", "-").replace("/", "_"))

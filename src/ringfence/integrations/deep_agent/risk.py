@@ -1,0 +1,138 @@
+"""``RiskModel``: how risky a call looks, from 0 to 1, with the reasons.
+
+A table of signs, each with a weight; the heaviest counts, every further one adds a little. It decides who goes into the
+sandbox, and is no wall itself: a text can be written so that nothing in it looks like anything. So a name that says
+nothing is not taken for harmless.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+from ringfence.integrations.deep_agent import words
+from ringfence.integrations.deep_agent.call import Piece, ToolCall
+from ringfence.integrations.deep_agent.folding import fold, name_words, squeezed
+from ringfence.integrations.deep_agent.places import leads_below
+from ringfence.model.record import record
+
+Validator = Callable[[str], Iterable[object]]
+
+WEIGHTS: Mapping[str, float] = MappingProxyType(
+    {
+        "looks": 0.1,
+        "unknown": 0.55,
+        "changes": 0.55,
+        "network": 0.6,
+        "destroys": 0.8,
+        "executes": 0.85,
+        "secret value": 0.6,
+        "opaque value": 0.6,
+        "outside path": 0.75,
+        "code": 0.75,
+        "secret file": 0.8,
+        "disguise": 0.9,
+        "finding": 0.95,
+    }
+)
+_FURTHER = 0.05
+_MAX_PATH = 4096
+
+
+@record
+class Assessment:
+    """A score from 0 to 1, and why."""
+
+    score: float
+    reasons: tuple[str, ...] = ()
+
+
+class RiskModel:
+    """The default. ``workspace``: folders whose files are the agent's own. ``validator``: source → findings, for code.
+
+    >>> RiskModel()(ToolCall("read_file", {"path": "notes.txt"})).score
+    0.1
+    >>> RiskModel()(ToolCall("execute_script", {"path": "analysis.py"})).score
+    0.85
+    """
+
+    def __init__(
+        self,
+        workspace: Iterable[str | os.PathLike[str]] = (),
+        *,
+        validator: Validator | None = None,
+        weights: Mapping[str, float] = WEIGHTS,
+    ) -> None:
+        self._workspace = tuple(map(os.path.abspath, workspace)) or (os.path.abspath("."),)
+        self._validator = validator
+        self._weights = {**WEIGHTS, **weights}
+
+    def __call__(self, call: ToolCall) -> Assessment:
+        signs = [*_name_signs(call), *self._parameter_signs(call)]
+        weights = sorted((self._weights[sign] for sign, _ in signs), reverse=True)
+        score = min(1.0, weights[0] + _FURTHER * (len(weights) - 1))
+        return Assessment(score=round(score, 3), reasons=tuple(f"{sign}: {detail}" for sign, detail in signs))
+
+    def _parameter_signs(self, call: ToolCall) -> Iterator[tuple[str, str]]:
+        outside = [piece for piece in call.pieces if self._is_path(piece) and not self._is_inside(piece.text)]
+        details = {
+            "secret file": ", ".join(call.secret_files[:3]),
+            "secret value": "in the parameters" if call.has_secret_values else "",
+            "opaque value": ", ".join(call.opaque[:3]),
+            "outside path": f"in {outside[0].key!r}" if outside else "",
+            "code": "in the parameters" if call.code and not _executes(call) else "",
+            "disguise": call.disguised[0] if call.disguised else "",
+            "finding": ", ".join(self._findings(call)),
+        }
+        yield from ((sign, detail) for sign, detail in details.items() if detail)
+
+    def _findings(self, call: ToolCall) -> list[str]:
+        if self._validator is None:
+            return []
+        return [str(finding)[:200] for source in call.code for finding in self._validator(source)][:5]
+
+    def _is_inside(self, text: str) -> bool:
+        """Below one of the workspace's folders when it has been followed to where it leads, inside a sandbox, where a
+        relative path begins in the workspace, and outside, where it begins in the current folder."""
+        starts = (self._workspace[0], os.getcwd())
+        path = os.path.expanduser(text)
+        return all(leads_below(start, path, self._workspace) for start in starts)
+
+    def _is_path(self, piece: Piece) -> bool:
+        """By its key, because it begins like one that leads away, or because something with this name is there."""
+        if not piece.text or len(piece.text) > _MAX_PATH or "\n" in piece.text:
+            return False
+        text = fold(piece.text).replace("\\", "/")
+        leads = text.startswith(("/", "~", "../", "file:")) or "/../" in text or text[1:3] == ":/"
+        return leads or bool(name_words(piece.key) & words.PATH_KEYS) or self._is_there(piece.text)
+
+    def _is_there(self, text: str) -> bool:
+        starts = (self._workspace[0], os.getcwd())
+        return any(os.path.lexists(os.path.join(start, text)) for start in starts)
+
+
+_NAME_SIGNS = (
+    ("executes", words.EXECUTING_WORDS, words.EXECUTING_PARTS),
+    ("destroys", words.DESTROYING_WORDS, words.DESTROYING_PARTS),
+    ("changes", words.CHANGING_WORDS, words.CHANGING_PARTS),
+)
+
+
+def _name_signs(call: ToolCall) -> Iterator[tuple[str, str]]:
+    together = squeezed(call.tool)
+    found = [
+        sign
+        for sign, whole, parts in _NAME_SIGNS
+        if call.words & whole or any(part in name for part in parts for name in together)
+    ]
+    yield from ((sign, "by its name") for sign in found)
+    if call.way_out:
+        yield "network", call.way_out
+    if not found and not call.way_out:
+        yield ("looks" if call.words & words.LOOKING_WORDS else "unknown"), "by its name"
+
+
+def _executes(call: ToolCall) -> bool:
+    return any(sign == "executes" for sign, _ in _name_signs(call))
+

@@ -1,0 +1,103 @@
+"""``SandboxSession``: the one living sandbox of an agent's session, made when the first call needs it.
+
+Owns: execute, keep, go back, end. It decides nothing: whether something is kept or undone is the agent's business.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ringfence.errors import SandboxError, SupervisionError
+from ringfence.integrations.deep_agent.places import leads_below
+from ringfence.manager.config import SandboxConfig
+from ringfence.manager.context import SandboxContext
+from ringfence.manager.manager import SandboxManager
+from ringfence.manager.result import ExecutionResult, RollbackResult
+from ringfence.model.record import replace
+
+
+class SandboxSession:
+    """Over a manager that may have other sandboxes."""
+
+    def __init__(self, manager: SandboxManager, config: SandboxConfig) -> None:
+        self.manager = manager
+        self.context: SandboxContext | None = None
+        """Absent: nothing has been sandboxed yet."""
+        self._config = config
+
+    @property
+    def sandbox_id(self) -> str:
+        return self.context.sandbox_id if self.context else ""
+
+    def execute(self, tool: Callable[..., Any], parameters: Mapping[str, Any]) -> ExecutionResult:
+        if self.context is None:
+            self.context = self.manager.create_sandbox(self._config)
+        return self.manager.execute_in_sandbox(self.context, tool, dict(parameters))
+
+    def without_links_out(self, done: ExecutionResult) -> ExecutionResult:
+        """A link that leads out of the allowed paths is undone with the call that made it: a tool which runs outside
+        would follow it."""
+        out = [path for path, target in self._links().items() if self._leads_out(path, target)]
+        if not out:
+            return done
+        self.go_back(done.checkpoint_id)
+        said = f"link {ascii(out[0])[1:-1]} leads out of the allowed paths"
+        return replace(
+            done, success=False, value=None, error=f"violation: {said}", violations=(*done.violations, said),
+            rolled_back=True,
+        )  # fmt: skip
+
+    def _links(self) -> dict[str, str]:
+        return self.manager.links(self.context) if self.context else {}
+
+    def _leads_out(self, path: str, target: str) -> bool:
+        folders = tuple(os.path.realpath(folder) for folder in self._config.allowed_paths)
+        return bool(folders) and not leads_below(os.path.dirname(path), target, folders)
+
+    def changed(self) -> tuple[str, ...]:
+        """Paths that differ from the allowed paths."""
+        return tuple(change.path for change in self.manager.changes(self.context)) if self.context else ()
+
+    def diff(self) -> str:
+        return self.manager.diff(self.context) if self.context else ""
+
+    def keep(self) -> tuple[str, ...]:
+        """Carry over what changed. Nothing changed: the sandbox is not disturbed."""
+        if self.context is None or not self.changed():
+            return ()
+        return self.manager.commit(self.context).paths
+
+    def remove_links_out(self, paths: tuple[str, ...]) -> None:
+        """What still runs in the sandbox may have made one between the look and the commit."""
+        for path in paths:
+            if os.path.islink(path) and self._leads_out(path, os.readlink(path)):
+                os.unlink(path)
+                raise SupervisionError(f"{path!a} led out of the allowed paths and was removed again")
+
+    def go_back(self, checkpoint_id: str) -> dict[str, Any]:
+        """End all that runs and go back to a checkpoint; where it is not there any more, drop the whole sandbox."""
+        if self.context is None:
+            return {"rollback_type": "none", "files_restored": 0, "checkpoint_id": ""}
+        undone = len(self.changed())
+        done = self._rolled_back(checkpoint_id)
+        if done is None:
+            self.end()
+            return {"rollback_type": "dropped", "files_restored": undone, "checkpoint_id": ""}
+        return {"rollback_type": done.rollback_type, "files_restored": done.files_restored,
+                "checkpoint_id": checkpoint_id, "processes_ended": len(done.processes_ended)}  # fmt: skip
+
+    def _rolled_back(self, checkpoint_id: str) -> RollbackResult | None:
+        """None: it could not be. A checkpoint goes with a commit, or when there are too many."""
+        try:
+            done = self.manager.rollback_system.rollback_to_checkpoint(checkpoint_id)
+        except SandboxError:
+            return None
+        return done if done.success else None
+
+    def end(self) -> None:
+        """Leave nothing of it."""
+        if self.context is not None:
+            gone, self.context = self.context, None
+            self.manager.destroy_sandbox(gone.sandbox_id)
