@@ -53,6 +53,18 @@ def _measure_the_spawner() -> Iterator[None]:
     spawner._BOOT = before
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What commands keep for later is not kept in the home of who runs the tests."""
+    before = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    yield
+    if before is None:
+        del os.environ["XDG_STATE_HOME"]
+    else:
+        os.environ["XDG_STATE_HOME"] = before
+
+
 @pytest.fixture
 def unmeasured_spawner(_measure_the_spawner: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The spawner as users have it: for tests of many runs, each of which would write a coverage file."""
