@@ -213,6 +213,12 @@ class LedVisit:
                 pass  # the leader has ended; receive() tells how
 
     def receive(self) -> Report | None:
+        with self._open_lock:  # all visits to a living box listen to its keeper
+            return self._receive()
+
+    def _receive(self) -> Report | None:
+        if self._reports < 0:
+            return self._report or self._lost()
         try:
             data = os.read(self._reports, 65536)
         except BlockingIOError:

@@ -194,6 +194,8 @@ class Handle:
         self._output = {"stdout": bytearray(), "stderr": bytearray()}
         self._on_output = on_output
         self._begun = threading.Event()
+        # Not the thread's own end: Python before 3.13 takes a thread for ended when Ctrl-C interrupts join.
+        self._ended = threading.Event()
         self._input = -1
         if job.stdin is None:
             theirs, self._input = os.pipe()
@@ -218,6 +220,7 @@ class Handle:
             self._problem = error
         finally:
             self._begun.set()
+            self._ended.set()
 
     def _attach(self, visit: Visit, _: object) -> None:
         self._visit = visit
@@ -239,7 +242,7 @@ class Handle:
 
     @property
     def done(self) -> bool:
-        return not self._thread.is_alive()
+        return self._ended.is_set()
 
     def write(self, data: bytes) -> None:
         """To its standard input, if no other was given."""
@@ -263,7 +266,7 @@ class Handle:
             self._visit.signal(number)
 
     def join(self, timeout_s: float | None = None) -> None:
-        self._thread.join(timeout_s)
+        self._ended.wait(timeout_s)
         if self.done:
             self.close_input()
 

@@ -207,9 +207,8 @@ class Sandbox:
             return transaction.changes()
 
     def links(self) -> dict[str, str]:
-        with self.lock:
-            self._check()
-            return self.transaction.links()
+        with self.held() as transaction:
+            return transaction.links()
 
     def diff(self, path: str | None) -> str:
         with self.held() as transaction:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -276,3 +277,14 @@ def test_a_guest_that_kills_everything_it_sees_does_not_outlive_its_visit(strict
         outcome = box.run(["sh", "-c", attack])
         assert not outcome.ok
     assert _soon(lambda: not _marked("6161"))
+
+
+def test_ctrl_c_in_a_wait_does_not_make_a_running_visit_look_ended(box: Box) -> None:
+    handle = box.start(["sleep", "600"])
+    for wait in (handle.wait, lambda: handle.wait(60)):
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            wait()
+        assert not handle.done
+    handle.signal(signal.SIGKILL)
+    assert handle.wait(20).status is Status.KILLED_KILL
