@@ -226,6 +226,8 @@ class Ticket:
         self._outcome: Outcome | None = None
         self._problem: BaseException | None = None
         self._cancelled = False
+        # Not the thread's own end: Python before 3.13 takes a thread for ended when Ctrl-C interrupts join.
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, args=(job,), name="ringfence-job", daemon=True)
         self._thread.start()
 
@@ -234,6 +236,8 @@ class Ticket:
             self._outcome = self._pool._take_turn(job, self._turn, None, self)
         except BaseException as error:
             self._problem = error
+        finally:
+            self._ended.set()
 
     def attach(self, visit: Visit) -> None:
         self._visit = visit
@@ -248,12 +252,11 @@ class Ticket:
 
     @property
     def done(self) -> bool:
-        return not self._thread.is_alive()
+        return self._ended.is_set()
 
     def result(self, timeout_s: float | None = None) -> Outcome:
         """Its outcome, as soon as there is one; TimeoutError when that takes longer."""
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
+        if not self._ended.wait(timeout_s):
             raise TimeoutError("the job has not ended yet")
         if self._problem is not None:
             raise self._problem

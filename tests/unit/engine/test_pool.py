@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -185,3 +187,13 @@ def test_an_exception_in_on_output_reaches_the_caller_and_frees_the_place(pool: 
 def test_a_python_job_may_read_of_itself_what_any_process_may(pool: Pool) -> None:
     """And so may whoever holds its limits: what it writes is counted there."""
     assert b"write_bytes" in pool.run_source("print(open('/proc/self/io').read())").stdout
+
+
+def test_ctrl_c_in_a_wait_does_not_make_a_running_job_look_ended(pool: Pool) -> None:
+    ticket = pool.submit(["sleep", "600"])
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        ticket.result(60)
+    assert not ticket.done
+    ticket.cancel()
+    assert ticket.result(20).status is Status.KILLED_KILL
