@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,11 +24,18 @@ ENFORCEMENT = ("posix", "linux", "backends", "engine")
 # Long, and of code that the rest measures: run without coverage, which would double their time.
 # The slowest first, so that the others go on beside it.
 UNMEASURED = (
-    "tests/hosts", "tests/programs", "tests/unit/evidence/test_evidence_mutations.py",
+    "tests/programs", "tests/unit/evidence/test_evidence_mutations.py",
     "tests/contract/test_conformance_warm.py", "tests/contract/test_without_user_namespaces.py",
     "tests/doors/test_verify_page.py", "tests/doors/test_verify_page_parity.py", "tests/escape", "tests/unit/bench",
     "tests/unit/engine/test_pool_limits.py", "tests/unit/engine/test_pool_mishaps.py",
+    "tests/unit/linux/test_seccomp_profiles.py", "tests/unit/linux/test_recorder.py", "tests/unit/model/test_values.py",
+    "tests/unit/evidence/test_evidence_chain.py", "tests/unit/checkpoint/test_sequences.py", "tests/unit/monitor",
+    "tests/unit/manager/test_side_by_side.py",
 )  # fmt: skip
+# The same for every user, and long.
+NOT_AS_USER = ("verify_page", "test_tripwire.py", "test_tripwire_faults", "test_seccomp_profiles", "test_recorder.py")
+# Guest kernels, which keep one processor busy for many minutes and wait for nobody: they run beside all the rest.
+GUESTS = "tests/hosts"
 # What says something about privileges. The rest, the verifier among it, is the same for every user.
 USER_TESTS = (
     "contract", "doors", "escape", "programs",
@@ -43,9 +50,11 @@ FOR_PROGRAMS = ("pip", "toolz", "simplejson", "joblib")
 def main() -> int:
     if os.name != "posix":
         return _pytest([sys.executable], ROOT, ["tests/unit"])
-    failed = _as_caller()
-    if os.geteuid() == 0:
-        failed |= _as_ordinary_user()
+    with _in_the_background(GUESTS) as guests:
+        failed = _as_caller()
+        if os.geteuid() == 0:
+            failed |= _as_ordinary_user()
+        failed |= guests()
     return 1 if failed else 0
 
 
@@ -64,13 +73,35 @@ def _pytest(python: list[str], folder: Path, arguments: list[str], **environment
     variables = os.environ | {"RINGFENCE_NO_SKIPS": "1", "PYTHONHASHSEED": HASH_SEED} | environment
     command = [*python, "-m", "pytest", "-q", "--durations=25", "-o", f"cache_dir={cache}", *arguments]
     # Most tests wait for something: more workers than cores end sooner. The order must not matter anyway.
-    workers = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
+    workers = ["-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
     code = subprocess.run([*command, *workers], cwd=folder, env=variables, check=False).returncode
     if code != 1:
         return code
     _say("what failed, once more and alone")
     alone = ["--last-failed", "--last-failed-no-failures=none"]
     return subprocess.run([*command, *alone], cwd=folder, env=variables, check=False).returncode
+
+
+@contextmanager
+def _in_the_background(tests: str) -> Iterator[Callable[[], int]]:
+    """Run these from now on; what is yielded waits for them and says how they ended. Alone once more if they failed."""
+    command = [sys.executable, "-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider", tests]
+    environment = os.environ | {"RINGFENCE_NO_SKIPS": "1"}
+    with tempfile.TemporaryFile("w+") as said:
+        running = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=subprocess.STDOUT)
+
+        def result() -> int:
+            _say(f"{tests}, beside all the others")
+            code = running.wait()
+            said.seek(0)
+            print(said.read(), flush=True)
+            return code and subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+        try:
+            yield result
+        finally:
+            running.terminate()
+            running.wait()
 
 
 def _as_caller() -> int:
@@ -82,7 +113,8 @@ def _as_caller() -> int:
         "COVERAGE_FILE": str(ROOT / ".coverage"),
     }
     command = [sys.executable, "-m", "coverage", "run", "--rcfile=tests/coverage.ini"]
-    failed = _pytest(command, ROOT, ["tests", *(f"--ignore={part}" for part in UNMEASURED)], **environment)
+    elsewhere = [f"--ignore={part}" for part in (*UNMEASURED, GUESTS)]
+    failed = _pytest(command, ROOT, ["tests", *elsewhere], **environment)
     failed |= _coverage()
     _say(f"tests as uid {os.geteuid()}, without coverage")
     return failed | _pytest([sys.executable], ROOT, list(UNMEASURED))
@@ -122,7 +154,7 @@ def _as_ordinary_user() -> int:
                      f"PYTHONHASHSEED={HASH_SEED}"]  # fmt: skip
         there = [f"tests/{part}" for part in USER_TESTS if (ROOT / "tests" / part).exists()]
         # The tripwires' tests try an ordinary caller by themselves, which takes root to prepare.
-        left_out = [f"--ignore-glob=*{name}*" for name in ("verify_page", "test_tripwire.py", "test_tripwire_faults")]
+        left_out = [f"--ignore-glob=*{name}*" for name in NOT_AS_USER]
         arguments = [*left_out, *there]
         with _fuse_as_distributions_have_it():
             return _pytest([*drop, *variables, str(python)], folder / "project", arguments)

@@ -115,9 +115,11 @@ def test_fifty_runs_leave_no_descriptor_thread_or_process(fresh) -> None:
     for _ in range(50):
         assert run(["true"]).ok
     assert (sorted(descriptors()), threading.active_count()) == before
-    time.sleep(0.1)
-    below = Path(f"/proc/{current().pid}/task/{current().pid}/children").read_text()
-    assert below == ""
+    below = Path(f"/proc/{current().pid}/task/{current().pid}/children")
+    until = time.monotonic() + 30
+    while below.read_text() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert below.read_text() == ""
 
 
 def test_runs_that_cannot_start_leave_no_descriptor_either(fresh) -> None:
