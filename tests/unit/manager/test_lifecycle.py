@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -191,9 +192,14 @@ print(context.sandbox_id, flush=True)
 """
 
 
-def start_caller(root: Path, level: IsolationLevel, how: str) -> subprocess.Popen[str]:
+@contextmanager
+def start_caller(root: Path, level: IsolationLevel, how: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", CALLER.replace("{how}", how).replace("SLEEP_S", SLEEP_S), str(root), str(level)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as caller:
+        try:
+            yield caller
+        finally:
+            caller.kill()
 
 
 def sleepers() -> list[str]:
@@ -204,11 +210,15 @@ def sleepers() -> list[str]:
     return found
 
 
-def soon_nobody_sleeps() -> bool:
+def soon(true: Callable[[], object]) -> bool:
     give_up = time.monotonic() + 20
-    while sleepers() and time.monotonic() < give_up:
+    while not true() and time.monotonic() < give_up:
         time.sleep(0.05)
-    return not sleepers()
+    return bool(true())
+
+
+def soon_nobody_sleeps() -> bool:
+    return soon(lambda: not sleepers())
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -218,7 +228,7 @@ def test_after_kill_9_of_the_caller_nothing_runs_on_and_the_sandbox_can_be_attac
     with start_caller(root, level, "time.sleep(600)") as caller:
         assert caller.stdout is not None
         sandbox_id = caller.stdout.readline().strip()
-        assert sleepers()
+        assert soon(sleepers)
         with SandboxManager(sandbox_root=root) as manager, pytest.raises(BusyError):
             manager.attach(sandbox_id)
         caller.kill()
