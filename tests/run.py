@@ -30,7 +30,10 @@ UNMEASURED = (
     "tests/unit/engine/test_pool_limits.py", "tests/unit/engine/test_pool_mishaps.py",
     "tests/unit/linux/test_seccomp_profiles.py", "tests/unit/linux/test_recorder.py", "tests/unit/model/test_values.py",
     "tests/unit/evidence/test_evidence_chain.py", "tests/unit/checkpoint/test_sequences.py", "tests/unit/monitor",
-    "tests/unit/manager/test_side_by_side.py",
+    "tests/unit/manager/test_side_by_side.py", "tests/unit/evidence/test_evidence_json.py",
+    "tests/unit/linux/test_seccomp_programs.py", "tests/unit/linux/test_seccomp_attacks.py",
+    "tests/unit/linux/test_tripwire_faults.py", "tests/unit/checkpoint/test_transaction.py",
+    "tests/unit/engine/test_pool_turns.py", "tests/doors/test_readme.py", "tests/doors/test_safe_agent.py",
 )  # fmt: skip
 # The same for every user, and long.
 NOT_AS_USER = ("verify_page", "test_tripwire.py", "test_tripwire_faults", "test_seccomp_profiles", "test_recorder.py")
