@@ -89,9 +89,9 @@ def _pytest(python: list[str], folder: Path, arguments: list[str], **environment
 @contextmanager
 def _in_the_background(tests: str) -> Iterator[Callable[[], int]]:
     """Run these from now on; what is yielded waits for them and says how they ended. Alone once more if they failed."""
-    command = [sys.executable, "-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider", tests]
     environment = os.environ | {"RINGFENCE_NO_SKIPS": "1"}
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryDirectory() as cache:
+        command = [sys.executable, "-m", "pytest", "-q", "--durations=5", "-o", f"cache_dir={cache}", tests]
         running = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=subprocess.STDOUT)
 
         def result() -> int:
@@ -99,7 +99,8 @@ def _in_the_background(tests: str) -> Iterator[Callable[[], int]]:
             code = running.wait()
             said.seek(0)
             print(said.read(), flush=True)
-            return code and subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+            again = [*command, "--last-failed", "--last-failed-no-failures=none"]
+            return code and subprocess.run(again, cwd=ROOT, env=environment, check=False).returncode
 
         try:
             yield result
