@@ -262,7 +262,7 @@ class Visit:
 
     def _dismiss(self) -> None:
         """Its process may still be there: what it used is looked up, not told."""
-        if self.wait_status is None:
+        if self.wait_status is None and not self.cause:
             self.wait_status, self.used = 0, self.table.usage(self.first)
             self._note("dismissed", 0)
 
@@ -335,11 +335,9 @@ class Visit:
             self._tell(wall_ns)
 
     def _is_empty(self) -> bool:
-        """Nothing runs any more but pid 1 and a job that was dismissed: what a job started must have ended with it."""
+        """Nothing runs any more but pid 1 and a job that was dismissed."""
         left = self.table.children(os.getpid() if self.contained is None else self.job)
-        if self.cause != "dismissed":
-            return not left
-        return len(left) == 1 and not self.table.children(left[0])
+        return not left if self.cause != "dismissed" else len(left) == 1 and not self.table.children(left[0])
 
     def _tell(self, wall_ns: int) -> None:
         health = b"" if self.contained is None else wire.frame(wire.HEALTH, self.contained.health())
@@ -347,6 +345,7 @@ class Visit:
 
     def _report(self, wall_ns: int) -> dict[str, int]:
         user_us, system_us, largest, voluntary, involuntary = self._usage()
+        living = [self.first] if self.cause == "dismissed" and not self.job_reaped else []
         return {
             "wait_status": -1 if self.wait_status is None else self.wait_status,
             "cause": wire.CAUSES.index(self.cause),
@@ -356,7 +355,7 @@ class Visit:
             "cpu_system_us": system_us,
             "peak_memory_bytes": max(self.watchdog.peak_memory, largest),
             "processes": max(self.watchdog.peak_tasks, 1),
-            "written_bytes": self.watchdog.written_bytes(),
+            "written_bytes": self.watchdog.written_bytes(living),
             "voluntary_switches": voluntary,
             "involuntary_switches": involuntary,
             "oom_kills": self._oom_kills(),

@@ -56,11 +56,12 @@ class Watchdog:
         if cpu_s >= self.limits["cpu_time"] + 1:  # a second later than RLIMIT_CPU, which says it better
             return "cpu_time", cpu_s
         if "disk" in self.limits:
-            written = self.written_bytes(tree)
+            written = self.written_bytes([row.pid for row in tree])
             if written > self.limits["disk"]:
                 return "disk", written
         return None
 
-    def written_bytes(self, tree: Sequence[Any] = ()) -> int:
-        live = sum(self.table.written_bytes(row.pid) for row in tree)
+    def written_bytes(self, living: Sequence[int] = ()) -> int:
+        """By all that were waited for, and by these, which were not."""
+        live = sum(map(self.table.written_bytes, living))
         return int(live + self.table.own_written_bytes(self._own_io))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from tests.unit.engine.pooled import policy_of
@@ -85,6 +86,17 @@ def test_what_the_job_used_is_reported(pool: Pool) -> None:
     used = pool.run_source(source).usage
     assert used.cpu_user_s + used.cpu_system_s > 0.49
     assert used.peak_memory_bytes > 50 << 20
+
+
+@pytest.mark.parametrize("end", ["", "; subprocess.Popen(['sleep', '3211'])"])
+def test_what_it_wrote_to_the_disk_is_counted_once(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when something else is left to end first, and the job has been waited for by then."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    source = f"import os, subprocess; f = open('f', 'wb'); f.write(bytes(8 << 20)); f.flush(); os.fsync(f){end}"
+    with Pool(policy_of("process"), warm=1) as pool:
+        written = pool.run_source(source).usage.written_bytes
+        command = pool.run([sys.executable, "-c", source]).usage.written_bytes
+    assert written == pytest.approx(command, abs=1 << 20)
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 255])
