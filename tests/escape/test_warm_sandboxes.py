@@ -133,11 +133,11 @@ def test_files_of_an_earlier_job_are_gone(pool: Pool) -> None:
 @pytest.mark.parametrize("channel", [False, True], ids=["source", "call"])
 def test_a_job_has_the_descriptors_that_are_its_own_and_no_others(pool: Pool, channel: bool) -> None:
     shown = [pool.run_source(DESCRIPTORS).stdout for _ in range(3)]
-    assert shown == [b"[0, 1, 2, 3]\n"] * 3  # 3: the channel on which it says farewell
+    assert shown == [b"[0, 1, 2, 3]\n"] * 3  # 3: where it says farewell
     listed = "ls /proc/self/fd | tr '\\n' ' '"
     assert pool.run(["sh", "-c", listed]).stdout == b"0 1 2 3 "  # 3: the folder that ls reads
     if channel:
-        assert pool.call(_descriptors) == [0, 1, 2, 3]
+        assert pool.call(_descriptors) == [0, 1, 2, 3, 4]
 
 
 def _descriptors() -> list[int]:

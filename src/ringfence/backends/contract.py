@@ -50,10 +50,6 @@ class Visit(Protocol):
         """Signal the job; SIGKILL ends its whole tree."""
         ...
 
-    def dismiss(self, status: int) -> None:
-        """The job says that it is done, with this exit status: end it, and report that as its end."""
-        ...
-
     def abandon(self) -> None:
         """Kill what is left and give up waiting; called when nothing else helped."""
         ...

@@ -17,7 +17,7 @@ from ringfence.backends.facts import Report
 from ringfence.errors import SetupError
 from ringfence.model.job import Job
 from ringfence.model.record import record, replace
-from ringfence.posix import moulds, passing, spawner, standby, visit, wire
+from ringfence.posix import moulds, passing, spawner, standby, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,7 +116,6 @@ class LedVisit:
         """Another thread may signal while this one closes, and a number that was closed may be somebody else's.
         A signal handler of this thread may come in between, so it must be let in."""
         self._identity = 0
-        self._farewell: int | None = None
         self.leader = 0
         """Its pid; 0: not known yet, or not there any more."""
         self.ready = False
@@ -159,8 +158,6 @@ class LedVisit:
         try:
             self.await_ready()
             _give_pipes(streams[1:3], self._identity)
-            # Before the order: the clock must not be asked about a job that has begun before it was set.
-            self._send(bytes((visit.BEGIN,)))
             standby.send_order(self._post, order, streams)
         except BaseException as error:
             self.close()
@@ -250,7 +247,7 @@ class LedVisit:
         elif kind == wire.HEALTH:
             self._recorder = wire.decode_json(body) if body else dict(wire.NOTHING_SEEN)
         elif kind == wire.ENDED:
-            report = _as_report(wire.decode_ended(body), self._farewell)
+            report = _as_report(wire.decode_ended(body))
             self._report = replace(report, recorder=self._recorder)
 
     def take_notes(self) -> list[dict[str, object]]:
@@ -270,11 +267,6 @@ class LedVisit:
 
     def signal(self, number: int) -> None:
         self._send(bytes((number,)))
-
-    def dismiss(self, status: int) -> None:
-        if self._farewell is None:
-            self._farewell = status
-            self._send(bytes((visit.DISMISS,)))
 
     def abandon(self) -> None:
         with self._open_lock:
@@ -322,14 +314,12 @@ class LedVisit:
             self.abandon()
 
 
-def _as_report(fields: dict[str, int], farewell: int | None) -> Report:
+def _as_report(fields: dict[str, int]) -> Report:
     status = fields.pop("wait_status")
     cause = fields.pop("cause")
     if not 0 <= cause < len(wire.CAUSES):
         raise wire.Garbled(f"cause {cause}")
     report = Report(cause=wire.CAUSES[cause], **fields)  # type: ignore[arg-type]
-    if report.cause == "dismissed" and farewell is not None:
-        return replace(report, cause="", exit_code=farewell)
     if status >= 0 and os.WIFEXITED(status):
         return replace(report, exit_code=os.WEXITSTATUS(status))
     return replace(report, signal=os.WTERMSIG(status) if status >= 0 else 9)

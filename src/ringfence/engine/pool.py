@@ -107,7 +107,7 @@ class Pool:
         """
         work = python_job.source_job(source, name=name, arguments=arguments, surroundings=self._surroundings)
         job = Job(argv=("python", name, *arguments), stdin=stdin, files=files or {}, environment=environment or {},
-                  python=work, channel=True)  # fmt: skip
+                  python=work)  # fmt: skip
         return self._run(job, on_output)
 
     def call(self, function: Callable[..., Any], *args: object, **kwargs: object) -> Any:

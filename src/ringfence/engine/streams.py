@@ -56,11 +56,6 @@ class Capture:
     def result(self) -> bytes:
         return bytes(self._kept) + (marker(self.dropped) if self.dropped else b"")
 
-    def farewell(self) -> int | None:
-        from ringfence.model.reply import farewell
-
-        return None if self.dropped else farewell(self._kept)
-
     @property
     def tail(self) -> bytes:
         """The end of what was kept: where a failing program says why."""
@@ -160,22 +155,9 @@ class Streams:
             self.readers[descriptor].add(piece)
         return bool(piece)
 
-    def farewell(self, descriptor: int) -> int | None:
-        """The status of a Python job that has just said on its channel that it is done."""
-        if not self._job.python or self.channel is None or self.readers.get(descriptor) is not self.channel:
-            return None
-        return self.channel.farewell()
-
     def message(self) -> bytes | None:
         """What the job said on its channel."""
-        if self.channel is None or self.channel.dropped:
-            return None
-        said = self.channel.result()
-        if not self._job.python:
-            return said
-        from ringfence.model.reply import before_farewell
-
-        return before_farewell(said)
+        return None if self.channel is None or self.channel.dropped else self.channel.result()
 
     def write(self) -> bool:
         """Feed what the pipe takes; false when all is fed or nobody reads."""

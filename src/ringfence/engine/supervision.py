@@ -167,14 +167,8 @@ class _Loop:
         elif not self.streams.read(descriptor):
             self.poller.unregister(descriptor)
             self.streams.stop_reading(descriptor)
-        else:
-            self._dismiss(self.streams.farewell(descriptor))
         self._end_at_output_limit()
         return None
-
-    def _dismiss(self, status: int | None) -> None:
-        if status is not None:
-            self.visit.dismiss(status)
 
     def _end_at_output_limit(self) -> None:
         if self._over_output() and not self.killed_for_output:

@@ -63,7 +63,11 @@ def _content(fd: int) -> bytes:
 
 def table(path: str) -> dict[str, int]:
     """A flat keyed file such as memory.events; empty if there is none."""
-    rows = (line.split() for line in (read(path) or "").splitlines())
+    return as_table(read(path) or "")
+
+
+def as_table(text: str) -> dict[str, int]:
+    rows = (line.split() for line in text.splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ringfence.linux.cgroup_tree import read, table
+from ringfence.linux.cgroup_tree import as_table, read, table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,24 +59,34 @@ def peaks(places: Mapping[str, str]) -> tuple[int, int]:
 
 
 def events(places: Mapping[str, str]) -> CgroupEvents:
-    oom = _table(places, "memory", "memory.events") or _table(places, "memory", "memory.oom_control")
+    oom = _table(places.get("memory", ""), "memory.events", "memory.oom_control")
     return CgroupEvents(
         oom_kills=oom.get("oom_kill", 0),
-        pids_hits=_table(places, "pids", "pids.events").get("max", 0),
-        throttled_periods=_table(places, "cpu_share", "cpu.stat").get("nr_throttled", 0),
+        pids_hits=_table(places.get("pids", ""), "pids.events").get("max", 0),
+        throttled_periods=_table(places.get("cpu_share", ""), "cpu.stat").get("nr_throttled", 0),
     )
 
 
-def _table(places: Mapping[str, str], capability: str, file: str) -> dict[str, int]:
-    return table(f"{places[capability]}/{file}") if capability in places else {}
+def _table(directory: str, *names: str) -> dict[str, int]:
+    return as_table(_text(directory, names) or "")
 
 
 def _first(directory: str, *names: str) -> int | None:
-    for name in names if directory else ():
+    text = _text(directory, names)
+    return None if text is None else int(text)
+
+
+def _text(directory: str, names: tuple[str, ...]) -> str | None:
+    """Of the file that has one of these names, by the kernel's version of groups."""
+    for name in dict.fromkeys((_last_found.get(names, names[0]), *names)) if directory else ():
         text = read(f"{directory}/{name}")
         if text is not None:
-            return int(text)
+            _last_found[names] = name  # to look for a name that is not there takes longer than to read
+            return text
     return None
+
+
+_last_found: dict[tuple[str, ...], str] = {}
 
 
 def _cpu(directory: str) -> tuple[float | None, float | None]:

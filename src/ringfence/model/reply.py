@@ -5,9 +5,6 @@ what the guest did wrong is a kind of reply, never an exception. The guest's cod
 itself; that is no more than returning another value.
 
     "RFR" version(1) kind(1) length(4, network order) payload
-
-A job may say farewell after it, with the status that it ends with: whoever waits for its end need not wait until its
-process has been taken apart.
 """
 
 from __future__ import annotations
@@ -21,10 +18,8 @@ from ringfence.model.words import StrEnum
 
 _HEAD = Struct("!3sBcI")
 _MAGIC, _VERSION = b"RFR", 1
-_VALUE, _RAISED, _TOO_LARGE, _UNSENDABLE, _FAREWELL = b"V", b"E", b"L", b"N", b"F"
+_VALUE, _RAISED, _TOO_LARGE, _UNSENDABLE = b"V", b"E", b"L", b"N"
 HEAD_BYTES = _HEAD.size
-_FAREWELL_HEAD = _HEAD.pack(_MAGIC, _VERSION, _FAREWELL, 1)
-_FAREWELL_BYTES = HEAD_BYTES + 1
 MAX_TEXT_CHARS = 32 * 1024
 """Of a message or a traceback; of a longer one the middle is left out."""
 MAX_TOLD_BYTES = 1 << 20
@@ -83,10 +78,6 @@ def pack_raised(type_name: str, message: str, traceback: str) -> bytes:
     return _packed(_RAISED, encode([cut(type_name), cut(message), cut(traceback)]))
 
 
-def pack_farewell(status: int) -> bytes:
-    return _packed(_FAREWELL, bytes([status]))
-
-
 def _packed(kind: bytes, payload: bytes) -> bytes:
     return _HEAD.pack(_MAGIC, _VERSION, kind, len(payload)) + payload
 
@@ -105,19 +96,6 @@ def cut(text: str) -> str:
 def channel_bytes(max_bytes: int = MAX_BYTES) -> int:
     """How much a channel must take for values of up to ``max_bytes``."""
     return HEAD_BYTES + max(max_bytes, MAX_TOLD_BYTES)
-
-
-def farewell(data: bytes | bytearray) -> int | None:
-    """The status of a job that has said farewell, right at the start or after one message; absent: it has not."""
-    end = len(data) - _FAREWELL_BYTES
-    if end < 0 or data[end:-1] != _FAREWELL_HEAD:
-        return None
-    whole = end == 0 or (end >= HEAD_BYTES and _HEAD.unpack_from(data)[3] == end - HEAD_BYTES)
-    return data[-1] if whole else None
-
-
-def before_farewell(data: bytes) -> bytes:
-    return data if farewell(data) is None else data[:-_FAREWELL_BYTES]
 
 
 def read_reply(data: bytes | None, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Reply:

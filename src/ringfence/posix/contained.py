@@ -119,11 +119,16 @@ class Guest:
         data = os.read(self.status, ENDED.size)
         return ENDED.unpack(data) if len(data) == ENDED.size else None
 
-    def health(self) -> bytes:
-        """The recorder's last word, with the first call that ended a process; JSON, or empty: ``wire.NOTHING_SEEN``."""
+    def close(self) -> bytes:
+        """The recorder's last word. What comes now is late."""
         if self.tripwire is not None:
             self.recorder.lose(self.tripwire.lost, "requests to the tripwires could not be answered")
-        health = self.recorder.close()
+        self.recorder.close()
+        return self.last_word()
+
+    def last_word(self) -> bytes:
+        """How sure the recorder is, with the first call that ended a process; JSON, or empty: ``wire.NOTHING_SEEN``."""
+        health = self.recorder.health
         counted = {name: value for name, value in vars(health).items() if isinstance(value, int)}
         forbidden = self.telling.forbidden if self.telling is not None else ""
         words = {"forbidden": forbidden, "problems": list(health.problems), "caveat": health.caveat}

@@ -64,19 +64,18 @@ def rehearse() -> None:
     gc.freeze()  # what is here now is not the job's, and is not looked at when the job's objects are collected
 
 
-def run(job: bytes, *, environment: Mapping[str, str], channel: int, is_awaited: bool = False) -> NoReturn:
+def run(job: bytes, *, environment: Mapping[str, str], channel: int, farewell: int = -1) -> NoReturn:
     """Run a job of ``model/python_job.py``; streams are on 0, 1, 2, a reply goes to ``channel``, -1: nowhere.
-    ``is_awaited``: somebody listens there for a farewell, and ends this process then. Never returns."""
+    ``farewell``: there somebody waits for the exit status, and ends this process then. Never returns."""
     status = 1
     try:
         request = python_job.unpacked(job)
         if channel >= 0:
             os.set_inheritable(channel, False)
         _start_fresh(request, environment)
-        answer = _Channel(channel)
-        status = _work(request, answer)
-        if is_awaited:
-            _say_farewell(answer, status)
+        waiting = _Channel(farewell)
+        status = _work(request, _Channel(channel))
+        _say_farewell(waiting, status)
     finally:
         os._exit(status)
 
@@ -84,7 +83,7 @@ def run(job: bytes, *, environment: Mapping[str, str], channel: int, is_awaited:
 def _say_farewell(channel: _Channel, status: int) -> None:
     """The end of a process takes as long as a small job. Nobody needs to wait for it who knows the status; and if
     nobody has heard, it comes all the same."""
-    if len(sys._current_frames()) == 1 and channel.send(reply.pack_farewell(status)):
+    if len(sys._current_frames()) == 1 and channel.send(bytes([status])):
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         time.sleep(_LONGEST_FAREWELL_S)
 

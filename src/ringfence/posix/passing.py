@@ -61,7 +61,7 @@ def receive_with_body(door: int, body_bytes: int) -> tuple[bytes, list[int], byt
         for descriptor in found:
             os.close(descriptor)
         return message[:1], [], b""
-    for descriptor in found:
+    for descriptor in found if not _CLOSE_ON_EXEC else ():
         os.set_inheritable(descriptor, False)
     return message[:1], found, message[_MESSAGE_BYTES:]
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-READY = b"\x01"
-"""Told through the pipe of failed steps, whose texts never begin with it."""
+READY, RUNS = b"\x01", b"\x02"
+"""Told through the pipe of failed steps, whose texts never begin so: it waits for a job; a Python job runs."""
 INLINE_BYTES = 32 * 1024
 """A larger order goes into a file in memory, which is sent with the streams."""
 
@@ -71,6 +71,7 @@ def await_job(python: bool) -> None:
     from ringfence.linux import processes
 
     Waiting.forget()
+    Waiting.problems, Waiting.post = plan.place_descriptors((0, 1, 2), [Waiting.problems, Waiting.post])
     interpreter = _rehearsed() if python else None
     os.write(Waiting.problems, READY)
     kind, descriptors, body = passing.receive_with_body(Waiting.post, INLINE_BYTES)
@@ -83,12 +84,12 @@ def await_job(python: bool) -> None:
         plan.execute([("terminal",)] if order["terminal"] else [])
         plan.execute([("folder", order["folder"])] if order["folder"] else [])
         if order["python"] and interpreter is not None:
-            os.close(problems)
+            os.write(problems, RUNS)
             # As an exec does. Else nobody but root could see what it writes, and it could not read of itself in /proc.
             processes.show_memory()
             channel = plan.CHANNEL_FD if len(descriptors) > plan.CHANNEL_FD else -1
             interpreter.run(
-                order["python"], environment=order["environment"], channel=channel, is_awaited=channel >= 0
+                order["python"], environment=order["environment"], channel=channel, farewell=problems
             )
         plan.execute([("exec", order["argv"], order["environment"])])
     except plan.StepFailed as failed:
@@ -101,6 +102,8 @@ def _rehearsed() -> Any:
     """The module, for afterwards nothing of this package can be imported any more."""
     from ringfence.posix import interpreter
 
+    marshal.loads(marshal.dumps({"argv": ["python"], "environment": {"PATH": ""}, "files": {}, "python": b""}))
+    plan.execute([])
     interpreter.rehearse()
     return interpreter
 

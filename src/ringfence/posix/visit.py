@@ -16,7 +16,7 @@ import time
 from _collections_abc import Callable, Mapping, Sequence
 
 from ringfence.posix import job_start, plan, wire
-from ringfence.posix.standby import READY
+from ringfence.posix.standby import READY, RUNS
 from ringfence.posix.watchdog import TICK_NS, Watchdog, tree_reader
 
 TYPE_CHECKING = False
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from ringfence.posix.contained import Guest
 
 _REAP_WAIT_S = 10.0
-_ASK_KILL = b"\x09"
-BEGIN, DISMISS = 0, 255
-"""Commands: start the clock of a sandbox that stood by; the job says that it is done. All others are signals."""
 
 
 def lead(commands: int, reports: int, owner: int, streams: Sequence[int]) -> None:
@@ -43,9 +40,9 @@ def lead(commands: int, reports: int, owner: int, streams: Sequence[int]) -> Non
         visit.watch()
         visit.finish()
     except plan.StepFailed as failed:
-        _say(reports, wire.failed_frame(failed.step, failed.errno, failed.problem))
+        wire.say(reports, wire.failed_frame(failed.step, failed.errno, failed.problem))
     except Exception as error:
-        _say(reports, wire.failed_frame("lead", 0, f"{type(error).__name__}: {error}"))
+        wire.say(reports, wire.failed_frame("lead", 0, f"{type(error).__name__}: {error}"))
     finally:
         visit.end_tree()
         visit.clear_scratch()
@@ -57,13 +54,6 @@ def _kind_of(request: dict[str, Any]) -> type[Visit]:
     from ringfence.posix.boxed_visit import BoxedVisit
 
     return BoxedVisit
-
-
-def _say(reports: int, data: bytes) -> None:
-    try:
-        wire.write_all(reports, data)
-    except OSError:
-        pass  # the caller is gone; nobody listens, and everything is ended all the same
 
 
 class Visit:
@@ -85,6 +75,9 @@ class Visit:
         self.job = 0
         self.first = 0
         """Of a sandbox that stands by: the process that becomes the job."""
+        self.farewell = -1
+        """Where a Python job says its exit status when all is done but the end of its process."""
+        self.dismissed = False
         self.job_reaped = False
         self.wait_status: int | None = None
         self.cause = ""
@@ -99,12 +92,14 @@ class Visit:
         self.wakeup = job_start.wake_on_child()
         self.oom_before = self.table.oom_kills()
         # Before the job can stop or kill this process: the caller must know whom to end then.
-        _say(self.reports, wire.started_frame(os.getpid()))
+        wire.say(self.reports, wire.started_frame(os.getpid()))
         self.started = time.monotonic_ns()
         try:
             problem = self._fork_job(streams)
         except OSError as error:
             raise plan.StepFailed("fork", error) from error
+        if self.first:
+            self.started = time.monotonic_ns()  # nobody waited for it until now
         if problem:
             step, errno, text = wire.decode_failed(problem)
             raise plan.StepFailed(step, OSError(errno, text))
@@ -159,23 +154,33 @@ class Visit:
                     self._hear(descriptor)
                     continue
                 piece = os.read(reader, 4096)
-                if piece[:1] == READY:
+                if piece == READY:
                     self._stand_by()
-                    problem += piece[1:]
-                    continue
-                problem += piece
-                if not piece:
-                    self.poller.unregister(reader)
-                    os.close(reader)
+                elif piece[:1] == RUNS:
+                    self.farewell = reader
+                    if len(piece) > 1:
+                        self._hear_farewell(piece[1:])
+                    return b""
+                elif piece:
+                    problem += piece
+                else:
+                    self._stop_hearing(reader)
                     return problem
         return b""
+
+    def _stop_hearing(self, descriptor: int) -> None:
+        self.poller.unregister(descriptor)
+        os.close(descriptor)
 
     def _stand_by(self) -> None:
         """Everything is ready but the job."""
         self.first = self._group()
-        wire.ended_frame(self._report(0))  # what is touched for the first time has to be copied first; now it may
         identity = 0 if self.contained is None else self.contained.identity
-        _say(self.reports, wire.ready_frame(identity))
+        wire.say(self.reports, wire.ready_frame(identity))
+        # What is touched for the first time has to be copied first; now that takes nobody's time.
+        self.table.usage(self.first), self._is_empty(), wire.ended_frame(self._report(0))
+        if self.contained is not None:
+            self.contained.last_word()
 
     def _listen(self) -> None:
         """To the caller, and to the end of children."""
@@ -191,9 +196,6 @@ class Visit:
         if self.contained is not None:
             self.contained.shut_door()
             self.poller.register(self.contained.status, select.POLLIN)
-        # Of a sandbox that stood by the clock starts with a command, and that may still lie in the pipe.
-        for descriptor, _ in self.poller.poll(0) if self.request.get("standby") else ():
-            self._hear(descriptor)
         deadline = self.started + int(self.limits["wall_time"] * 1e9)
         tick = self.started
         while not self._reap() and not self.cause:
@@ -222,6 +224,8 @@ class Visit:
             os.read(descriptor, 4096)
         elif descriptor in (self.commands, self.owner):
             self._hear_caller(descriptor)
+        elif descriptor == self.farewell:
+            self._hear_farewell(os.read(descriptor, 1))
         elif self.contained is not None:
             self._hear_contained(self.contained, descriptor)
 
@@ -244,11 +248,7 @@ class Visit:
             self.owner_gone = True
             self._note("owner_gone", 0)
         for number in data:
-            if number == DISMISS:
-                self._dismiss()
-            elif number == BEGIN:
-                self.started = time.monotonic_ns()
-            elif number == _ASK_KILL[0]:
+            if number == signal.SIGKILL:
                 self._note("asked", 0)
             else:
                 _signal_group(self._group(), number)
@@ -260,11 +260,13 @@ class Visit:
         first = self.table.children(self.job)
         return min(first, default=0)
 
-    def _dismiss(self) -> None:
+    def _hear_farewell(self, said: bytes) -> None:
         """Its process may still be there: what it used is looked up, not told."""
-        if self.wait_status is None and not self.cause:
-            self.wait_status, self.used = 0, self.table.usage(self.first)
-            self._note("dismissed", 0)
+        self._stop_hearing(self.farewell)
+        self.farewell = -1
+        if said and self.wait_status is None and not self.cause:
+            self.wait_status, self.used = said[0] << 8, self.table.usage(self.first)
+            self.dismissed = True
 
     def _note(self, cause: str, measured: float) -> None:
         if cause and not self.cause:
@@ -301,9 +303,7 @@ class Visit:
             pause = min(pause * 2, 0.05)
 
     def _await_child(self, longest_s: float) -> None:
-        poller = select.poll()
-        poller.register(self.wakeup, select.POLLIN)
-        if poller.poll(longest_s * 1000):
+        if wire.is_readable(self.wakeup, longest_s):
             os.read(self.wakeup, 4096)
 
     def _kill_tree(self) -> None:
@@ -337,15 +337,15 @@ class Visit:
     def _is_empty(self) -> bool:
         """Nothing runs any more but pid 1 and a job that was dismissed."""
         left = self.table.children(os.getpid() if self.contained is None else self.job)
-        return not left if self.cause != "dismissed" else len(left) == 1 and not self.table.children(left[0])
+        return len(left) == 1 and not self.table.children(left[0]) if self.dismissed else not left
 
     def _tell(self, wall_ns: int) -> None:
-        health = b"" if self.contained is None else wire.frame(wire.HEALTH, self.contained.health())
-        _say(self.reports, health + wire.ended_frame(self._report(wall_ns)))
+        health = b"" if self.contained is None else wire.frame(wire.HEALTH, self.contained.close())
+        wire.say(self.reports, health + wire.ended_frame(self._report(wall_ns)))
 
     def _report(self, wall_ns: int) -> dict[str, int]:
         user_us, system_us, largest, voluntary, involuntary = self._usage()
-        living = [self.first] if self.cause == "dismissed" and not self.job_reaped else []
+        living = [self.first] if self.dismissed and not self.job_reaped else []
         return {
             "wait_status": -1 if self.wait_status is None else self.wait_status,
             "cause": wire.CAUSES.index(self.cause),

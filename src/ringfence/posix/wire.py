@@ -30,7 +30,7 @@ NOTHING_SEEN: dict[str, object] = {
 _KINDS = frozenset((STARTED, READY, FAILED, ENDED, NOTED, HEALTH))
 
 # Why the leader killed the tree, by position in the frame.
-CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone", "holder_gone", "dismissed")
+CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone", "holder_gone")
 
 REPORT_FIELDS = (
     "wait_status", "cause", "measured", "wall_ns", "cpu_user_us", "cpu_system_us", "peak_memory_bytes",
@@ -71,6 +71,14 @@ def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def say(descriptor: int, data: bytes) -> None:
+    """To a caller that may be gone: nobody listens then, and everything is ended all the same."""
+    try:
+        write_all(descriptor, data)
+    except OSError:
+        pass
 
 
 def has_room(pipe: int) -> bool:

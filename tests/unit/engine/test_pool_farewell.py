@@ -16,32 +16,15 @@ from tests.unit.posix.forked_python import run_forked
 
 from ringfence import Pool, Status, run
 from ringfence.linux import procfs
-from ringfence.model import reply
 from ringfence.model.job import Job
 from ringfence.model.python_job import source_job
 
-FAREWELL = f"import os; os.write(3, {reply.pack_farewell(0)!r})"
-
-
-@pytest.mark.parametrize("before", [b"", reply.pack_value([1], 100)])
-def test_a_farewell_is_known_at_the_start_and_after_one_message(before: bytes) -> None:
-    said = before + reply.pack_farewell(7)
-    assert reply.farewell(said) == 7
-    assert reply.before_farewell(said) == before
-
-
-@pytest.mark.parametrize("said", [
-    b"", b"RFR", reply.pack_farewell(7)[:-1], b"x" + reply.pack_farewell(7), reply.pack_farewell(7) * 2 + b"x",
-    reply.pack_value("y" * 50, 100)[:-1] + reply.pack_farewell(7), reply.pack_value(1, 9),
-])  # fmt: skip
-def test_anything_else_is_not(said: bytes) -> None:
-    assert reply.farewell(said) is None
-    assert reply.before_farewell(said) == said
+FAREWELL = "import os; os.write(3, bytes(1))"
 
 
 def test_the_process_ends_by_itself_when_nobody_has_heard() -> None:
     ended = run_forked(source_job("raise SystemExit(7)"), is_awaited=True)
-    assert (ended.status, reply.farewell(ended.message)) == (7, 7)
+    assert (ended.status, ended.message) == (7, b"\x07")
 
 
 def test_with_threads_still_running_nothing_is_said() -> None:
@@ -60,6 +43,20 @@ def test_who_says_it_too_early_ends_too_early(pool: Pool) -> None:
 
 def test_who_says_it_and_then_exits_otherwise_has_said_it(pool: Pool) -> None:
     assert pool.run_source(f"{FAREWELL}; os._exit(5)").rc in (0, 5)
+
+
+def test_who_says_too_much_has_said_the_first(pool: Pool) -> None:
+    outcome = pool.run_source("import os, time; os.write(3, bytes(range(7, 200)) * 100); time.sleep(50)")
+    assert outcome.rc == 7
+
+
+@pytest.mark.parametrize("closing", ["os.close(3)", "os.closerange(3, 100)"])
+def test_who_closes_the_way_ends_as_every_process(pool: Pool, closing: str) -> None:
+    assert pool.run_source(f"import os; {closing}; raise SystemExit(4)").rc == 4
+
+
+def test_a_program_that_the_job_becomes_ends_by_itself(pool: Pool) -> None:
+    assert pool.run_source("import os; os.execv('/bin/sh', ['sh', '-c', 'ls /proc/self/fd; exit 6'])").rc == 6
 
 
 def test_a_child_that_says_it_ends_the_job(pool: Pool) -> None:
@@ -111,11 +108,9 @@ def test_a_job_that_is_killed_has_not_ended_well(pool: Pool) -> None:
 
 @pytest.mark.parametrize("level", ["process", "strict"], indirect=False)
 def test_bytes_on_the_channel_of_another_program_mean_nothing(level: str) -> None:
-    said = reply.pack_farewell(0)
-    job = Job(argv=(sys.executable, "-c", f"import os, time; os.write(3, {said!r}); time.sleep(0.2); os._exit(9)"),
-              channel=True)  # fmt: skip
-    outcome = run(job, policy_of(level))
-    assert (outcome.rc, outcome.message) == (9, said)
+    source = "import os, time; os.write(3, bytes(1)); time.sleep(0.2); os._exit(9)"
+    outcome = run(Job(argv=(sys.executable, "-c", source), channel=True), policy_of(level))
+    assert (outcome.rc, outcome.message) == (9, bytes(1))
 
 
 def test_the_usage_of_a_living_process_is_what_the_kernel_says_of_it() -> None:

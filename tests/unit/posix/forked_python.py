@@ -29,7 +29,7 @@ for count in range({count}):
     if child == 0:
         if {rehearsed}: interpreter.rehearse()
         os.dup2({channel}, 3)
-        interpreter.run(job, environment={environment!r}, channel=3, is_awaited={is_awaited})
+        interpreter.run(job, environment={environment!r}, channel={reply}, farewell={farewell})
     _, status = os.waitpid(child, 0)
     os.write({status}, b"%d " % status)
 """
@@ -55,7 +55,7 @@ def run_forked(
     ended, status = os.pipe()
     parent = _PARENT.format(root=str(SOURCE_ROOT), job=job_reader, environment=dict(environment), channel=channel,
                             status=status, preload=preload, count=count, rehearsed=rehearsed,
-                            is_awaited=is_awaited)  # fmt: skip
+                            reply=-1 if is_awaited else 3, farewell=3 if is_awaited else -1)  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", parent], env={}, cwd=cwd, pass_fds=(job_reader, channel, status),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
