@@ -6,6 +6,7 @@ import os
 
 from ringfence.backends.facts import Lack
 from ringfence.linux import host, rootfs
+from ringfence.linux.hidden import HiddenPaths
 from ringfence.linux.rootfs import Wish
 from ringfence.model.policy import SandboxPolicy
 
@@ -24,8 +25,13 @@ def recorder_of(wish: Wish) -> str:
     if not wish.hidden:
         return ""
     wired = rootfs.can_be_wired(wish) and host.has_fuse()
-    few = wired and host.names_in(wish.hidden.folders()) - len(wish.hidden) <= _MOST_MOUNTS
+    few = wired and host.names_in(wish.hidden.folders) - len(wish.hidden) <= _MOST_MOUNTS
     return TRIPWIRES if few else OPEN_NOTIFICATION
+
+
+def details_of(wish: Wish) -> str:
+    """What the table says of a wish whose recorder is chosen."""
+    return DETAILS[TRIPWIRES if wish.tripwires else OPEN_NOTIFICATION if wish.hidden else ""]
 
 
 def is_watched(wish: Wish) -> bool:
@@ -33,16 +39,14 @@ def is_watched(wish: Wish) -> bool:
     return bool(wish.hidden) and not wish.tripwires
 
 
-def lacks(policy: SandboxPolicy) -> list[Lack]:
-    """One for every path that can't be hidden."""
-    return [_lack(path) for path in _beyond(policy)]
+def hidden_by(policy: SandboxPolicy) -> HiddenPaths:
+    return HiddenPaths(host.every_name(policy.hidden_paths))
 
 
-def _beyond(policy: SandboxPolicy) -> list[str]:
-    """Hidden paths that no overlay can make absent."""
+def lacks(policy: SandboxPolicy, hidden: HiddenPaths) -> list[Lack]:
+    """One for every path that can't be hidden: that no overlay can make absent."""
     tops = ("/proc", "/dev", *map(os.path.realpath, policy.writable_paths))
-    hidden = host.every_name(policy.hidden_paths)
-    return [path for path in hidden if any(path == top or path.startswith(top + "/") for top in tops)]
+    return [_lack(path) for path in dict.fromkeys(path for top in tops for path in hidden.within(top))]
 
 
 def _lack(path: str) -> Lack:

@@ -10,11 +10,10 @@ import os
 
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import UsageError
-from ringfence.linux import host, rootfs
+from ringfence.linux import rootfs
 from ringfence.linux.hidden import HiddenPaths
 from ringfence.linux.rootfs import Laid
 from ringfence.model.outcome import Change
-from ringfence.model.policy import SandboxPolicy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ IN_SCRATCH = ("layer", "layer/upper", "layer/work")
 class Layers:
     """Of one box."""
 
-    def __init__(self, policy: SandboxPolicy) -> None:
-        self._policy = policy
+    def __init__(self, hidden: HiddenPaths) -> None:
+        self._hidden = hidden
         self._own: Workspace | None = None
         self.transaction: Transaction | None = None
 
@@ -35,7 +34,7 @@ class Layers:
         if transaction.kind != "overlay":
             raise UsageError(f"a transaction of kind {transaction.kind} is not for isolation strict here",
                              hint="create it with the kind that transaction_kind(policy) tells")  # fmt: skip
-        transaction.hide(host.every_name(self._policy.hidden_paths))
+        transaction.hide(tuple(self._hidden))
         self.transaction = transaction
 
     def prepare(self, scratch: str, workspace: str | None) -> tuple[str, ...]:
@@ -51,28 +50,30 @@ class Layers:
             raise UsageError(f"{workspace}: no such folder", hint="the working folder must exist")
         if self._own is None:
             upper, store = (os.path.join(scratch, name) for name in ("layer/upper", "store"))
-            self._own = open_overlay(upper, workspace, store, hidden=host.every_name(self._policy.hidden_paths))
+            self._own = open_overlay(upper, workspace, store, hidden=tuple(self._hidden))
         return (workspace,)
 
-    def laid(self, workspace: str | None, hidden: HiddenPaths) -> tuple[Laid, ...]:
+    def laid(self, workspace: str | None) -> tuple[Laid, ...]:
         """What is shown at its own path and changed in a layer only; the folder that the job begins in is first."""
         if self.transaction is None:
             rows = [(os.path.realpath(workspace), "")] if workspace else []
         else:
             rows = list(self.transaction.layers)
-        found = tuple(self._one(path, layer, hidden) for path, layer in rows)
+        found = tuple(self._one(path, layer) for path, layer in rows)
         for each in found:
             if each.path == "/" or each.path in rootfs.SYSTEM_FOLDERS:
                 raise UsageError(f"{each.path} can't be a workspace", hint="change to a folder of your own first")
         return found
 
-    def _one(self, path: str, layer: str, hidden: HiddenPaths) -> Laid:
-        more = HiddenPaths(self.transaction.hidden).below(path) if self.transaction else []
+    def _one(self, path: str, layer: str) -> Laid:
+        absent = [*self._hidden.below(path)]
+        if self.transaction:
+            absent += HiddenPaths(self.transaction.hidden).below(path)
         owner: tuple[int, ...] = ()
         if os.geteuid() == 0:  # as root, files of the folder's owner appear as the job's own
             status = os.stat(path)
             owner = (status.st_uid, status.st_gid)
-        return Laid(path=path, owner=owner, layer=layer, absent=tuple(dict.fromkeys((*hidden.below(path), *more))))
+        return Laid(path=path, owner=owner, layer=layer, absent=tuple(dict.fromkeys(absent)))
 
     def first_folder(self, workspace: str | None, laid: tuple[Laid, ...]) -> str:
         """Where the job begins."""

@@ -61,14 +61,14 @@ class StrictBackend:
             from ringfence.backends import confined
 
             return confined.lacks(policy, confined.look(blocked))
-        return self._lacks_in_namespaces(policy)
+        return self._lacks_in_namespaces(policy, hiding.hidden_by(policy))
 
-    def _lacks_in_namespaces(self, policy: SandboxPolicy) -> tuple[Lack, ...]:
+    def _lacks_in_namespaces(self, policy: SandboxPolicy, hidden: HiddenPaths) -> tuple[Lack, ...]:
         missing = list(beyond_hard_limits(policy))
         if policy.network_rule != NO_NETWORK:
             missing.append(NO_EGRESS)
         missing += groups.lacks(policy)
-        missing += hiding.lacks(policy)
+        missing += hiding.lacks(policy, hidden)
         return tuple(missing)
 
     def open(self, policy: SandboxPolicy) -> Box:
@@ -78,7 +78,9 @@ class StrictBackend:
             from ringfence.backends import confined
 
             return confined.ConfinedBox(policy, confined.look(blocked))
-        return StrictBox(policy, self._lacks_in_namespaces(policy) if _is_linux() else self.lacks(policy), self._drafts)
+        hidden = hiding.hidden_by(policy)
+        lacks = self._lacks_in_namespaces(policy, hidden) if _is_linux() else self.lacks(policy)
+        return StrictBox(policy, hidden, lacks, self._drafts)
 
 
 def _is_linux() -> bool:
@@ -93,10 +95,13 @@ def _namespaces() -> list[str]:
 class StrictBox:
     """A cgroup, a layer and a plan; each visit is a new root over the same layer."""
 
-    def __init__(self, policy: SandboxPolicy, lacks: tuple[Lack, ...], drafts: Drafts) -> None:
+    def __init__(
+        self, policy: SandboxPolicy, hidden: HiddenPaths, lacks: tuple[Lack, ...], drafts: Drafts
+    ) -> None:
         self.policy = policy
+        self._hidden = hidden
         self._scratch = Scratch(("work",))
-        self._layers = Layers(policy)
+        self._layers = Layers(hidden)
         self._waiting: groups.GroupVisit | None = None
         self._visited: groups.GroupVisit | None = None
         self._keeper: Keeper | None = None
@@ -111,7 +116,7 @@ class StrictBox:
     def _name_recorder(self, wish: Wish) -> None:
         """The table says what records attempts on hidden paths; that depends on where they and the job lie."""
         if "hidden_paths" in self.enforced and self.enforced["hidden_paths"].applied:
-            entry = replace(self.enforced["hidden_paths"], details=hiding.DETAILS[hiding.recorder_of(wish)])
+            entry = replace(self.enforced["hidden_paths"], details=hiding.details_of(wish))
             self.enforced = {**self.enforced, "hidden_paths": entry}
 
     def start(self, job: Job, streams: tuple[int, ...]) -> LedVisit:
@@ -280,8 +285,7 @@ class StrictBox:
         }
 
     def _wish(self, job: Job) -> Wish:
-        hidden = HiddenPaths(host.every_name(self.policy.hidden_paths))
-        laid = self._layers.laid(job.cwd, hidden)
+        laid = self._layers.laid(job.cwd)
         within = tuple(each.path for each in laid)
         links = host.system_links()
         system = host.system_folders()
@@ -307,7 +311,7 @@ class StrictBox:
             caller=(os.geteuid(), os.getegid()),
             by_root=root,
             owner=(laid[0].owner if laid else (os.geteuid(), os.getegid())) if root else (),
-            hidden=hidden,
+            hidden=self._hidden,
             links=links,
             user=_USER,
             uid=namespaces.GUEST_ID if root else os.getuid(),
@@ -320,7 +324,7 @@ class StrictBox:
 
     def _hidden_names(self) -> list[str]:
         """As the policy writes them and as the kernel meets them."""
-        return list(dict.fromkeys((*self.policy.hidden_paths, *host.every_name(self.policy.hidden_paths))))
+        return list(dict.fromkeys((*self.policy.hidden_paths, *self._hidden)))
 
     def _search_path(self, job: Job) -> str:
         set_here = dict(self.policy.environment) | dict(job.environment)

@@ -370,7 +370,8 @@ def open_snapshot(base: str, store: str, *, in_place: bool = False, hidden: tupl
 
 
 def _inside(base: Tree, hidden: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(os.path.relpath(path, base.path) for path in hidden if path.startswith(base.path + "/"))
+    prefix = base.path.rstrip("/") + "/"
+    return frozenset([path[len(prefix) :] for path in hidden if path.startswith(prefix)])
 
 
 def _base(path: str, store: Store) -> Tree:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from _bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
@@ -13,6 +12,8 @@ class HiddenPaths:
     def __init__(self, paths: Iterable[str] = ()) -> None:
         self._set = frozenset(paths)
         self._sorted = sorted(self._set)
+        self.folders = frozenset([path.rpartition("/")[0] or "/" for path in self._sorted])
+        """The folders that they lie in."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sorted)
@@ -33,13 +34,10 @@ class HiddenPaths:
         """Those below the folder, relative to it."""
         prefix = folder.rstrip("/") + "/"
         first = bisect_left(self._sorted, prefix)
-        found = []
-        for path in self._sorted[first:]:
-            if not path.startswith(prefix):
-                break
-            found.append(path[len(prefix) :])
-        return found
+        last = bisect_left(self._sorted, prefix[:-1] + chr(ord("/") + 1), first)
+        return [path[len(prefix) :] for path in self._sorted[first:last]]
 
-    def folders(self) -> set[str]:
-        """The folders that they lie in."""
-        return {os.path.dirname(path) for path in self._sorted}
+    def within(self, folder: str) -> list[str]:
+        """The folder itself if it is hidden, and those below it."""
+        own = [folder] if folder in self._set else []
+        return own + [f"{folder.rstrip('/')}/{name}" for name in self.below(folder)]

@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Iterable
 
 from ringfence.errors import UnavailableError
 from ringfence.linux import rootfs, syscalls
@@ -204,7 +205,10 @@ def has_fuse(device: str = "/dev/fuse") -> bool:
     return True
 
 
-def names_in(folders: set[str]) -> int:
+_WORTH_A_LISTING = 32
+
+
+def names_in(folders: Iterable[str]) -> int:
     """How many names there are in these folders."""
     count = 0
     for folder in folders:
@@ -223,17 +227,28 @@ def present(folder: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 def every_name(paths: tuple[str, ...]) -> tuple[str, ...]:
     """Each path as the kernel will meet it: the links on the way resolved, and where a link at its end leads."""
-    folders: dict[str, str] = {}
-    found: dict[str, None] = {}
+    names: dict[str, list[str]] = {}
     for path in paths:
-        folder, name = os.path.split(path.rstrip("/") or "/")
-        if folder not in folders:
-            folders[folder] = os.path.realpath(folder)
-        own = os.path.join(folders[folder], name)
-        found[own] = None
-        if os.path.islink(own):
-            found[os.path.realpath(own)] = None
+        folder, _, name = path.rstrip("/").rpartition("/")
+        names.setdefault(folder, []).append(name)
+    found: dict[str, None] = {}
+    for folder, inside in names.items():
+        real = os.path.realpath(folder or "/").rstrip("/")
+        found.update(dict.fromkeys([f"{real}/{name}" for name in inside]))
+        found.update(dict.fromkeys([os.path.realpath(f"{real}/{name}") for name in _links(real or "/", inside)]))
     return tuple(found)
+
+
+def _links(folder: str, names: list[str]) -> list[str]:
+    """Those of the names in the folder that are links; a listing says so of a whole folder at once."""
+    if len(names) < _WORTH_A_LISTING:
+        return [name for name in names if os.path.islink(f"{folder}/{name}")]
+    try:
+        with os.scandir(folder) as listing:
+            links = {entry.name for entry in listing if entry.is_symlink()}
+    except OSError:
+        return [name for name in names if os.path.islink(f"{folder}/{name}")]
+    return [name for name in names if name in links]
 
 
 def interpreter_folders(argv0: str, search_path: str) -> list[str]:

@@ -125,24 +125,35 @@ def shield(target: str) -> None:
 def whiteouts(layer: str, base: str, names: list[str]) -> None:
     """Make names of the tree at ``base`` absent, as overlayfs does it for removed ones."""
     os.makedirs(layer, exist_ok=True)
-    folders = {folder: os.path.isdir(f"{base}/{folder}") for folder in {os.path.dirname(name) for name in names}}
-    for name in names:
-        if folders[os.path.dirname(name)]:
-            _white_out(layer, name)
+    folders: dict[str, list[str]] = {}
+    for path in names:
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder, []).append(name)
+    # Outer folders first: a folder that is made on the way to something deeper could not be hidden any more.
+    for folder in sorted(folders, key=lambda path: len(path.split("/")) if path else 0):
+        if os.path.isdir(f"{base}/{folder}"):
+            _white_out(layer, folder, folders[folder])
 
 
-def _white_out(layer: str, relative: str) -> None:
+def _white_out(layer: str, folder: str, names: list[str]) -> None:
     """Never through a link: nothing of the kind should be here, and it would lead to the host."""
-    *parents, name = relative.split("/")
     within = os.open(layer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for part in parents:
+        for part in filter(None, folder.split("/")):
             within = _step_into(within, part)
-        os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=within)
-    except (FileExistsError, NotADirectoryError):
-        pass  # hidden twice, or below something hidden
+        for name in names:
+            _white_out_one(within, name)
+    except NotADirectoryError:
+        pass  # the folder itself is hidden
     finally:
         os.close(within)
+
+
+def _white_out_one(within: int, name: str) -> None:
+    try:
+        os.mknod(name, stat.S_IFCHR, dir_fd=within)
+    except FileExistsError:
+        pass  # hidden twice
 
 
 def _step_into(folder: int, name: str) -> int:

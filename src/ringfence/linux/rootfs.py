@@ -213,7 +213,7 @@ def can_be_wired(wish: Wish) -> bool:
     closed = {"/proc", "/dev", *worked_on(wish), *PRIVATE}
     closed.update(entry.path for entry in wish.shown if entry.mode == "rw")
     tops = closed.union(entry.path for entry in wish.shown)
-    if any(_innermost(folder, tops) in closed for folder in wish.hidden.folders()):
+    if any(_innermost(folder, tops) in closed for folder in wish.hidden.folders):
         return False
     return not any(entry.explicit and wish.hidden.cover(entry.path) for entry in wish.shown)
 

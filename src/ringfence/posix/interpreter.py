@@ -64,9 +64,11 @@ def rehearse() -> None:
     gc.freeze()  # what is here now is not the job's, and is not looked at when the job's objects are collected
 
 
-def run(job: bytes, *, environment: Mapping[str, str], channel: int, farewell: int = -1) -> NoReturn:
+def run(
+    job: bytes, *, environment: Mapping[str, str], channel: int, farewell: int = -1, token: bytes = b""
+) -> NoReturn:
     """Run a job of ``model/python_job.py``; streams are on 0, 1, 2, a reply goes to ``channel``, -1: nowhere.
-    ``farewell``: there somebody waits for the exit status, and ends this process then. Never returns."""
+    ``farewell``: there somebody waits for the token and the exit status, and ends this process then. Never returns."""
     status = 1
     try:
         request = python_job.unpacked(job)
@@ -75,15 +77,15 @@ def run(job: bytes, *, environment: Mapping[str, str], channel: int, farewell: i
         _start_fresh(request, environment)
         waiting = _Channel(farewell)
         status = _work(request, _Channel(channel))
-        _say_farewell(waiting, status)
+        _say_farewell(waiting, token + bytes([status]))
     finally:
         os._exit(status)
 
 
-def _say_farewell(channel: _Channel, status: int) -> None:
+def _say_farewell(channel: _Channel, words: bytes) -> None:
     """The end of a process takes as long as a small job. Nobody needs to wait for it who knows the status; and if
     nobody has heard, it comes all the same."""
-    if len(sys._current_frames()) == 1 and channel.send(bytes([status])):
+    if len(sys._current_frames()) == 1 and channel.send(words):
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         time.sleep(_LONGEST_FAREWELL_S)
 

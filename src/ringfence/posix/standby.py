@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 READY, RUNS = b"\x01", b"\x02"
 """Told through the pipe of failed steps, whose texts never begin so: it waits for a job; a Python job runs."""
+TOKEN_BYTES = 16
+"""After ``RUNS``, and again before the exit status: who merely has the descriptor can't say that."""
 INLINE_BYTES = 32 * 1024
 """A larger order goes into a file in memory, which is sent with the streams."""
 
@@ -84,12 +86,13 @@ def await_job(python: bool) -> None:
         plan.execute([("terminal",)] if order["terminal"] else [])
         plan.execute([("folder", order["folder"])] if order["folder"] else [])
         if order["python"] and interpreter is not None:
-            os.write(problems, RUNS)
+            token = os.urandom(TOKEN_BYTES)
+            os.write(problems, RUNS + token)
             # As an exec does. Else nobody but root could see what it writes, and it could not read of itself in /proc.
             processes.show_memory()
             channel = plan.CHANNEL_FD if len(descriptors) > plan.CHANNEL_FD else -1
             interpreter.run(
-                order["python"], environment=order["environment"], channel=channel, farewell=problems
+                order["python"], environment=order["environment"], channel=channel, farewell=problems, token=token
             )
         plan.execute([("exec", order["argv"], order["environment"])])
     except plan.StepFailed as failed:

@@ -16,7 +16,7 @@ import time
 from _collections_abc import Callable, Mapping, Sequence
 
 from ringfence.posix import job_start, plan, wire
-from ringfence.posix.standby import READY, RUNS
+from ringfence.posix.standby import READY, RUNS, TOKEN_BYTES
 from ringfence.posix.watchdog import TICK_NS, Watchdog, tree_reader
 
 TYPE_CHECKING = False
@@ -75,8 +75,8 @@ class Visit:
         self.job = 0
         self.first = 0
         """Of a sandbox that stands by: the process that becomes the job."""
-        self.farewell = -1
-        """Where a Python job says its exit status when all is done but the end of its process."""
+        self.farewell, self.token = -1, b""
+        """Where a Python job says, after its token, its exit status: when all is done but the end of its process."""
         self.dismissed = False
         self.job_reaped = False
         self.wait_status: int | None = None
@@ -157,9 +157,9 @@ class Visit:
                 if piece == READY:
                     self._stand_by()
                 elif piece[:1] == RUNS:
-                    self.farewell = reader
-                    if len(piece) > 1:
-                        self._hear_farewell(piece[1:])
+                    self.farewell, self.token = reader, piece[1 : 1 + TOKEN_BYTES]
+                    if len(piece) > 1 + TOKEN_BYTES:
+                        self._hear_farewell(piece[1 + TOKEN_BYTES :])
                     return b""
                 elif piece:
                     problem += piece
@@ -225,7 +225,7 @@ class Visit:
         elif descriptor in (self.commands, self.owner):
             self._hear_caller(descriptor)
         elif descriptor == self.farewell:
-            self._hear_farewell(os.read(descriptor, 1))
+            self._hear_farewell(os.read(descriptor, 64))
         elif self.contained is not None:
             self._hear_contained(self.contained, descriptor)
 
@@ -264,8 +264,8 @@ class Visit:
         """Its process may still be there: what it used is looked up, not told."""
         self._stop_hearing(self.farewell)
         self.farewell = -1
-        if said and self.wait_status is None and not self.cause:
-            self.wait_status, self.used = said[0] << 8, self.table.usage(self.first)
+        if said[:-1] == self.token and self.wait_status is None and not self.cause:
+            self.wait_status, self.used = said[-1] << 8, self.table.usage(self.first)
             self.dismissed = True
 
     def _note(self, cause: str, measured: float) -> None:

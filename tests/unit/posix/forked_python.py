@@ -29,7 +29,7 @@ for count in range({count}):
     if child == 0:
         if {rehearsed}: interpreter.rehearse()
         os.dup2({channel}, 3)
-        interpreter.run(job, environment={environment!r}, channel={reply}, farewell={farewell})
+        interpreter.run(job, environment={environment!r}, channel={reply}, farewell={farewell}, token=b"token")
     _, status = os.waitpid(child, 0)
     os.write({status}, b"%d " % status)
 """
