@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _RECURSION_LIMIT = 1000
-_OWN_DEPTH = 3  # from where the frames are counted to the job's first one
+# From where the frames are counted to the job's first one; from 3.12 on a frame of C code does not count.
+_OWN_DEPTH = 3 if sys.version_info < (3, 12) else 2
 _IGNORED_SIGNALS = tuple(getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name))
 _LONGEST_FAREWELL_S = 0.25
 _own_path: list[str] = []

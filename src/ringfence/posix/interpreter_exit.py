@@ -60,14 +60,14 @@ def _unless_it_raises(step: object, owner: object) -> None:
     try:
         step()  # type: ignore[operator]
     except BaseException as error:
-        _ignored(owner, error)
+        _ignored(f"in: {owner!r}", error)
 
 
-def _ignored(owner: object, error: BaseException) -> None:
+def _ignored(where: str, error: BaseException) -> None:
     trace = error.__traceback__
     lines = traceback.format_exception(type(error), error, trace.tb_next if trace else None)
     try:
-        sys.stderr.write(f"Exception ignored in: {owner!r}\n" + "".join(lines))
+        sys.stderr.write(f"Exception ignored {where}\n" + "".join(lines))
         sys.stderr.flush()
     except Exception:
         pass  # nobody to tell
@@ -91,7 +91,7 @@ def _flushed(stream: object) -> bool:
             stream.flush()  # type: ignore[attr-defined]
     except BaseException as error:
         if not isinstance(error, AttributeError):
-            _ignored(stream, error)
+            _ignored(f"in: {stream!r}" if sys.version_info < (3, 13) else "on flushing sys.stdout:", error)
             return False
     return True
 

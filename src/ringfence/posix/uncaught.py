@@ -51,10 +51,20 @@ def guests_part(trace: TracebackType | None, ours: tuple[dict[str, Any], ...]) -
 
 
 def text_of(error: BaseException) -> str:
-    text = "".join(traceback.format_exception(error))
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception:
+        return _bare_text_of(error)
     if sys.version_info >= (3, 12) or not isinstance(error, NameError | AttributeError | ImportError):
         return text
     return _with_suggestion(text, error)
+
+
+def _bare_text_of(error: BaseException) -> str:
+    """Where it can't be said well: that loads modules, and a job may have no descriptor or no memory left for it."""
+    frames = ((frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__))
+    places = [f'  File "{code.co_filename}", line {line}, in {code.co_name}\n' for code, line in frames]
+    return "".join(("Traceback (most recent call last):\n", *places, *traceback.format_exception_only(error)))
 
 
 def _with_suggestion(text: str, error: BaseException) -> str:

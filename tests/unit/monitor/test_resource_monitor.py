@@ -77,7 +77,8 @@ say()"""
         actor.go_on()
         actor.await_word()
         after = monitor.sample("storm")
-    assert 3000 <= after.operations - before.operations < 3010
+    own_look = sys.version_info >= (3, 12)  # from then on os.fork looks whether there are threads
+    assert 0 <= after.operations - before.operations - 300 * (10 + own_look) < 10
     assert after.cpu_s >= before.cpu_s
     assert after.processes == 1
 

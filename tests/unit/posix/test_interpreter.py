@@ -50,7 +50,10 @@ def _ours(program: Program, folder: Path, name: str) -> dict[str, object]:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_a_program_does_the_same_as_under_a_new_interpreter(program: Program, tmp_path: Path) -> None:
     theirs, ours = _folder(tmp_path / "theirs", program), _folder(tmp_path / "ours", program)
-    assert _ours(program, ours, f"{ours}/program.py") == _expected(program, theirs)
+    expected = _expected(program, theirs)
+    if program.name == "exit huge":  # from 3.12 on an interpreter tells of its own error, left over from the number
+        expected["stderr"] = b""
+    assert _ours(program, ours, f"{ours}/program.py") == expected
 
 
 @pytest.mark.parametrize("program", TOLD_OTHERWISE, ids=lambda program: program.name)
@@ -68,6 +71,19 @@ def test_the_lines_of_a_source_that_is_in_no_file_are_shown(program: Program, tm
     if program.name == "bad indentation" and sys.version_info < (3, 12):
         expected["stderr"] = expected["stderr"].replace(b"    ^\n", made["stderr"].splitlines(True)[2])  # type: ignore
     assert made == expected
+
+
+def test_an_exception_is_shown_also_where_that_can_load_nothing_any_more() -> None:
+    """Since to show it well Python loads modules, and a job may have used up its descriptors."""
+    source = "import builtins, sys\ndef none_left(*_): raise OSError(24, 'Too many open files')\n"
+    source += "for name in ('ast', 'tokenize', 'unicodedata'): sys.modules.pop(name, None)\n"
+    source += "sys.path_hooks.clear(); sys.meta_path[:] = [type('No', (), {'find_spec': none_left})()]\n"
+    source += "def deep(): return 1 + (2 / 0)\ndeep()"
+    ended = run_forked(source_job(source))
+    told = read_reply(ended.message).raised
+    assert told is not None and told.type_name == "ZeroDivisionError"
+    assert "in deep" in told.traceback and told.traceback.endswith("ZeroDivisionError: division by zero\n")
+    assert b"ZeroDivisionError: division by zero" in ended.stderr
 
 
 def _told(source: str, **options: object) -> object:

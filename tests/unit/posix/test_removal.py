@@ -35,11 +35,12 @@ def test_a_tree_of_three_thousand_levels_is_removed(tmp_path: Path) -> None:
     assert not (tmp_path / "deep").exists()
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="rmtree of Python 3.13 no longer recurses")
 def test_the_standard_library_fails_at_such_a_tree(tmp_path: Path) -> None:
+    """Where it recurses, which it does not any more from Python 3.13 on."""
     deep_tree(tmp_path / "deep", 3000)
-    with pytest.raises((RecursionError, OSError)):
-        shutil.rmtree(tmp_path / "deep")
+    if sys.version_info < (3, 13):
+        with pytest.raises((RecursionError, OSError)):
+            shutil.rmtree(tmp_path / "deep")
     remove_tree(str(tmp_path / "deep"))
     assert not (tmp_path / "deep").exists()
 
