@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,14 @@ class Ground:
             (base / "old").write_text("old\n")
             (base / "gone").write_text("gone\n")
         self.tx = Transaction.create(top / "tx", self.bases, kind=kind)
+
+    @classmethod
+    def over(cls, kind: str, base: Path, folder: Path, hidden: Iterable[str] = ()) -> Ground:
+        """One base that is there already, and a transaction of its own."""
+        ground = cls.__new__(cls)
+        ground.kind, ground.top, ground.bases = kind, base.parent, [base]
+        ground.tx = Transaction.create(folder, [base], kind=kind, hidden=list(hidden))
+        return ground
 
     def reopen(self) -> Transaction:
         self.tx.close()
@@ -373,9 +381,7 @@ def test_what_is_hidden_is_reached_by_no_commit(kind: str, tmp_path: Path) -> No
         base = tmp_path / "one"
         (base / "d").mkdir(parents=True)
         (base / "d/key").write_text("secret")
-        ground = Ground.__new__(Ground)
-        ground.kind, ground.top, ground.bases = kind, tmp_path, [base]
-        ground.tx = Transaction.create(tmp_path / "tx", [base], kind=kind, hidden=[str(base / "d/key")])
+        ground = Ground.over(kind, base, tmp_path / "tx", hidden=[str(base / "d/key")])
         assert kind == OVERLAY or not (Path(ground.tx.place(str(base))) / "d/key").exists()
 
         def attack(top: Path) -> None:
@@ -409,9 +415,7 @@ def test_a_transaction_may_lie_in_its_own_base_and_is_no_part_of_it(kind: str, t
         base = tmp_path / "repo"
         (base / "sandboxes").mkdir(parents=True)
         (base / "file").write_text("old")
-        ground = Ground.__new__(Ground)
-        ground.kind, ground.top, ground.bases = kind, tmp_path, [base]
-        ground.tx = Transaction.create(base / "sandboxes/tx", [base], kind=kind)
+        ground = Ground.over(kind, base, base / "sandboxes/tx")
         ground.edit(lambda top: (top / "file").write_text("new"))
         ground.tx.create_checkpoint()
         assert [each.path for each in ground.tx.changes()] == [f"{base}/file"]

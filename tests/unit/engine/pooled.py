@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from ringfence import SandboxPolicy
@@ -15,13 +13,6 @@ _ROOMY = {"mem_bytes": 1 << 30, "wall_time_s": 60}
 
 def policy_of(level: str, **fields: object) -> SandboxPolicy:
     return SandboxPolicy.from_dict({"isolation": level, **_ROOMY, **fields})
-
-
-def eventually(true: Callable[[], object]) -> bool:
-    until = time.monotonic() + 30
-    while not true() and time.monotonic() < until:
-        time.sleep(0.01)
-    return bool(true())
 
 
 def lives(pid: int) -> bool:

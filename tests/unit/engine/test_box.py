@@ -8,11 +8,11 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import eventually
 
 import ringfence
 from ringfence import Job, SandboxError, SandboxPolicy, SetupError, Status, UsageError
@@ -43,15 +43,6 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
 def strict() -> Iterator[Box]:
     with ringfence.open(SandboxPolicy(isolation="strict", wall_time_s=30)) as opened:
         yield opened
-
-
-def _soon(true: Callable[[], object], timeout_s: float = 20) -> bool:
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        if true():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def _processes(box: Box) -> bytes:
@@ -108,7 +99,7 @@ def test_a_link_that_the_guest_left_leads_no_further_than_the_guest_could_go(str
 
 def test_a_server_started_in_one_visit_answers_in_the_next(strict: Box) -> None:
     server = strict.start([PYTHON, "-c", SERVER])
-    assert _soon(lambda: b"up" in server.stdout or server.done), server.stderr
+    eventually(lambda: b"up" in server.stdout or server.done, told=lambda: server.stderr)
     assert strict.run([PYTHON, "-c", CLIENT]).stdout == b"b'answer'\n"
     server.signal(signal.SIGTERM)
     assert server.wait(20).status is not Status.OK
@@ -116,7 +107,7 @@ def test_a_server_started_in_one_visit_answers_in_the_next(strict: Box) -> None:
 
 def test_the_loopback_is_the_boxes_own(strict: Box) -> None:
     server = strict.start([PYTHON, "-c", SERVER])
-    assert _soon(lambda: b"up" in server.stdout or server.done)
+    eventually(lambda: b"up" in server.stdout or server.done)
     with ringfence.open(strict.policy) as other:
         assert b"Refused" in other.run([PYTHON, "-c", CLIENT]).stderr
 
@@ -140,7 +131,7 @@ def test_a_deadline_ends_its_own_visits_processes_and_no_others(strict: Box) -> 
 def test_a_visit_can_be_killed_alone(strict: Box) -> None:
     first = strict.start(["sh", "-c", "(setsid sleep 5555 &); echo on; sleep 6666"])
     second = strict.start(["sleep", "7777"])
-    assert _soon(lambda: b"on" in first.stdout)
+    eventually(lambda: b"on" in first.stdout)
     first.signal(signal.SIGKILL)
     assert first.wait(20).status is Status.KILLED_KILL
     left = _processes(strict)
@@ -161,7 +152,7 @@ def test_input_is_written_and_output_streamed(box: Box) -> None:
     echo = box.start([PYTHON, "-u", "-c", "import sys\nfor line in sys.stdin: print(line.upper(), end='')"],
                      on_output=lambda stream, piece: heard.append((stream, piece)))  # fmt: skip
     echo.write(b"hello\n")
-    assert _soon(lambda: b"HELLO" in echo.stdout)
+    eventually(lambda: b"HELLO" in echo.stdout)
     assert heard and heard[0][0] == "stdout"
     with pytest.raises(TimeoutError):
         echo.wait(0.01)
@@ -194,7 +185,7 @@ def test_memory_is_held_for_all_visits_together() -> None:
                 hogs.append(box.start([PYTHON, "-c", hog]))
             except SandboxError:
                 break
-            _soon(lambda: b"full" in hogs[-1].stdout or hogs[-1].done)
+            eventually(lambda: b"full" in hogs[-1].stdout or hogs[-1].done)
         assert any(one.done for one in hogs) or len(hogs) < 4
 
 
@@ -202,7 +193,7 @@ def test_closing_ends_everything(strict: Box) -> None:
     before = _marked("8888")
     strict.run(["sh", "-c", "(setsid sleep 8888 &)"])
     running = strict.start(["sleep", "8888"])
-    assert _soon(lambda: len(_marked("8888")) >= len(before) + 2)
+    eventually(lambda: len(_marked("8888")) >= len(before) + 2)
     strict.close()
     assert running.done and _marked("8888") == before
 
@@ -226,10 +217,10 @@ def test_the_callers_death_ends_everything(tmp_path: Path) -> None:
     )
     caller = subprocess.Popen([PYTHON, str(script)], stdout=subprocess.PIPE)
     assert caller.stdout is not None and caller.stdout.readline() == b"open\n"
-    assert _soon(lambda: len(_marked("9191")) == 2)
+    eventually(lambda: len(_marked("9191")) == 2)
     caller.kill()
     caller.wait()
-    assert _soon(lambda: not _marked("9191"))
+    eventually(lambda: not _marked("9191"))
 
 
 def test_a_workspace_is_changed_in_a_layer_until_it_is_committed(tmp_path: Path) -> None:
@@ -276,7 +267,7 @@ def test_a_guest_that_kills_everything_it_sees_does_not_outlive_its_visit(strict
     with ringfence.open(SandboxPolicy(isolation="strict", wall_time_s=2)) as box:
         outcome = box.run(["sh", "-c", attack])
         assert not outcome.ok
-    assert _soon(lambda: not _marked("6161"))
+    eventually(lambda: not _marked("6161"))
 
 
 def test_ctrl_c_in_a_wait_does_not_make_a_running_visit_look_ended(box: Box) -> None:

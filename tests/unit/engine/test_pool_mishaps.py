@@ -7,7 +7,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.engine.pooled import eventually, pid_of, policy_of
+from tests.patience import eventually
+from tests.unit.engine.pooled import pid_of, policy_of
 
 from ringfence import Outcome, Pool, Status, run
 from ringfence.backends import led_visit
@@ -40,7 +41,7 @@ def test_the_pool_goes_on_when_its_moulds_are(fresh: Pool, number: int, monkeypa
         os.kill(pid, number)
     for outcome in _goes_on(fresh):
         assert outcome.stdout == b"1\n" or _lost(outcome), outcome
-    assert eventually(lambda: fresh.run_source("print(1)").ok)
+    eventually(lambda: fresh.run_source("print(1)").ok)
 
 
 def _lost(outcome: Outcome) -> bool:
@@ -65,18 +66,18 @@ def test_a_stopped_spawner_is_replaced_when_a_mould_is_needed(level: str) -> Non
 
 
 def test_a_sandbox_that_is_killed_while_it_stands_by_is_replaced(fresh: Pool) -> None:
-    assert eventually(lambda: len(fresh._standing) == 2)
+    eventually(lambda: len(fresh._standing) == 2)
     for box in list(fresh._standing._boxes):
         visit = box._waiting  # type: ignore[attr-defined]
         visit.await_ready()
         signal.pidfd_send_signal(visit._leader_pidfd, signal.SIGKILL)
-        assert eventually(lambda visit=visit: pid_of(visit._leader_pidfd) < 0)
+        eventually(lambda visit=visit: pid_of(visit._leader_pidfd) < 0)
     assert [outcome.stdout for outcome in _goes_on(fresh)] == [b"1\n"] * 5
 
 
 def test_a_job_whose_waiting_process_was_killed_a_moment_ago_gets_another_one(fresh: Pool) -> None:
     """The leader has not said so yet when the job comes."""
-    assert eventually(lambda: len(fresh._standing) == 2)
+    eventually(lambda: len(fresh._standing) == 2)
     for box in list(fresh._standing._boxes):
         visit = box._waiting  # type: ignore[attr-defined]
         visit.await_ready()
@@ -96,7 +97,7 @@ def test_a_waiting_process_that_is_stopped_holds_nobody_longer_than_its_deadline
     fresh: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervision, "_NET_S", 0.5)
-    assert eventually(lambda: len(fresh._standing) == 2)
+    eventually(lambda: len(fresh._standing) == 2)
     for box in list(fresh._standing._boxes):
         visit = box._waiting  # type: ignore[attr-defined]
         visit.await_ready()

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.engine.pooled import eventually, lives, policy_of
+from tests.patience import eventually
+from tests.unit.engine.pooled import lives, policy_of
 
 from ringfence import CallError, Pool, Status, UnavailableError, UsageError, run
 from ringfence.engine.pool import Ticket
@@ -133,7 +134,7 @@ def test_closing_ends_what_runs_refuses_what_waits_and_leaves_nothing(level: str
     before = left()
     pool = Pool(policy_of(level), warm=2, at_once=2)
     running, waiting = [pool.submit(["sleep", "30"]) for _ in range(2)], pool.submit(["true"])
-    assert eventually(lambda: len(pool._still_running()) == 2)
+    eventually(lambda: len(pool._still_running()) == 2)
     pool.close()
     assert left() == before
     assert [ticket.result(30).status for ticket in running] == [Status.KILLED_KILL] * 2
@@ -226,7 +227,7 @@ def test_a_caller_that_is_killed_takes_its_standing_sandboxes_along(level: str) 
     process.kill()
     process.wait()
     process.stdout.close()
-    assert eventually(lambda: not any(map(lives, below)))
+    eventually(lambda: not any(map(lives, below)))
 
 
 def _python(script: str) -> subprocess.CompletedProcess[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from tests.patience import eventually
 
 from ringfence.engine import standing
 from ringfence.engine.standing import Standing
@@ -49,13 +50,6 @@ class Maker:
         return self.made[-1]
 
 
-def eventually(true: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 30
-    while not true() and time.monotonic() < until:
-        time.sleep(0.005)
-    return true()
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing, "_TICK_S", 0.01)
@@ -69,14 +63,14 @@ def maker() -> Maker:
 @pytest.fixture
 def three(maker: Maker) -> Iterator[Standing]:
     stand = Standing(maker, 3, 60.0)  # type: ignore[arg-type]
-    assert eventually(lambda: len(stand) == 3)
+    eventually(lambda: len(stand) == 3)
     yield stand
     stand.close()
 
 
 def test_as_many_stand_as_wanted_and_what_is_taken_is_made_anew(three: Standing, maker: Maker) -> None:
     assert three.take() is maker.made[0]
-    assert eventually(lambda: len(three) == 3)
+    eventually(lambda: len(three) == 3)
     assert len(maker.made) == 4
 
 
@@ -89,25 +83,25 @@ def test_one_that_does_not_stand_any_more_is_not_handed_out_and_is_removed(three
     gone, good = maker.made[:2]
     gone.alive = False
     assert three.take() is good
-    assert eventually(lambda: gone.closed == 1)
+    eventually(lambda: gone.closed == 1)
 
 
 def test_who_comes_when_none_stands_gets_a_new_one(maker: Maker) -> None:
     stand = Standing(maker, 0, 60.0)  # type: ignore[arg-type]
     box = stand.take()
     stand.give_back(box)
-    assert eventually(lambda: maker.made[0].closed == 1)
+    eventually(lambda: maker.made[0].closed == 1)
     stand.close()
     assert len(maker.made) == 1
 
 
 def test_after_a_while_without_jobs_one_is_kept_and_the_next_job_brings_them_back(maker: Maker) -> None:
     stand = Standing(maker, 3, 0.1)  # type: ignore[arg-type]
-    assert eventually(lambda: len(stand) == 1 and len(maker.made) >= 3)
-    assert eventually(lambda: sum(box.closed for box in maker.made) == len(maker.made) - 1)
+    eventually(lambda: len(stand) == 1 and len(maker.made) >= 3)
+    eventually(lambda: sum(box.closed for box in maker.made) == len(maker.made) - 1)
     stand._idle_s = 60.0
     stand.take()
-    assert eventually(lambda: len(stand) == 3)
+    eventually(lambda: len(stand) == 3)
     stand.close()
 
 
@@ -117,7 +111,7 @@ def test_what_can_not_be_made_in_the_background_is_told_to_who_comes(maker: Make
     with pytest.raises(SetupError, match="no room"):
         stand.take()
     maker.problem = None
-    assert eventually(lambda: len(stand) == 2)
+    eventually(lambda: len(stand) == 2)
     stand.close()
 
 
@@ -127,10 +121,10 @@ def test_no_error_ends_the_thread_that_makes_and_removes(maker: Maker, problem: 
     stand = Standing(maker, 2, 60.0)  # type: ignore[arg-type]
     time.sleep(0.05)
     maker.problem = None
-    assert eventually(lambda: len(stand) == 2)
+    eventually(lambda: len(stand) == 2)
     stand.take().problem = problem  # type: ignore[attr-defined]
     stand.give_back(maker.made[0])  # type: ignore[arg-type]
-    assert eventually(lambda: stand.left == str(problem) and len(stand) == 2)
+    eventually(lambda: stand.left == str(problem) and len(stand) == 2)
     stand.close()
 
 
@@ -147,7 +141,7 @@ def test_what_could_not_be_removed_is_remembered(three: Standing) -> None:
     box = three.take()
     box.left = "a folder"  # type: ignore[attr-defined]
     three.give_back(box)
-    assert eventually(lambda: three.left == "a folder")
+    eventually(lambda: three.left == "a folder")
 
 
 def test_fifty_threads_never_get_the_same_one(three: Standing) -> None:
@@ -166,14 +160,14 @@ def test_while_enough_stand_the_next_is_made_when_one_has_come_back(
     """Who takes one is not to share the processors with the making of another."""
     monkeypatch.setattr(standing, "_TICK_S", 3600.0)
     stand = Standing(maker, 4, 60.0)  # type: ignore[arg-type]
-    assert eventually(lambda: len(stand) == 4)
+    eventually(lambda: len(stand) == 4)
     first, second = stand.take(), stand.take()
     time.sleep(0.05)
     assert len(maker.made) == 4
     stand.give_back(first)
-    assert eventually(lambda: len(stand) == 4)
+    eventually(lambda: len(stand) == 4)
     third, fourth, fifth = stand.take(), stand.take(), stand.take()
-    assert eventually(lambda: len(stand) >= 3), "control: fewer than half stand, so nobody is waited for"
+    eventually(lambda: len(stand) >= 3)  # control: fewer than half stand, so nobody is waited for
     for box in (second, third, fourth, fifth):
         stand.give_back(box)
     stand.close()

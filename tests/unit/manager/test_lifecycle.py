@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import eventually
 
 from ringfence import (
     BusyError,
@@ -210,17 +211,6 @@ def sleepers() -> list[str]:
     return found
 
 
-def soon(true: Callable[[], object]) -> bool:
-    give_up = time.monotonic() + 20
-    while not true() and time.monotonic() < give_up:
-        time.sleep(0.05)
-    return bool(true())
-
-
-def soon_nobody_sleeps() -> bool:
-    return soon(lambda: not sleepers())
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_after_kill_9_of_the_caller_nothing_runs_on_and_the_sandbox_can_be_attached(
     root: Path, level: IsolationLevel
@@ -228,11 +218,11 @@ def test_after_kill_9_of_the_caller_nothing_runs_on_and_the_sandbox_can_be_attac
     with start_caller(root, level, "time.sleep(600)") as caller:
         assert caller.stdout is not None
         sandbox_id = caller.stdout.readline().strip()
-        assert soon(sleepers)
+        eventually(sleepers)
         with SandboxManager(sandbox_root=root) as manager, pytest.raises(BusyError):
             manager.attach(sandbox_id)
         caller.kill()
-    assert soon_nobody_sleeps()
+    eventually(lambda: not sleepers())
     with SandboxManager(sandbox_root=root) as manager:
         context = manager.attach(sandbox_id)
         assert manager.run(context, ["cat", "file"]).stdout == "kept\n"
@@ -255,7 +245,8 @@ finally:
         assert caller.stdout.readline() == "up\n"
         caller.send_signal(signal.SIGINT)
         assert caller.wait(30) != 0
-    assert os.listdir(root) == [first] and first != other and soon_nobody_sleeps()
+    assert os.listdir(root) == [first] and first != other
+    eventually(lambda: not sleepers())
 
 
 def test_destroying_while_it_works_leaves_nothing(manager: SandboxManager, root: Path) -> None:

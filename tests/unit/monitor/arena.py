@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -78,16 +78,6 @@ def measuring(source: Source, *, doubt_bytes: float = float("inf")) -> Iterator[
         yield meter
     finally:
         meter.close()
-
-
-def eventually(holds: Callable[[], bool], within_s: float = 30.0) -> bool:
-    """Whether it comes to hold; how soon does not matter."""
-    end = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def is_on_disk(folder: Path) -> bool:

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.monitor.arena import Actor, acting, eventually, is_on_disk, measuring
+from tests.patience import eventually
+from tests.unit.monitor.arena import Actor, acting, is_on_disk, measuring
 
 from ringfence.errors import UnavailableError
 from ringfence.linux import cgroups, procfs
@@ -211,7 +212,7 @@ def test_a_kept_file_never_reads_a_later_process_of_the_same_number() -> None:
     file = KeptFile(f"/proc/{actor.pid}/stat", room)
     assert file.read()
     actor.end()
-    assert eventually(lambda: file.read() == b"")
+    eventually(lambda: file.read() == b"")
     file.close()
 
 
@@ -286,7 +287,7 @@ def test_one_whose_parent_has_ended_is_not_lost_and_counts_once(tmp_path: Path) 
         before = meter.measure()
         (middle,) = procfs.children(actor.pid)
         os.kill(middle, signal.SIGKILL)
-        assert eventually(lambda: len(procfs.children(actor.pid)) == 2)
+        eventually(lambda: len(procfs.children(actor.pid)) == 2)
         after = meter.measure()
     assert before.processes == 3 and after.processes == 2
     assert before.cpu_s <= after.cpu_s < before.cpu_s + 0.25

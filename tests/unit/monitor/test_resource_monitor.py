@@ -10,7 +10,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.unit.monitor.arena import acting, eventually
+from tests.patience import eventually
+from tests.unit.monitor.arena import acting
 
 from ringfence.errors import SupervisionError, UsageError
 from ringfence.monitor.limits import ResourceLimits
@@ -36,7 +37,7 @@ def test_a_burner_is_ended_and_an_idle_one_is_not() -> None:
             monitor.start_monitoring("burner", ANY_CPU, burner.source)
             monitor.start_monitoring("idle", ANY_CPU, idle.source)
             burner.go_on()
-            assert eventually(lambda: monitor.terminate_if_violated("burner"))
+            eventually(lambda: monitor.terminate_if_violated("burner"))
             assert burner.process.wait(30) == -9
             assert not monitor.terminate_if_violated("idle")
             assert monitor.get_usage("burner").violations == monitor.check_violations("burner")
@@ -53,7 +54,7 @@ def test_a_memory_eater_is_seen_before_it_is_asked_for() -> None:
         monitor.start_monitoring("eater", ResourceLimits(max_memory_mb=48), eater.source)
         assert monitor.violations("eater") == []
         eater.go_on()
-        assert eventually(lambda: bool(told))
+        eventually(lambda: bool(told))
         usage = monitor.get_usage("eater")
     assert (told[0][0], told[0][1].name) == ("eater", "max_memory_mb")
     assert usage.memory_mb > 48 and len(told) == 1
@@ -88,7 +89,7 @@ def test_a_sandbox_that_ends_is_no_accident() -> None:
     with acting(IDLE) as actor, ResourceMonitor(interval_s=0.005) as monitor:
         monitor.start_monitoring("short", FREE, actor.source)
         actor.end()
-        assert eventually(lambda: len(monitor.history("short")) > 5)
+        eventually(lambda: len(monitor.history("short")) > 5)
         assert monitor.get_usage("short").memory_mb == 0
         assert monitor.stop_monitoring("short").file_operations > 0
 
@@ -133,13 +134,13 @@ def test_a_violation_that_nobody_can_end_says_so() -> None:
 
 def test_the_thread_ends_with_its_work_and_comes_back_with_it() -> None:
     monitor = ResourceMonitor(interval_s=0.001)
-    assert eventually(lambda: not _threads())
+    eventually(lambda: not _threads())
     for _ in range(2):
         monitor.start_monitoring("one", FREE, Source())
         monitor.start_monitoring("two", FREE, Source())
         assert len(_threads()) == 1
         monitor.close()
-        assert eventually(lambda: not _threads())
+        eventually(lambda: not _threads())
 
 
 def test_a_monitor_that_nobody_holds_is_gone_with_its_thread() -> None:
@@ -147,7 +148,7 @@ def test_a_monitor_that_nobody_holds_is_gone_with_its_thread() -> None:
     monitor.start_monitoring("one", FREE, Source())
     del monitor
     gc.collect()
-    assert eventually(lambda: not _threads())
+    eventually(lambda: not _threads())
 
 
 def test_a_program_ends_while_its_monitor_runs() -> None:
@@ -178,7 +179,7 @@ def test_a_forked_copy_starts_with_nothing_and_can_monitor() -> None:
                 os._exit(code)
         assert os.waitpid(child, 0)[1] == 0
         counted = len(monitor.history("one"))
-        assert eventually(lambda: len(monitor.history("one")) > counted)
+        eventually(lambda: len(monitor.history("one")) > counted)
 
 
 def test_fifty_threads_at_once_do_no_harm() -> None:
@@ -198,7 +199,7 @@ def test_fifty_threads_at_once_do_no_harm() -> None:
         with ThreadPoolExecutor(50) as pool:
             assert list(pool.map(come_and_go, range(50))) == list(range(50))
         assert monitor.monitored() == []
-    assert eventually(lambda: not _threads())
+    eventually(lambda: not _threads())
 
 
 def test_a_source_that_fails_is_told_of_and_stops_no_other() -> None:
@@ -214,9 +215,9 @@ def test_a_source_that_fails_is_told_of_and_stops_no_other() -> None:
         monitor.start_monitoring("whole", FREE, Source())
         broken.set()
         with pytest.raises(SupervisionError, match="on fire"):
-            assert eventually(lambda: monitor.get_usage("broken") is None)
+            eventually(lambda: monitor.get_usage("broken") is None)
         counted = len(monitor.history("whole"))
-        assert eventually(lambda: len(monitor.history("whole")) > counted)
+        eventually(lambda: len(monitor.history("whole")) > counted)
         broken.clear()
 
 

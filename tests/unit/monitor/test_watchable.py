@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.monitor.arena import eventually, is_on_disk
+from tests.patience import eventually
+from tests.unit.monitor.arena import is_on_disk
 
 import ringfence
 from ringfence.engine.box import Box
@@ -50,7 +51,7 @@ def test_what_runs_in_a_box_is_measured(box: Box, monitor: ResourceMonitor) -> N
     before = monitor.sample("box")
     mass = "mass = b'x' * (50 << 20)\n"
     handle = box.start([sys.executable, "-c", mass + WRITER + STAY])
-    assert eventually(lambda: handle.stdout == b".\n"), handle.stderr
+    eventually(lambda: handle.stdout == b".\n", told=lambda: handle.stderr)
     after = monitor.sample("box")
     assert after.memory_bytes - before.memory_bytes > 50 * 2**20
     assert after.operations - before.operations >= 2000
@@ -65,9 +66,9 @@ def test_a_burner_in_a_box_is_ended_also_when_it_has_left_its_parents(box: Box, 
     quiet = box.run([sys.executable, "-c", "pass"])
     assert quiet.ok
     handle = box.start(["sh", "-c", f'"{sys.executable}" -c "$1"; read line', "sh", DOUBLE_FORK])
-    assert eventually(lambda: monitor.terminate_if_violated("box"))
+    eventually(lambda: monitor.terminate_if_violated("box"))
     assert not handle.wait(60).ok
-    assert eventually(lambda: monitor.sample("box").processes == 0)
+    eventually(lambda: monitor.sample("box").processes == 0)
 
 
 GREEDY = {
@@ -86,14 +87,14 @@ def test_what_is_over_a_limit_is_ended_and_what_is_not_is_left_alone(
         pytest.skip("the folder of temporary files is in memory: nothing is written to storage")
     monitor.start_monitoring("box", STRICT_ON_ALL, box.watchable)
     modest = box.start([sys.executable, "-c", STAY])
-    assert eventually(lambda: modest.stdout == b".\n"), modest.stderr
+    eventually(lambda: modest.stdout == b".\n", told=lambda: modest.stderr)
     monitor.sample("box")
     assert monitor.check_violations("box") == []
     modest.close_input()
     assert modest.wait(60).ok
     greedy = box.start([sys.executable, "-c", GREEDY[limit] + STAY])
-    assert eventually(lambda: greedy.stdout == b".\n"), greedy.stderr
-    assert eventually(lambda: monitor.terminate_if_violated("box"))
+    eventually(lambda: greedy.stdout == b".\n", told=lambda: greedy.stderr)
+    eventually(lambda: monitor.terminate_if_violated("box"))
     assert limit in [violation.name for violation in monitor.violations("box")]
     assert not greedy.wait(60).ok
 
@@ -101,7 +102,7 @@ def test_what_is_over_a_limit_is_ended_and_what_is_not_is_left_alone(
 def test_a_box_in_which_nothing_happens_is_within_its_limits(box: Box, monitor: ResourceMonitor) -> None:
     monitor.start_monitoring("box", ResourceLimits(), box.watchable)
     first = monitor.sample("box")
-    assert eventually(lambda: monitor.history("box")[-1].time_s > first.time_s + 0.5)
+    eventually(lambda: monitor.history("box")[-1].time_s > first.time_s + 0.5)
     assert monitor.check_violations("box") == []
     assert not monitor.terminate_if_violated("box")
     assert box.run(["true"]).ok
