@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from ringfence.backends import groups, process, walled
 from ringfence.backends.facts import NO_EGRESS, Lack
-from ringfence.backends.led_visit import SPAWNER, LedVisit, PythonJobs
+from ringfence.backends.forkers import SPAWNER
+from ringfence.backends.led_visit import LedVisit, PythonJobs
 from ringfence.backends.process import beyond_hard_limits, entries
 from ringfence.backends.walled import NO_FILTER, NO_LANDLOCK, TRUNCATE_ABI, WalledBox, lack_truncate
 from ringfence.errors import UnavailableError

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 class Visit(Protocol):
     """One running job."""
 
+    begun: bool
+    """Its clock runs. Before, nothing of the job has happened."""
+
+    def may_begin(self) -> bool:
+        """Of one that has not begun: whether waiting is right, for those who have to act are at work."""
+        ...
+
     def source(self) -> Source:
         """Where its processes can be looked at; of a visit to a living box, all that are in there."""
         ...

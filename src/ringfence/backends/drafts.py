@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ringfence.backends.led_visit import FromMould
+from ringfence.backends.forkers import FromMould
 from ringfence.linux import host
 from ringfence.linux.rootfs import Wish
 from ringfence.model.record import record

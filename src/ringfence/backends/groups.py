@@ -19,7 +19,7 @@ from ringfence.model.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ringfence.backends.led_visit import Forker
+    from ringfence.backends.forkers import Forker
     from ringfence.linux.cgroups import Cgroup, CgroupLimits
     from ringfence.monitor.source import Source
 

@@ -1,4 +1,4 @@
-"""The caller's end of the pipes to the leader of one visit, and the two kinds of process that fork leaders.
+"""The caller's end of the pipes to the leader of one visit.
 
 Used by every level whose jobs are processes of this host. It trusts the leader no more than the job: what comes back
 are small frames of fixed layout.
@@ -6,10 +6,10 @@ are small frames of fixed layout.
 
 from __future__ import annotations
 
-import marshal
 import os
 import stat
 import sys
+import time
 from _collections_abc import Sequence
 from _thread import RLock
 
@@ -17,26 +17,26 @@ from ringfence.backends.facts import Report
 from ringfence.errors import SetupError
 from ringfence.model.job import Job
 from ringfence.model.record import record, replace
-from ringfence.posix import moulds, passing, spawner, standby, wire
+from ringfence.posix import passing, spawner, standby, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
-
+    from ringfence.backends.forkers import Forker
     from ringfence.monitor.source import Source
-
-    class Forker(Protocol):
-        def fork_leader(self, descriptors: list[int]) -> None: ...
-        def give_up(self) -> None: ...
 
 
 _SIGKILL = 9
 _MAX_NOTES = 10_000
 # Longer than a leader tries to end its tree; then it is killed, and that takes no time.
 _END_WAIT_MS, _KILL_WAIT_MS = 12_000, 1_000
+# A slow machine that starts many at once needs long for the last; whether somebody is stopped is looked at meanwhile.
+_START_WAIT_S, _LOOK_MS = 60.0, 1_000
 _LEAD, _STAND_BY, _REACH = "lead", "stand by", "reach the waiting sandbox"
 UNDELIVERED = (_STAND_BY, _REACH)
 """The steps of a SetupError after which another sandbox may be given the same job: nothing of it has begun."""
+
+
+_SLOW = "is the machine overloaded, or has somebody stopped a process of ringfence?"
 
 
 @record
@@ -48,42 +48,6 @@ class PythonJobs:
 
     def as_data(self) -> dict[str, object]:
         return {"jobs": True, "preload": self.preload, "packages": self.packages}
-
-
-class FromSpawner:
-    """Leaders of plain jobs."""
-
-    def fork_leader(self, descriptors: list[int]) -> None:
-        spawner.fork_leader(descriptors)
-
-    def give_up(self) -> None:
-        spawner.give_up_on_spawner()
-
-
-SPAWNER = FromSpawner()
-
-
-class FromMould:
-    """Leaders of sandboxes that share a template."""
-
-    def __init__(self, template: dict[str, object], about_the_host: bytes = b"") -> None:
-        """``about_the_host``: when it changes, the template must be carried out anew."""
-        self._template = template
-        self._key = marshal.dumps(template) + about_the_host
-        self._mould: moulds.Mould | None = None
-
-    def fork_leader(self, descriptors: list[int]) -> None:
-        self._mould = moulds.for_template(self._key, self._template)
-        try:
-            self._mould.fork_leader(descriptors)
-        except OSError:  # it has ended; once more, with a new one
-            moulds.forget(self._mould)
-            self._mould = moulds.for_template(self._key, self._template)
-            self._mould.fork_leader(descriptors)
-
-    def give_up(self) -> None:
-        if self._mould is not None:
-            self._mould.kill()
 
 
 def order_of(job: Job, folder: str, environment: dict[str, str]) -> dict[str, object]:
@@ -123,7 +87,10 @@ class LedVisit:
         self._report: Report | None = None
         self._notes: list[dict[str, object]] = []
         self._recorder: dict[str, object] = {}
-        self._forked = self._started = False
+        self._forked = self._given_up = False
+        self.begun = False
+        """Its leader has spoken."""
+        self._asked_s = time.monotonic()
         self._stood_by = bool(request.get("standby"))
         message = wire.encode_request(request)
         try:
@@ -188,11 +155,19 @@ class LedVisit:
         poller = select.poll()
         poller.register(self._reports, select.POLLIN)
         while not self.ready:
-            if not poller.poll(_END_WAIT_MS):
+            if not poller.poll(_LOOK_MS) and not self.may_begin():
                 self.abandon()
-                raise SetupError(_STAND_BY, "the sandbox was not ready in time")
+                raise SetupError(_STAND_BY, f"the sandbox was not ready after {self._waited()}", hint=_SLOW)
             if not self.waits(_LEAD):
                 raise SetupError(_STAND_BY, "the sandbox ended before it had a job")
+
+    def may_begin(self) -> bool:
+        """Whether it is right to wait for the start: who has to act is not stopped, and a busy machine gets time."""
+        in_time = time.monotonic() < self._asked_s + _START_WAIT_S
+        return in_time and not spawner.is_stopped(self.leader or self._forker.pid())
+
+    def _waited(self) -> str:
+        return f"{time.monotonic() - self._asked_s:.0f} s"
 
     def fileno(self) -> int:
         return self._reports
@@ -220,21 +195,23 @@ class LedVisit:
             data = os.read(self._reports, 65536)
         except BlockingIOError:
             return None
-        if not data and not self._started:
-            raise SetupError(_LEAD, "the supervising process ended before the job began")
+        if not data and not self.begun:
+            given_up = f", given up after {self._waited()}" if self._given_up else ""
+            raise SetupError(_LEAD, f"the supervising process ended before the job began{given_up}",
+                             hint=_SLOW if given_up else "")  # fmt: skip
         if not data:
             return self._report or self._lost()
         try:
             for kind, body in self._frames.feed(data):
                 self._handle(kind, body)
         except wire.Garbled:
-            self._started = True  # whoever it is that speaks
+            self.begun = True  # whoever it is that speaks
             return self._lost()
         return self._report
 
     def _handle(self, kind: bytes, body: bytes) -> None:
         if kind == wire.STARTED:
-            self._started = True
+            self.begun = True
             self.leader = wire.decode_started(body)
             self._leader_pidfd = _pidfd(self.leader)
         elif kind == wire.READY:
@@ -272,8 +249,14 @@ class LedVisit:
         with self._open_lock:
             if self._leader_pidfd >= 0:
                 _kill_pidfd(self._leader_pidfd)
-            elif not self._started:
-                self._forker.give_up()
+            if self.begun or self._reports < 0:
+                return
+            reports = os.dup(self._reports)
+        self._given_up = True
+        try:
+            self._forker.give_up(reports)
+        finally:
+            os.close(reports)
 
     def close(self) -> None:
         """End the job if it runs, and wait until its tree is gone: its folder is removed next.

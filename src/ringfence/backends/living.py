@@ -6,8 +6,9 @@ import select
 import time
 
 from ringfence.backends.facts import Report
+from ringfence.backends.forkers import FromMould
 from ringfence.backends.groups import GroupVisit
-from ringfence.backends.led_visit import FromMould, LedVisit
+from ringfence.backends.led_visit import LedVisit
 from ringfence.linux.rootfs import Wish
 from ringfence.model.record import record, replace
 

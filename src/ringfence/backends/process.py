@@ -12,7 +12,8 @@ import sys
 from _collections_abc import Callable, Mapping
 
 from ringfence.backends.facts import Lack
-from ringfence.backends.led_visit import SPAWNER, FromMould, LedVisit, PythonJobs, order_of
+from ringfence.backends.forkers import SPAWNER, FromMould
+from ringfence.backends.led_visit import LedVisit, PythonJobs, order_of
 from ringfence.backends.scratch import Scratch
 from ringfence.errors import UsageError
 from ringfence.model.job import Job

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from ringfence.backends import groups, hiding, strict_table
 from ringfence.backends.drafts import Draft, Drafts
 from ringfence.backends.facts import NO_EGRESS, Lack
+from ringfence.backends.forkers import FromMould
 from ringfence.backends.layers import IN_SCRATCH, Layers
-from ringfence.backends.led_visit import FromMould, LedVisit, PythonJobs, order_of
+from ringfence.backends.led_visit import LedVisit, PythonJobs, order_of
 from ringfence.backends.living import Keeper, VisitToBox
 from ringfence.backends.process import beyond_hard_limits
 from ringfence.backends.scratch import Scratch

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 import ringfence
 from ringfence.backends.facts import NO_EGRESS, Lack
-from ringfence.backends.led_visit import SPAWNER, LedVisit, PythonJobs
+from ringfence.backends.forkers import SPAWNER
+from ringfence.backends.led_visit import LedVisit, PythonJobs
 from ringfence.backends.process import MECHANISMS, ProcessBox, entries, plan_limits
 from ringfence.errors import UnavailableError
 from ringfence.linux import confinement, host, landlock, rootfs

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ringfence.backends.contract import Box, Visit
 
 _NET_S = 5.0
+_LOOK_S = 1.0
 _LONGEST_WAIT_S = 3600.0  # the kernel takes no more than 24 days, a policy may allow years
 _SIGKILL = 9
 
@@ -136,20 +137,23 @@ class _Loop:
 
     def _wait(self) -> Report:
         net = time.monotonic() + self.policy.wall_time_s + _NET_S
-        abandoned = False
+        abandoned, begun = False, self.visit.begun
         while True:
             wait_s = min(max(0.0, net - time.monotonic()), _LONGEST_WAIT_S)
             for descriptor, _ in self.poller.poll(wait_s * 1000):
                 report = self._handle(descriptor)
                 if report is not None:
                     return report
+            if not abandoned and begun is not self.visit.begun:
+                begun, net = True, time.monotonic() + self.policy.wall_time_s + _NET_S
             # Also while output arrives: a job may have stopped its leader and go on printing.
-            if time.monotonic() >= net:
+            if time.monotonic() >= net and not begun and not abandoned and self.visit.may_begin():
+                net += _LOOK_S
+            elif time.monotonic() >= net:
                 if abandoned:
                     raise SupervisionError("the supervising process did not end when it was killed")
                 self.visit.abandon()
-                abandoned = True
-                net += _NET_S
+                abandoned, net = True, time.monotonic() + _NET_S
 
     def _handle(self, descriptor: int) -> Report | None:
         if descriptor in self.visit.filenos():

@@ -56,7 +56,8 @@ class Forker:
 
     def __init__(self, door: int) -> None:
         self.door = door
-        self.leaders: set[int] = set()
+        self.leaders: dict[int, int] = {}
+        """Leader: the number of the pipe that it reports through; of a mould 0."""
 
     def serve(self) -> None:
         """Until the owner closes the door; then until the last leader has ended."""
@@ -83,6 +84,8 @@ class Forker:
         try:
             if kind == passing.MOULD and len(descriptors) == 3:
                 self._fork_mould(descriptors)
+            elif kind == passing.END and len(descriptors) == 2:
+                self._end_leader(descriptors[0])
             elif len(descriptors) > 3:
                 self._fork_leader(descriptors)
         except OSError:
@@ -93,14 +96,20 @@ class Forker:
 
     def _fork_leader(self, descriptors: list[int], stay: Sequence[int] = ()) -> int:
         leader = _fork(descriptors, _lead, stay)
-        self.leaders.add(leader)
+        self.leaders[leader] = os.fstat(descriptors[1]).st_ino
         return leader
+
+    def _end_leader(self, reports: int) -> None:
+        """The caller knows no pid of a leader that has not spoken, but has the other end of its pipe."""
+        pipe = os.fstat(reports).st_ino
+        for leader in [leader for leader, number in self.leaders.items() if number == pipe]:
+            os.kill(leader, signal.SIGKILL)
 
     def _fork_mould(self, descriptors: list[int]) -> None:
         from ringfence.posix import mould
 
         mould.furnish()  # here, so that every later mould has it too
-        self.leaders.add(_fork(descriptors, lambda kept: mould.main(*kept)))
+        self.leaders[_fork(descriptors, lambda kept: mould.main(*kept))] = 0
 
     def _reap(self) -> None:
         """Collect leaders that ended; what is left of a tree whose leader was killed is killed too."""
@@ -113,14 +122,14 @@ class Forker:
                 return
             if pid in self.leaders and status != 0:
                 self._kill_orphans(pid)
-            self.leaders.discard(pid)
+            self.leaders.pop(pid, None)
 
     def _kill_orphans(self, dead_leader: int) -> None:
         if sys.platform != "linux":
             return
         from ringfence.linux import procfs
 
-        self.leaders.discard(dead_leader)
+        self.leaders.pop(dead_leader, None)
         mine = os.getpid()
         for _ in range(1000):
             orphans = [pid for pid in procfs.children(mine) if pid not in self.leaders]

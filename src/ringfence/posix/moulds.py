@@ -26,7 +26,7 @@ class Mould:
             spawner.send(passing.MOULD, [theirs, template, to_reports])
             for descriptor in (theirs, template, to_reports):
                 os.close(descriptor)
-            self.pidfd = _await_start(request, to_template, reports)
+            self.pid, self.pidfd = _await_start(request, to_template, reports)
         except BaseException:
             os.close(self.door)
             raise
@@ -52,8 +52,8 @@ class Mould:
         os.close(self.pidfd)
 
 
-def _await_start(request: dict[str, object], template: int, reports: int) -> int:
-    """A descriptor of the mould's process once it is built; SetupError with the step that failed."""
+def _await_start(request: dict[str, object], template: int, reports: int) -> tuple[int, int]:
+    """The mould's process once it is built, by its pid and a descriptor; SetupError with the step that failed."""
     frames, pid = wire.Frames(), 0
     message = wire.encode_request(request)
     try:
@@ -64,7 +64,7 @@ def _await_start(request: dict[str, object], template: int, reports: int) -> int
                 raise SetupError(_BUILD, "its process ended")
             for kind, body in frames.feed(data):
                 if kind == wire.READY:
-                    return os.pidfd_open(pid)
+                    return pid, os.pidfd_open(pid)
                 if kind == wire.FAILED:
                     step, _, problem = wire.decode_failed(body)
                     raise SetupError(step, problem)
@@ -79,13 +79,12 @@ def _await_word(reports: int, pid: int) -> None:
     """As long as whoever is to speak, the mould or before it the spawner, is not stopped: loading may take long."""
     import select
 
-    from ringfence.linux import procfs
-
     poller = select.poll()
     poller.register(reports, select.POLLIN)
     while not poller.poll(_LOOK_MS):
-        if procfs.is_stopped(pid or spawner.pid()):
-            os.kill(pid, 9) if pid else spawner.give_up_on_spawner()
+        speaker = pid or spawner.pid()
+        if spawner.is_stopped(speaker):
+            os.kill(pid, 9) if pid else spawner.give_up_on_spawner(speaker)
             raise SetupError(_AWAIT, "somebody has stopped the process that builds it")
 
 
@@ -117,6 +116,22 @@ def forget(mould: Mould) -> None:
     with _lock:
         for key in [key for key, found in _standing.items() if found is mould]:
             _standing.pop(key).close()
+
+
+def give_up(mould: Mould, reports: int) -> None:
+    """End the one leader that reports through this pipe; the mould, and all that it has forked, only when it does not
+    answer."""
+    with _lock:
+        if mould not in _standing.values():
+            return  # its door is closed; a leader that waits for its turn there ends when it finds its caller gone
+        door = os.dup(mould.door)
+    try:
+        answered = spawner.end_leader(door, mould.pid, reports)
+    finally:
+        os.close(door)
+    with _lock:
+        if not answered and mould in _standing.values():
+            mould.kill()
 
 
 def close_all() -> None:

@@ -24,8 +24,9 @@ def channel() -> tuple[int, int]:
     return ours.detach(), theirs.detach()
 
 
-LEADER, MOULD, GO, JOB = b"l", b"m", b"g", b"j"
-"""What the message says beside its descriptors: what they are for, or that one may go on."""
+LEADER, MOULD, GO, JOB, END = b"l", b"m", b"g", b"j", b"e"
+"""What the message says beside its descriptors: what they are for, that one may go on, or that the leader that reports
+through the first is to be ended; that the second is closed then is the answer."""
 
 
 def send(door: int, kind: bytes, descriptors: list[int], body: bytes = b"") -> None:

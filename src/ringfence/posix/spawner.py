@@ -21,6 +21,7 @@ _BOOT = (
     "del sys.path[0]; main({door})"
 )
 _BUSY_WAIT_S = 10.0
+_ANSWER_WAIT_S, _LOOK_MS = 60.0, 1000
 
 _lock = allocate_lock()
 _current: Spawner | None = None
@@ -146,12 +147,70 @@ def pid() -> int:
     return 0 if _current is None else _current.pid
 
 
-def give_up_on_spawner() -> None:
+def give_up_on_spawner(which: int) -> None:
     """End a spawner that does not answer: somebody has stopped it. What it has forked lives on."""
     with _lock:
-        if _current is not None and _current.usable():
-            os.kill(_current.pid, 9)
-            os.waitpid(_current.pid, 0)  # else the next message might still go to it
+        if _current is not None and _current.pid == which and _current.usable():
+            os.kill(which, 9)
+            os.waitpid(which, 0)  # else the next message might still go to it
+
+
+def give_up(reports: int) -> None:
+    """End the one leader that reports through this pipe; the spawner only when it does not answer."""
+    with _lock:
+        if _current is None or not _current.usable():
+            return
+        asked, door = _current.pid, os.dup(_current.door)
+    try:
+        answered = end_leader(door, asked, reports)
+    finally:
+        os.close(door)
+    if not answered:
+        give_up_on_spawner(asked)
+
+
+def end_leader(door: int, forker: int, reports: int) -> bool:
+    """Have the forker behind the door kill a leader; False: it does not answer.
+
+    It takes messages in turn: once it has answered, that leader was forked and killed, or could not be forked.
+    """
+    answer, theirs = os.pipe()
+    try:
+        # With room, for sending to one that is stopped would take for ever.
+        if not _comes(door, "POLLOUT", forker):
+            return False
+        send_patiently(door, passing.END, [reports, theirs])
+        os.close(theirs)
+        theirs = -1
+        return _comes(answer, "POLLIN", forker)
+    except OSError:
+        return True  # it has ended, and with it whatever waited for its turn
+    finally:
+        for descriptor in (answer, theirs):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def _comes(descriptor: int, event: str, forker: int) -> bool:
+    """Whether it does while the forker is at work; it may have much to do on a slow machine."""
+    import select
+
+    poller = select.poll()
+    poller.register(descriptor, getattr(select, event))
+    give_up = time.monotonic() + _ANSWER_WAIT_S
+    while not is_stopped(forker) and time.monotonic() < give_up:
+        if poller.poll(_LOOK_MS):
+            return True
+    return False
+
+
+def is_stopped(process: int) -> bool:
+    """Whether somebody has stopped it; never known but on Linux."""
+    if sys.platform != "linux":
+        return False
+    from ringfence.linux import procfs
+
+    return procfs.is_stopped(process)
 
 
 def _running() -> Spawner:

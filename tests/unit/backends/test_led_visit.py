@@ -9,7 +9,8 @@ import time
 import pytest
 
 from ringfence.backends import led_visit, process
-from ringfence.backends.led_visit import SPAWNER, LedVisit
+from ringfence.backends.forkers import SPAWNER
+from ringfence.backends.led_visit import LedVisit
 from ringfence.engine.run import run
 from ringfence.errors import SetupError
 from ringfence.model.policy import SandboxPolicy
@@ -35,7 +36,7 @@ def leader(balanced, monkeypatch):
     monkeypatch.setattr(spawner, "fork_leader", keep)
     monkeypatch.setattr(led_visit, "_END_WAIT_MS", 50)
     monkeypatch.setattr(led_visit, "_KILL_WAIT_MS", 50)
-    monkeypatch.setattr(spawner, "give_up_on_spawner", lambda: None)
+    monkeypatch.setattr(spawner, "give_up", lambda reports: None)
     visit = LedVisit({"plan": [], "limits": {}, "scratch": ""}, (), SPAWNER)
     yield visit, lambda data: os.write(ends[1], data), lambda: os.close(ends.pop(1))
     visit.close()

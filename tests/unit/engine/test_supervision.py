@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 
 import pytest
@@ -58,6 +59,8 @@ class Puppet:
 
     enforced: dict[str, object] = {}  # noqa: RUF012
 
+    begun = True
+
     def __init__(self, *, ready: bool, report: Report | None = None, prints: bytes = b"") -> None:
         self.reader, self.writer = os.pipe()
         if ready:
@@ -103,6 +106,40 @@ def test_a_visit_that_never_ends_is_an_error_in_bounded_time(short_net, ready: b
     with pytest.raises(SupervisionError):
         puppet.run(QUICK)
     assert puppet.abandoned == 1
+
+
+class Slow(Puppet):
+    """Begins only when it was looked at three times, and ends when it had its time."""
+
+    looks = 0
+
+    def __init__(self, *, hopeful: bool) -> None:
+        super().__init__(ready=False)
+        self.begun, self.hopeful = False, hopeful
+
+    def may_begin(self) -> bool:
+        self.looks += 1
+        if self.looks == 3:
+            self.begun = True
+            threading.Timer(0.1, self._end).start()
+        return self.hopeful
+
+    def _end(self) -> None:
+        self.report = Report(exit_code=0)
+        os.write(self.writer, b"x")
+
+
+def test_a_start_that_only_takes_long_is_waited_for_and_the_job_has_its_whole_time(short_net, monkeypatch) -> None:
+    monkeypatch.setattr(supervision, "_LOOK_S", 0.01)
+    slow = Slow(hopeful=True)
+    assert slow.run(QUICK).ok and slow.abandoned == 0 and slow.looks == 3
+
+
+def test_a_start_without_hope_is_given_up(short_net) -> None:
+    slow = Slow(hopeful=False)
+    with pytest.raises(SupervisionError):
+        slow.run(QUICK)
+    assert slow.abandoned == 1 and slow.looks == 1
 
 
 def test_too_much_output_is_found_also_after_the_end() -> None:
