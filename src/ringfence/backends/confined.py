@@ -112,11 +112,12 @@ class ConfinedBox(WalledBox):
         return super().start(job, streams)
 
     def _lead(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> groups.GroupVisit:
-        request = self._request(steps)
-        request["cgroups"] = list(self._cgroup.directories) if self._cgroup else []
-        visit = groups.GroupVisit(request, streams, SPAWNER, self._cgroup)
+        visit = groups.GroupVisit(self._request(steps), streams, SPAWNER, self._cgroup)
         self._keep(visit)
         return visit
+
+    def _cleared(self) -> dict[str, object]:
+        return super()._cleared() | {"cgroups": list(self._cgroup.directories) if self._cgroup else []}
 
     def source(self) -> Source:
         return replace(super().source(), groups=self._cgroup.places if self._cgroup else {})

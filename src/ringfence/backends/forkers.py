@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import marshal
 
-from ringfence.posix import moulds, spawner
+from ringfence.posix import moulds, passing, spawner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 
 class FromSpawner:
-    """Leaders of plain jobs."""
+    """Leaders of plain jobs, or another kind of what a spawner forks."""
+
+    def __init__(self, kind: bytes = passing.LEADER) -> None:
+        self._kind = kind
 
     def fork_leader(self, descriptors: list[int]) -> None:
-        spawner.fork_leader(descriptors)
+        spawner.fork_leader(descriptors, self._kind)
 
     def pid(self) -> int:
         return spawner.pid()
@@ -34,6 +37,7 @@ class FromSpawner:
 
 
 SPAWNER = FromSpawner()
+FOLDER_KEEPERS = FromSpawner(passing.KEEPER)
 
 
 class FromMould:

@@ -12,7 +12,7 @@ import sys
 from _collections_abc import Callable, Mapping
 
 from ringfence.backends.facts import Lack
-from ringfence.backends.forkers import SPAWNER, FromMould
+from ringfence.backends.forkers import FOLDER_KEEPERS, SPAWNER, FromMould
 from ringfence.backends.led_visit import LedVisit, PythonJobs, order_of
 from ringfence.backends.scratch import Scratch
 from ringfence.errors import UsageError
@@ -167,6 +167,8 @@ class ProcessBox:
         self._waiting: LedVisit | None = None
         self._visited: LedVisit | None = None
         self._place = ""
+        self._keeper: LedVisit | None = None
+        """Of a living box: who clears up when the caller is killed."""
         self._visits: tuple[LedVisit, ...] = ()
         """Those to the living box that may still run."""
         self._transaction: Transaction | None = None
@@ -181,6 +183,8 @@ class ProcessBox:
 
     def live(self, workspace: str | None) -> None:
         """Visits from now on go to this folder. It is a place for files; what a visit leaves running ends with it."""
+        self._scratch.name()
+        self._keeper = LedVisit({"cgroups": [], **self._cleared()}, (), FOLDER_KEEPERS)
         if self._transaction is not None:
             self._place = self._transaction.working_copy(workspace) if workspace else self._place
         else:
@@ -261,8 +265,12 @@ class ProcessBox:
         return {
             "plan": steps,
             "limits": self._watched(),
-            "scratch": self._scratch.path,
+            **({"scratch": ""} if self._keeper else self._cleared()),
         }
+
+    def _cleared(self) -> dict[str, object]:
+        """What somebody must remove when the caller is gone: of a living box its keeper, else the job's leader."""
+        return {"scratch": self._scratch.path}
 
     def _watched(self) -> dict[str, float]:
         unlimited = dict.fromkeys(("cpu_time", "memory", "pids"), float("inf"))
@@ -284,4 +292,7 @@ class ProcessBox:
         for visit in (self._waiting, self._visited):
             if visit is not None:
                 visit.release()
-        return self._scratch.remove()
+        left = self._scratch.remove()
+        if self._keeper is not None:  # last: the caller may be killed in the middle of it
+            self._keeper.release()
+        return left

@@ -24,10 +24,11 @@ class Scratch:
     def __init__(self, folders: tuple[str, ...] = ("work", "home", "tmp")) -> None:
         self.path = ""
         self.folders = folders
+        self._made = False
 
     def prepare(self, job: Job | None = None) -> str:
         """The job's working folder, with its files in it; without one, the private folder that it may get."""
-        if not self.path:
+        if not self._made:
             self._make()
         if job is None:
             return os.path.join(self.path, "work")
@@ -38,12 +39,16 @@ class Scratch:
             _write_file(folder, name, content)
         return folder
 
-    def _make(self) -> None:
+    def name(self) -> str:
+        """Where it is, or will be: who is to remove it can be told before there is anything to remove."""
         # Not by tempfile, whose imports take longer than the whole run of a small job.
-        path = os.path.join(place(), f"ringfence-{os.urandom(8).hex()}")
+        self.path = self.path or os.path.join(place(), f"ringfence-{os.urandom(8).hex()}")
+        return self.path
+
+    def _make(self) -> None:
         try:
-            os.mkdir(path, 0o700)
-            self.path = path
+            os.mkdir(self.name(), 0o700)
+            self._made = True
             for name in self.folders:
                 os.mkdir(os.path.join(self.path, name), 0o700)
         except OSError as error:
@@ -68,11 +73,11 @@ class Scratch:
 
     def remove(self) -> str:
         """Remove it; what could not be removed is said, not raised, for the job had its hands on it."""
-        if not self.path:
+        if not self._made:
             return ""
         from ringfence.posix.removal import remove_tree
 
-        path, self.path = self.path, ""
+        path, self.path, self._made = self.path, "", False
         try:
             remove_tree(path)
         except OSError as error:

@@ -36,6 +36,12 @@ def _lead(descriptors: list[int]) -> None:
     visit.lead(commands, reports, owner, streams)
 
 
+def _keep(descriptors: list[int]) -> None:
+    from ringfence.posix import folder_keeper
+
+    folder_keeper.keep(*descriptors)
+
+
 def _keep_only(descriptors: list[int], stay: Sequence[int] = ()) -> list[int]:
     """Close every descriptor but these, which may be 0, 1 or 2; those become the null device."""
     floor = 3 + len(descriptors) + max(descriptors)
@@ -86,6 +92,8 @@ class Forker:
                 self._fork_mould(descriptors)
             elif kind == passing.END and len(descriptors) == 2:
                 self._end_leader(descriptors[0])
+            elif kind == passing.KEEPER and len(descriptors) == 3:
+                self._remember(_fork(descriptors, _keep), descriptors)
             elif len(descriptors) > 3:
                 self._fork_leader(descriptors)
         except OSError:
@@ -95,7 +103,9 @@ class Forker:
         return True
 
     def _fork_leader(self, descriptors: list[int], stay: Sequence[int] = ()) -> int:
-        leader = _fork(descriptors, _lead, stay)
+        return self._remember(_fork(descriptors, _lead, stay), descriptors)
+
+    def _remember(self, leader: int, descriptors: list[int]) -> int:
         self.leaders[leader] = os.fstat(descriptors[1]).st_ino
         return leader
 

@@ -24,7 +24,7 @@ def channel() -> tuple[int, int]:
     return ours.detach(), theirs.detach()
 
 
-LEADER, MOULD, GO, JOB, END = b"l", b"m", b"g", b"j", b"e"
+LEADER, KEEPER, MOULD, GO, JOB, END = b"l", b"k", b"m", b"g", b"j", b"e"
 """What the message says beside its descriptors: what they are for, that one may go on, or that the leader that reports
 through the first is to be ended; that the second is closed then is the answer."""
 

@@ -125,9 +125,9 @@ def fork_early() -> None:
     _current = Spawner.forked()
 
 
-def fork_leader(descriptors: list[int]) -> None:
+def fork_leader(descriptors: list[int], kind: bytes = passing.LEADER) -> None:
     """Have a leader forked that owns copies of ``descriptors``."""
-    send(passing.LEADER, descriptors)
+    send(kind, descriptors)
 
 
 def send(kind: bytes, descriptors: list[int]) -> None:

@@ -30,7 +30,7 @@ def leader(balanced, monkeypatch):
     """A visit whose leader is this test: ``say`` plays it."""
     ends: list[int] = []
 
-    def keep(descriptors: list[int]) -> None:
+    def keep(descriptors: list[int], _: bytes) -> None:
         ends.extend(os.dup(place) for place in descriptors[:2])
 
     monkeypatch.setattr(spawner, "fork_leader", keep)
@@ -116,7 +116,7 @@ def test_a_failed_step_names_itself_and_what_to_do(leader) -> None:
 
 
 def test_a_request_that_cannot_be_sent_starts_nothing(balanced, monkeypatch) -> None:
-    monkeypatch.setattr(spawner, "fork_leader", lambda _: pytest.fail("a leader was forked"))
+    monkeypatch.setattr(spawner, "fork_leader", lambda *_: pytest.fail("a leader was forked"))
     with pytest.raises(ValueError):
         LedVisit({"plan": object()}, (), SPAWNER)
 
