@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Sequence
 
+from ringfence.engine.presence import Presence, Stay
 from ringfence.engine.run import backend_for, refuse
 from ringfence.engine.supervision import Listeners, supervise
 from ringfence.errors import SandboxError, UsageError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ringfence.checkpoint.transaction import Transaction
     from ringfence.monitor.source import Source
 
-_SIGKILL = 9
 MAX_FILE_BYTES = 64 * 2**20
 """The most that ``Box.get`` takes unless it is told otherwise."""
 
@@ -68,7 +68,7 @@ class Box:
         self._partial = bool(refuse(backend, policy))
         self._lock = threading.Lock()
         self._running: list[Handle] = []
-        self._closed = False
+        self._presence = Presence()
         self._box: LivingBox = backend.open(policy)  # type: ignore[assignment]
         try:
             if transaction is not None:
@@ -85,7 +85,7 @@ class Box:
     @property
     def ended(self) -> bool:
         """It takes no visits any more: a limit of all of them together has ended it, or somebody's hand."""
-        return self._closed or self._box.ended()
+        return self._presence.closing or self._box.ended()
 
     @property
     def watchable(self) -> Source:
@@ -103,24 +103,34 @@ class Box:
     ) -> Outcome:
         """One visit, to its end. What it leaves running in the background stays."""
         job = self._checked(Job.of(job))
-        self._put_files(job)
-        listeners = Listeners(on_event=on_event, on_output=on_output)
-        return supervise(self._box, replace(job, files={}), self.policy, partial=self._partial, listeners=listeners)
+        with self._presence.enter() as stay:
+            self._put_files(job, stay)
+            job = replace(job, files={})
+            listeners = Listeners(on_event=on_event, on_output=on_output, attach=stay.attach)
+            return supervise(self._box, job, self.policy, partial=self._partial, listeners=listeners)
 
     def start(self, job: Job | Sequence[str | os.PathLike[str]], *, on_output: OnOutput | None = None) -> Handle:
         """A visit in the background."""
         job = self._checked(Job.of(job))
-        self._put_files(job)
-        handle = Handle(self._box, replace(job, files={}), self.policy, self._partial, on_output)
+        stay = self._presence.enter()
+        try:
+            self._put_files(job, stay)
+        except BaseException:
+            stay.leave()
+            raise
+        handle = Handle(self._box, replace(job, files={}), self.policy, self._partial, on_output, stay)
         with self._lock:
-            self._running = [running for running in self._running if not running.done] + [handle]
+            ended = {each for each in self._running if each.done}
+            for each in ended:
+                each.close_input()
+            self._running = [each for each in self._running if each not in ended] + [handle]
+        if self._presence.closing:
+            handle.join()  # who closes may have looked for its input already
         return handle
 
     def _checked(self, job: Job) -> Job:
         if self._owner != os.getpid():
             raise UsageError("a box stays with the process that opened it", hint="open a new one after fork")
-        if self._closed:
-            raise UsageError("the box is closed")
         if job.python:
             raise UsageError("Python work without an interpreter is for pools", hint="run [sys.executable, FILE]")
         return job
@@ -129,28 +139,34 @@ class Box:
 
     def put(self, name: str, content: bytes) -> None:
         """Write a file of the box; a relative name is one in its working folder."""
-        self._checked(Job(argv=("put", name)))
-        outcome = self._transfer(("put file", name), Job(argv=("put", name), stdin=content or None), self.policy)
+        job = self._checked(Job(argv=("put", name), stdin=content or None))
+        with self._presence.enter() as stay:
+            self._put(name, job, stay)
+
+    def _put(self, name: str, job: Job, stay: Stay) -> None:
+        outcome = self._transfer(("put file", name), job, self.policy, stay)
         if not outcome.ok:
             raise SandboxError(f"{name} could not be written: {outcome.reason}")
 
     def get(self, name: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         """A regular file of the box."""
-        self._checked(Job(argv=("get", name)))
+        job = self._checked(Job(argv=("get", name)))
         policy = replace(self.policy, output_bytes=max_bytes)
-        outcome = self._transfer(("get file", name), Job(argv=("get", name)), policy)
+        with self._presence.enter() as stay:
+            outcome = self._transfer(("get file", name), job, policy, stay)
         if not outcome.ok:
             raise SandboxError(f"{name} could not be read: {outcome.reason}")
         if outcome.stdout_dropped:
             raise SandboxError(f"{name} is larger than {max_bytes} bytes", hint="allow more with max_bytes")
         return outcome.stdout
 
-    def _put_files(self, job: Job) -> None:
+    def _put_files(self, job: Job, stay: Stay) -> None:
         for name, content in job.files.items():
-            self.put(name, content)
+            self._put(name, Job(argv=("put", name), stdin=content or None), stay)
 
-    def _transfer(self, step: tuple[object, ...], job: Job, policy: SandboxPolicy) -> Outcome:
-        return supervise(_Steps(self._box, [step]), job, policy, partial=self._partial, listeners=Listeners())
+    def _transfer(self, step: tuple[object, ...], job: Job, policy: SandboxPolicy, stay: Stay) -> Outcome:
+        steps, listeners = _Steps(self._box, [step]), Listeners(attach=stay.attach)
+        return supervise(steps, job, policy, partial=self._partial, listeners=listeners)
 
     # ---- changes and the end
 
@@ -163,17 +179,32 @@ class Box:
         self._box.commit()
 
     def close(self) -> None:
-        """End everything in it, and leave nothing behind."""
-        if self._closed or self._owner != os.getpid():
+        """End everything in it, also what other threads have in there, and leave nothing behind.
+
+        Called from within one of its visits, by what is told of its output, it is done when that visit has ended.
+        """
+        if self._owner != os.getpid() or not self._presence.begin_closing():
             return
-        self._closed = True
-        for handle in self._running:
-            handle.signal(_SIGKILL)
-        for handle in self._running:
-            handle.join()
-        left = self._box.close()
+        self._presence.end_all()
+        if self._presence.is_within():
+            threading.Thread(target=self._finish, name="ringfence-close").start()
+            return
+        left = self._finish()
         if left:
             raise SandboxError(left)
+
+    def _finish(self) -> str:
+        self._presence.take_over()
+        try:
+            self._presence.await_all()
+        finally:
+            try:
+                for handle in self._running:
+                    handle.join(0)
+                left = self._box.close()
+            finally:
+                self._presence.closed()
+        return left
 
     def __enter__(self) -> Box:
         return self
@@ -186,8 +217,9 @@ class Handle:
     """A visit in the background: its output as it comes, its input, signals, and how it ends."""
 
     def __init__(
-        self, box: LivingBox, job: Job, policy: SandboxPolicy, partial: bool, on_output: OnOutput | None
+        self, box: LivingBox, job: Job, policy: SandboxPolicy, partial: bool, on_output: OnOutput | None, stay: Stay
     ) -> None:
+        self._stay = stay
         self._visit: Visit | None = None
         self._outcome: Outcome | None = None
         self._problem: BaseException | None = None
@@ -196,17 +228,25 @@ class Handle:
         self._begun = threading.Event()
         # Not the thread's own end: Python before 3.13 takes a thread for ended when Ctrl-C interrupts join.
         self._ended = threading.Event()
-        self._input = -1
-        if job.stdin is None:
-            theirs, self._input = os.pipe()
-            job = replace(job, stdin=theirs)
+        theirs = self._input = -1
+        self._input_lock = threading.RLock()
         listeners = Listeners(on_output=self._hear, attach=self._attach)
-        self._thread = threading.Thread(
-            target=self._work, args=(box, job, policy, partial, listeners), name="ringfence-visit", daemon=True
-        )
-        self._thread.start()
+        try:
+            if job.stdin is None:
+                theirs, self._input = os.pipe()
+                job = replace(job, stdin=theirs)
+            self._thread = threading.Thread(
+                target=self._work, args=(box, job, policy, partial, listeners), name="ringfence-visit", daemon=True
+            )
+            self._thread.start()
+        except BaseException:
+            stay.leave()
+            self.close_input()
+            if theirs >= 0:
+                os.close(theirs)
+            raise
         self._begun.wait()
-        if self._input >= 0:
+        if theirs >= 0:
             os.close(theirs)
         if self._problem is not None:
             raise self._problem
@@ -214,6 +254,7 @@ class Handle:
     def _work(
         self, box: LivingBox, job: Job, policy: SandboxPolicy, partial: bool, listeners: Listeners
     ) -> None:
+        self._stay.thread = threading.get_ident()
         try:
             self._outcome = supervise(box, job, policy, partial=partial, listeners=listeners)
         except BaseException as error:
@@ -221,9 +262,11 @@ class Handle:
         finally:
             self._begun.set()
             self._ended.set()
+            self._stay.leave()
 
     def _attach(self, visit: Visit, _: object) -> None:
         self._visit = visit
+        self._stay.attach(visit)
         self._begun.set()
 
     def _hear(self, stream: str, piece: bytes) -> None:
@@ -256,9 +299,10 @@ class Handle:
             raise UsageError("it does not read its input any more") from None
 
     def close_input(self) -> None:
-        if self._input >= 0:
-            os.close(self._input)
-            self._input = -1
+        with self._input_lock:
+            ours, self._input = self._input, -1
+        if ours >= 0:
+            os.close(ours)
 
     def signal(self, number: int) -> None:
         """Signal the job; SIGKILL ends all that belongs to this visit."""

@@ -1,0 +1,156 @@
+"""A box that is closed while others use it: clear errors for who comes late, an end for who is in, nothing left."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.patience import eventually
+
+import ringfence
+from ringfence import Job, SandboxError, SandboxPolicy, Status, UsageError
+from ringfence.engine import presence
+from ringfence.engine.box import Box
+from ringfence.engine.presence import Presence
+
+THREADS, CLOSERS = 50, 3
+# Found by nothing else on this machine.
+LONG = f"{600 + os.getpid() / 1e7:.7f}"
+
+
+@pytest.fixture
+def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(params=["strict", "process"])
+def box(request: pytest.FixtureRequest, tmp: Path) -> Iterator[Box]:
+    with ringfence.open(SandboxPolicy(isolation=request.param, wall_time_s=120, pids_max=500)) as opened:
+        yield opened
+
+
+def _sleepers() -> list[str]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            found += [name] if LONG.encode() in Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") else []
+        except OSError:
+            continue
+    return found
+
+
+class User(threading.Thread):
+    """Uses the box until it hears that it can't."""
+
+    def __init__(self, use: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self.use, self.in_use, self.heard = use, threading.Event(), ""
+
+    def run(self) -> None:
+        while not self.heard:
+            self.in_use.set()
+            try:
+                self.use()
+            except SandboxError as error:
+                self.heard = f"{type(error).__name__}: {error}"
+
+
+def _uses(box: Box) -> list[Callable[[], object]]:
+    return [
+        lambda: box.run(["sleep", LONG]),
+        lambda: box.start(["sleep", LONG]).wait(),
+        lambda: box.start(["true"]),
+        lambda: box.run(Job(argv=("cat", "file"), files={"file": b"content"})),
+        lambda: box.put("other", b"content"),
+    ]
+
+
+@pytest.mark.usefixtures("unmeasured_spawner")
+def test_fifty_threads_that_use_a_box_while_three_close_it_all_hear_of_it(box: Box, tmp: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    uses = _uses(box)
+    users = [User(uses[number % len(uses)]) for number in range(THREADS)]
+    closers = [threading.Thread(target=box.close, daemon=True) for _ in range(CLOSERS)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.in_use.wait()
+    for closer in closers:
+        closer.start()
+    for closer in closers:
+        closer.join(60)
+        assert not closer.is_alive()
+        assert not _sleepers() and not list(tmp.iterdir()), "whoever comes back from closing finds nothing left"
+    for user in users:
+        user.join(60)
+    assert not any(user.is_alive() for user in users)
+    late = {user.heard for user in users}
+    assert "UsageError: the box is closed" in late
+    assert all("closed" in heard or "the caller ended it" in heard for heard in late), late
+    eventually(lambda: len(os.listdir("/proc/self/fd")) < before, told=lambda: os.listdir("/proc/self/fd"))
+
+
+def test_who_is_in_when_it_closes_is_told_that_the_caller_ended_it(box: Box) -> None:
+    outcomes: list[ringfence.Outcome] = []
+    visit = threading.Thread(target=lambda: outcomes.append(box.run(["sleep", LONG])))
+    visit.start()
+    eventually(_sleepers)
+    box.close()
+    visit.join(60)
+    assert [outcome.status for outcome in outcomes] == [Status.KILLED_KILL]
+    assert "the caller ended it" in outcomes[0].reason
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_closing_from_within_a_visit_is_done_when_that_has_ended(box: Box, tmp: Path, background: bool) -> None:
+    program = ["sh", "-c", f"echo on; sleep {LONG}"]
+
+    def heard(*_: object) -> None:
+        box.close()
+
+    outcome = box.start(program, on_output=heard).wait(60) if background else box.run(program, on_output=heard)
+    assert outcome.status is Status.KILLED_KILL
+    box.close()
+    assert not _sleepers() and not list(tmp.iterdir())
+    with pytest.raises(UsageError, match="closed"):
+        box.run(["true"])
+
+
+def test_ctrl_c_while_it_waits_for_others_still_closes_it(
+    box: Box, tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: Presence) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Presence, "await_all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        box.close()
+    box.close()
+    assert not list(tmp.iterdir())
+
+
+def test_a_visit_that_does_not_end_is_abandoned_and_waited_for_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stubborn:
+        def __init__(self) -> None:
+            self.heard: list[object] = []
+
+        def signal(self, number: int) -> None:
+            self.heard.append(number)
+
+        def abandon(self) -> None:
+            self.heard.append("abandoned")
+
+    monkeypatch.setattr(presence, "_END_WAIT_S", 0.01)
+    monkeypatch.setattr(presence, "_KILL_WAIT_S", 0.01)
+    inside, early, late = Presence(), Stubborn(), Stubborn()
+    inside.enter().attach(early)  # type: ignore[arg-type]
+    between = inside.enter()
+    assert inside.begin_closing() and not inside.begin_closing()
+    inside.end_all()
+    between.attach(late)  # type: ignore[arg-type]
+    inside.await_all()
+    assert early.heard == late.heard == [9, "abandoned"]
