@@ -112,7 +112,8 @@ class ConfinedBox(WalledBox):
         return super().start(job, streams)
 
     def _lead(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> groups.GroupVisit:
-        visit = groups.GroupVisit(self._request(steps), streams, SPAWNER, self._cgroup)
+        living = self._keeper is not None
+        visit = groups.GroupVisit(self._request(steps), streams, SPAWNER, self._cgroup, in_living_box=living)
         self._keep(visit)
         return visit
 

@@ -44,6 +44,8 @@ class Report:
     """How often the kernel's out-of-memory killer struck while it ran; 0 of a job that exited by itself."""
     cgroup_oom_kills: int = 0
     """How often the job's own cgroup ran out of memory and had a process killed."""
+    box_oom_kills: int = 0
+    """How often a living box ran out of memory while this visit was in it; whose process was killed is not known."""
     cgroup_pids_hits: int = 0
     """How often the job's own cgroup refused a new task."""
     survivors: int = 0

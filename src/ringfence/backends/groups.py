@@ -20,6 +20,7 @@ from ringfence.model.record import replace
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.backends.forkers import Forker
+    from ringfence.linux.cgroup_usage import CgroupEvents
     from ringfence.linux.cgroups import Cgroup, CgroupLimits
     from ringfence.monitor.source import Source
 
@@ -102,25 +103,38 @@ class GroupVisit(LedVisit):
     """A visit whose report is made exact by what the control group counted."""
 
     def __init__(
-        self, request: dict[str, object], streams: tuple[int, ...], forker: Forker, cgroup: Cgroup | None
+        self,
+        request: dict[str, object],
+        streams: tuple[int, ...],
+        forker: Forker,
+        cgroup: Cgroup | None,
+        *,
+        in_living_box: bool = False,
     ) -> None:
+        """``in_living_box``: the group is that of a box in which others are or were, so it counts from now on."""
         self._cgroup = cgroup
+        self._before = cgroup.events() if in_living_box and cgroup else None
         super().__init__(request, streams, forker)
+
+    def oom_kills(self) -> int:
+        """How often its group has run out of memory so far."""
+        return self._cgroup.events().oom_kills if self._cgroup else 0
 
     def source(self) -> Source:
         return replace(super().source(), groups=self._cgroup.places if self._cgroup else {})
 
     def receive(self) -> Report | None:
         report = super().receive()
-        return report if report is None or self._cgroup is None else _counted(report, self._cgroup)
+        return report if report is None or self._cgroup is None else _counted(report, self._cgroup, self._before)
 
 
-def _counted(report: Report, group: Cgroup) -> Report:
+def _counted(report: Report, group: Cgroup, before: CgroupEvents | None) -> Report:
     events, (memory_bytes, processes) = group.events(), group.peaks()
     return replace(
         report,
-        cgroup_oom_kills=events.oom_kills,
-        cgroup_pids_hits=events.pids_hits,
+        cgroup_oom_kills=0 if before else events.oom_kills,
+        box_oom_kills=events.oom_kills - before.oom_kills if before else 0,
+        cgroup_pids_hits=events.pids_hits - (before.pids_hits if before else 0),
         peak_memory_bytes=max(memory_bytes, report.peak_memory_bytes),
         processes=max(processes, report.processes),
     )

@@ -26,6 +26,7 @@ class VisitToBox(LedVisit):
         self, request: dict[str, object], streams: tuple[int, ...], forker: FromMould, keeper: GroupVisit
     ) -> None:
         self._keeper = keeper
+        self._oom_kills_before = keeper.oom_kills()
         super().__init__(request, streams, forker)
 
     def filenos(self) -> tuple[int, ...]:
@@ -38,7 +39,9 @@ class VisitToBox(LedVisit):
             ended = self._last_word()
         if ended is not None:  # the box itself is at its end: that is why the visit is
             return replace(ended, wall_ns=report.wall_ns if report else ended.wall_ns)
-        return report
+        if report is None:
+            return None
+        return replace(report, box_oom_kills=max(0, self._keeper.oom_kills() - self._oom_kills_before))
 
     def source(self) -> Source:
         """Of the whole box: a visit is led from beside it, not from above."""

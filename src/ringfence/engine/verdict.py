@@ -13,7 +13,7 @@ from ringfence.backends.facts import Report
 from ringfence.model.limits import format_size
 from ringfence.model.outcome import FIXED_RC, Status
 from ringfence.model.policy import SandboxPolicy
-from ringfence.model.record import record
+from ringfence.model.record import record, replace
 
 _KILLED_RC = 128 + 9
 _CRASH_SIGNALS = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGQUIT"})
@@ -65,8 +65,18 @@ def judge(report: Report, policy: SandboxPolicy, applied: frozenset[str], stderr
     for rule in _RULES:
         verdict = rule(report, policy, applied, stderr_tail)
         if verdict is not None:
-            return verdict
+            return _with_memory_of_the_box(verdict, report, policy)
     raise AssertionError("the last rule fits everything")
+
+
+def _with_memory_of_the_box(verdict: Verdict, report: Report, policy: SandboxPolicy) -> Verdict:
+    """The limit was reached while the visit was there. How the visit itself ended stays as it was: the process that
+    was killed may be one that an earlier visit left, or one that the job can do without."""
+    if not report.box_oom_kills or "memory" in verdict.limits_hit:
+        return verdict
+    limit = format_size(policy.mem_bytes)
+    told = f"the box reached {limit} meanwhile (memory cgroup, oom_kill {report.box_oom_kills})"
+    return replace(verdict, reason=f"{verdict.reason}; {told}", limits_hit=(*verdict.limits_hit, "memory"))
 
 
 def _own_rc(report: Report) -> int:
@@ -136,9 +146,10 @@ def _held_by_cgroup(report: Report, policy: SandboxPolicy, *_: object) -> Verdic
 
 
 def _out_of_memory(report: Report, *_: object) -> Verdict | None:
-    if report.signal != 9 or report.oom_kills <= 0:
+    kills = report.box_oom_kills or report.oom_kills
+    if report.signal != 9 or kills <= 0:
         return None
-    reason = f"killed by the kernel's out-of-memory killer (oom_kill +{report.oom_kills} while it ran)"
+    reason = f"killed by the kernel's out-of-memory killer (oom_kill +{kills} while it ran)"
     return _verdict(Status.MEM_LIMIT, report, reason, "memory")
 
 

@@ -23,6 +23,9 @@ class Keeper:
     def fileno(self) -> int:
         return self.reader
 
+    def oom_kills(self) -> int:
+        return 5
+
     def receive(self) -> Report | None:
         try:
             return Report(cause=os.read(self.reader, 99).decode(), wall_ns=5)
@@ -33,6 +36,7 @@ class Keeper:
 def _visit(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> VisitToBox:
     visit = VisitToBox.__new__(VisitToBox)
     visit._keeper = keeper  # type: ignore[assignment]
+    visit._oom_kills_before = 2
     monkeypatch.setattr(LedVisit, "receive", lambda self: Report(cause="holder_gone", wall_ns=7))
     return visit
 
@@ -51,4 +55,6 @@ def test_why_the_whole_box_was_ended_is_why_the_visit_was(late_s: float, monkeyp
 
 def test_where_only_the_holder_has_gone_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(living, "_PATIENCE_S", 0.05)
-    assert _visit(Keeper(), monkeypatch).receive().cause == "holder_gone"  # type: ignore[union-attr]
+    report = _visit(Keeper(), monkeypatch).receive()
+    assert report is not None and report.cause == "holder_gone"
+    assert report.box_oom_kills == 3  # of those that the box has counted, the ones since the visit came

@@ -29,6 +29,7 @@ REPORTS = st.builds(
     wall_ns=st.integers(0, 2**62),
     cpu_user_us=st.integers(0, 2**40),
     oom_kills=st.integers(0, 3),
+    box_oom_kills=st.integers(0, 3),
     leader_lost=st.booleans(),
 )
 CLUES = (b"MemoryError", b"x\nToo many open files\n", b"\xff No space left on device")
@@ -70,6 +71,10 @@ def test_a_clean_exit_is_ok_whatever_was_said_on_stderr() -> None:
         (Report(signal=9, cause="gravity"), "KILLED_KILL", 137, "killed for gravity", ()),
         (Report(signal=9, leader_lost=True), "KILLED_KILL", 137, "supervising process", ()),
         (Report(signal=9, oom_kills=1), "MEM_LIMIT", 137, "oom_kill +1", ("memory",)),
+        (Report(signal=9, box_oom_kills=2), "MEM_LIMIT", 137, "oom_kill +2", ("memory",)),
+        (Report(exit_code=0, box_oom_kills=2), "OK", 0, "the box reached 512 MiB meanwhile", ("memory",)),
+        (Report(exit_code=1, box_oom_kills=2), "FAILED", 1, "(memory cgroup, oom_kill 2)", ("memory",)),
+        (Report(signal=9, cause="wall_time", box_oom_kills=2), "TIMEOUT", 124, "oom_kill 2", ("wall_time", "memory")),
         (Report(signal=9), "KILLED_KILL", 137, "from outside", ()),
         (Report(signal=15), "KILLED_TERM", 143, "SIGTERM", ()),
         (Report(signal=11), "CRASHED", 139, "SIGSEGV", ()),
