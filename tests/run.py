@@ -43,7 +43,7 @@ GUESTS = "tests/hosts"
 # What says something about privileges. The rest, the verifier among it, is the same for every user.
 USER_TESTS = (
     "contract", "doors", "escape", "programs",
-    "unit/backends", "unit/checkpoint", "unit/engine", "unit/linux", "unit/posix",
+    "unit/backends", "unit/checkpoint", "unit/engine", "unit/integrations", "unit/linux", "unit/manager", "unit/posix",
 )  # fmt: skip
 # Of the development packages the ordinary user's tests need all but the checkers.
 NOT_FOR_USER = ("mypy", "ruff", "types-")
