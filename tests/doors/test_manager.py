@@ -24,6 +24,7 @@ from ringfence import (
     UsageError,
 )
 from ringfence.engine.box import Handle
+from ringfence.linux import criu
 
 LEVELS = (IsolationLevel.STRICT, IsolationLevel.PROCESS)
 LIMITS = ResourceLimits(max_execution_time=60, max_file_operations=100_000)
@@ -478,10 +479,16 @@ def test_a_violation_without_a_checkpoint_ends_what_runs(manager: SandboxManager
         assert handle.wait(20).status is Status.KILLED_KILL
 
 
-def test_running_processes_are_not_kept_and_that_is_said(manager: SandboxManager, context: SandboxContext) -> None:
+def test_without_criu_running_processes_are_not_kept_and_that_is_said(
+    manager: SandboxManager, context: SandboxContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(criu, "_FOLDERS", "/nowhere")
+    before = manager.rollback_system.list_checkpoints(context.sandbox_id)
     with pytest.raises(UnavailableError) as error:
         manager.rollback_system.create_checkpoint(context.sandbox_id, {}, processes=True)
-    assert error.value.missing == ("criu",)
+    strictly = context.isolation_level is IsolationLevel.STRICT
+    assert error.value.missing == (("criu",) if strictly else ("strict isolation",)) and error.value.hint
+    assert manager.rollback_system.list_checkpoints(context.sandbox_id) == before
 
 
 def test_state_that_cannot_be_kept_is_refused(manager: SandboxManager, context: SandboxContext) -> None:

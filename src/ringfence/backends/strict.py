@@ -20,7 +20,7 @@ from ringfence.backends.living import Keeper, VisitToBox
 from ringfence.backends.process import beyond_hard_limits
 from ringfence.backends.scratch import Scratch
 from ringfence.errors import UsageError
-from ringfence.linux import host, namespaces, rootfs
+from ringfence.linux import host, landlock, namespaces, rootfs
 from ringfence.linux.hidden import HiddenPaths
 from ringfence.linux.rootfs import Shown, Step, Wish
 from ringfence.model.job import Job
@@ -33,6 +33,7 @@ from ringfence.posix import rlimits
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.backends.contract import Box
+    from ringfence.backends.kept_processes import Held
     from ringfence.checkpoint.transaction import Transaction
     from ringfence.monitor.source import Source
 
@@ -41,6 +42,8 @@ _UMASK = 0o022
 _UNWATCHED = dict.fromkeys(("cpu_time", "memory", "pids"), float("inf"))
 _USER = "user"
 _FOREVER_S = 1e9
+# A box has a network namespace, at which abstract sockets end; within it CRIU has to reach the processes by one.
+_IN_BOX_SCOPES = ("signal",)
 
 
 class StrictBackend:
@@ -170,7 +173,7 @@ class StrictBox:
         keeper = self._keeper
         request = {
             "in_box": True,
-            "plan": [*self._confine(keeper.wish), *steps],
+            "plan": [*self._confine(keeper.wish, _IN_BOX_SCOPES), *steps],
             "limits": _UNWATCHED | {"wall_time": self.policy.wall_time_s},
             "scratch": "",
             **self._heard(keeper.wish),
@@ -256,18 +259,33 @@ class StrictBox:
             steps += self._clone(wish)
         return [*steps, ("own group namespace",)]
 
-    def _confine(self, wish: Wish) -> list[Step]:
+    def _confine(self, wish: Wish, scopes: tuple[str, ...] = tuple(landlock.SCOPES)) -> list[Step]:
         """What the job is bound by; the filter last, for it closes what came before."""
         steps: list[Step] = [("session",)]
         steps += [("folder", wish.folder), ("umask", _UMASK), ("signals",), ("no new privileges",)]
         steps += [("rlimit", *row) for row in rlimits.rows(self._by_rlimit(), 1 << 20)]
-        if strict_table.landlock_abi():
-            writable = [*rootfs.PRIVATE, *rootfs.worked_on(wish), *self.policy.writable_paths]
-            steps.append(rootfs.wall(writable, strict_table.landlock_abi()))
+        steps += self._wall(wish, scopes)
         watched = hiding.is_watched(wish)
         if watched:  # the leader reads paths from it, also before an exec, and as an ordinary user
             steps.append(("show memory",))
         return [*steps, ("seccomp", _filter(_profile(self.policy), (wish.uid, wish.gid), watched), True)]
+
+    def _wall(self, wish: Wish, scopes: tuple[str, ...]) -> list[Step]:
+        if not strict_table.landlock_abi():
+            return []
+        writable = [*rootfs.PRIVATE, *rootfs.worked_on(wish), *self.policy.writable_paths]
+        return [rootfs.wall(writable, strict_table.landlock_abi(), scopes)]
+
+    def held(self) -> Held:
+        """What processes in the living box are held by, for those that are to be restored in one."""
+        from ringfence.backends import kept_processes
+
+        assert self._keeper is not None
+        wish = self._keeper.wish
+        heard = self._heard(wish)
+        walls = self._wall(wish, _IN_BOX_SCOPES)
+        enter = self._cgroup.enter_paths if self._cgroup else ()
+        return kept_processes.held(self._keeper.visit.leader, self.policy, wish, heard, walls, enter)
 
     def _by_rlimit(self) -> dict[str, float]:
         """An address-space limit breaks programs that reserve much and use little; a cgroup needs none."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ringfence.engine.presence import Presence, Stay
 from ringfence.engine.run import backend_for, refuse
 from ringfence.engine.supervision import Listeners, supervise
-from ringfence.errors import SandboxError, UsageError
+from ringfence.errors import SandboxError, UnavailableError, UsageError
 from ringfence.model.events import OnEvent, OnOutput
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ringfence.backends.contract import LivingBox, Visit
+    from ringfence.backends.kept_processes import Held, Revived
     from ringfence.checkpoint.transaction import Transaction
     from ringfence.monitor.source import Source
 
@@ -69,6 +70,7 @@ class Box:
         self._lock = threading.Lock()
         self._running: list[Handle] = []
         self._presence = Presence()
+        self._revived: list[Revived] = []
         self._box: LivingBox = backend.open(policy)  # type: ignore[assignment]
         try:
             if transaction is not None:
@@ -168,6 +170,25 @@ class Box:
         steps, listeners = _Steps(self._box, [step]), Listeners(attach=stay.attach)
         return supervise(steps, job, policy, partial=self._partial, listeners=listeners)
 
+    # ---- processes that are kept
+
+    def held(self) -> Held:
+        """What its processes are held by; UnavailableError where running processes can't be kept."""
+        if not hasattr(self._box, "held"):
+            problem = f"isolation {self.policy.isolation} here has no namespaces to restore them in"
+            raise UnavailableError(f"running processes can't be kept: {problem}", missing=("strict isolation",),
+                                   hint="use isolation strict as root, or leave processes out")  # fmt: skip
+        held: Held = self._box.held()
+        return held
+
+    @property
+    def revived(self) -> tuple[Revived, ...]:
+        return tuple(self._revived)
+
+    def adopt(self, revived: Revived) -> None:
+        """Processes that were restored here; they end with the box."""
+        self._revived.append(revived)
+
     # ---- changes and the end
 
     def changes(self) -> tuple[Change, ...]:
@@ -186,6 +207,8 @@ class Box:
         if self._owner != os.getpid() or not self._presence.begin_closing():
             return
         self._presence.end_all()
+        for revived in self._revived:
+            revived.end()
         if self._presence.is_within():
             threading.Thread(target=self._finish, name="ringfence-close").start()
             return

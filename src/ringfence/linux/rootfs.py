@@ -315,12 +315,11 @@ def _layer(name: str) -> str:
     return f"upperdir=base/{name}/upper,workdir=base/{name}/work"
 
 
-def wall(writable: list[str], abi: int) -> Step:
+def wall(writable: list[str], abi: int, scopes: tuple[str, ...] = tuple(landlock.SCOPES)) -> Step:
     """Landlock behind the mounts: everything that is there may be read, only these places written."""
     rules = [("/", landlock.READ), ("/dev", landlock.DEVICES), ("/proc", (*landlock.READ, "write_file"))]
     rules += [(path, (*landlock.WRITE, "ioctl_dev", "resolve_unix")) for path in writable]
-    files, scopes = tuple(landlock.FILE_RIGHTS), tuple(landlock.SCOPES)
-    ruleset = landlock.Ruleset(files=files, beneath=tuple(rules), scopes=scopes)
+    ruleset = landlock.Ruleset(files=tuple(landlock.FILE_RIGHTS), beneath=tuple(rules), scopes=scopes)
     return ("landlock", *landlock.compiled(ruleset, abi))
 
 

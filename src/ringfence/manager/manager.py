@@ -22,7 +22,7 @@ from ringfence.engine.box import Handle
 from ringfence.engine.returned import returned
 from ringfence.engine.run import backend_for, refuse
 from ringfence.errors import BusyError, SandboxError, UsageError
-from ringfence.manager import permissions, result
+from ringfence.manager import live_state, permissions, result
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.context import SandboxContext
 from ringfence.manager.registry import Damaged, Metadata, Registry, new_id
@@ -35,6 +35,10 @@ from ringfence.model.outcome import Change, Outcome
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace as replace_record
 from ringfence.monitor.resource_monitor import ResourceMonitor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.backends.kept_processes import Revived
 
 _CLEANUP_EVERY_S = 60.0
 
@@ -239,6 +243,10 @@ class SandboxManager:
         """A command in the background, with a handle to stream, signal and wait."""
         return self._find(context.sandbox_id).start(Job.of(job), on_output)
 
+    def restored(self, context: SandboxContext) -> tuple[Revived, ...]:
+        """The process trees that the last rollback has brought back: output, input, and whether they have ended."""
+        return self._find(context.sandbox_id).restored()
+
     def _execute(
         self,
         context: SandboxContext,
@@ -284,7 +292,11 @@ class SandboxManager:
         self, context: SandboxContext, paths: Iterable[str | os.PathLike[str]] | None = None
     ) -> Committed:
         """Carry the changes over into the allowed paths, all or some; ConflictError where somebody else was there."""
-        return self._find(context.sandbox_id).commit(paths)
+        sandbox = self._find(context.sandbox_id)
+        with sandbox.held() as transaction:
+            done = sandbox.commit(paths)
+            live_state.sweep(sandbox, transaction)
+        return done
 
     def rollback(
         self,

@@ -30,9 +30,12 @@ class RollbackResult:
     error: str | None = None
     processes_ended: tuple[str, ...] = ()
     """What ran in the sandbox when it was restarted: pid on the host and command, which is the guest's word."""
+    processes_restored: tuple[str, ...] = ()
+    """Those of the checkpoint that run again, as they were called then. ``success`` is false where they do not."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "processes_ended": list(self.processes_ended)}
+        listed = ("processes_ended", "processes_restored")
+        return {**self.__dict__, **{name: list(getattr(self, name)) for name in listed}}
 
 
 @record

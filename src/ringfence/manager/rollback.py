@@ -1,6 +1,7 @@
 """``RollbackSystem``: checkpoints of living sandboxes, and going back to one, by hand or after a violation.
 
-A checkpoint keeps files and the caller's own state, not processes: going back ends what runs, and says what that was.
+A checkpoint keeps files and the caller's own state, and running processes where that is asked for (``live_state``).
+Going back ends what runs, and says what that was.
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ringfence.checkpoint import store
-from ringfence.errors import SandboxError, UnavailableError, UsageError
+from ringfence.checkpoint.transaction import Transaction
+from ringfence.errors import SandboxError, UsageError
+from ringfence.manager import live_state
 from ringfence.manager.result import RollbackResult
 from ringfence.manager.sandbox import Sandbox
 from ringfence.model.record import record
@@ -34,6 +38,8 @@ class Checkpoint:
     """The folder of contents that it is put together from; they are shared with other checkpoints."""
     state_data: dict[str, Any]
     metadata: dict[str, Any]
+    processes: tuple[str, ...] | None = None
+    """The running processes that are part of it: pid on the host then, and command. None: it was not asked for them."""
 
 
 class RollbackSystem:
@@ -51,18 +57,18 @@ class RollbackSystem:
         *,
         processes: bool = False,
     ) -> Checkpoint:
-        """Keep the sandbox as it is now; ``state_data``: the caller's own, absent: the context's."""
-        if processes:
-            raise UnavailableError(
-                "checkpoints of running processes need CRIU, which this version does not drive",
-                missing=("criu",),
-                hint="leave processes out: files and state are kept, background processes are started again by you",
-            )
+        """Keep the sandbox as it is now; ``state_data``: the caller's own, absent: the context's.
+
+        ``processes``: what runs in it too, as of the same moment; UnavailableError where this host can't,
+        CheckpointError for a process that can't be kept. Then there is no checkpoint.
+        """
         sandbox = self._find(sandbox_id)
         state = sandbox.context.state_data if state_data is None else state_data
         kept = {"state": plain_copy(state, "state_data"), "metadata": plain_copy(metadata or {}, "metadata")}
         with sandbox.held() as transaction:
-            made = transaction.create_checkpoint(state_data=kept)
+            with live_state.taken(sandbox) if processes else nullcontext() as running:
+                kept |= {live_state.KEY: running} if running else {}
+                made = transaction.create_checkpoint(state_data=kept)
             sandbox.known.add(made.checkpoint_id)
         return _checkpoint(made, sandbox)
 
@@ -78,14 +84,25 @@ class RollbackSystem:
         return made
 
     def rollback_to_checkpoint(
-        self, checkpoint_id: str, paths: Iterable[str | os.PathLike[str]] | None = None
+        self,
+        checkpoint_id: str,
+        paths: Iterable[str | os.PathLike[str]] | None = None,
+        *,
+        processes: bool = True,
     ) -> RollbackResult:
         """Go back, or forward, to a checkpoint; with ``paths``, only these and what is below them.
 
-        What can't be carried out is a result with ``rollback_type`` ``failed``; only an id that is none is an error.
+        ``processes``: those that the checkpoint has are restored; never by a rollback of some paths. What can't be
+        carried out is a result with ``rollback_type`` ``failed``; only an id that is none is an error.
         """
         sandbox = self._holder(checkpoint_id)
-        with sandbox.held():
+        with sandbox.held() as transaction:
+            kept = _running(transaction, checkpoint_id) if processes and paths is None else None
+            try:
+                if kept:
+                    live_state.check(sandbox, kept)
+            except SandboxError as error:
+                return failed(checkpoint_id, f"nothing was changed: {_told(error)}")
             ended = sandbox.close_box()
             try:
                 done = sandbox.roll_back(checkpoint_id, paths)
@@ -96,8 +113,11 @@ class RollbackSystem:
             if done.state_data is not None:
                 sandbox.context.state_data.clear()
                 sandbox.context.state_data.update(done.state_data.get("state", {}))
+            problem = live_state.restore(sandbox, kept) if kept else ""
         return RollbackResult(
-            success=True,
+            success=not problem,
+            error=problem or None,
+            processes_restored=tuple(kept["commands"]) if kept and not problem else (),
             checkpoint_id=checkpoint_id,
             rollback_type=PARTIAL if done.partial else FULL,
             files_restored=done.files_restored,
@@ -130,6 +150,7 @@ class RollbackSystem:
         sandbox = self._holder(checkpoint_id)
         with sandbox.held() as transaction:
             transaction.delete_checkpoint(checkpoint_id)
+            live_state.sweep(sandbox, transaction)
             sandbox.known.discard(checkpoint_id)
             sandbox.automatic = [each for each in sandbox.automatic if each != checkpoint_id]
 
@@ -137,7 +158,7 @@ class RollbackSystem:
         """Delete checkpoints, the oldest first and never the current one, until the rest fits; which they were."""
         sandbox = self._find(sandbox_id)
         with sandbox.held() as transaction:
-            deleted = transaction.collect(max_bytes)
+            deleted = _collected(sandbox, transaction, max_bytes)
             sandbox.automatic = [each for each in sandbox.automatic if each not in deleted]
         return deleted
 
@@ -147,7 +168,7 @@ class RollbackSystem:
         with sandbox.held() as transaction:
             last = transaction.current
             if last:
-                return self.rollback_to_checkpoint(last)
+                return self.rollback_to_checkpoint(last, processes=False)
             ended = sandbox.close_box()
         return failed("", f"{violation}: there is no checkpoint to go back to; what ran was ended", ended)
 
@@ -159,6 +180,25 @@ class RollbackSystem:
             if any(each.checkpoint_id == checkpoint_id for each in self.list_checkpoints(sandbox.context.sandbox_id)):
                 return sandbox
         raise UsageError(f"no sandbox of this manager has a checkpoint {checkpoint_id!r}")
+
+
+def _running(transaction: Transaction, checkpoint_id: str) -> Mapping[str, Any] | None:
+    found = (each for each in transaction.checkpoints() if each.checkpoint_id == checkpoint_id)
+    return next((live_state.of(each) for each in found), None)
+
+
+def _collected(sandbox: Sandbox, transaction: Transaction, max_bytes: int) -> list[str]:
+    """The images of processes count as contents do."""
+    deleted = []
+    live_state.sweep(sandbox, transaction)
+    for old in transaction.checkpoints():
+        if transaction.used_bytes() + live_state.used_bytes(sandbox) <= max_bytes:
+            break
+        if old.checkpoint_id != transaction.current:
+            transaction.delete_checkpoint(old.checkpoint_id)
+            live_state.sweep(sandbox, transaction)
+            deleted.append(old.checkpoint_id)
+    return deleted
 
 
 def _told(error: SandboxError) -> str:
@@ -174,6 +214,7 @@ def failed(checkpoint_id: str, error: str, ended: tuple[str, ...] = ()) -> Rollb
 
 
 def _checkpoint(made: store.Checkpoint, sandbox: Sandbox) -> Checkpoint:
+    running = live_state.of(made)
     return Checkpoint(
         checkpoint_id=made.checkpoint_id,
         timestamp=datetime.fromtimestamp(made.created_s, UTC),
@@ -181,6 +222,7 @@ def _checkpoint(made: store.Checkpoint, sandbox: Sandbox) -> Checkpoint:
         filesystem_snapshot=sandbox.context.folder / "checkpoints",
         state_data=dict(made.state_data.get("state", {})),
         metadata=dict(made.state_data.get("metadata", {})),
+        processes=None if running is None else tuple(running["commands"]),
     )
 
 

@@ -29,6 +29,10 @@ from ringfence.model.reply import shown
 from ringfence.monitor.limits import ResourceLimits, ResourceUsage
 from ringfence.monitor.resource_monitor import ResourceMonitor
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.backends.kept_processes import Revived
+
 _SIGKILL = 9
 _LOOK_EVERY_S = 0.1
 MAX_LINE_CHARS = 200
@@ -136,6 +140,15 @@ class Sandbox:
             except SandboxError:
                 pass  # what could not be removed is a private folder of the box; the sandbox is not touched by it
             return ended
+
+    def programs(self) -> tuple[str, ...]:
+        """What runs in the box."""
+        with self.lock:
+            return _programs(self._box) if self._box else ()
+
+    def restored(self) -> tuple[Revived, ...]:
+        with self.lock:
+            return self._box.revived if self._box else ()
 
     def close(self, remove: Callable[[], None] | None = None) -> None:
         """Let go of it: nothing runs any more. What is on disk stays, or is removed while it is still locked."""

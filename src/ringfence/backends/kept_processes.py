@@ -1,0 +1,310 @@
+"""Running processes of a living strict box: written to images while they stand still, and restored in a new box.
+
+Starts the two kinds of process that drive CRIU (``linux.dumping``, ``linux.reviving``) and keeps their words. It keeps
+no files in order and knows no checkpoints: that is the manager's.
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ringfence.errors import CheckpointError, UsageError
+from ringfence.linux import criu, members, procfs, reviving, rootfs, seccomp, syscall_numbers
+from ringfence.linux.rootfs import Wish
+from ringfence.model.limits import SyscallProfile
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import record
+
+_PATIENCE_S = 180.0
+_BOOT = "import sys; sys.path.insert(0, {path!r}); from ringfence.linux.{module} import main; main()"
+_PID_ROOM = 512
+# Where what runs inside with power over the sandbox comes from; the host's, and read-only there.
+_PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/etc")
+_MAX_ATTEMPTS = 200
+# The words with which CRIU does not reach a process whose filter has no listener any more.
+_UNREACHED = "transport socket: Function not implemented"
+OTHER = "other"
+"""Where pipes lead that are neither the first process's standard output nor its errors."""
+
+
+@record
+class Held:
+    """What holds the processes of a box, as both directions need it."""
+
+    first: int
+    """pid 1 of the box, as the host knows it."""
+    ids: tuple[int, int]
+    """Of the guest, as it sees them."""
+    identity: int
+    """The same on the host."""
+    enter: tuple[str, ...] = ()
+    wall: tuple[Any, ...] = ()
+    filter: bytes = b""
+    profile: str = ""
+    watched: tuple[str, ...] = ()
+    wall_time_s: float = 0.0
+    output_bytes: int = 0
+    kept: tuple[str, ...] = ()
+    """The folders that the next box has too: those of the checkpoint, and those of the host."""
+
+
+def held(
+    leader: int, policy: SandboxPolicy, wish: Wish, heard: Mapping[str, Any], walls: list[Any], enter: tuple[str, ...]
+) -> Held:
+    """Of the living box below this leader. UnavailableError where its processes can't be kept."""
+    if os.geteuid() != 0:
+        raise criu.unavailable("that takes root")
+    if policy.syscall_profile is SyscallProfile.TIGHT:
+        raise criu.unavailable("under the tight syscall profile they have no socket, and CRIU talks to them by one")
+    changeable = [path for path in (*rootfs.worked_on(wish), *policy.writable_paths) if path.startswith(_PROGRAMS)]
+    if changeable:
+        raise criu.unavailable(f"{changeable[0]} can be changed from inside, and CRIU and its libraries lie there")
+    first = min(procfs.children(leader), default=0)
+    fields = members.status(first)
+    if not fields:
+        raise CheckpointError("the box has ended", hint="run something in it first")
+    profile = reviving.profile(heard["profile"], heard["ids"], watched=bool(heard["watched"]))
+    return Held(
+        first=first, ids=heard["ids"], identity=int(fields["Uid"].split()[0]), enter=enter,
+        wall=tuple(walls[0][1:]) if walls else (), profile=heard["profile"], watched=tuple(heard["watched"]),
+        filter=seccomp.compile(profile, syscall_numbers.architecture(), notify=True),
+        wall_time_s=policy.wall_time_s, output_bytes=policy.output_bytes,
+        kept=(*rootfs.worked_on(wish), *(shown.path for shown in wish.shown)),
+    )  # fmt: skip
+
+
+def _start(module: str, **options: Any) -> subprocess.Popen[bytes]:
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(criu.__file__))))
+    argv = [sys.executable, "-I", "-S", "-c", _BOOT.format(path=root, module=module)]
+    try:
+        return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                env={}, cwd="/", start_new_session=True, **options)  # fmt: skip
+    except OSError as error:
+        raise CheckpointError(f"the process that drives criu can't be started: {error}") from error
+
+
+# ---- to images
+
+
+def dump(held: Held, stopped: members.Stopped, folder: str) -> list[dict[str, Any]]:
+    """Every tree of the guest's into a folder of its own below this one; what is known of each, as plain data."""
+    program = criu.find()
+    trees = []
+    for number, root in enumerate(members.roots(stopped.members)):
+        tree = members.below(root, stopped.members)
+        _refuse_unkeepable(held, tree)
+        _dump_tree(held, program, root, tree, os.path.join(folder, str(number)))
+        trees.append(_described(stopped, root, tree))
+    return trees
+
+
+def _refuse_unkeepable(held: Held, tree: list[members.Member]) -> None:
+    """What lies in the box's memory is gone with the box, and no process that uses it could be restored. A filter of
+    the guest's own would not be restored, and may end the process when CRIU is in it."""
+    for member in tree:
+        if member.filters > 1:
+            hint = "leave processes out"
+            raise CheckpointError(f"process {member.pid} can't be kept: it has a filter of its own", hint=hint)
+        for path in members.paths_of(member.pid):
+            private = any(path.startswith(f"{top}/") for top in rootfs.PRIVATE)
+            if private and not any(f"{path}/".startswith(f"{top}/") for top in held.kept):
+                problem = f"it uses {ascii(path)[1:-1][:200]}, which lies in the sandbox's own memory"
+                hint = "have it keep its files in an allowed path, or leave processes out"
+                raise CheckpointError(f"process {member.pid} can't be kept: {problem}", hint=hint)
+
+
+def _dump_tree(held: Held, program: str, root: members.Member, tree: list[members.Member], images: str) -> None:
+    covers = f"{images}.covers"
+    for path in (images, covers):
+        os.mkdir(path, 0o755)
+    os.chown(images, held.identity, held.identity)
+    request = {"first": held.first, "ids": held.ids, "criu": program, "root": root.inside, "folder": images,
+               "covers": covers, "pids": [member.pid for member in tree]}  # fmt: skip
+    try:
+        said = _asked(_start("dumping"), marshal.dumps(request))
+    finally:
+        shutil.rmtree(covers, ignore_errors=True)
+    problem = said.decode("utf-8", "replace").strip() or ("" if said else "the process that drives criu ended")
+    if problem:
+        if _UNREACHED in problem:
+            problem = "the execution that left it behind has ended, and its supervisor with it; use start() for it"
+        hint = "end the process, or leave processes out"
+        raise CheckpointError(f"process {root.pid} can't be kept: {problem[:300]}", hint=hint)
+
+
+def _asked(process: subprocess.Popen[bytes], message: bytes) -> bytes:
+    try:
+        return process.communicate(message, timeout=_PATIENCE_S)[0]
+    except subprocess.TimeoutExpired as error:
+        process.kill()
+        process.communicate()
+        raise CheckpointError(f"running processes were not written in {_PATIENCE_S:.0f} s") from error
+
+
+def _described(stopped: members.Stopped, root: members.Member, tree: list[members.Member]) -> dict[str, Any]:
+    names = {members.pipe_of(root.pid, number): name for number, name in enumerate(("stdin", "stdout", "stderr"))}
+    return {
+        "root": root.inside,
+        "resume": [member.inside for member in tree if stopped.resumable(member)],
+        "limits": {str(member.inside): reviving.limits_of(member.pid) for member in tree},
+        "pipes": [[inode, end, names.get(inode, OTHER)] for inode, end in members.outer_pipes(tree)],
+    }
+
+
+# ---- and back
+
+
+class Revived:
+    """A restored process tree: its output as it comes, its input, what it tried; it ends with its box."""
+
+    def __init__(self, held: Held, tree: Mapping[str, Any], folder: str, last_pid: int) -> None:
+        self.attempts: list[dict[str, object]] = []
+        """On forbidden things, since it was restored; what they say is untrusted."""
+        self.root = int(tree["root"])
+        self._output = {name: bytearray() for name in ("stdout", "stderr", OTHER)}
+        self._most = held.output_bytes
+        self._threads: list[threading.Thread] = []
+        self._inputs: dict[str, int] = {}
+        theirs: list[tuple[int, int]] = []
+        readers: list[tuple[int, str]] = []
+        for number, (inode, end, name) in enumerate(tree["pipes"]):
+            reader, writer = os.pipe()
+            for descriptor in (reader, writer):
+                os.fchown(descriptor, held.identity, held.identity)  # CRIU opens them anew
+            theirs.append((writer if end == "w" else reader, inode))
+            if end == "w":
+                readers.append((reader, name if name in self._output else OTHER))
+            else:
+                self._inputs[name if name == "stdin" else str(number)] = writer
+        kept = tuple(descriptor for descriptor, _ in theirs)
+        try:
+            self._process = _start("reviving", pass_fds=kept)
+        finally:
+            for descriptor in kept:
+                os.close(descriptor)
+        for reader, name in readers:
+            self._listen(lambda reader=reader, name=name: self._drain(reader, name))  # type: ignore[misc]
+        self._request(held, tree, folder, last_pid, theirs)
+
+    def _request(
+        self, held: Held, tree: Mapping[str, Any], folder: str, last_pid: int, pipes: list[tuple[int, int]]
+    ) -> None:
+        limits = {int(number): text for number, text in tree["limits"].items()}
+        message = marshal.dumps({
+            "first": held.first, "ids": held.ids, "identity": held.identity, "criu": criu.find(), "folder": folder,
+            "enter": held.enter, "wall": held.wall, "filter": held.filter, "profile": held.profile,
+            "watched": list(held.watched), "last_pid": last_pid, "expected": limits, "resume": list(tree["resume"]),
+            "pipes": pipes, "wall_time_s": held.wall_time_s,
+        })  # fmt: skip
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(len(message).to_bytes(8, "big") + message)
+            self._process.stdin.flush()
+            said = json.loads(self._process.stdout.readline() or b'{"problem": "the process that drives criu ended"}')
+        except (OSError, ValueError) as error:
+            said = {"problem": str(error)}
+        if said.get("problem"):
+            self.end()
+            raise CheckpointError(str(said["problem"])[:300])
+
+    def go_on(self) -> None:
+        """They stood still until now."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(reviving.GO)
+        self._process.stdin.flush()
+        self._listen(self._hear)
+
+    def _listen(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name="ringfence-revived", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _hear(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if len(self.attempts) < _MAX_ATTEMPTS:
+                self.attempts.append(json.loads(line).get("attempt", {}))
+
+    def _drain(self, reader: int, name: str) -> None:
+        with open(reader, "rb", buffering=0) as file:
+            while piece := file.read(1 << 16):
+                kept = self._output[name]
+                kept += piece[: max(0, self._most - len(kept))]
+
+    def write(self, data: bytes) -> None:
+        """To the standard input of its first process, if that is a pipe from outside."""
+        if "stdin" not in self._inputs:
+            raise UsageError("its input was given with the job, or is closed")
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._inputs["stdin"], view) :]
+        except BrokenPipeError:
+            raise UsageError("it does not read its input any more") from None
+
+    @property
+    def stdout(self) -> bytes:
+        """What has come since it was restored."""
+        return bytes(self._output["stdout"])
+
+    @property
+    def stderr(self) -> bytes:
+        return bytes(self._output["stderr"])
+
+    @property
+    def done(self) -> bool:
+        return self._process.poll() is not None
+
+    def end(self) -> None:
+        """End what is left of it."""
+        for descriptor in self._inputs.values():
+            os.close(descriptor)
+        self._inputs.clear()
+        if self._process.stdin is not None:
+            try:
+                self._process.stdin.close()
+            except OSError:
+                pass
+        try:
+            self._process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread in self._threads:
+            thread.join(1.0)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def revive(held: Held, trees: list[dict[str, Any]], folder: str) -> list[Revived]:
+    """All of them or none; those that are back go on together."""
+    last_pid = _free_room({int(number) for tree in trees for number in tree["limits"]})
+    back: list[Revived] = []
+    try:
+        for number, tree in enumerate(trees):
+            back.append(Revived(held, tree, os.path.join(folder, str(number)), last_pid))
+        for revived in back:
+            revived.go_on()
+    except BaseException:
+        for revived in back:
+            revived.end()
+        raise
+    return back
+
+
+def _free_room(taken: set[int]) -> int:
+    """Numbers for processes of ours, where none is that a restored one needs."""
+    with open("/proc/sys/kernel/pid_max", encoding="ascii") as file:
+        most = int(file.read())
+    for start in range(1000, most - _PID_ROOM, _PID_ROOM):
+        if not any(start <= number <= start + _PID_ROOM for number in taken):
+            return start
+    raise CheckpointError("no room for processes beside those that are to be restored")
