@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import select
 import time
+from _thread import allocate_lock
 
 from ringfence.backends.facts import Report
 from ringfence.backends.forkers import FromMould
@@ -11,6 +13,7 @@ from ringfence.backends.groups import GroupVisit
 from ringfence.backends.led_visit import LedVisit
 from ringfence.linux.rootfs import Wish
 from ringfence.model.record import record, replace
+from ringfence.posix import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,15 +22,49 @@ if TYPE_CHECKING:
 _PATIENCE_S = 1.0
 
 
+class Stragglers:
+    """Leaders that stay with what their visits have left running, each by a descriptor of its process."""
+
+    def __init__(self) -> None:
+        self._leaders: list[int] = []
+        self._lock = allocate_lock()
+        self._box_has_ended = False
+
+    def add(self, leader: int) -> None:
+        with self._lock:
+            self._leaders = [each for each in (*self._leaders, leader) if not self._is_done(each)]
+
+    def _is_done(self, leader: int) -> bool:
+        """Whether it has ended, or nobody waits any more; then its descriptor is closed."""
+        done = self._box_has_ended or wire.is_readable(leader)
+        if done:
+            os.close(leader)
+        return done
+
+    def await_end(self) -> None:
+        """Of a box that has ended: they notice by themselves."""
+        with self._lock:
+            self._box_has_ended = True
+            leaders, self._leaders = self._leaders, []
+        for leader in leaders:
+            wire.is_readable(leader, _PATIENCE_S)
+            os.close(leader)
+
+
 class VisitToBox(LedVisit):
     """A visit to a living box; what its keeper says of the whole is heard too."""
 
-    def __init__(
-        self, request: dict[str, object], streams: tuple[int, ...], forker: FromMould, keeper: GroupVisit
-    ) -> None:
-        self._keeper = keeper
-        self._oom_kills_before = keeper.oom_kills()
-        super().__init__(request, streams, forker)
+    def __init__(self, request: dict[str, object], streams: tuple[int, ...], keeper: Keeper) -> None:
+        self._keeper = keeper.visit
+        self._stragglers = keeper.stragglers
+        self._oom_kills_before = keeper.visit.oom_kills()
+        super().__init__(request, (keeper.visit.post, *streams), keeper.forker)
+
+    def release(self) -> None:
+        with self._open_lock:
+            if self._report is not None and self._leader_pidfd >= 0:
+                self._stragglers.add(os.dup(self._leader_pidfd))
+        super().release()
 
     def filenos(self) -> tuple[int, ...]:
         return (self.fileno(), self._keeper.fileno())
@@ -69,3 +106,4 @@ class Keeper:
     visit: GroupVisit
     wish: Wish
     forker: FromMould
+    stragglers: Stragglers

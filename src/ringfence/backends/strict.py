@@ -10,13 +10,13 @@ import os
 import sys
 from collections.abc import Mapping
 
-from ringfence.backends import groups, hiding, strict_table
+from ringfence.backends import filters, groups, hiding, strict_table
 from ringfence.backends.drafts import Draft, Drafts
 from ringfence.backends.facts import NO_EGRESS, Lack
 from ringfence.backends.forkers import FromMould
 from ringfence.backends.layers import IN_SCRATCH, Layers
 from ringfence.backends.led_visit import LedVisit, PythonJobs, order_of
-from ringfence.backends.living import Keeper, VisitToBox
+from ringfence.backends.living import Keeper, Stragglers, VisitToBox
 from ringfence.backends.process import beyond_hard_limits
 from ringfence.backends.scratch import Scratch
 from ringfence.errors import UsageError
@@ -24,7 +24,7 @@ from ringfence.linux import host, landlock, namespaces, rootfs
 from ringfence.linux.hidden import HiddenPaths
 from ringfence.linux.rootfs import Shown, Step, Wish
 from ringfence.model.job import Job
-from ringfence.model.limits import IsolationLevel, SyscallProfile
+from ringfence.model.limits import IsolationLevel
 from ringfence.model.outcome import Change, Enforcement
 from ringfence.model.policy import NO_NETWORK, SandboxPolicy
 from ringfence.model.record import replace
@@ -158,7 +158,7 @@ class StrictBox:
         limits = self._watched() | {"wall_time": _FOREVER_S}
         keeper = groups.GroupVisit(request | {"standby": True, "limits": limits}, (), forker, self._cgroup)
         keeper.await_ready()
-        self._keeper = Keeper(visit=keeper, wish=wish, forker=forker)
+        self._keeper = Keeper(visit=keeper, wish=wish, forker=forker, stragglers=Stragglers())
 
     def ended(self) -> bool:
         return self._keeper is not None and self._keeper.visit.receive() is not None
@@ -178,7 +178,7 @@ class StrictBox:
             "scratch": "",
             **self._heard(keeper.wish),
         }
-        return VisitToBox(request, (keeper.visit.post, *streams), keeper.forker, keeper.visit)
+        return VisitToBox(request, streams, keeper)
 
     def stand_by(self, python: PythonJobs) -> groups.GroupVisit:
         """Do now what does not depend on the job; the next one starts at once. Its folder lies in memory."""
@@ -213,7 +213,7 @@ class StrictBox:
         """What the leader needs to know of the filter, to answer what it tells."""
         return {
             "ids": (wish.uid, wish.gid),
-            "profile": _profile(self.policy),
+            "profile": filters.profile_name(self.policy),
             "watched": self._hidden_names() if hiding.is_watched(wish) else [],
         }
 
@@ -268,7 +268,8 @@ class StrictBox:
         watched = hiding.is_watched(wish)
         if watched:  # the leader reads paths from it, also before an exec, and as an ordinary user
             steps.append(("show memory",))
-        return [*steps, ("seccomp", _filter(_profile(self.policy), (wish.uid, wish.gid), watched), True)]
+        program = filters.compiled(filters.profile_name(self.policy), (wish.uid, wish.gid), watched)
+        return [*steps, ("seccomp", program, True)]
 
     def _wall(self, wish: Wish, scopes: tuple[str, ...]) -> list[Step]:
         if not strict_table.landlock_abi():
@@ -368,6 +369,7 @@ class StrictBox:
                 visit.release()
         if self._keeper is not None:
             self._keeper.visit.release()
+            self._keeper.stragglers.await_end()
         self._layers.close()
         if self._cgroup is not None:
             self._cgroup.remove()
@@ -382,21 +384,3 @@ def _mould(wish: Wish, python: dict[str, object]) -> FromMould:
 
 def _is_root() -> bool:
     return os.geteuid() == 0
-
-
-def _profile(policy: SandboxPolicy) -> str:
-    return "tight_exec" if policy.syscall_profile is SyscallProfile.TIGHT else "default"
-
-
-_filters: dict[tuple[str, tuple[int, int], bool], bytes] = {}
-
-
-def _filter(name: str, ids: tuple[int, int], watched: bool) -> bytes:
-    """The compiled filter of a profile for these ids, compiled once."""
-    from ringfence.linux import seccomp, syscall_numbers, telling
-
-    key = (name, ids, watched)
-    if key not in _filters:
-        profile = telling.profile_of(name, ids, watched=watched)
-        _filters[key] = seccomp.compile(profile, syscall_numbers.architecture(), notify=True)
-    return _filters[key]

@@ -1,7 +1,7 @@
 """Leads one visit to a living box: like any visit, but the job is forked by the box's pid 1 and is not our child.
 
 It holds the visit's time. What the box may use in all is held by the leader of the box; what a visit leaves running
-when its job has ended stays, and ends with the box.
+when its job has ended stays, and ends with the box. As long as it runs somebody has to answer for its filter.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
 import marshal
 import os
+import select
 import time
 from _collections_abc import Sequence
 
@@ -53,6 +54,25 @@ class BoxedVisit(Visit):
 
     def _usage(self) -> tuple[int, ...]:
         return self.used or (0, 0, 0, 0, 0)
+
+    def finish(self) -> None:
+        super().finish()
+        if self.contained is not None and not self.cause:
+            self._stay_with_the_rest(self.contained)
+
+    def _stay_with_the_rest(self, guest: Guest) -> None:
+        """Until the last process of this visit has ended: nobody else answers the calls that its filter tells of, and
+        without an answer the kernel refuses them. The caller has heard the end, and may close its pipes."""
+        if not _knows_holder(guest):
+            return
+        for descriptor in (self.commands, self.wakeup):
+            self.poller.unregister(descriptor)
+        self.poller.register(guest.holder, select.POLLIN)
+        while True:
+            for descriptor, _ in self.poller.poll():
+                if descriptor in (guest.holder, self.owner):
+                    return
+                guest.hear(descriptor)
 
     def end_tree(self) -> None:
         """Only what is ended for a reason; what a job leaves behind when it has ended by itself stays."""

@@ -35,7 +35,7 @@ class Mould:
             os.close(reports)
 
     def fork_leader(self, descriptors: list[int]) -> None:
-        spawner.send_patiently(self.door, passing.LEADER, descriptors)
+        passing.send(self.door, passing.LEADER, descriptors)
 
     def kill(self) -> None:
         """End a mould that does not answer: somebody has stopped it."""

@@ -7,8 +7,10 @@ passing itself; its C half has all that is needed here.
 from __future__ import annotations
 
 import _socket
+import errno
 import os
 import sys
+import time
 from struct import Struct, calcsize
 
 MAX_DESCRIPTORS = 8
@@ -32,12 +34,25 @@ through the first is to be ended; that the second is closed then is the answer."
 def send(door: int, kind: bytes, descriptors: list[int], body: bytes = b"") -> None:
     """Send copies of the descriptors, and a few words with them; OSError when nobody is there."""
     rights = Struct(f"{len(descriptors)}i").pack(*descriptors)
+    message = kind + bytes((len(descriptors),)) + body
     link = _socket.socket(_socket.AF_UNIX, _KIND, 0, door)
+    give_up = time.monotonic() + _BUSY_WAIT_S
     try:
-        message = kind + bytes((len(descriptors),)) + body
-        link.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
+        while not _sent(link, message, rights, time.monotonic() > give_up):
+            time.sleep(0.002)
     finally:
         link.detach()
+
+
+def _sent(link: _socket.socket, message: bytes, rights: bytes, last_try: bool) -> bool:
+    try:
+        link.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
+    except OSError as error:
+        # Too many descriptors under way at once: the kernel's bound for the user and our own limit, a matter of time.
+        if error.errno != _TOO_MANY_UNDER_WAY or last_try:
+            raise
+        return False
+    return True
 
 
 def receive(door: int) -> tuple[bytes, list[int]]:
@@ -67,5 +82,7 @@ def receive_with_body(door: int, body_bytes: int) -> tuple[bytes, list[int], byt
     return message[:1], found, message[_MESSAGE_BYTES:]
 
 
+_TOO_MANY_UNDER_WAY = errno.ETOOMANYREFS
+_BUSY_WAIT_S = 10.0
 _NO_SIGNAL = 0x4000 if sys.platform == "linux" else 0
 _CLOSE_ON_EXEC = 0x40000000 if sys.platform == "linux" else 0

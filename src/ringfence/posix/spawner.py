@@ -20,7 +20,6 @@ _BOOT = (
     "import sys; sys.path.insert(0, {path!r}); from ringfence.posix.forker import main; "
     "del sys.path[0]; main({door})"
 )
-_BUSY_WAIT_S = 10.0
 _ANSWER_WAIT_S, _LOOK_MS = 60.0, 1000
 
 _lock = allocate_lock()
@@ -87,7 +86,7 @@ class Spawner:
             return True
 
     def send(self, kind: bytes, descriptors: list[int]) -> None:
-        send_patiently(self.door, kind, descriptors)
+        passing.send(self.door, kind, descriptors)
 
     def close(self) -> None:
         """Close the door and wait until the spawner, and with it every leader, has ended."""
@@ -96,20 +95,6 @@ class Spawner:
             os.waitpid(self.pid, 0)
         except ChildProcessError:
             pass
-
-
-def send_patiently(door: int, kind: bytes, descriptors: list[int]) -> None:
-    import errno
-
-    give_up = time.monotonic() + _BUSY_WAIT_S
-    while True:
-        try:
-            return passing.send(door, kind, descriptors)
-        except OSError as error:
-            # Too many descriptors under way at once: the kernel's bound per user, a matter of time.
-            if error.errno != errno.ETOOMANYREFS or time.monotonic() > give_up:
-                raise
-            time.sleep(0.002)
 
 
 def _import_root() -> str:
@@ -179,7 +164,7 @@ def end_leader(door: int, forker: int, reports: int) -> bool:
         # With room, for sending to one that is stopped would take for ever.
         if not _comes(door, "POLLOUT", forker):
             return False
-        send_patiently(door, passing.END, [reports, theirs])
+        passing.send(door, passing.END, [reports, theirs])
         os.close(theirs)
         theirs = -1
         return _comes(answer, "POLLIN", forker)

@@ -17,6 +17,7 @@ from tests.patience import eventually
 import ringfence
 from ringfence import Job, SandboxError, SandboxPolicy, SetupError, Status, UsageError
 from ringfence.engine.box import Box, Handle
+from ringfence.linux import processes, procfs
 
 PYTHON = sys.executable
 SERVER = textwrap.dedent(
@@ -115,6 +116,42 @@ def test_the_loopback_is_the_boxes_own(strict: Box) -> None:
 def test_what_a_visit_leaves_running_stays(strict: Box) -> None:
     assert strict.run(["sh", "-c", "sleep 1234 & echo left"]).stdout == b"left\n"
     assert b"sleep 1234" in _processes(strict)
+
+
+def test_what_a_visit_leaves_running_may_do_all_that_it_might_before(strict: Box) -> None:
+    """Calls that its filter tells of are answered also when the job that started it has ended long ago."""
+    waiting = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+    assert strict.run(["sh", "-c", '"$0" -c "$1" > said 2>&1 &', PYTHON, waiting + SERVER]).ok
+    strict.run(["touch", "go"])
+    eventually(lambda: strict.get("said"))
+    assert strict.get("said") == b"up\n"
+    assert strict.run([PYTHON, "-c", CLIENT]).stdout == b"b'answer'\n"
+
+
+def test_who_leads_a_visit_goes_with_the_last_that_it_left() -> None:
+    with ringfence.open(SandboxPolicy(isolation="strict")) as strict:
+        strict.run(["true"])
+        eventually(lambda: len(_leaders()) == 1)
+        wait = "while [ ! -e {} ]; do sleep 0.05; done"
+        strict.run(["sh", "-c", f"({wait.format('one')}; : > gone) & {wait.format('two')} &"])
+        assert len(_leaders()) == 2
+        strict.run(["touch", "one"])
+        eventually(lambda: strict.run(["cat", "gone"]).ok)
+        assert len(_leaders()) >= 2
+        strict.run(["touch", "two"])
+        eventually(lambda: len(_leaders()) == 1)
+        strict.run(["sh", "-c", "sleep 1212 &"])
+    assert not _leaders()
+
+
+def _leaders() -> list[int]:
+    found = []
+    for row in procfs.descendants(os.getpid()):
+        try:
+            found += [row.pid] if Path(f"/proc/{row.pid}/comm").read_text() == f"{processes.LEADER}\n" else []
+        except OSError:
+            continue
+    return found
 
 
 def test_a_deadline_ends_its_own_visits_processes_and_no_others(strict: Box) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _socket
 import errno
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -231,13 +233,14 @@ def test_a_door_that_closes_ends_the_loop() -> None:
 
 
 def test_sending_waits_for_room_and_not_for_ever(fresh, monkeypatch) -> None:
-    def full(*_: object) -> None:
-        tries.append(1)
-        raise OSError(errno.ETOOMANYREFS, "Too many references")
+    class Full(_socket.socket):
+        def sendmsg(self, *_: object) -> int:
+            tries.append(1)
+            raise OSError(errno.ETOOMANYREFS, "Too many references")
 
     tries: list[int] = []
-    monkeypatch.setattr(passing, "send", full)
-    monkeypatch.setattr(spawner, "_BUSY_WAIT_S", 0.05)
+    monkeypatch.setattr(passing, "_socket", SimpleNamespace(**vars(_socket) | {"socket": Full}))
+    monkeypatch.setattr(passing, "_BUSY_WAIT_S", 0.05)
     with pytest.raises(SetupError, match="reach the spawner"):
         run(["true"])
     assert len(tries) > 4
