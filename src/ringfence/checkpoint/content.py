@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Iterator
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _PIECE_BYTES = 1 << 16
 _ZEROS = bytes(_PIECE_BYTES)
 _FICLONE = 0x40049409
+_WRITE = 2
+_sync_file_range: Any = None
 
 
 def digest(reader: int) -> str:
@@ -39,6 +46,20 @@ def fill(reader: int, writer: int) -> None:
     """The cheapest copy that this file system has."""
     if not clone(reader, writer):
         copy(reader, writer)
+
+
+def begin_write_back(reader: int) -> None:
+    """Have what is dirty of a file begin to be written, so that the next write through a mapping changes its time: into
+    a page that is dirty already a program writes without a trace."""
+    global _sync_file_range
+    if sys.platform != "linux":
+        return
+    if _sync_file_range is None:
+        import ctypes
+
+        _sync_file_range = ctypes.CDLL(None).sync_file_range
+        _sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    _sync_file_range(reader, 0, 0, _WRITE)  # a file system that can't has nothing to write
 
 
 def same(one: int, other: int) -> bool:

@@ -54,6 +54,7 @@ class Store:
         """Keep a copy of a file's content; its digest."""
         temporary = os.path.join(self.path, _BLOBS, "new")
         _unlink(temporary)
+        content.begin_write_back(reader)
         writer = os.open(temporary, NEW_FILE_FLAGS, 0o600)
         try:
             # Of a clone the digest is taken afterwards, for the original may be written to meanwhile.
