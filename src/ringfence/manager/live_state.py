@@ -10,6 +10,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -58,24 +59,38 @@ def taken(sandbox: Sandbox) -> Iterator[dict[str, Any]]:
 
 
 def _sealed(folder: str) -> dict[str, str]:
-    """Nobody's but root's from now on; digests by name."""
+    """Nobody's but root's from now on; digests by name.
+
+    By descriptors, and through no link: what made the images was inside, and may not have been CRIU any more.
+    """
     digests = {}
-    for here, folders, names in os.walk(folder):
-        for name in (*folders, *names):
-            os.chown(os.path.join(here, name), 0, 0, follow_symlinks=False)
+    for here, folders, names, within in os.fwalk(folder):
         for name in folders:
-            os.chmod(os.path.join(here, name), 0o755)  # the folder above is closed
+            os.close(_taken_over(name, within, os.O_DIRECTORY, 0o755))  # the folder above is closed
         for name in names:
-            path = os.path.join(here, name)
-            digests[os.path.relpath(path, folder)] = _digest(path)
-            os.chmod(path, 0o444)
+            descriptor = _taken_over(name, within, os.O_NONBLOCK, 0o444)
+            digests[os.path.relpath(os.path.join(here, name), folder)] = _digest(descriptor)
     os.chmod(folder, 0o755)
     return digests
 
 
-def _digest(path: str) -> str:
+def _taken_over(name: str, within: int, flags: int, mode: int) -> int:
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=within)
+    os.fchown(descriptor, 0, 0)
+    os.fchmod(descriptor, mode)
+    return descriptor
+
+
+def _digest_of(path: str) -> str:
+    return _digest(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def _digest(descriptor: int) -> str:
+    """Of a file; the descriptor is closed."""
     found = hashlib.sha256()
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("an image that is no file")
         while piece := file.read(_CHUNK_BYTES):
             found.update(piece)
     return found.hexdigest()
@@ -97,7 +112,7 @@ def check(sandbox: Sandbox, kept: Mapping[str, Any]) -> None:
     try:
         names = [os.path.relpath(os.path.join(here, name), folder) for here, _, files in os.walk(folder)
                  for name in files]  # fmt: skip
-        same = {name: _digest(os.path.join(folder, name)) for name in names} == kept["digests"]
+        same = {name: _digest_of(os.path.join(folder, name)) for name in names} == kept["digests"]
     except OSError as error:
         raise CheckpointError(f"the images of running processes can't be read: {error}") from error
     if not same or not os.path.isdir(folder):

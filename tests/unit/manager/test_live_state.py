@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -19,6 +20,7 @@ from tests import criu_program
 from ringfence import CheckpointError, IsolationLevel, SandboxConfig, SandboxManager, UnavailableError, UsageError
 from ringfence.engine.box import Handle
 from ringfence.linux import criu, procfs
+from ringfence.manager import live_state
 from ringfence.manager.context import SandboxContext
 from ringfence.model.record import replace
 
@@ -530,3 +532,32 @@ def test_after_a_violation_nothing_is_restored(manager: SandboxManager, context:
     done = manager.rollback_system.auto_rollback_on_violation(context.sandbox_id, "exfiltration")
     assert done.success and done.checkpoint_id == made.checkpoint_id and done.processes_restored == ()
     assert manager._find(context.sandbox_id).programs() == ()
+
+
+# ---- what a CRIU that was taken over leaves behind
+
+
+@pytest.mark.parametrize("trap", ["a link to a folder", "a link to a file", "a fifo"])
+def test_images_are_taken_over_through_no_link(tmp_path: Path, trap: str) -> None:
+    """The same links, followed, would change the host's own."""
+    mine = tmp_path / "mine"
+    mine.mkdir(mode=0o700)
+    (mine / "secret").touch(mode=0o600)
+    (tmp_path / "images").mkdir()
+    place = tmp_path / "images" / "pages-1.img"
+    if trap == "a fifo":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(mine if trap == "a link to a folder" else mine / "secret")
+    with pytest.raises(OSError):
+        live_state._sealed(str(tmp_path / "images"))
+    assert (mine.stat().st_mode & 0o777, (mine / "secret").stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_images_that_are_files_become_roots(tmp_path: Path) -> None:
+    (tmp_path / "images" / "0").mkdir(parents=True)
+    (tmp_path / "images" / "0" / "core.img").write_bytes(b"state")
+    os.chown(tmp_path / "images" / "0" / "core.img", 65534, 65534)
+    assert live_state._sealed(str(tmp_path / "images")) == {"0/core.img": hashlib.sha256(b"state").hexdigest()}
+    status = (tmp_path / "images" / "0" / "core.img").stat()
+    assert (status.st_uid, status.st_mode & 0o777) == (0, 0o444)
