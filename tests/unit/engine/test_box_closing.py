@@ -29,7 +29,8 @@ def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(params=["strict", "process"])
 def box(request: pytest.FixtureRequest, tmp: Path) -> Iterator[Box]:
-    with ringfence.open(SandboxPolicy(isolation=request.param, wall_time_s=120, pids_max=500)) as opened:
+    policy = SandboxPolicy(isolation=request.param, wall_time_s=120, pids_max=500, mem_bytes=8 << 30)
+    with ringfence.open(policy) as opened:
         yield opened
 
 
