@@ -37,6 +37,16 @@ _numbers = itertools.count()
 _preparing = threading.Lock()
 
 
+def _after_fork_in_child() -> None:
+    """Another thread, which is not here, may hold the lock."""
+    global _preparing
+    _preparing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cgroup:
     """A group that exists until ``remove``; everything in it is plain data that may go to another process."""

@@ -19,6 +19,8 @@ class Mould:
 
     def __init__(self, request: dict[str, object]) -> None:
         self.owner_pid = os.getpid()
+        self.gate = allocate_lock()
+        """Who sends holds it: another thread could close the door, and its number be somebody else's by then."""
         self.door, theirs = passing.channel()
         template, to_template = os.pipe()
         reports, to_reports = os.pipe()
@@ -35,7 +37,11 @@ class Mould:
             os.close(reports)
 
     def fork_leader(self, descriptors: list[int]) -> None:
-        passing.send(self.door, passing.LEADER, descriptors)
+        """OSError when it has ended, or its door is closed."""
+        with self.gate:
+            if self.door < 0:
+                raise OSError("its door is closed")
+            passing.send(self.door, passing.LEADER, descriptors)
 
     def kill(self) -> None:
         """End a mould that does not answer: somebody has stopped it."""
@@ -48,8 +54,10 @@ class Mould:
 
     def close(self) -> None:
         """It ends when its last leader has."""
-        os.close(self.door)
-        os.close(self.pidfd)
+        with self.gate:
+            os.close(self.door)
+            os.close(self.pidfd)
+            self.door = self.pidfd = -1
 
 
 def _await_start(request: dict[str, object], template: int, reports: int) -> tuple[int, int]:
@@ -141,9 +149,11 @@ def close_all() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """A forked copy of the caller has no mould: the lock may be held by a thread that is not here."""
+    """A forked copy of the caller has no mould: locks may be held by a thread that is not here."""
     global _lock
     _lock = allocate_lock()
+    for mould in _standing.values():
+        mould.gate = allocate_lock()
     close_all()
 
 

@@ -165,3 +165,11 @@ def test_usage_is_read_from_v1_and_from_v2_files(tmp_path: Path) -> None:
         assert (used.memory_bytes, used.read_bytes, used.written_bytes) == (7, 15, 20)
         assert (used.peak_memory_bytes, used.processes) == (None, None), "absent, not zero"
         assert cgroup_usage.events(everywhere).throttled_periods == 3
+
+
+def test_a_copy_forked_while_the_lock_is_held_does_not_wait_for_ever() -> None:
+    with cgroups._preparing:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if cgroups._preparing.acquire(timeout=5) else 1)
+    assert os.waitpid(child, 0)[1] == 0
