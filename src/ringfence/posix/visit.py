@@ -377,14 +377,14 @@ class Visit:
         return (int(used.ru_utime * 1e6), int(used.ru_stime * 1e6), largest, used.ru_nvcsw, used.ru_nivcsw)
 
     def clear_scratch(self) -> None:
-        """The caller removes the private folder and the cgroups; when it is gone, this process does."""
-        if not self.owner_gone:
-            return
-        if self.request.get("cgroups"):
+        """The caller removes the private folder and the cgroups; when it is gone, this process does. A folder that
+        stood by for one job goes with it: the caller comes to it later, and may be killed before."""
+        if self.owner_gone and self.request.get("cgroups"):
             from ringfence.linux import cgroup_tree
 
             cgroup_tree.remove(self.request["cgroups"])
-        if self.request["scratch"]:
+        stood_by = self.contained is None and self.first
+        if self.request["scratch"] and (self.owner_gone or stood_by):
             from ringfence.posix.removal import remove_tree
 
             remove_tree(str(self.request["scratch"]))

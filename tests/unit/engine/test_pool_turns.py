@@ -18,6 +18,7 @@ from tests.unit.engine.pooled import lives, policy_of
 
 from ringfence import CallError, Pool, Status, UnavailableError, UsageError, run
 from ringfence.engine.pool import Ticket
+from ringfence.engine.standing import Standing
 from ringfence.linux import procfs
 from ringfence.posix import moulds
 
@@ -228,6 +229,19 @@ def test_a_caller_that_is_killed_takes_its_standing_sandboxes_along(level: str) 
     process.wait()
     process.stdout.close()
     eventually(lambda: not any(map(lives, below)))
+
+
+def test_the_folder_of_a_job_is_gone_also_if_its_caller_never_comes_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For it may be killed between the end of the job, which it hears at once, and the removal."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with Pool(policy_of("process"), warm=1) as pool:
+        monkeypatch.setattr(Standing, "_remove", lambda *_: None)
+        said = pool.run_source("import os; open('file', 'w').close(); print(os.getcwd())").stdout
+        folder = Path(said.decode().strip())
+        assert folder.is_relative_to(tmp_path)
+        eventually(lambda: not folder.exists())
 
 
 def _python(script: str) -> subprocess.CompletedProcess[str]:

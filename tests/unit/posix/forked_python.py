@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -74,6 +75,7 @@ def run_forked(
 def run_python(path: Path, arguments: tuple[str, ...] = (), *, stdin: bytes = b"", cwd: Path | None = None) -> Ended:
     """What a real ``python FILE`` makes of it."""
     done = subprocess.run([sys.executable, str(path), *arguments], input=stdin, capture_output=True, cwd=cwd,
-                          env=ENVIRONMENT, timeout=120, check=False)  # fmt: skip
+                          env=ENVIRONMENT, timeout=120, check=False,
+                          preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # fmt: skip  # under nohup
     return Ended(stdout=done.stdout, stderr=done.stderr, status=done.returncode, message=b"")
 
