@@ -27,6 +27,14 @@ def _in_time(stage: Stage) -> Mapping[str, object]:
     return given
 
 
+def _in_flight(stage: Stage) -> Mapping[str, object]:
+    """As above, of a process that is always on its way to the next program, and then on no list."""
+    given = _in_time(stage)
+    left = stage.escaped
+    stage.escaped = lambda: any(left() or time.sleep(0.01) for _ in range(20))
+    return given
+
+
 def _settled(stage: Stage) -> Mapping[str, object]:
     """As above, of processes that are seldom caught on a list before they settle down."""
     given = tagged(stage)
@@ -111,9 +119,10 @@ _END_ATTACKS = [
             probe=_START + source + "time.sleep(0.1)\n", status=("OK",))
     for name, source in _OUTLIVING.items()
 ]  # fmt: skip
+_PREPARED = {"rabbit": _settled, "exec of itself for ever": _in_flight}
 _DEADLINE_ATTACKS = [
     _attack(name=f"{name} past the deadline", what="a process outlives the deadline", levels=BOTH,
-            prepare=_settled if name == "rabbit" else _in_time, probe=_START + source + "time.sleep(STAY)\n",
+            prepare=_PREPARED.get(name, _in_time), probe=_START + source + "time.sleep(STAY)\n",
             # A rabbit's unburied dead may add up to more tasks than are allowed before its time is over.
             status=("TIMEOUT", "PIDS_LIMIT") if name == "rabbit" else ("TIMEOUT",), policy={"wall_time_s": 0.4})
     for name, source in {
