@@ -84,7 +84,8 @@ _BOMBS = {
 _BOMB_ATTACKS = [
     _attack(name=f"fork bomb {shape}", what="more tasks than allowed live at one time", levels=BOTH, prepare=tagged,
             probe=_START + _BOMB.replace("{body}", body),
-            policy={"pids_max": 16, "mem_bytes": 2 << 30}, status=("PIDS_LIMIT",))
+            # Time enough for an emulated processor: no deadline is to end it.
+            policy={"pids_max": 16, "mem_bytes": 2 << 30, "wall_time_s": 120, "cpu_time_s": 120}, status=("PIDS_LIMIT",))
     for shape, body in _BOMBS.items()
 ]  # fmt: skip
 

@@ -105,12 +105,13 @@ class Visit:
             raise plan.StepFailed(step, OSError(errno, text))
 
     def _become_leader(self) -> int:
-        """Adopt and hide; our own io file, which can't be opened any more once memory is hidden."""
+        """Adopt and hide; our own io file, which can't be opened while memory is hidden."""
         if sys.platform != "linux":
             return -1
         from ringfence.linux import processes
 
         processes.adopt_orphans()
+        processes.show_memory()  # hidden by what it was forked from, as an ordinary user its counts are root's
         own_io: int = self.table.open_own_io()
         processes.hide_memory()
         return own_io
