@@ -57,6 +57,8 @@ def _table(title: str, unit: str, found: dict[str, list[Stood]], of: Callable[[S
 
 
 def _stand(kind: standing.Standing, count: int) -> Stood:
+    with kind(1):
+        standing.all_stand(1)  # what is started once for all is started here, and stays
     before, held, available = descendants(), memory(tree()), available_bytes()
     start = time.perf_counter()
     with kind(count):
