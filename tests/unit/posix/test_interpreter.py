@@ -218,7 +218,7 @@ def test_a_job_on_a_terminal_prints_line_by_line() -> None:
 
 
 def test_closed_streams_are_none_as_python_has_them() -> None:
-    preload = "import os\nos.dup2(os.open('/dev/null', os.O_RDWR), 50); os.close(0)"
+    preload = "import os\nos.dup2(os.open('/dev/null', os.O_RDWR), 900); os.close(0)"
     assert _preloaded("import sys\nprint('x')\n(sys.stdin, sys.__stdin__)", preload) == (None, None)
 
 
