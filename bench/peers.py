@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import image
+from bench import docker_engine, image
 from bench.harness import NotHere
 from bench.installing import compiled, from_debian, from_npm, from_pypi
 from ringfence.linux import host, rootfs
@@ -97,10 +97,7 @@ def _srt() -> str:
 
 
 def _docker() -> str:
-    """Not installed by us: it is a daemon, and a bench must not start one."""
-    path = shutil.which("docker")
-    if not path:
-        raise NotHere("docker is not installed")
+    path = docker_engine.client()
     image.ensure(path, PYTHON)
     return path
 
