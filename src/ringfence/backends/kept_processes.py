@@ -16,7 +16,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ringfence.errors import CheckpointError, UsageError
+from ringfence.backends.dialogue import Dialogue
+from ringfence.errors import CheckpointError
 from ringfence.linux import criu, members, procfs, reviving, rootfs, seccomp, syscall_numbers
 from ringfence.linux.rootfs import Wish
 from ringfence.model.limits import SyscallProfile
@@ -162,28 +163,32 @@ def _described(stopped: members.Stopped, root: members.Member, tree: list[member
 # ---- and back
 
 
-class Revived:
+class Revived(Dialogue):
     """A restored process tree: its output as it comes, its input, what it tried; it ends with its box."""
 
     def __init__(self, held: Held, tree: Mapping[str, Any], folder: str, last_pid: int) -> None:
+        super().__init__()
         self.attempts: list[dict[str, object]] = []
         """On forbidden things, since it was restored; what they say is untrusted."""
         self.root = int(tree["root"])
-        self._output = {name: bytearray() for name in ("stdout", "stderr", OTHER)}
+        self._output[OTHER] = bytearray()
         self._most = held.output_bytes
         self._threads: list[threading.Thread] = []
-        self._inputs: dict[str, int] = {}
+        self._kept_open: list[int] = []
+        """The way into pipes that are not its standard input: nobody writes there, and they do not end."""
         theirs: list[tuple[int, int]] = []
         readers: list[tuple[int, str]] = []
-        for number, (inode, end, name) in enumerate(tree["pipes"]):
+        for inode, end, name in tree["pipes"]:
             reader, writer = os.pipe()
             for descriptor in (reader, writer):
                 os.fchown(descriptor, held.identity, held.identity)  # CRIU opens them anew
             theirs.append((writer if end == "w" else reader, inode))
             if end == "w":
                 readers.append((reader, name if name in self._output else OTHER))
+            elif name == "stdin" and self._input < 0:
+                self._input = writer
             else:
-                self._inputs[name if name == "stdin" else str(number)] = writer
+                self._kept_open.append(writer)
         kept = tuple(descriptor for descriptor, _ in theirs)
         try:
             self._process = _start("reviving", pass_fds=kept)
@@ -239,35 +244,15 @@ class Revived:
                 kept = self._output[name]
                 kept += piece[: max(0, self._most - len(kept))]
 
-    def write(self, data: bytes) -> None:
-        """To the standard input of its first process, if that is a pipe from outside."""
-        if "stdin" not in self._inputs:
-            raise UsageError("its input was given with the job, or is closed")
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(self._inputs["stdin"], view) :]
-        except BrokenPipeError:
-            raise UsageError("it does not read its input any more") from None
-
-    @property
-    def stdout(self) -> bytes:
-        """What has come since it was restored."""
-        return bytes(self._output["stdout"])
-
-    @property
-    def stderr(self) -> bytes:
-        return bytes(self._output["stderr"])
-
     @property
     def done(self) -> bool:
         return self._process.poll() is not None
 
     def end(self) -> None:
         """End what is left of it."""
-        for descriptor in self._inputs.values():
-            os.close(descriptor)
-        self._inputs.clear()
+        self.close_input()
+        while self._kept_open:
+            os.close(self._kept_open.pop())
         if self._process.stdin is not None:
             try:
                 self._process.stdin.close()

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Sequence
 
+from ringfence.backends.dialogue import Dialogue
 from ringfence.engine.presence import Presence, Stay
 from ringfence.engine.run import backend_for, refuse
 from ringfence.engine.supervision import Listeners, supervise
@@ -236,23 +237,22 @@ class Box:
         self.close()
 
 
-class Handle:
+class Handle(Dialogue):
     """A visit in the background: its output as it comes, its input, signals, and how it ends."""
 
     def __init__(
         self, box: LivingBox, job: Job, policy: SandboxPolicy, partial: bool, on_output: OnOutput | None, stay: Stay
     ) -> None:
+        super().__init__()
         self._stay = stay
         self._visit: Visit | None = None
         self._outcome: Outcome | None = None
         self._problem: BaseException | None = None
-        self._output = {"stdout": bytearray(), "stderr": bytearray()}
         self._on_output = on_output
         self._begun = threading.Event()
         # Not the thread's own end: Python before 3.13 takes a thread for ended when Ctrl-C interrupts join.
         self._ended = threading.Event()
-        theirs = self._input = -1
-        self._input_lock = threading.RLock()
+        theirs = -1
         listeners = Listeners(on_output=self._hear, attach=self._attach)
         try:
             if job.stdin is None:
@@ -298,34 +298,8 @@ class Handle:
             self._on_output(stream, piece)
 
     @property
-    def stdout(self) -> bytes:
-        """What has come so far."""
-        return bytes(self._output["stdout"])
-
-    @property
-    def stderr(self) -> bytes:
-        return bytes(self._output["stderr"])
-
-    @property
     def done(self) -> bool:
         return self._ended.is_set()
-
-    def write(self, data: bytes) -> None:
-        """To its standard input, if no other was given."""
-        if self._input < 0:
-            raise UsageError("its input was given with the job, or is closed")
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(self._input, view) :]
-        except BrokenPipeError:
-            raise UsageError("it does not read its input any more") from None
-
-    def close_input(self) -> None:
-        with self._input_lock:
-            ours, self._input = self._input, -1
-        if ours >= 0:
-            os.close(ours)
 
     def signal(self, number: int) -> None:
         """Signal the job; SIGKILL ends all that belongs to this visit."""

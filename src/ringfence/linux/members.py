@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from ringfence.errors import CheckpointError
+from ringfence.linux import procfs
 from ringfence.model.record import record
 
 _PATIENCE_S = 10.0
@@ -118,17 +119,8 @@ def below(root: Member, members: Iterable[Member]) -> list[Member]:
 
 def send(member: Member, number: int) -> None:
     """A signal for this process and no later one of its number."""
-    try:
-        descriptor = os.pidfd_open(member.pid)
-    except OSError:
-        return
-    try:
-        if status(member.pid).get("NSpid", "").split()[-1:] == [str(member.inside)]:
-            signal.pidfd_send_signal(descriptor, number)
-    except OSError:
-        pass  # it has ended
-    finally:
-        os.close(descriptor)
+    number_inside = [str(member.inside)]
+    procfs.signal_if(member.pid, number, lambda: status(member.pid).get("NSpid", "").split()[-1:] == number_inside)
 
 
 class Stopped:

@@ -7,6 +7,7 @@ belong to a new process a moment later, so a process is known by its pid *and* i
 from __future__ import annotations
 
 import os
+from _collections_abc import Callable
 
 PAGE_BYTES = 4096 if not hasattr(os, "sysconf") else os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = 100 if not hasattr(os, "sysconf") else os.sysconf("SC_CLK_TCK")
@@ -185,15 +186,24 @@ def _number_after(text: bytes, name: bytes) -> int:
 
 def kill(process: Process, number: int) -> None:
     """Signal exactly this process: never another one that was given its pid meanwhile."""
+
+    def is_the_same() -> bool:
+        now = stat(process.pid)
+        return now is not None and now.start == process.start
+
+    signal_if(process.pid, number, is_the_same)
+
+
+def signal_if(pid: int, number: int, is_the_same: Callable[[], bool]) -> None:
+    """Signal a process of this number, asked about only when no other can have got the number any more."""
     from signal import pidfd_send_signal
 
     try:
-        descriptor = os.pidfd_open(process.pid)
+        descriptor = os.pidfd_open(pid)
     except OSError:
         return
     try:
-        now = stat(process.pid)
-        if now is not None and now.start == process.start:
+        if is_the_same():
             pidfd_send_signal(descriptor, number)
     except OSError:
         pass  # gone, or not ours to signal (it changed its identity): the caller looks again
