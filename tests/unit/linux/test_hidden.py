@@ -48,7 +48,7 @@ def test_what_is_hidden_at_a_folder_or_below_it(folder: str, paths: list[str]) -
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_hidden_folder_is_absent_whatever_is_hidden_in_it(tmp_path: Path, order: int) -> None:
     (tmp_path / "base" / "a" / "b").mkdir(parents=True)
-    names = ["a", "a/b", "a/b/deep", "a/name", "top", "none/at/all"][::order]
+    names = ["a/b/deep", "a/name", "a/b", "a", "top", "none/at/all"][::order]
     plan.whiteouts(str(tmp_path / "layer"), str(tmp_path / "base"), names)
     made = {path.name: path.lstat() for path in (tmp_path / "layer").iterdir()}
     assert sorted(made) == ["a", "top"]
