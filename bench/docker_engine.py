@@ -1,7 +1,8 @@
 """Docker as a peer: Debian's engine, and one daemon for as long as the bench runs where none answers.
 
 The daemon has folders and a socket of its own, no bridge and no rules for packets: nothing of the host's network is
-touched, and nothing is left but the package.
+touched. It lives in namespaces of its own, so what it mounted and started ends with it, however it ends: nothing is
+left but the package.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from bench.harness import NotHere
 from bench.installing import cache_folder, from_debian
 
 _START_S, _END_S = 30.0, 30.0
+_APART = ("setpriv", "--pdeathsig=KILL",
+          "unshare", "--mount", "--propagation=private", "--pid", "--mount-proc", "--kill-child")  # fmt: skip
 _ALONE = ("--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=overlay2")
 
 
@@ -41,7 +44,7 @@ def _start(path: str) -> None:
     folder = Path(tempfile.mkdtemp(prefix="docker-", dir=cache_folder()))
     socket = f"unix://{folder}/socket"
     own = [f"--data-root={folder}/data", f"--exec-root={folder}/exec", f"--pidfile={folder}/pid", f"--host={socket}"]
-    daemon = subprocess.Popen(["dockerd", *own, *_ALONE], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    daemon = subprocess.Popen([*_APART, "dockerd", *own, *_ALONE], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
     atexit.register(_end, daemon, folder)
     os.environ["DOCKER_HOST"] = socket
@@ -54,10 +57,9 @@ def _start(path: str) -> None:
 
 def _end(daemon: subprocess.Popen[bytes], folder: Path) -> None:
     os.environ.pop("DOCKER_HOST", None)
-    daemon.terminate()
-    try:
-        daemon.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        daemon.kill()
-        daemon.wait()
-    shutil.rmtree(folder, ignore_errors=True)
+    daemon.kill()
+    daemon.wait()
+    give_up = time.monotonic() + _END_S
+    # The last of its processes ends a moment later, and may still write.
+    while folder.exists() and time.monotonic() < give_up:
+        shutil.rmtree(folder, ignore_errors=True)

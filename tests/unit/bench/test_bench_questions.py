@@ -16,8 +16,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 NOT_QUESTIONS = {
-    "__main__", "contenders", "harness", "image", "installing", "peers", "picture", "process_tree", "report",
-    "standing",
+    "__main__", "contenders", "docker_engine", "harness", "image", "installing", "peers", "picture", "process_tree",
+    "report", "standing",
 }  # fmt: skip
 # By name, so that a module that asks nothing is found out: it is no question to the bench.
 QUESTIONS = sorted({module.name for module in pkgutil.iter_modules([str(ROOT / "bench")])} - NOT_QUESTIONS)
