@@ -16,16 +16,30 @@ from _collections_abc import Sequence
 from ringfence.posix import passing, plan, wire
 from ringfence.posix.box_init import VISIT
 from ringfence.posix.contained import Guest, Visitor
+from ringfence.posix.job_tree import JobTree
 from ringfence.posix.visit import Visit
 
 _END_WAIT_S = 10.0
 
 
+class BoxedTree(JobTree):
+    """The job is a child of the process that holds the visit, and none of them is ours."""
+
+    def group(self) -> int:
+        holder = self.contained.pid if self.contained is not None else 0
+        return min(self.table.children(holder), default=0) if holder else 0
+
+    def reap(self) -> bool:
+        return self.wait_status is not None
+
+
 class BoxedVisit(Visit):
     """``streams`` of its leader begin with the way to the box's pid 1."""
 
+    make_tree = BoxedTree
+
     def _fork_job(self, streams: Sequence[int]) -> bytes:
-        guest = self.contained = Visitor(self.request, self._note_attempt)
+        guest = self.contained = self.tree.contained = Visitor(self.request, self._note_attempt)
         reader, writer = os.pipe()
         post, *streams = streams
         steps = os.memfd_create("plan")
@@ -45,15 +59,8 @@ class BoxedVisit(Visit):
         if ended is None:
             self._note("holder_gone", 0)  # somebody in the box has killed it: who belongs to this visit is lost
 
-    def _reap(self) -> bool:
-        return self.wait_status is not None
-
-    def _group(self) -> int:
-        holder = self.contained.pid if self.contained is not None else 0
-        return min(self.table.children(holder), default=0) if holder else 0
-
     def _usage(self) -> tuple[int, ...]:
-        return self.used or (0, 0, 0, 0, 0)
+        return self.tree.used or (0, 0, 0, 0, 0)
 
     def finish(self) -> None:
         super().finish()
@@ -65,7 +72,7 @@ class BoxedVisit(Visit):
         without an answer the kernel refuses them. The caller has heard the end, and may close its pipes."""
         if not _knows_holder(guest):
             return
-        for descriptor in (self.commands, self.wakeup):
+        for descriptor in (self.commands, self.tree.wakeup):
             self.poller.unregister(descriptor)
         self.poller.register(guest.holder, select.POLLIN)
         while True:

@@ -16,16 +16,15 @@ import time
 from _collections_abc import Callable, Mapping, Sequence
 
 from ringfence.posix import job_start, plan, wire
+from ringfence.posix.job_tree import JobTree
 from ringfence.posix.standby import READY, RUNS, TOKEN_BYTES
-from ringfence.posix.watchdog import TICK_NS, Watchdog, tree_reader
+from ringfence.posix.watchdog import TICK_NS, Watchdog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from ringfence.posix.contained import Guest
-
-_REAP_WAIT_S = 10.0
 
 
 def lead(commands: int, reports: int, owner: int, streams: Sequence[int]) -> None:
@@ -57,7 +56,9 @@ def _kind_of(request: dict[str, Any]) -> type[Visit]:
 
 
 class Visit:
-    """One job and what is below it."""
+    """One job, from the request to the report."""
+
+    make_tree: Callable[[], JobTree] = JobTree
 
     def __init__(self, request: dict[str, Any], commands: int, reports: int, owner: int) -> None:
         self.request = request
@@ -66,30 +67,21 @@ class Visit:
         self.commands = commands
         self.reports = reports
         self.owner = owner
-        self.table = tree_reader()
+        self.tree = self.make_tree()
+        self.table = self.tree.table
         self.contained: Guest | None = None
-        self.used: tuple[int, ...] = ()
-        """What the job used, as pid 1 told; empty: it did not."""
         self.poller = select.poll()
         self.release: Callable[[], None] | None = None
-        self.job = 0
-        self.first = 0
-        """Of a sandbox that stands by: the process that becomes the job."""
         self.farewell, self.token = -1, b""
         """Where a Python job says, after its token, its exit status: when all is done but the end of its process."""
-        self.dismissed = False
-        self.job_reaped = False
-        self.wait_status: int | None = None
         self.cause = ""
         self.measured = 0
-        self.survivors = 0
 
     # ---- start
 
     def begin(self, streams: Sequence[int]) -> None:
         """Fork the job and wait until its program runs, or is told that it may not."""
         self.watchdog = Watchdog(self.table, self.limits, self._become_leader())
-        self.wakeup = job_start.wake_on_child()
         self.oom_before = self.table.oom_kills()
         # Before the job can stop or kill this process: the caller must know whom to end then.
         wire.say(self.reports, wire.started_frame(os.getpid()))
@@ -98,7 +90,7 @@ class Visit:
             problem = self._fork_job(streams)
         except OSError as error:
             raise plan.StepFailed("fork", error) from error
-        if self.first:
+        if self.tree.stood_by:
             self.started = time.monotonic_ns()  # nobody waited for it until now
         if problem:
             step, errno, text = wire.decode_failed(problem)
@@ -123,8 +115,8 @@ class Visit:
             self._fork_contained(streams, writer)
         else:
             self.request["plan"].insert(0, ("die with leader", os.getpid()))
-            self.job = os.fork()
-            if self.job == 0:
+            self.tree.child = os.fork()
+            if self.tree.child == 0:
                 job_start.become_job(self.request, streams, [writer])
         for descriptor in (writer, *streams):
             os.close(descriptor)
@@ -136,9 +128,9 @@ class Visit:
         from ringfence.linux.building import BUILDING
         from ringfence.posix.contained import Contained
 
-        self.contained = contained = Contained(self.request, self._note_attempt)
-        self.job = contained.fork(streams)
-        if self.job == 0:
+        self.contained = self.tree.contained = contained = Contained(self.request, self._note_attempt)
+        self.tree.child = contained.fork(streams)
+        if self.tree.child == 0:
             job_start.become_job(self.request, streams, [writer, *contained.keep()], [*BUILDING.trees.values()])
         contained.listen(self.poller)
         self.release = contained.release
@@ -175,18 +167,18 @@ class Visit:
 
     def _stand_by(self) -> None:
         """Everything is ready but the job."""
-        self.first = self._group()
+        self.tree.stood_by = self.tree.group()
         identity = 0 if self.contained is None else self.contained.identity
         wire.say(self.reports, wire.ready_frame(identity))
         # What is touched for the first time has to be copied first; now that takes nobody's time.
-        self.table.usage(self.first), self._is_empty(), wire.ended_frame(self._report(0))
+        self.table.usage(self.tree.stood_by), self.tree.is_empty(), wire.ended_frame(self._report(0))
         if self.contained is not None:
             self.contained.last_word()
 
     def _listen(self) -> None:
         """To the caller, and to the end of children."""
         self.poller.register(self.commands, select.POLLIN)
-        self.poller.register(self.wakeup, select.POLLIN)
+        self.poller.register(self.tree.wakeup, select.POLLIN)
         if sys.platform == "linux":
             self.poller.register(self.owner, select.POLLIN)
 
@@ -199,7 +191,7 @@ class Visit:
             self.poller.register(self.contained.status, select.POLLIN)
         deadline = self.started + int(self.limits["wall_time"] * 1e9)
         tick = self.started
-        while not self._reap() and not self.cause:
+        while not self.tree.reap() and not self.cause:
             until = min(deadline, tick + TICK_NS)
             # Rounded up: waking before the time is due would mean to ask again at once.
             for descriptor, _ in self.poller.poll(max(0, until - time.monotonic_ns()) // 1_000_000 + 1):
@@ -221,7 +213,7 @@ class Visit:
         os.write(self.reports, data)
 
     def _hear(self, descriptor: int) -> None:
-        if descriptor == self.wakeup:
+        if descriptor == self.tree.wakeup:
             os.read(descriptor, 4096)
         elif descriptor in (self.commands, self.owner):
             self._hear_caller(descriptor)
@@ -238,9 +230,7 @@ class Visit:
             contained.hear(descriptor)
 
     def _note_end(self, ended: tuple[int, ...] | None) -> None:
-        """What pid 1 says of the job; nothing when it was killed before it could."""
-        if ended is not None:
-            self.wait_status, self.used = ended[0], ended[1:]
+        self.tree.note_end(ended)
 
     def _hear_caller(self, descriptor: int) -> None:
         # The owner's descriptor is never read: that it is ready at all says that the caller ended.
@@ -252,22 +242,13 @@ class Visit:
             if number == signal.SIGKILL:
                 self._note("asked", 0)
             else:
-                _signal_group(self._group(), number)
-
-    def _group(self) -> int:
-        """The job's process group: named after its first process, which in a sandbox is pid 1's first child."""
-        if self.contained is None:
-            return self.job
-        first = self.table.children(self.job)
-        return min(first, default=0)
+                self.tree.signal(number)
 
     def _hear_farewell(self, said: bytes) -> None:
-        """Its process may still be there: what it used is looked up, not told."""
         self._stop_hearing(self.farewell)
         self.farewell = -1
-        if said[:-1] == self.token and self.wait_status is None and not self.cause:
-            self.wait_status, self.used = said[-1] << 8, self.table.usage(self.first)
-            self.dismissed = True
+        if said[:-1] == self.token and self.tree.wait_status is None and not self.cause:
+            self.tree.dismiss(said[-1])
 
     def _note(self, cause: str, measured: float) -> None:
         if cause and not self.cause:
@@ -275,70 +256,19 @@ class Visit:
 
     # ---- the end
 
-    def _reap(self) -> bool:
-        """Collect the dead; true once the job's first process is among them."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return True
-            if pid == 0:
-                return self.wait_status is not None
-            self.job_reaped |= pid == self.job
-            if pid == self.job and self.wait_status is None:
-                self._note_end(None if self.contained is None else self.contained.ended())
-                self.wait_status = status if self.wait_status is None else self.wait_status
-
     def end_tree(self) -> None:
-        """Kill until no child is left. A tree that forks while it dies needs several passes."""
-        give_up = time.monotonic() + _REAP_WAIT_S
-        pause = 0.0005
-        while self.job and not self._no_child_left():
-            if time.monotonic() > give_up:
-                self.survivors = len(self.table.descendants(os.getpid()))
-                return
-            self._kill_tree()
-            if self._no_child_left():
-                return
-            self._await_child(pause)
-            pause = min(pause * 2, 0.05)
-
-    def _await_child(self, longest_s: float) -> None:
-        if wire.is_readable(self.wakeup, longest_s):
-            os.read(self.wakeup, 4096)
-
-    def _kill_tree(self) -> None:
-        if self.contained is not None and not self.job_reaped:
-            os.kill(self.job, signal.SIGKILL)  # pid 1: all that is in its namespace ends with it
-            return
-        if self.wait_status is None:
-            _signal_group(self._group(), signal.SIGKILL)
-        for row in self.table.descendants(os.getpid()):
-            self.table.kill(row, signal.SIGKILL)
-
-    def _no_child_left(self) -> bool:
-        self._reap()
-        try:
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return True
-        return False
+        self.tree.end()
 
     def finish(self) -> None:
         """End what is left and report."""
         wall_ns = time.monotonic_ns() - self.started
         # The caller of a pool need not wait until an empty sandbox is taken apart.
-        early = bool(self.request.get("standby")) and bool(self.used) and self._is_empty()
+        early = bool(self.request.get("standby")) and bool(self.tree.used) and self.tree.is_empty()
         if early:
             self._tell(wall_ns)
         self.end_tree()
         if not early:
             self._tell(wall_ns)
-
-    def _is_empty(self) -> bool:
-        """Nothing runs any more but pid 1 and a job that was dismissed."""
-        left = self.table.children(os.getpid() if self.contained is None else self.job)
-        return len(left) == 1 and not self.table.children(left[0]) if self.dismissed else not left
 
     def _tell(self, wall_ns: int) -> None:
         health = b"" if self.contained is None else wire.frame(wire.HEALTH, self.contained.close())
@@ -346,9 +276,9 @@ class Visit:
 
     def _report(self, wall_ns: int) -> dict[str, int]:
         user_us, system_us, largest, voluntary, involuntary = self._usage()
-        living = [self.first] if self.dismissed and not self.job_reaped else []
+        status = self.tree.wait_status
         return {
-            "wait_status": -1 if self.wait_status is None else self.wait_status,
+            "wait_status": -1 if status is None else status,
             "cause": wire.CAUSES.index(self.cause),
             "measured": self.measured,
             "wall_ns": wall_ns,
@@ -356,21 +286,22 @@ class Visit:
             "cpu_system_us": system_us,
             "peak_memory_bytes": max(self.watchdog.peak_memory, largest),
             "processes": max(self.watchdog.peak_tasks, 1),
-            "written_bytes": self.watchdog.written_bytes(living),
+            "written_bytes": self.watchdog.written_bytes(self.tree.living()),
             "voluntary_switches": voluntary,
             "involuntary_switches": involuntary,
             "oom_kills": self._oom_kills(),
-            "survivors": self.survivors,
+            "survivors": self.tree.survivors,
         }
 
     def _oom_kills(self) -> int:
         """Of a job that was killed: to read the host's counts takes longer than the rest of the report."""
-        killed = self.wait_status is None or os.WIFSIGNALED(self.wait_status)
+        status = self.tree.wait_status
+        killed = status is None or os.WIFSIGNALED(status)
         return max(0, self.table.oom_kills() - self.oom_before) if killed else 0
 
     def _usage(self) -> tuple[int, ...]:
-        if self.used and self.request.get("standby"):
-            return self.used
+        if self.tree.used and self.request.get("standby"):
+            return self.tree.used
         import resource
 
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -384,17 +315,8 @@ class Visit:
             from ringfence.linux import cgroup_tree
 
             cgroup_tree.remove(self.request["cgroups"])
-        stood_by = self.contained is None and self.first
+        stood_by = self.contained is None and self.tree.stood_by
         if self.request["scratch"] and (self.owner_gone or stood_by):
             from ringfence.posix.removal import remove_tree
 
             remove_tree(str(self.request["scratch"]))
-
-
-def _signal_group(job: int, number: int) -> None:
-    """Signal the job's process group in one step, which a fork can't slip past."""
-    try:
-        if job > 1:
-            os.killpg(job, number)
-    except OSError:
-        pass
