@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from tests.escape.attack import PARTIAL, interpreter_for
 
@@ -52,3 +54,17 @@ GIVEN_BY_ANY_LEVEL = {"daemon", "daemon deaf", "pipe holder", "environment", "in
 def test_the_suite_notices_a_level_that_does_not_hold_the_promise(check: Check) -> None:
     finding = perform_one(_run_without_protection, IsolationLevel.PROCESS, check)
     assert not finding.held
+
+
+def _leaves_a_late_daemon(job: Job, policy: SandboxPolicy) -> Outcome:
+    """A level that ends nothing, on a host where all takes longer than what outlives a job is given at least."""
+    marker = job.argv[-2]
+    subprocess.Popen(["sh", "-c", f"sleep 0.2; touch {marker}"], start_new_session=True)
+    return run(["true"], SandboxPolicy())
+
+
+def test_what_outlives_a_job_is_waited_for_as_long_as_the_control_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conformance, "_SETTLE_S", 0.0)
+    (daemon,) = (check for check in CHECKS if check.name == "daemon")
+    finding = perform_one(_leaves_a_late_daemon, IsolationLevel.PROCESS, daemon)
+    assert finding.proven and not finding.held and "outlived" in finding.problem

@@ -38,9 +38,7 @@ HELD_BY_GROUPS = [attack for attack in (*memory_attacks.ATTACKS, *process_attack
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    # Under emulation an interpreter takes a second to start; what a probe leaves appears that much later.
-    monkeypatch.setattr(conformance, "_SETTLE_S", 4.0)
+def _nothing_is_left() -> Iterator[None]:
     yield
     assert _groups() == []
     # After its group, a leader whose caller was killed removes the folder.
