@@ -39,7 +39,6 @@ def _answers(path: str) -> bool:
 def _start(path: str) -> None:
     if os.geteuid() != 0 or not shutil.which("dockerd"):
         raise NotHere("no daemon answers, and to start one takes root")
-    # Not below a folder that others lay an overlay over, as the floor does with /var/tmp: it mounts things in here.
     cache_folder().mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="docker-", dir=cache_folder()))
     socket = f"unix://{folder}/socket"

