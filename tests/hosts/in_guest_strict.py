@@ -1,4 +1,4 @@
-"""STRICT on a real cgroup v2; run in the guest by test_strict_v2_guest.py, never collected elsewhere.
+"""STRICT on a real cgroup v2; run in the guest by test_cgroup_v2_guest.py, never collected elsewhere.
 
 As root in a group of its own and as an ordinary user in a delegated one: the whole conformance suite, the attacks
 that only a control group holds, what the table says, and that no group outlives its job or its caller.
