@@ -120,10 +120,10 @@ class Store:
 
     # Room
 
-    def collect(self, held: Manifest, *, more: frozenset[str] = frozenset()) -> int:
+    def collect(self, held: Manifest) -> int:
         """Remove contents that nothing refers to; the bytes that became free."""
         manifests: list[Mapping[str, Entry]] = [held, *(c.layer for c in self.checkpoints())]
-        used = more | {entry.digest for manifest in manifests for entry in manifest.values()}
+        used = {entry.digest for manifest in manifests for entry in manifest.values()}
         freed = 0
         for name in self._names() - used:
             path = os.path.join(self.path, _BLOBS, name)

@@ -10,7 +10,6 @@ from ringfence.errors import CallError
 from ringfence.model.outcome import Outcome, Status
 from ringfence.model.record import record
 from ringfence.model.reply import Raised, Reply, ReplyKind, read_reply
-from ringfence.model.values import MAX_BYTES
 
 
 @record
@@ -58,12 +57,12 @@ class Returned:
 
 
 _HINTS = {
-    ReplyKind.TOO_LARGE: "return less, or write a file and fetch it, or allow larger values",
+    ReplyKind.TOO_LARGE: "return less, or have it write a file in a box and get that",
     ReplyKind.UNSENDABLE: "return None, numbers, texts, bytes, times, and lists, tuples, dicts and sets of these",
     ReplyKind.NOTHING: "the function ended the process itself, or closed the channel",
 }
 
 
-def returned(outcome: Outcome, *, max_value_bytes: int = MAX_BYTES) -> Returned:
+def returned(outcome: Outcome) -> Returned:
     """An outcome whose message is the reply of a Python job."""
-    return Returned(outcome=outcome, reply=read_reply(outcome.message, max_bytes=max_value_bytes))
+    return Returned(outcome=outcome, reply=read_reply(outcome.message))

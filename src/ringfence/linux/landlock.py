@@ -58,7 +58,7 @@ DEVICES = (*READ, "write_file", "truncate", "ioctl_dev")
 # The rights that a rule on a single file may name; the kernel refuses the others there.
 _ON_A_FILE = ("execute", "write_file", "read_file", "truncate", "ioctl_dev", "resolve_unix")
 
-_CREATE_VERSION, _CREATE_ERRATA = 1, 2
+_CREATE_VERSION = 1
 _RULE_PATH, _RULE_PORT = 1, 2
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS = 2, 4
 
@@ -108,14 +108,6 @@ def abi() -> int:
     """The version of Landlock that this kernel has, 0 for none (not built, or switched off at boot)."""
     try:
         return syscalls.call("landlock_create_ruleset", None, 0, _CREATE_VERSION)
-    except OSError:
-        return 0
-
-
-def errata() -> int:
-    """The bits of the errata that this kernel has fixed; 0 also where it can't say (before Linux 6.15)."""
-    try:
-        return syscalls.call("landlock_create_ruleset", None, 0, _CREATE_ERRATA)
     except OSError:
         return 0
 

@@ -26,12 +26,12 @@ def read(thread: int, address: int, size_bytes: int) -> bytes:
     return _reader()(thread, address, min(size_bytes, MAX_BYTES))
 
 
-def read_string(thread: int, address: int, limit_bytes: int = MAX_BYTES) -> bytes:
-    """A C string without its end, cut at the limit."""
-    found = _reader()(thread, address, min(limit_bytes, _MOST_STRINGS_BYTES))
+def read_string(thread: int, address: int) -> bytes:
+    """A C string without its end, of at most MAX_BYTES."""
+    found = _reader()(thread, address, _MOST_STRINGS_BYTES)
     end = found.find(0)
-    if end < 0 and len(found) == _MOST_STRINGS_BYTES < limit_bytes:
-        return read(thread, address, limit_bytes).partition(b"\0")[0]
+    if end < 0 and len(found) == _MOST_STRINGS_BYTES:
+        return read(thread, address, MAX_BYTES).partition(b"\0")[0]
     return found if end < 0 else found[:end]
 
 

@@ -112,11 +112,11 @@ def unmount(target: bytes, flags: int) -> None:
     syscalls.call("umount2", target, flags)
 
 
-def mount_inside(root: int, target: str, kind: str, flags: list[str], options: str, source: str = "none") -> None:
+def mount_inside(root: int, target: str, kind: str, flags: list[str], options: str) -> None:
     """The same, with the target resolved inside the root."""
     place = open_target(root, target, folder=True)
     try:
-        mount(kind, f"/proc/self/fd/{place}", flags, options, source)
+        mount(kind, f"/proc/self/fd/{place}", flags, options)
     finally:
         os.close(place)
 

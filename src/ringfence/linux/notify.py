@@ -134,11 +134,6 @@ class Listener:
         # Asked last: a call that waits now has waited all along, so this was its memory.
         return raw if self.valid(notification) else None
 
-    def read_string(self, notification: Notification, address: int, limit: int = 4096) -> bytes | None:
-        """A C string of the waiting process without its end, cut at the limit; None if it can't be had."""
-        raw = self.read(notification, address, limit)
-        return None if raw is None else raw.partition(b"\0")[0]
-
     def _respond(self, notification: Notification, error: int, flags: int) -> bool:
         response = bytearray(self._response_bytes)
         body = pack(_RESPONSE, notification.id, 0, error, flags)

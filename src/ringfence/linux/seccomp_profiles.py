@@ -263,8 +263,6 @@ TELLING = (
     Rule(calls=("connect", "bind"), action=NOTE, reason="names an address"),
     Rule(calls=("sendto",), action=NOTE, reason="names an address", when=(any_bit(4, ALL_64),)),
 )
-# Apart from those above, since whether there is an address lies behind a pointer: each message is told.
-TELLING_MESSAGES = (Rule(calls=("sendmsg", "sendmmsg"), action=NOTE, reason="may name an address"),)
 # Where hidden paths are watched by notification: each call that names a file, see watched_calls.
 WATCHING = (Rule(calls=tuple(WATCHED), action=WATCH, reason="names a file, which may be a hidden one"),)
 

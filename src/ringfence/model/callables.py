@@ -55,11 +55,9 @@ def pack(thing: object, importable: Importable = installed) -> bytes:
         raise UsageError(f"{where} can't be sent into a sandbox: {error}", hint=hint) from error
 
 
-def pack_arguments(
-    args: tuple[object, ...], kwargs: dict[str, object], importable: Importable = installed
-) -> bytes:
+def pack_arguments(args: tuple[object, ...], kwargs: dict[str, object]) -> bytes:
     """The arguments of one call."""
-    return pack((args, kwargs), importable)
+    return pack((args, kwargs))
 
 
 def _dumped(thing: object, importable: Importable) -> bytes:

@@ -15,8 +15,6 @@ class EventKind(StrEnum):
     START = "start"
     VIOLATION = "violation"
     EGRESS = "egress"
-    SAMPLE = "sample"
-    CHECKPOINT = "checkpoint"
     LIMIT = "limit"
     EXIT = "exit"
 

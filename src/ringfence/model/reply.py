@@ -13,7 +13,7 @@ from struct import Struct
 
 from ringfence.model.record import record
 from ringfence.model.value_reader import Undecodable, decode
-from ringfence.model.values import MAX_BYTES, MAX_DEPTH, TooLarge, Unsendable, encode
+from ringfence.model.values import MAX_BYTES, TooLarge, Unsendable, encode
 from ringfence.model.words import StrEnum
 
 _HEAD = Struct("!3sBcI")
@@ -98,7 +98,7 @@ def channel_bytes(max_bytes: int = MAX_BYTES) -> int:
     return HEAD_BYTES + max(max_bytes, MAX_TOLD_BYTES)
 
 
-def read_reply(data: bytes | None, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Reply:
+def read_reply(data: bytes | None, *, max_bytes: int = MAX_BYTES) -> Reply:
     """What the bytes say that a job wrote until its end; ``None``: it wrote more than the channel takes.
 
     >>> read_reply(pack_value([1, 2], 100)).value
@@ -121,12 +121,12 @@ def read_reply(data: bytes | None, *, max_bytes: int = MAX_BYTES, max_depth: int
         return _without(ReplyKind.HALF, f"its message ends {missing} bytes too early")
     if missing < 0:
         return _without(ReplyKind.TRAILING, f"{-missing} bytes follow its message")
-    return _read(kind, data[HEAD_BYTES:], max_bytes if kind == _VALUE else MAX_TOLD_BYTES, max_depth)
+    return _read(kind, data[HEAD_BYTES:], max_bytes if kind == _VALUE else MAX_TOLD_BYTES)
 
 
-def _read(kind: bytes, payload: bytes, max_bytes: int, max_depth: int) -> Reply:
+def _read(kind: bytes, payload: bytes, max_bytes: int) -> Reply:
     try:
-        content = decode(payload, max_bytes=max_bytes, max_depth=max_depth)
+        content = decode(payload, max_bytes=max_bytes)
     except Undecodable as error:
         return _without(ReplyKind.GARBLED, f"its message can't be read: {error}")
     if kind == _VALUE:

@@ -36,16 +36,16 @@ class TooLarge(Exception):
     """A value whose encoding is larger than allowed."""
 
 
-def encode(value: object, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> bytes:
+def encode(value: object, *, max_bytes: int = MAX_BYTES) -> bytes:
     """The bytes of a value; Unsendable names the type and the place of what can't be sent, TooLarge.
 
     >>> encode((1, {"a": None}))
     b'{"$tuple":[1,{"a":null}]}'
     """
     try:
-        text = _JSON.encode(_plain(value, max_depth, [max_bytes]))
+        text = _JSON.encode(_plain(value, MAX_DEPTH, [max_bytes]))
     except Unsendable as unsendable:
-        place = _place(value, max_depth) or "value"
+        place = _place(value, MAX_DEPTH) or "value"
         raise Unsendable(unsendable.type_name, unsendable.hint, place) from None
     data = text.encode("utf-8", "surrogatepass")
     if len(data) > max_bytes:

@@ -15,7 +15,7 @@ import seccompy
 from forked import MINUS_ONE, Child, Died, attempt, in_child, outcome, program, supervised
 
 from ringfence.errors import SetupError, SupervisionError
-from ringfence.linux import seccomp, syscalls
+from ringfence.linux import memory, seccomp, syscalls
 from ringfence.linux.notify import Listener, Notification
 from ringfence.linux.seccomp_profiles import DEFAULT, TELLING, noting
 from ringfence.linux.seccomp_rules import Kind, decide
@@ -136,12 +136,13 @@ def test_strings_of_the_guest_can_be_read_up_to_a_limit() -> None:
     child, listener = supervised(DEFAULT, attempt("mount", b"the source", b"t" * 9000, 0, 0, 8))
     notification = wait_for(listener)
     source, target, nothing, _, unmapped, _ = notification.args
-    assert listener.read_string(notification, source) == b"the source"
-    assert listener.read_string(notification, target) == b"t" * 4096
-    assert listener.read_string(notification, target, limit=7) == b"t" * 7
-    assert listener.read_string(notification, nothing) is None
-    assert listener.read_string(notification, unmapped) is None
-    assert listener.read_string(notification, 2**64 - 1) is None
+    assert memory.read_string(notification.thread, source) == b"the source"
+    assert memory.read_string(notification.thread, target) == b"t" * 4096
+    assert listener.read(notification, target, 7) == b"t" * 7
+    for address in (nothing, unmapped, 2**64 - 1):
+        assert listener.read(notification, address, 7) is None
+        with pytest.raises(OSError):
+            memory.read_string(notification.thread, address)
     listener.deny(notification, errno.EPERM)
     assert child.result() == errno.EPERM
     listener.close()
@@ -159,7 +160,7 @@ def test_a_string_that_ends_right_before_missing_memory_is_read() -> None:
 
     child, listener = supervised(DEFAULT, work)
     notification = wait_for(listener)
-    assert listener.read_string(notification, notification.args[0]) == b"edge"
+    assert memory.read_string(notification.thread, notification.args[0]) == b"edge"
     listener.deny(notification, errno.EPERM)
     assert child.result() == errno.EPERM
     listener.close()
@@ -179,7 +180,7 @@ def test_a_guest_that_dies_in_mid_call_is_just_gone(use: str) -> None:
     child, listener = supervised(DEFAULT, attempt("chroot", b"/somewhere"))
     notification = wait_for(listener)
     assert listener.valid(notification)
-    assert listener.read_string(notification, notification.args[0]) == b"/somewhere"
+    assert listener.read(notification, notification.args[0], 10) == b"/somewhere"
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(Died):
         child.result()
@@ -215,7 +216,7 @@ def test_a_kill_storm_neither_stops_nor_confuses_the_listener() -> None:
     answered = 0
     while True:
         notification = wait_for(listener)
-        name = listener.read_string(notification, notification.args[0])
+        name = listener.read(notification, notification.args[0], 8)
         listener.deny(notification, errno.EPERM)
         answered += 1
         if name == b"/the end":

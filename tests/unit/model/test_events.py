@@ -9,7 +9,7 @@ from ringfence.model.events import Event, EventKind
 
 def test_the_kinds_are_a_closed_set_of_plain_words() -> None:
     assert {str(kind) for kind in EventKind} == {
-        "start", "violation", "egress", "sample", "checkpoint", "limit", "exit",
+        "start", "violation", "egress", "limit", "exit",
     }  # fmt: skip
     with pytest.raises(ValueError):
         EventKind("party")
