@@ -16,6 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from ringfence import __version__
+from ringfence.cli import COMMANDS, main
+from ringfence.cli.hostile import ATTEMPTS
+
 
 def _ringfence(command: list[str], *words: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=60, **options)  # type: ignore[call-overload,no-any-return]
@@ -95,11 +99,19 @@ def test_output_that_is_cut_is_said_to_be_cut(ringfence_command: list[str]) -> N
         (["run", "--", "/no/such/program"], 127, "No such file"),
         (["run", "--", "/etc/passwd"], 126, "Permission denied"),
         (["run", "--memory", "lots", "--", "true"], 2, "not a size"),
-        (["run", "--wall", "-1", "--", "true"], 2, "wall_time_s"),
+        (["run", "--wall", "-1", "--", "true"], 2, "--wall: -1 is not more than zero"),
+        (["run", "--pids", "few", "--", "true"], 2, "--pids: 'few' is not a whole number\n"),
+        (["run", "--env", "=", "--", "true"], 2, "--env"),
+        (["run", "--wal", "3", "--", "true"], 2, "no option --wal; did you mean --wall?"),
+        (["test", "--jsn"], 2, "did you mean --json?"),
+        (["probe", "now"], 2, "too many arguments: now"),
+        (["commit"], 2, "required: ID\n"),
+        (["commit", "beef"], 2, "ringfence sandboxes lists them"),
         (["run", "--network", "none", "--", "true"], 2, "network"),
         (["run", "--isolation", "container", "--", "true"], 2, "container"),
         (["run", "--policy", "/no/such/file", "--", "true"], 2, "No such file"),
         (["nonsense"], 2, "no command 'nonsense'"),
+        (["tets"], 2, "no command 'tets'; did you mean test?"),
         (["policy", "check"], 2, "no file"),
     ],
 )
@@ -109,13 +121,29 @@ def test_a_mistake_is_explained_and_has_its_exit_code(
     done = _ringfence(ringfence_command, *words)
     assert done.returncode == code, done.stderr
     assert word in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 3
 
 
 def test_partial_enforcement_is_said_aloud(ringfence_command: list[str]) -> None:
-    done = _ringfence(ringfence_command, "run", "--network", "none", "--allow-partial", "--", "true")
+    less = ["--network", "none", "--allow-partial", "--output", "9"]
+    done = _ringfence(ringfence_command, "run", *less, "--", "echo", "more than nine")
     assert done.returncode == 0
     assert "PARTIAL_ENFORCEMENT: not applied: network" in done.stderr
+    assert "stdout was cut, 6 bytes dropped. Raise it with --output" in done.stderr
+
+
+def test_the_test_command_says_what_was_not_held_and_which_limit_was_hit(
+    ringfence_command: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "test_it.py").write_text("import time\ndef test_it(): time.sleep(30)\n")
+    words = ["test", "test_it.py", "--network", "none", "--wall", "1"]
+    done = _ringfence(ringfence_command, *words, "--allow-partial", cwd=tmp_path)
+    limit, partial = done.stderr.splitlines()
+    assert done.returncode == 124
+    assert limit.startswith("ringfence: TIMEOUT: ") and limit.endswith("Raise it with --wall")
+    assert partial == "ringfence: PARTIAL_ENFORCEMENT: not applied: network"
+    refused = _ringfence(ringfence_command, *words, cwd=tmp_path)
+    assert refused.returncode == 2 and "use isolation strict" in refused.stderr
 
 
 def test_policy_errors_name_file_line_and_field(ringfence_command: list[str], tmp_path: Path) -> None:
@@ -160,17 +188,38 @@ def test_probe_tells_each_capability_with_its_mechanism(ringfence_command: list[
 def test_the_demo_shows_what_was_tried_and_what_stopped_it(ringfence_command: list[str]) -> None:
     done = _ringfence(ringfence_command, "demo")
     assert done.returncode == 0, done.stderr
-    assert "REACHED" not in done.stdout
-    assert "fork bomb" in done.stdout
-    assert "status PIDS_LIMIT" in done.stdout
+    assert "under isolation strict" in done.stdout and "REACHED" not in done.stdout
+    assert all(f" {name} " in done.stdout for name, _ in ATTEMPTS)
+    assert "\nstatus " in done.stdout and "  yes  memory " in done.stdout
 
 
-@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["test", "--help"], ["probe", "--help"],
-                                   ["policy", "--help"], ["selfcheck", "--help"], ["--version"]])  # fmt: skip
-def test_help_is_there_for_every_command(ringfence_command: list[str], words: list[str]) -> None:
-    done = _ringfence(ringfence_command, *words)
-    assert done.returncode == 0
-    assert len(done.stdout) > 10
+def test_the_demo_hides_nothing_of_what_the_process_level_does_not_hold(ringfence_command: list[str]) -> None:
+    done = _ringfence(ringfence_command, "demo", "--isolation", "process")
+    reached = [line for line in done.stdout.splitlines() if "REACHED" in line]
+    assert {"read a file of yours", "connect to a service of the host"} <= {line[4:41].rstrip() for line in reached}
+    assert all(line.startswith("  ! ") for line in reached)
+    assert "status PIDS_LIMIT" in done.stdout and "allocate 4 GiB" in done.stdout
+
+
+def test_help_lists_every_command(ringfence_command: list[str]) -> None:
+    shown = _ringfence(ringfence_command, "--help").stdout
+    assert all(f"\n  {name} " in shown for name in COMMANDS)
+    assert _ringfence(ringfence_command, "--version").stdout == f"ringfence {__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0 and f"ringfence {name} " in shown.partition("examples:")[2]
+
+
+def test_help_tells_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["test", "--help"])
+    shown = capsys.readouterr().out
+    assert "whole tree is killed (30)" in shown and "memory of the whole tree (512 MiB)" in shown
 
 
 def test_a_reader_that_goes_away_does_not_cause_a_traceback(ringfence_command: list[str]) -> None:

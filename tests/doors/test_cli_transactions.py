@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from ringfence.checkpoint.transaction import Transaction
-from ringfence.cli.kept import harmless
+from ringfence.cli import state_folder
+from ringfence.cli.blocks import spelled_out
 from ringfence.cli.run import parse_quickly
+from ringfence.errors import UsageError
 
 
 class Shell:
@@ -88,7 +90,7 @@ def test_diff_shows_text_and_names_the_rest(shell: Shell) -> None:
     assert "--- a/old\n+++ b/old\n@@ -1 +1,2 @@\n old\n+more\n" in text
     assert "binary: not text\n" in text and "d: added\n" in text and "+++ b/d/x" in text
     assert shell("diff", sandbox, "d/x", "binary").stdout.count("\n") == 5
-    assert shell("diff", sandbox, "x", cwd=shell.here.parent).stdout == ""
+    assert "x: nothing changed there" in shell("diff", sandbox, "x", cwd=shell.here.parent, code=2).stderr
     patched = shell.here.parent / "patched"
     patched.mkdir()
     (patched / "old").write_text("old\n")
@@ -167,6 +169,9 @@ def test_sandboxes_lists_what_is_kept_and_prunes_what_is_old(shell: Shell) -> No
     with Transaction.open(shell.state / second):
         assert f"in use ({os.getpid()})" in shell("sandboxes").stdout
         assert shell("sandboxes", "--prune", "24h").stdout == f"{first} removed\n"
+        assert shell("sandboxes", "--prune", "24h").stdout == "nothing is that old\n"
+        (kept,) = json.loads(shell("sandboxes", "--prune", "0s", "--json").stdout)
+        assert not kept["removed"] and "in use" in kept["problem"]
         assert f"in use by process {os.getpid()}" in shell("sandboxes", "--prune", "0s").stdout
         assert "in use" in shell("discard", second, code=1).stderr
     assert shell.kept() == [second]
@@ -297,8 +302,49 @@ def test_what_a_program_wrote_does_not_command_the_terminal(shell: Shell) -> Non
     shell("commit", sandbox)
 
 
-def test_harmless_keeps_what_people_write() -> None:
-    assert harmless("\tgrün 漢字 é") == "\tgrün 漢字 é"
-    assert harmless("a\rb\x9b1m\udcff") == "a\\rb\\x9b1m\\udcff"
+def test_what_people_write_is_not_spelled_out() -> None:
+    assert spelled_out("\tgrün 漢字 é", keep="\t") == "\tgrün 漢字 é"
+    assert spelled_out("a\rb\x9b1m\udcff") == "a\\rb\\x9b1m\\udcff"
 
 
+def test_a_path_at_which_nothing_changed_is_a_mistake_and_ends_no_history(shell: Shell) -> None:
+    kept = shell.keep("mkdir d; touch d/empty; echo 1 > d/one; rm old")
+    shell("run", "--strict", "--transaction", kept, "--", "sh", "-c", "echo 2 > d/one")
+    for words in (["commit", kept, "elsewhere"], ["diff", kept, "d/on"], ["rollback", kept, "d/on"],
+                  ["commit", kept, "d", "elsewhere"]):  # fmt: skip
+        assert "nothing changed there" in shell(*words, code=2).stderr
+    assert "no checkpoint" in shell("rollback", kept, "beef", code=2).stderr
+    assert len(json.loads(shell("checkpoints", kept, "--json").stdout)) == 1
+    assert shell.texts() == {"old": "old\n"}
+
+
+def test_the_diff_of_a_folder_is_that_of_all_below_it(shell: Shell) -> None:
+    (shell.here / "gone").mkdir()
+    (shell.here / "gone/file").write_text("1\n")
+    kept = shell.keep("mkdir d; touch d/empty; echo 1 > d/one; rm -r gone; echo new >> old")
+    whole = shell("diff", kept).stdout
+    shown = shell("diff", kept, "d").stdout
+    assert shown in whole and "d/empty: added\n" in shown and "+1\n" in shown and "old" not in shown
+    assert shell("diff", kept, ".").stdout == whole
+    assert "-1\n" in shell("diff", kept, "gone/file").stdout
+    assert shell("diff", kept, "d/empty").stdout == "d/empty: added\n"
+
+
+def test_who_goes_on_under_another_level_is_told_which_it_was(shell: Shell) -> None:
+    kept = shell.keep()
+    assert "--isolation strict" in shell("run", "--transaction", kept, "--", "true", code=2).stderr
+
+
+def test_a_sandbox_that_is_named_twice_is_discarded_once(shell: Shell) -> None:
+    kept = shell.keep()
+    assert shell("discard", kept, kept[:3]).stdout == f"{kept} discarded\n"
+
+
+def test_without_a_home_nothing_is_kept_and_no_folder_is_named_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user whom nobody knows
+    assert state_folder.new_place() == ""
+    with pytest.raises(UsageError, match="no home folder"):
+        state_folder.sandboxes_folder()
+    monkeypatch.setenv("XDG_STATE_HOME", "/somewhere")
+    assert state_folder.new_place().startswith("/somewhere/ringfence/sandboxes/.making-")

@@ -22,8 +22,7 @@ import evidence_samples as s
 from hostile_bundle import GARBAGE, HTML, PAYLOAD, hostile_bundle
 from test_evidence_verify import INDEX, VECTORS, verify_entry
 
-from ringfence.cli import dispatch
-from ringfence.cli import verify_page as command
+from ringfence.cli import COMMANDS, dispatch
 from ringfence.errors import VerificationError
 from ringfence.evidence import bundle as maker
 from ringfence.evidence.page import verify_page
@@ -376,10 +375,9 @@ def test_nothing_is_cut_off_on_a_phone(running: Any, address: str) -> None:
 def test_the_command_prints_the_page_and_writes_it(
     capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:
-    commands = {"verify-page": ("verify_page", command.HELP)}
-    assert dispatch("ringfence", commands, ["verify-page"]) == 0
+    assert dispatch("ringfence", COMMANDS, ["verify-page"]) == 0
     assert capfdbinary.readouterr().out == verify_page().encode()
-    assert dispatch("ringfence", commands, ["verify-page", "--out", str(tmp_path / "page.html")]) == 0
+    assert dispatch("ringfence", COMMANDS, ["verify-page", "--out", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").read_bytes() == verify_page().encode()
 
 

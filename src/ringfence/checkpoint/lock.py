@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from ringfence.errors import BusyError
+from ringfence.errors import BusyError, CheckpointError
 
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _PLACE = 1 << 30
@@ -23,7 +23,10 @@ class Lock:
     """Held from the moment it is made; BusyError where somebody else holds it."""
 
     def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, _FLAGS, 0o600)
+        try:
+            self._descriptor = os.open(path, _FLAGS, 0o600)
+        except OSError as error:
+            raise CheckpointError(f"{path}: {error.strerror}") from error
         taken = _take(self._descriptor)
         pid, place = self._read()
         if not taken:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from _collections_abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from _collections_abc import Mapping, Sequence
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run", "run a command under a policy"),
     "commit": ("commit", "carry over what a kept sandbox changed"),
-    "discard": ("discard", "throw it away"),
+    "discard": ("discard", "throw away what a kept sandbox changed"),
     "diff": ("diff", "show what a kept sandbox changed"),
     "sandboxes": ("sandboxes", "list the kept sandboxes, or remove old ones"),
     "checkpoints": ("checkpoints", "list the checkpoints of a kept sandbox"),
@@ -34,6 +35,8 @@ PROCTOR_COMMANDS: Mapping[str, tuple[str, str]] = {
 # Commands that will run a job for certain.
 FORK_EARLY = frozenset({"run"})
 INTERRUPTED = 130
+# Of an output that can't be written; any other OSError that comes up to here is a mistake of ours.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,22 +56,70 @@ def proctor_main(argv: Sequence[str] | None = None) -> int:
 def _enter(program: str, commands: Mapping[str, tuple[str, str]], argv: Sequence[str] | None) -> int:
     if argv is not None:
         return dispatch(program, commands, list(argv))
-    code = dispatch(program, commands, sys.argv[1:])
+    _hold_standard_streams()
+    # As stderr has it: a sign, or a name of somebody else's, that can't be shown is no reason to fail.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        code: object = dispatch(program, commands, sys.argv[1:])
+    except SystemExit as end:  # argparse, after help or a mistake
+        code = end.code
     _flush()
     # The interpreter's own farewell takes some milliseconds and has nothing left to do here.
-    os._exit(code)
+    os._exit(code if isinstance(code, int) else 0)
+
+
+def _hold_standard_streams() -> None:
+    """Where 0, 1 or 2 is closed, what is opened next takes its place: the door to the spawner, which the job would
+    then get as its input and could ask for anything on the host.
+    """
+    closed = [number for number in (0, 1, 2) if not _is_open(number)]
+    for _ in closed:
+        os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    if closed:
+        from ringfence.posix import standard_streams
+
+        standard_streams.renew()  # Python has None for them, and what is printed to None goes to stdout
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, AttributeError):
+        except OSError:
             continue  # nobody reads it any more
 
 
 def dispatch(program: str, commands: Mapping[str, tuple[str, str]], argv: list[str]) -> int:
-    """Find the command, load its module, parse its arguments, run it, and turn errors into words."""
+    """Carry out what is asked for, and turn errors into words and an exit code."""
+    from ringfence.errors import SandboxError
+
+    try:
+        code = _carry_out(program, commands, argv)
+        sys.stdout.flush()
+        return code
+    except SandboxError as error:
+        return _report(program, error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return 141  # whoever read our output has gone; there is nobody left to tell
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        print(f"{program}: can't write: {error.strerror}", file=sys.stderr)
+        return 1
+
+
+def _carry_out(program: str, commands: Mapping[str, tuple[str, str]], argv: list[str]) -> int:
+    """Find the command, load its module, parse its arguments, run it."""
     name = argv[0] if argv else "--help"
     if name in ("-V", "--version"):
         from ringfence import __version__
@@ -81,24 +132,11 @@ def dispatch(program: str, commands: Mapping[str, tuple[str, str]], argv: list[s
         from ringfence.posix import spawner
 
         spawner.fork_early()
-    return _execute(program, name, commands[name], argv[1:])
-
-
-def _execute(program: str, name: str, entry: tuple[str, str], rest: list[str]) -> int:
     from importlib import import_module
 
-    from ringfence.errors import SandboxError
-
-    module = import_module(f"ringfence.cli.{entry[0]}")
-    try:
-        code: int = module.execute(_parse(f"{program} {name}", module, rest))
-        return code
-    except SandboxError as error:
-        return _report(program, error)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        return 141  # whoever read our output has gone; there is nobody left to tell
+    module = import_module(f"ringfence.cli.{commands[name][0]}")
+    code: int = module.execute(_parse(f"{program} {name}", module, argv[1:]))
+    return code
 
 
 def _parse(program: str, module: ModuleType, rest: list[str]) -> object:
@@ -106,25 +144,11 @@ def _parse(program: str, module: ModuleType, rest: list[str]) -> object:
     quick: object = module.parse_quickly(rest) if hasattr(module, "parse_quickly") else None
     if quick is not None:
         return quick
-    import argparse
+    from ringfence.cli.parser import Parser
 
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description=module.__doc__,
-        epilog=getattr(module, "EXAMPLES", None),
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=_width()),
-        allow_abbrev=False,
-    )
+    parser = Parser(program, module)
     module.configure(parser)
-    return parser.parse_args(rest)
-
-
-def _width() -> int:
-    """Asked here because argparse would load shutil, with all its archive formats, to ask."""
-    try:
-        return min(os.get_terminal_size().columns, 110) - 2
-    except OSError:
-        return 98
+    return parser.read(rest)
 
 
 def _report(program: str, error: Exception) -> int:
@@ -143,11 +167,15 @@ def _report(program: str, error: Exception) -> int:
 
 
 def _top_level_help(program: str, commands: Mapping[str, tuple[str, str]], name: str) -> int:
-    asked = name in ("-h", "--help", "help")
+    if name not in ("-h", "--help", "help"):
+        from ringfence.cli.parser import did_you_mean
+
+        kind = "option" if name.startswith("-") else "command"
+        near = did_you_mean(name, (*commands, "--help", "--version"))
+        print(f"{program}: there is no {kind} {name!r}{near}\n  {program} --help lists them", file=sys.stderr)
+        return 2
+    width = max(map(len, commands))
     lines = [f"usage: {program} COMMAND …", "", "commands:"]
-    lines += [f"  {command:<12} {help_line}" for command, (_, help_line) in commands.items()]
-    lines += ["", f"{program} COMMAND --help tells more."]
-    if not asked:
-        lines = [f"{program}: there is no command {name!r}", "", *lines]
-    print("\n".join(lines), file=sys.stdout if asked else sys.stderr)
-    return 0 if asked else 2
+    lines += [f"  {command:<{width}}  {help_line}" for command, (_, help_line) in commands.items()]
+    print("\n".join([*lines, "", f"{program} COMMAND --help tells more."]))
+    return 0

@@ -1,4 +1,4 @@
-"""Small graphs made of characters, and text of others made harmless."""
+"""What is printed: small graphs made of characters, counts and times, and text of others made harmless."""
 
 from __future__ import annotations
 
@@ -43,6 +43,17 @@ def harmless(text: str, width: int) -> str:
     """In one line that can't move the cursor or change colours, cut where it is too long."""
     clean = "".join(char if char.isprintable() else "?" for char in text)
     return clean if len(clean) <= width else clean[: max(0, width - 1)] + "…"
+
+
+def spelled_out(text: str, *, keep: str = "") -> str:
+    """Whole, with what could steer a terminal or turn the direction of writing as an escape."""
+    return "".join(char if char.isprintable() or char in keep else ascii(char)[1:-1] for char in text)
+
+
+def counted(count: int, word: str) -> str:
+    """``1 path``, ``2 paths``, ``0 sandboxes``."""
+    ending = "" if count == 1 else "es" if word.endswith(("s", "x")) else "s"
+    return f"{count} {word}{ending}"
 
 
 def clock(seconds: float) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ringfence.cli.kept import Kept, add_id, harmless, registry_of
+from ringfence.cli.blocks import spelled_out
+from ringfence.cli.kept import Kept, add_id, registry_of
 from ringfence.cli.sandboxes import age, columns
 
 TYPE_CHECKING = False
@@ -35,7 +36,7 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     rows: list[tuple[str, ...]] = [("", "CHECKPOINT", "MADE", "NAME", "CHANGED")]
     rows += [("*" if each.checkpoint_id == current else "", each.checkpoint_id, age(each.created_s),
-              harmless(each.name), str(len(each.layer))) for each in found]  # fmt: skip
+              spelled_out(each.name), str(len(each.layer))) for each in found]  # fmt: skip
     print(columns(rows) if found else "no checkpoints")
     return 0
 

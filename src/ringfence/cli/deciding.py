@@ -9,9 +9,10 @@ import os
 import sys
 from types import SimpleNamespace
 
-from ringfence.cli.kept import Kept, print_diff, shown_path, take
+from ringfence.cli.kept import Kept, print_diff, shown_path, take, within
 from ringfence.cli.run import lead, need_layer, tell
 from ringfence.cli.state_folder import new_place, sandboxes_folder
+from ringfence.engine.run import transaction_kind
 from ringfence.errors import CheckpointError, UsageError
 from ringfence.manager.registry import Registry
 from ringfence.model.job import Job
@@ -33,6 +34,7 @@ def execute(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: S
         return _go_on(arguments, job, policy)
     need_layer(policy, "--ask")
     _terminal().close()  # before anything has been done
+    sandboxes_folder()  # the same: it says so where there is no place for what will be asked about
     outcome = lead(arguments, job, policy, keep=new_place())
     if outcome.transaction:
         outcome = named(outcome, job, policy)
@@ -93,9 +95,11 @@ def _go_on(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: Sa
         raise UsageError("with --transaction the changes stay in that sandbox", hint="carry them over with --commit")
     registry = Registry(sandboxes_folder())
     with Kept(registry, arguments.transaction) as kept:
+        _need_its_level(kept, policy)
         kept.transaction.create_checkpoint(f"before {' '.join(job.argv)}"[:60])
         registry.touch(kept.sandbox_id)
-        inside = any(_within(job.cwd or "", base) for base in kept.transaction.bases)
+        here = os.path.realpath(job.cwd or "")
+        inside = any(within(here, base) for base in kept.transaction.bases)
         outcome = lead(arguments, job if inside else replace(job, cwd=None), policy, commit=arguments.commit,
                        transaction=kept.transaction)  # fmt: skip
         if not outcome.committed or not kept.remove_if_done():
@@ -106,6 +110,8 @@ def _go_on(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: Sa
     return outcome.rc
 
 
-def _within(path: str, base: str) -> bool:
-    real = os.path.realpath(path)
-    return real == base or real.startswith(base + "/")
+def _need_its_level(kept: Kept, policy: SandboxPolicy) -> None:
+    made = kept.metadata.isolation
+    if policy.isolation != made and transaction_kind(policy) != kept.transaction.kind:
+        raise UsageError(f"{kept.sandbox_id} was made under isolation {made}, and this would be {policy.isolation}",
+                         hint=f"add --isolation {made}")  # fmt: skip

@@ -1,21 +1,36 @@
-"""Watch a hostile script run into its limits: what it tried, what became of it, what enforced it."""
+"""Watch a hostile script run into its limits: what it tried, what became of it, what enforced it.
+
+Under strict isolation where this host has it, else at the process level, which hides nothing.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from ringfence.cli.blocks import counted
+from ringfence.cli.hostile import ATTEMPTS, HELPFUL, HIDDEN, REACHED, UNDER_WAY, Bait
 from ringfence.cli.policy_flags import add_policy_flags, policy_from
-from ringfence.model.limits import format_size
+from ringfence.engine.run import backend_for, run
+from ringfence.model.events import EventKind
+from ringfence.model.job import Job
+from ringfence.model.limits import IsolationLevel, format_size
 from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
 
 EXAMPLES = """\
 examples:
   ringfence demo
+  ringfence demo --isolation process       the same at the level that hides nothing
   ringfence demo --pids 12 --memory 1G
 """
+
+_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hostile.py")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,44 +38,86 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from ringfence import __version__
-    from ringfence.engine.run import run
-    from ringfence.model.job import Job
-
     policy = policy_from(arguments)
-    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hostile.py")
-    os.environ["DEMO_SECRET_TOKEN"] = "must not be seen"
-    print(f"ringfence {__version__}  ·  ringfence probe tells what this host can enforce\n")
+    strict = _under_strict(policy)
+    available = not backend_for(strict.isolation).lacks(strict)
+    print(f"{_title()}: strict isolation {'' if available else 'not '}available  ·  ringfence probe tells more\n")
+    if available and not (arguments.isolation or arguments.policy):
+        policy = strict
     print(f"▸ a hostile script under isolation {policy.isolation}  ({_limits(policy)})")
-    outcome = run(Job(argv=(sys.executable, "-I", "-S", script), channel=True), policy)
-    for name, result in _attempts(outcome):
-        mark = "✗" if not result.startswith("REACHED") else "!"
-        print(f"  {'✓' if name == 'write a file' else mark} {name:<36} {result}")
-    _summary(outcome)
+    outcomes = []
+    with _bait() as bait:
+        for outcome in _runs(policy, bait):
+            outcomes.append(outcome)
+            _tell_attempts(outcome)
+    print()
+    for outcome in outcomes:
+        _tell_end(outcome)
+    print("\nenforced by")
+    for name, entry in outcomes[-1].enforced.items():
+        print(f"  {'yes' if entry.applied else 'NO '}  {name:<14} {entry.mechanism:<34} {entry.details}".rstrip())
     return 0
 
 
+def _title() -> str:
+    from ringfence import __version__
+
+    system = f" on {os.uname().sysname} {os.uname().release}" if hasattr(os, "uname") else ""
+    return f"ringfence {__version__}{system}"
+
+
+def _under_strict(policy: SandboxPolicy) -> SandboxPolicy:
+    return policy.with_changes(isolation=IsolationLevel.STRICT, readable_paths=(_SCRIPT,), hidden_paths=(HIDDEN,))
+
+
 def _limits(policy: SandboxPolicy) -> str:
+    network = ", no network" if policy.network_rule == "none" else ""
     return (
         f"{policy.wall_time_s:g} s wall, {policy.cpu_time_s:g} s cpu, {format_size(policy.mem_bytes)}, "
-        f"{policy.pids_max} processes"
+        f"{policy.pids_max} processes{network}"
     )
 
 
-def _attempts(outcome: Outcome) -> list[tuple[str, str]]:
+@contextmanager
+def _bait() -> Iterator[Bait]:
+    """What is there to be had on this host, while the script runs: so that «not reached» means something."""
+    os.environ["DEMO_SECRET_TOKEN"] = "must not be seen"
+    with tempfile.NamedTemporaryFile("w", prefix="ringfence-demo-") as file, socket.socket() as service:
+        file.write("must not be seen\n")
+        file.flush()
+        service.bind(("127.0.0.1", 0))
+        service.listen()
+        yield Bait(file.name, service.getsockname()[1], os.getpid())
+
+
+def _runs(policy: SandboxPolicy, bait: Bait) -> Iterator[Outcome]:
+    """As many as it takes: what ends one is passed over by the next."""
+    begin = 0
+    while begin < len(ATTEMPTS):
+        words = (str(begin), *map(str, bait))
+        outcome = run(Job(argv=(sys.executable, "-I", "-S", _SCRIPT, *words), channel=True), policy)
+        yield outcome
+        begin += len(_told(outcome)) or len(ATTEMPTS)
+
+
+def _told(outcome: Outcome) -> dict[str, str]:
     """The last word on each attempt; the one that was under way at the end has the end as its result."""
     lines = (outcome.message or b"").decode("utf-8", "replace").splitlines()
     told = dict(line.split("\t", 1) for line in lines if "\t" in line)
-    return [(name, result if result != "…" else outcome.reason) for name, result in told.items()]
+    return {name: outcome.reason if result == UNDER_WAY else result for name, result in told.items()}
 
 
-def _summary(outcome: Outcome) -> None:
+def _tell_attempts(outcome: Outcome) -> None:
+    recorded = any(event.kind is EventKind.VIOLATION and HIDDEN in str(event.details) for event in outcome.events)
+    for name, result in _told(outcome).items():
+        mark = "✓" if name == HELPFUL else "!" if result.startswith(REACHED) else "✗"
+        print(f"  {mark} {name:<36} {result}{'; recorded' if recorded and HIDDEN in name else ''}")
+
+
+def _tell_end(outcome: Outcome) -> None:
     usage = outcome.usage
+    cut = f"  output cut by {format_size(outcome.stdout_dropped)}" if outcome.stdout_dropped else ""
     print(
-        f"\nstatus {outcome.status} (rc {outcome.rc})  {usage.wall_s:.2f} s  "
-        f"peak {format_size(usage.peak_memory_bytes)}  {usage.processes} processes  "
-        f"output cut by {format_size(outcome.stdout_dropped)}"
+        f"status {outcome.status} (rc {outcome.rc})  {usage.wall_s:.2f} s  "
+        f"peak {format_size(usage.peak_memory_bytes)}  {counted(usage.processes, 'process')}{cut}"
     )
-    print("\nenforced by")
-    for name, entry in outcome.enforced.items():
-        print(f"  {'yes' if entry.applied else 'NO '}  {name:<12} {entry.mechanism:<26} {entry.details}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ringfence.cli.blocks import counted
 from ringfence.cli.kept import Kept, add_root, drop, find, registry_of
 from ringfence.errors import SandboxError
 from ringfence.manager.registry import Registry
@@ -18,16 +19,17 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sandboxes", nargs="+", metavar="ID", help="of sandboxes, or the beginning of it")
+    parser.add_argument("sandboxes", nargs="+", metavar="ID", help="of sandboxes, or the beginnings of them")
     add_root(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     registry = registry_of(arguments)
-    for sandbox_id in [find(registry, word) for word in arguments.sandboxes]:
+    for sandbox_id in dict.fromkeys(find(registry, word) for word in arguments.sandboxes):
         if _is_managed(registry, sandbox_id):
             with Kept(registry, sandbox_id) as kept:
-                print(f"{sandbox_id}: {kept.transaction.discard()} paths restored; its manager keeps it")
+                restored = counted(kept.transaction.discard(), "path")
+                print(f"{sandbox_id}: {restored} restored; its manager keeps it")
         else:
             drop(registry, sandbox_id)
             print(f"{sandbox_id} discarded")

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ringfence.cli.blocks import spelled_out
 from ringfence.errors import SandboxError, UsageError, VerificationError
 
 if TYPE_CHECKING:
@@ -86,16 +87,11 @@ def as_lines(what: str, found: Verification) -> list[str]:
     reward = f" reward={verdict['reward']}" if "reward" in verdict else ""
     lines = [
         f"{title}: " + " · ".join(_facts(found)),
-        f"verdict: task={printable(verdict['task_id'])} pass={str(verdict['pass']).lower()}"
+        f"verdict: task={spelled_out(verdict['task_id'])} pass={str(verdict['pass']).lower()}"
         f" status={verdict['status']} violations={verdict['violations_count']}{reward}",
     ]
-    lines += [f"note: {printable(note)}" for note in found.notes]
+    lines += [f"note: {spelled_out(note)}" for note in found.notes]
     return [*lines, "What this proves and what it does not: docs/bundle.md"]
-
-
-def printable(text: str) -> str:
-    """Text from a bundle, without the characters that steer a terminal or reorder a line."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _facts(found: Verification) -> list[str]:
@@ -114,6 +110,6 @@ def _tell_failure(what: str, error: SandboxError, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"state": "failed", "step": step, "problem": str(error), "hint": error.hint}))
         return
-    print(f"{what} NOT OK: {printable(str(error))}", file=sys.stderr)
+    print(f"{what} NOT OK: {spelled_out(str(error))}", file=sys.stderr)
     if error.hint:
-        print(f"  {printable(error.hint)}", file=sys.stderr)
+        print(f"  {spelled_out(error.hint)}", file=sys.stderr)

@@ -1,27 +1,41 @@
 """What a hostile script tries, one attempt after the other. Runs inside the sandbox of ``demo``.
 
 It stands alone: standard library only, started by its path. For each attempt it writes one line
-``name<TAB>what happened`` into the channel that the job was given.
+``name<TAB>what happened`` into the channel that the job was given. ``argv`` says with which attempt to begin, and
+what there is to be had outside. It changes nothing where it gets through.
 """
 
 import os
+import sys
 import time
+from collections import namedtuple
 
 CHANNEL = 3
+REACHED, UNDER_WAY = "REACHED", "…"
+HIDDEN = "/etc/shadow"
+HELPFUL = "write a file"
+# What ``demo`` puts out: a file of the caller, a port on loopback where it listens, and its own process.
+Bait = namedtuple("Bait", "file port process")
 
 
 def tell(name: str, result: str) -> None:
     os.write(CHANNEL, f"{name}\t{result}\n".encode())
 
 
-def read_environment() -> str:
+def write_result(_: Bait) -> str:
+    with open("result.txt", "w", encoding="ascii") as file:
+        file.write("fine\n")
+    return "in its private folder"
+
+
+def read_environment(_: Bait) -> str:
     found = [name for name in os.environ if "SECRET" in name or "TOKEN" in name]
-    return f"REACHED {found[0]}" if found else "nothing there"
+    return f"{REACHED} {found[0]}" if found else "nothing there"
 
 
-def read_descriptors() -> str:
+def read_descriptors(_: Bait) -> str:
     found = [fd for fd in range(4, 256) if _is_open(fd)]
-    return f"REACHED {found}" if found else "none inherited"
+    return f"{REACHED} {found}" if found else "none inherited"
 
 
 def _is_open(descriptor: int) -> bool:
@@ -32,7 +46,40 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
-def open_many_files() -> str:
+def read_file(bait: Bait) -> str:
+    with open(bait.file, encoding="ascii") as file:
+        return f"{REACHED} {len(file.read())} bytes"
+
+
+def read_passwords(_: Bait) -> str:
+    with open(HIDDEN, "rb") as file:
+        return f"{REACHED} {len(file.read())} bytes"
+
+
+def change_the_system(_: Bait) -> str:
+    os.close(os.open("/usr/bin/env", os.O_WRONLY))
+    return f"{REACHED} it could be changed"
+
+
+def connect(bait: Bait) -> str:
+    import socket
+
+    socket.create_connection(("127.0.0.1", int(bait.port)), timeout=5).close()
+    return f"{REACHED} port {bait.port}"
+
+
+def signal_the_caller(bait: Bait) -> str:
+    os.kill(int(bait.process), 0)
+    return f"{REACHED} process {bait.process}"
+
+
+def gain_privileges(_: Bait) -> str:
+    with open("/proc/self/status", encoding="ascii") as status:
+        locked = any(line.split() == ["NoNewPrivs:", "1"] for line in status)
+    return "set-user-id programs give nothing" if locked else f"{REACHED} set-user-id programs"
+
+
+def open_many_files(_: Bait) -> str:
     opened: list[int] = []
     try:
         while len(opened) < 5000:
@@ -42,75 +89,79 @@ def open_many_files() -> str:
     finally:
         for descriptor in opened:
             os.close(descriptor)
-    return "REACHED 5000 descriptors"
+    return f"{REACHED} 5000 descriptors"
 
 
-def gain_privileges() -> str:
-    with open("/proc/self/status", encoding="ascii") as status:
-        locked = any(line.split() == ["NoNewPrivs:", "1"] for line in status)
-    return "set-user-id programs give nothing" if locked else "REACHED set-user-id programs"
-
-
-def flood_output() -> str:
-    for _ in range(64):
+def flood_output(_: Bait) -> str:
+    for _number in range(64):
         os.write(1, b"x" * 65536)
     return "4 MiB printed, never blocked"
 
 
-def leave_daemon() -> str:
+def leave_daemon(_: Bait) -> str:
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
             time.sleep(60)
         os._exit(0)
-    return "double-forked, in its own session"
+    return "double-forked, in a session of its own: ended with the rest"
 
 
-def allocate() -> str:
-    blocks: list[bytearray] = []
+def fork_bomb(_: Bait) -> str:
+    children: list[int] = []
+    try:
+        while len(children) < 200:
+            child = os.fork()
+            if child == 0:
+                time.sleep(60)
+                os._exit(0)
+            children.append(child)
+        time.sleep(1)  # whoever counts them may look now and then only
+    except OSError as error:
+        return f"stopped at {len(children)} ({error.strerror})"
+    finally:
+        for child in children:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+    return f"{REACHED} 200 processes"
+
+
+def allocate(_: Bait) -> str:
+    blocks: list[bytes] = []
     try:
         while len(blocks) < 64:
-            blocks.append(bytearray(64 << 20))
+            blocks.append(b"\1" * (64 << 20))
     except MemoryError:
         return f"stopped at {len(blocks) * 64} MiB"
-    return "REACHED 4 GiB"
-
-
-def write_result() -> str:
-    with open("result.txt", "w", encoding="ascii") as file:
-        file.write("fine\n")
-    return "in its private folder"
-
-
-def fork_bomb() -> str:
-    for _ in range(200):
-        if os.fork() == 0:
-            time.sleep(60)
-    time.sleep(60)
-    return "REACHED 200 processes"
+    return f"{REACHED} 4 GiB"
 
 
 ATTEMPTS = (
-    ("write a file", write_result),
+    (HELPFUL, write_result),
     ("read a secret from the environment", read_environment),
     ("use the caller's descriptors", read_descriptors),
+    ("read a file of yours", read_file),
+    (f"read {HIDDEN}", read_passwords),
+    ("change a program of the system", change_the_system),
+    ("connect to a service of the host", connect),
+    ("signal the process that started it", signal_the_caller),
     ("gain privileges", gain_privileges),
     ("open 5,000 files", open_many_files),
-    ("allocate 4 GiB", allocate),
     ("flood the output", flood_output),
     ("leave a daemon behind", leave_daemon),
     ("fork bomb", fork_bomb),
+    ("allocate 4 GiB", allocate),
 )
 
 
-def main() -> None:
-    for name, attempt in ATTEMPTS:
-        tell(name, "…")
+def main(begin: str, *bait: str) -> None:
+    for name, attempt in ATTEMPTS[int(begin) :]:
+        tell(name, UNDER_WAY)
         try:
-            tell(name, attempt())
+            tell(name, attempt(Bait(*bait)))
         except OSError as error:
             tell(name, f"refused ({error.strerror})")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

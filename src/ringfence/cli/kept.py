@@ -14,15 +14,18 @@ from collections.abc import Iterable, Iterator
 
 from ringfence.checkpoint.lock import hold
 from ringfence.checkpoint.transaction import Transaction
+from ringfence.cli.blocks import spelled_out
 from ringfence.cli.state_folder import sandboxes_folder
 from ringfence.errors import SandboxError, UsageError
 from ringfence.manager.registry import Damaged, Metadata, Registry
+from ringfence.model.outcome import ChangeKind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
 _SHORTEST_ID_BYTES = 2
+_REPLACED = (ChangeKind.DELETED, ChangeKind.TYPE_CHANGED)
 
 
 def add_id(parser: argparse.ArgumentParser) -> None:
@@ -68,8 +71,36 @@ class Kept:
     def paths(self, words: Iterable[str]) -> list[str]:
         """As they are typed: from the current folder if that is in the sandbox, else from its only base."""
         here = os.getcwd()
-        inside = any(here == base or here.startswith(base + "/") for base in self.transaction.bases)
+        inside = any(within(here, base) for base in self.transaction.bases)
         return [os.path.join(here, word) if inside else word for word in words]
+
+    def meant(self, words: list[str], more: Iterable[str] = ()) -> dict[str, str]:
+        """The changed paths, and those of ``more``, that the words name, with what is below; each with its kind.
+
+        A word that names none is a mistake. What is below a deleted folder is not told by itself, and has no kind.
+        """
+        kinds = {change.path: str(change.kind) for change in self.transaction.changes()}
+        known = dict.fromkeys(more, "") | kinds
+        replaced = [path for path, kind in kinds.items() if kind in _REPLACED]
+        found: dict[str, str] = {}
+        for word, path in zip(words, self.paths(words), strict=True):
+            place = self._in_base(path)
+            below = {each: kind for each, kind in known.items() if within(each, place)}
+            if not below and not any(within(place, each) for each in replaced):
+                hint = f"ringfence diff {self.sandbox_id} shows what did"
+                raise UsageError(f"{word}: nothing changed there", hint=hint)
+            found |= below or {place: ""}
+        return found
+
+    def _in_base(self, path: str) -> str:
+        """The absolute path in the base, also where the working copy was named."""
+        place = self.transaction.working_copy(path)
+        tops = {self.transaction.place(base): base for base in self.transaction.bases}
+        return next(base + place[len(top) :] for top, base in tops.items() if within(place, top))
+
+
+def within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
 
 
 def find(registry: Registry, word: str) -> str:
@@ -80,7 +111,14 @@ def find(registry: Registry, word: str) -> str:
     begun = [each for each in known if word and each.startswith(word)]
     if len(begun) > 1:
         raise UsageError(f"{word!r} is the beginning of {', '.join(begun)}", hint="write one more letter")
-    return begun[0] if begun else registry.read(word).sandbox_id  # which says that there is none, and the nearest
+    return begun[0] if begun else _damaged_or_none(registry, word)
+
+
+def _damaged_or_none(registry: Registry, word: str) -> str:
+    try:
+        return registry.read(word).sandbox_id
+    except UsageError as error:
+        raise UsageError(str(error), hint=error.hint or "ringfence sandboxes lists them") from None
 
 
 def drop(registry: Registry, sandbox_id: str) -> None:
@@ -130,12 +168,8 @@ def print_diff(text: str) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
         return
-    plain = not os.environ.get("NO_COLOR")
+    coloured = not os.environ.get("NO_COLOR")
     for line in text.splitlines():
         colour = next((code for start, code in _COLOURS if line.startswith(start)), "")
-        print(f"\x1b[{colour}m{harmless(line)}\x1b[m" if colour and plain else harmless(line))
-
-
-def harmless(line: str) -> str:
-    """Control characters, such as those that turn the direction of writing, are spelled out."""
-    return "".join(each if each.isprintable() or each == "\t" else ascii(each)[1:-1] for each in line)
+        shown = spelled_out(line, keep="\t")
+        print(f"\x1b[{colour}m{shown}\x1b[m" if colour and coloured else shown)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-HELP = "make a signing key"
-
 EXAMPLES = """\
 examples:
   %(prog)s                                  print seed=… and pubkey=… (the seed is the secret)
   %(prog)s --out ops.key                    write the secret to ops.key (mode 0600), print pubkey=…
   %(prog)s --out ops.pem --format pem       the same as PKCS #8 PEM; openssh is a third format
 
-Give the public key to those who verify: verify-bundle --pubkey HEX. Keep the secret where only the
-operator can read it; run takes it from --signing-seed or the variable PROCTOR_SIGNING_SEED.
+Give the public key to those who verify: verify-bundle --pubkey HEX. Keep the secret where only its owner can
+read it; in Python it signs with ringfence.evidence (docs/bundle.md).
 """
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # the C half: the other builds tables of names first
 import os
-import sys
 
 from ringfence.engine.streams import Streams
+from ringfence.errors import SandboxError
 from ringfence.model.job import Job
 
 TYPE_CHECKING = False
@@ -62,7 +62,22 @@ class Passthrough:
 
 def write_through(stream: str, piece: bytes) -> None:
     """Put a piece of the job's output where ours goes, at once."""
-    target = sys.stdout.fileno() if stream == "stdout" else sys.stderr.fileno()
+    target = 1 if stream == "stdout" else 2
     view = memoryview(piece)
     while view:
-        view = view[os.write(target, view) :]
+        try:
+            view = view[os.write(target, view) :]
+        except BlockingIOError:  # who shares it with us has switched waiting off
+            _wait_for_room(target)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise SandboxError(f"{stream} can't be written: {error.strerror}") from error
+
+
+def _wait_for_room(target: int) -> None:
+    import select
+
+    poller = select.poll()
+    poller.register(target, select.POLLOUT)
+    poller.poll()

@@ -20,6 +20,7 @@ _LETTERS = {
     "…": "00005",
 }  # fmt: skip
 _UNKNOWN = "71202"
+DOT = 2
 
 
 class Canvas:
@@ -38,20 +39,23 @@ class Canvas:
         for row in self._rows[max(0, y) : max(0, y + height)]:
             row[3 * left : 3 * right] = stripe
 
-    def text(self, x: int, y: int, text: str, colour: Colour, *, dot: int = 2) -> None:
+    def text(self, x: int, y: int, text: str, colour: Colour) -> None:
         """The upper left corner is given; a letter is four dots wide with its gap, five high."""
-        for letter in text.upper():
-            for line, digit in enumerate(_LETTERS.get(letter, _UNKNOWN)):
-                for column in range(3):
-                    if int(digit) & (4 >> column):
-                        self.fill(x + column * dot, y + line * dot, dot, dot, colour)
-            x += 4 * dot
+        for place, letter in enumerate(text.upper()):
+            for column, line in _dots(letter):
+                self.fill(x + (4 * place + column) * DOT, y + line * DOT, DOT, DOT, colour)
 
     def png(self) -> bytes:
         head = struct.pack("!IIBBBBB", self.width, self.height, 8, 2, 0, 0, 0)
         pixels = zlib.compress(b"".join(b"\0" + row for row in self._rows), 9)
         chunks = ((b"IHDR", head), (b"IDAT", pixels), (b"IEND", b""))
         return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, body) for kind, body in chunks)
+
+
+def _dots(letter: str) -> list[tuple[int, int]]:
+    """The (column, line) of each."""
+    rows = enumerate(_LETTERS.get(letter, _UNKNOWN))
+    return [(column, line) for line, digit in rows for column in range(3) if int(digit) & (4 >> column)]
 
 
 def _chunk(kind: bytes, body: bytes) -> bytes:

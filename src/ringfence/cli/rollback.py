@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ringfence.cli.kept import Kept, add_id, harmless, registry_of
+from ringfence.cli.blocks import counted, spelled_out
+from ringfence.cli.kept import Kept, add_id, registry_of
 from ringfence.errors import UsageError
 
 TYPE_CHECKING = False
@@ -23,7 +24,7 @@ One can go forward again in the same way. What the sandbox lies over is not touc
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_id(parser)
-    parser.add_argument("words", nargs="*", metavar="[CHECKPOINT] [PATH …]", help="see the examples")
+    parser.add_argument("words", nargs="*", default=[], metavar="[CHECKPOINT] [PATH …]", help="see the examples")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -32,11 +33,23 @@ def execute(arguments: argparse.Namespace) -> int:
         if not found:
             raise UsageError(f"{kept.sandbox_id} has no checkpoint", hint=f"ringfence discard {kept.sandbox_id}")
         chosen, words = _chosen(found, arguments.words)
+        if words:
+            _check(kept, chosen, words, is_default=words == arguments.words)
         done = kept.transaction.rollback(chosen.checkpoint_id, kept.paths(words) if words else None)
-    name = f" ({harmless(chosen.name)})" if chosen.name else ""
-    count = done.files_restored
-    print(f"{count} {'path' if count == 1 else 'paths'} as at {chosen.checkpoint_id}{name}")
+    name = f" ({spelled_out(chosen.name)})" if chosen.name else ""
+    print(f"{counted(done.files_restored, 'path')} as at {chosen.checkpoint_id}{name}")
     return 0
+
+
+def _check(kept: Kept, chosen: Checkpoint, words: list[str], *, is_default: bool) -> None:
+    """A word that is neither a checkpoint nor a path with something to restore is a mistake."""
+    try:
+        kept.meant(words, chosen.layer)
+    except UsageError as error:
+        if not is_default:
+            raise
+        hint = f"ringfence checkpoints {kept.sandbox_id} lists them"
+        raise UsageError(f"{error}, and {words[0]} is no checkpoint", hint=hint) from None
 
 
 def _chosen(found: list[Checkpoint], words: list[str]) -> tuple[Checkpoint, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _collections_abc import Iterable, Sequence
 from types import SimpleNamespace
 
 from ringfence.cli.policy_flags import VALUE_FLAGS, add_policy_flags, policy_from
@@ -50,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
     parser.add_argument("--quiet", action="store_true", help="no word on stderr about limits that were hit")
     deciding = parser.add_mutually_exclusive_group()
-    deciding.add_argument("--commit", action="store_true", help="carry over what it changed in the current folder")
+    deciding.add_argument("--commit", action="store_true", help="carry over what it changed (strict)")
     deciding.add_argument("--discard", action="store_true", help="throw away what it changed (strict)")
     deciding.add_argument("--ask", action="store_true", help="show what it changed, and ask (strict)")
     parser.add_argument("--transaction", metavar="ID", help="go on in a kept sandbox, with a checkpoint before")
@@ -58,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="the command is a Python file and its arguments; - is stdin")  # fmt: skip
     parser.add_argument("--usage", action="store_true", help="record what it uses over time; see ringfence usage")
     parser.add_argument("--usage-file", metavar="FILE", help="the same, into this file")
-    parser.add_argument("command", nargs="...", metavar="-- COMMAND …")
+    parser.add_argument("command", nargs="...", metavar="-- COMMAND …", help="the program and its arguments")
 
 
 def parse_quickly(words: list[str]) -> SimpleNamespace | None:
@@ -192,29 +193,37 @@ def explain(outcome: Outcome, *, discard: bool = False) -> list[str]:
 
     ``discard``: that the changes are thrown away is what was asked for.
     """
-    from ringfence.model.limits import LIMIT_OF
-
-    lines = []
-    if outcome.status not in (Status.OK, Status.FAILED):
-        raises = [LIMIT_OF[name].flag for name in outcome.limits_hit if name in LIMIT_OF]
-        advice = f". Raise it with {' or '.join(raises)}" if raises else ""
-        lines.append(f"ringfence: {outcome.status}: {outcome.reason}{advice}")
-    elif outcome.stdout_dropped or outcome.stderr_dropped:
-        lines.append(f"ringfence: {outcome.reason}. Raise it with --output")
+    lines = ending(outcome.status, outcome.reason, outcome.limits_hit)
     if outcome.changes:
         lines.append(f"ringfence: {_changes(outcome)}{' (thrown away)' if discard else _fate(outcome)}")
-    if outcome.partial:
-        missing = [name for name, entry in outcome.enforced.items() if not entry.applied]
-        lines.append(f"ringfence: PARTIAL_ENFORCEMENT: not applied: {', '.join(missing)}")
-    return lines
+    return lines + lacking(name for name, entry in outcome.enforced.items() if not entry.applied)
+
+
+def ending(status: str, reason: str, limits_hit: Sequence[str]) -> list[str]:
+    """Which limit ended the job or cut its output, and what would raise it."""
+    from ringfence.model.limits import LIMIT_OF
+
+    plain = status in (Status.OK, Status.FAILED)
+    if plain and "output" not in limits_hit:
+        return []
+    raises = [LIMIT_OF[name].flag for name in limits_hit if name in LIMIT_OF]
+    advice = f". Raise it with {' or '.join(raises)}" if raises else ""
+    return [f"ringfence: {'' if plain else f'{status}: '}{reason}{advice}"]
+
+
+def lacking(not_applied: Iterable[str]) -> list[str]:
+    """What was asked for and not held, where the policy allows that."""
+    names = ", ".join(not_applied)
+    return [f"ringfence: PARTIAL_ENFORCEMENT: not applied: {names}"] if names else []
 
 
 def _changes(outcome: Outcome) -> str:
     """``2 paths changed: a, b``."""
+    from ringfence.cli.blocks import counted
+
     names = [ascii(change.path)[1:-1] for change in outcome.changes[:3]]
     more = ", …" if len(outcome.changes) > 3 else ""
-    count = len(outcome.changes)
-    return f"{count} {'path' if count == 1 else 'paths'} changed: {', '.join(names)}{more}"
+    return f"{counted(len(outcome.changes), 'path')} changed: {', '.join(names)}{more}"
 
 
 def _fate(outcome: Outcome) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 
-from ringfence.cli.kept import Kept, add_root, all_of, drop, harmless, registry_of, shown_path
+from ringfence.cli.blocks import spelled_out
+from ringfence.cli.kept import Kept, add_root, all_of, drop, registry_of, shown_path
 from ringfence.errors import BusyError, SandboxError, UsageError
 from ringfence.manager.registry import Damaged, Metadata, Registry
+from ringfence.model.limits import format_size, parse_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ examples:
   ringfence sandboxes --prune 24h        remove those that nobody has used for a day
 """
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 _WIDEST = 40
 
 
@@ -32,15 +33,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     registry = registry_of(arguments)
     if arguments.prune is not None:
-        return _prune(registry, _seconds(arguments.prune))
-    found = [_as_data(registry, each) for each in all_of(registry)]
+        found = _pruned(registry, _seconds(arguments.prune))
+        text = "\n".join(f"{each['id']} {_fate(each)}" for each in found) or "nothing is that old"
+    else:
+        found = [_as_data(registry, each) for each in all_of(registry)]
+        rows = [("ID", "MADE", "COMMAND", "OVER", "CHANGED", "SIZE"), *(_row(each) for each in found)]
+        text = columns(rows) if found else "no sandboxes are kept"
     if arguments.json:
         import json
 
-        print(json.dumps(found, indent=2))
-        return 0
-    rows = [("ID", "MADE", "COMMAND", "OVER", "CHANGED", "SIZE"), *(_row(each) for each in found)]
-    print(columns(rows) if found else "no sandboxes are kept")
+        text = json.dumps(found, indent=2)
+    print(text)
     return 0
 
 
@@ -67,38 +70,40 @@ def _as_data(registry: Registry, each: Metadata | Damaged) -> dict[str, object]:
 
 def _row(each: dict[str, object]) -> tuple[str, ...]:
     if "created_s" not in each:
-        return str(each["id"]), "", harmless(str(each["problem"])), "", "", ""
+        return str(each["id"]), "", spelled_out(str(each["problem"])), "", "", ""
     command, bases = (each[name] for name in ("command", "bases"))
     over = ", ".join(map(shown_path, bases)) or "its own folder"  # type: ignore[call-overload]
     changed = f"in use ({each['in_use_by']})" if "in_use_by" in each else str(each.get("changed", "?"))
-    size = size_text(int(str(each["bytes"]))) if "bytes" in each else ""
+    size = format_size(int(str(each["bytes"]))) if "bytes" in each else ""
     words = " ".join(map(str, command))  # type: ignore[call-overload]
-    return str(each["id"]), age(float(str(each["created_s"]))), _cut(harmless(words)), over, changed, size
+    return str(each["id"]), age(float(str(each["created_s"]))), _cut(spelled_out(words)), over, changed, size
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
-def _prune(registry: Registry, older_than_s: float) -> int:
-    removed = 0
-    for each in all_of(registry):
-        if registry.idle_hours(each.sandbox_id) * 3600 < older_than_s or isinstance(each, Damaged):
-            continue
-        try:
-            drop(registry, each.sandbox_id)
-        except SandboxError as error:
-            print(f"{each.sandbox_id} stays: {error}")
-            continue
-        removed += 1
-        print(f"{each.sandbox_id} removed")
+def _pruned(registry: Registry, older_than_s: float) -> list[dict[str, object]]:
+    """Those that were old enough: removed, or with the problem that kept them."""
+    sound = [each.sandbox_id for each in all_of(registry) if not isinstance(each, Damaged)]
+    found = [_dropped(registry, each) for each in sound if registry.idle_hours(each) * 3600 >= older_than_s]
     registry.sweep()
-    return 0
+    return found
+
+
+def _dropped(registry: Registry, sandbox_id: str) -> dict[str, object]:
+    try:
+        drop(registry, sandbox_id)
+    except SandboxError as error:
+        return {"id": sandbox_id, "removed": False, "problem": str(error)}
+    return {"id": sandbox_id, "removed": True}
+
+
+def _fate(each: dict[str, object]) -> str:
+    return "removed" if each["removed"] else f"stays: {each['problem']}"
 
 
 def _seconds(text: str) -> float:
-    from ringfence.model.limits import parse_duration
-
     try:
         return parse_duration(text)
     except ValueError:
@@ -110,11 +115,6 @@ def age(created_s: float) -> str:
     passed = max(0, int(time.time() - created_s))
     size, name = next((row for row in _UNITS if passed >= row[0]), _UNITS[-1])
     return f"{passed // size} {name} ago"
-
-
-def size_text(count: int) -> str:
-    size, name = next((row for row in _SIZES if count >= row[0]), _SIZES[-1])
-    return f"{count / size:.0f} {name}"
 
 
 def columns(rows: list[tuple[str, ...]]) -> str:

@@ -7,6 +7,10 @@ import sys
 
 from ringfence.cli.policy_flags import add_policy_flags, policy_from
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.pytest_runner.result import SandboxResultV2
+
 EXAMPLES = """\
 examples:
   ringfence test tests/
@@ -14,12 +18,14 @@ examples:
   ringfence test tests/ --json | jq .counts
   ringfence test tests/ --here -- -x -n 2      (what follows -- goes to pytest)
 
-The exit code is pytest's own (0 when all passed), or that of the limit that was hit.
+The exit code is pytest's own (0 when all passed), that of the limit that was hit, or 2 where the policy can't be
+held here.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="*", help="files, folders or node ids (the current folder)")
+    parser.add_argument("paths", nargs="*", default=[], metavar="PATH",
+                        help="files, folders or node ids (the current folder)")  # fmt: skip
     add_policy_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
     parser.add_argument("--here", action="store_true",
@@ -28,12 +34,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from ringfence.cli.passthrough import write_through
+    from ringfence.engine.run import backend_for, refuse
     from ringfence.pytest_runner.runner import run_pytests_v2
 
     paths, extra = _split(arguments.paths)
+    policy = policy_from(arguments)
+    if not arguments.json:
+        refuse(backend_for(policy.isolation), policy)  # told as by every command; as data it is an INTERNAL_ERROR
     result = run_pytests_v2(
         paths,
-        policy_from(arguments),
+        policy,
         here=arguments.here,
         arguments=extra,
         on_output=None if arguments.json else write_through,
@@ -42,9 +52,16 @@ def execute(arguments: argparse.Namespace) -> int:
         import json
 
         print(json.dumps(result, indent=2))
-    elif result["status"] not in ("OK", "FAILED"):
-        print(f"ringfence: {result['status']}: {result['reason']}", file=sys.stderr)
+    else:
+        print("".join(f"{line}\n" for line in _explained(result)), end="", file=sys.stderr)
     return result["rc"]
+
+
+def _explained(result: SandboxResultV2) -> list[str]:
+    from ringfence.cli.run import ending, lacking
+
+    missing = lacking(name for name, entry in result["enforced"].items() if not entry["applied"])
+    return ending(result["status"], result["reason"], result["limits_hit"]) + missing
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from ringfence.cli.blocks import BLOCKS, clock, graph, harmless
+from ringfence.cli.blocks import BLOCKS, clock, counted, graph, harmless
 from ringfence.linux import leaders
 from ringfence.linux.kept_files import half_of_the_limit
 from ringfence.linux.leaders import Leader
@@ -99,10 +99,9 @@ def lines(rows: Sequence[Row], width: int, characters: str = BLOCKS) -> list[str
     """The table; the first line says what it comes to."""
     cores = sum(row.sample.cpu_percent for row in rows)
     memory = format_size(sum(row.sample.memory_bytes for row in rows))
-    count = f"{len(rows)} {'sandbox' if len(rows) == 1 else 'sandboxes'}"
     gap = " " * GRAPH_WIDTH
     head = f"{'ID':>8} {'TIME':>8} {'CPU %':>6} {gap} {'MEMORY':>10} {'PROCS':>5} {'WRITTEN':>10}  COMMAND"
-    table = [f"{count}, {cores:.0f} % of a core, {memory}", head]
+    table = [f"{counted(len(rows), 'sandbox')}, {cores:.0f} % of a core, {memory}", head]
     return [harmless(line, width) for line in (*table, *(_line(row, width, characters) for row in rows))]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-HELP = "verify a verdict.json"
-
 EXAMPLES = """\
 examples:
   %(prog)s --verdict out/verdict.json --pubkey 3f1c…     exit code 0: signed by that key and consistent

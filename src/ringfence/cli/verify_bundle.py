@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-HELP = "verify a bundle.json"
-
 EXAMPLES = """\
 examples:
   %(prog)s --bundle out/bundle.json --pubkey 3f1c…             pinned to one signer

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-HELP = "print a web page that verifies bundles offline"
-
 EXAMPLES = """\
 examples:
   %(prog)s > verify.html          then open it and drop a bundle.json on it

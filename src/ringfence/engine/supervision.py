@@ -211,12 +211,13 @@ def _outcome(
 
 
 def _reason(verdict: Verdict, streams: Streams, partial: bool) -> str:
+    reason = verdict.reason
     if partial:
         plain = verdict.status in (Status.OK, Status.FAILED)
-        return PARTIAL_ENFORCEMENT if plain else f"{PARTIAL_ENFORCEMENT}: {verdict.reason}"
+        reason = PARTIAL_ENFORCEMENT if plain else f"{PARTIAL_ENFORCEMENT}: {reason}"
     cut = [capture for capture in (streams.stdout, streams.stderr) if capture.dropped]
     notes = (f"{capture.name} was cut, {capture.dropped} bytes dropped" for capture in cut)
-    return "; ".join((verdict.reason, *notes))
+    return "; ".join((reason, *notes))
 
 
 def _usage(report: Report) -> Usage:

@@ -210,7 +210,8 @@ def _number_problem(limit: Limit, value: object) -> str | None:
     if isinstance(value, int) and abs(value) > _LONGEST_SHOWN:
         return "a number of that many digits has no meaning"
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        return f"{value!r} is not {'a whole number' if whole else 'a number'} of {limit.unit}"
+        of_what = "" if limit.unit is Unit.COUNT else f" of {limit.unit}"
+        return f"{value!r} is not {'a whole number' if whole else 'a number'}{of_what}"
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value!r} is not a finite number"
     if value <= 0:

@@ -1,0 +1,96 @@
+"""The command line where its own streams are closed, full or shared: as daemons, cron and other programs start it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from tests.patience import eventually
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="descriptors are looked up in /proc")
+
+
+def _shell(redirection: str, command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+    words = ["sh", "-c", f'exec "$@" {redirection}', "sh", *command]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.parametrize("level", ["process", "strict"])
+def test_a_job_whose_caller_has_no_input_gets_nothing_else_of_the_caller(
+    ringfence_command: list[str], level: str
+) -> None:
+    """What is opened next would take the place of the closed stream: the job's input was the door to the spawner."""
+    command = [*ringfence_command, "run", "--isolation", level, "--", "readlink", "/proc/self/fd/0"]
+    assert _shell("<&-", command).stdout == "/dev/null\n"
+    assert _shell("", command, input="").stdout.startswith("pipe:")
+
+
+def test_a_job_whose_caller_has_no_stream_at_all_runs(ringfence_command: list[str], tmp_path: Path) -> None:
+    command = [*ringfence_command, "run", "--", "sh", "-c", "echo out; echo err >&2; echo done > done"]
+    done = _shell("<&- >&- 2>&-", command, cwd=tmp_path)
+    assert (done.returncode, (tmp_path / "done").read_text()) == (0, "done\n")
+
+
+def test_what_is_meant_for_a_closed_stderr_does_not_go_to_stdout(ringfence_command: list[str]) -> None:
+    command = [*ringfence_command, "run", "--wall", "0.3", "--", "sleep", "5"]
+    assert "TIMEOUT" in _shell("2>&1", command).stdout
+    done = _shell("2>&-", command)
+    assert (done.returncode, done.stdout) == (124, "")
+
+
+@pytest.mark.parametrize("words", [["run", "--", "echo", "hello"], ["run", "--json", "--", "true"], ["sandboxes"],
+                                   ["verify-page"]])  # fmt: skip
+def test_an_output_that_is_full_is_an_error_in_one_line(ringfence_command: list[str], words: list[str]) -> None:
+    done = _shell("> /dev/full", [*ringfence_command, *words])
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["verify-page"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_is_no_error_of_ours(
+    ringfence_command: list[str], monkeypatch: pytest.MonkeyPatch, words: list[str], unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*ringfence_command, *words], stdout=writer, stderr=subprocess.PIPE, check=False, timeout=60)
+    os.close(writer)
+    assert done.stderr == b""
+
+
+def test_an_output_that_cannot_show_a_sign_is_no_reason_to_fail(
+    ringfence_command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1:strict")
+    done = _shell("", [*ringfence_command, "--help"])
+    assert (done.returncode, done.stderr) == (0, "") and "usage: ringfence COMMAND \\u2026" in done.stdout
+    odd = os.fsdecode(b"odd-\xff.yaml")
+    (tmp_path / odd).write_text("nofile: 99")
+    done = _shell("", [*ringfence_command, "policy", "check", odd], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def _waiting(pipe: int) -> int:
+    """How many bytes nobody has read yet."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def test_an_output_that_does_not_wait_gets_everything(ringfence_command: list[str]) -> None:
+    """As whoever else holds it may have switched it: more is written than a pipe holds before anybody reads."""
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    command = [*ringfence_command, "run", "--", "sh", "-c", "head -c 300000 /dev/zero; echo >&2"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE) as process:
+        os.close(theirs)
+        assert process.stderr is not None
+        eventually(lambda: _waiting(ours) > 60000)
+        with open(ours, "rb") as reader:
+            assert reader.read() == bytes(300000)
+        assert process.stderr.read() == b"\n"
+    assert process.returncode == 0
