@@ -19,8 +19,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = (
-    "README.md", "docs/policy.md", "docs/pool.md", "docs/manager.md", "docs/monitor.md", "docs/undo.md",
-    "docs/safe-agent.md",
+    "README.md", "docs/boxes.md", "docs/policy.md", "docs/pool.md", "docs/manager.md", "docs/monitor.md",
+    "docs/undo.md", "docs/safe-agent.md",
 )  # fmt: skip
 WILDCARD = "…"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n*```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)

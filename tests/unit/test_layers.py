@@ -72,6 +72,14 @@ def test_every_module_says_what_it_owns(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_file_and_no_function_is_too_long_to_read(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
+    assert text.count("\n") <= 400
+    assert not [node.name for node in functions if (node.end_lineno or 0) - node.lineno >= 60]
+
+
 def _loaded_by(code: str) -> set[str]:
     report = "; import sys; print('\\n'.join(sys.modules))"
     start = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); "

@@ -11,6 +11,7 @@ import pytest
 
 from ringfence.backends.process import ProcessBackend
 from ringfence.cli.policy_flags import add_policy_flags
+from ringfence.engine.run import BACKENDS
 from ringfence.errors import PolicyError
 from ringfence.model.limits import LIMITS, IsolationLevel, OutputOverflow, SyscallProfile, Unit
 from ringfence.model.policy import SandboxPolicy
@@ -68,6 +69,10 @@ def test_type_unit_and_flag_of_a_number_are_those_of_the_table_of_limits(field: 
 )
 def test_the_choices_of_a_field_are_all_written(field: str, kind: type[IsolationLevel]) -> None:
     assert set(re.split(r", | or ", FACTS[field][1])) == {str(member) for member in kind}
+
+
+def test_the_levels_that_are_said_to_be_in_this_version_are() -> None:
+    assert set(re.findall("`([^`]+)`", MEANINGS["isolation"][1])) == {str(level) for level in BACKENDS}
 
 
 def test_every_flag_that_is_written_exists_and_every_flag_is_written() -> None:
