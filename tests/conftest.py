@@ -7,7 +7,6 @@ import signal
 import site
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,7 +18,6 @@ if hasattr(signal, "SIGQUIT"):
 # No test asserts a time: the machine may be busy.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
-SOURCE = Path(__file__).resolve().parent.parent / "src"
 # Coverage has whatever a measured process becomes measured too. Programs in a sandbox are none of ours, and what
 # coverage would say when its file can't be written there is in their output.
 _HANDS_NOTHING_ON = """

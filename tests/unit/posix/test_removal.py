@@ -14,7 +14,6 @@ import pytest
 from ringfence.posix import removal
 from ringfence.posix.removal import remove_tree
 
-SOURCE = str(Path(removal.__file__).parents[2])
 NOBODY = 65534
 
 
