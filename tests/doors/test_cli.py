@@ -13,6 +13,7 @@ import sys
 import termios
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -234,10 +235,11 @@ def test_a_reader_that_goes_away_does_not_cause_a_traceback(ringfence_command: l
 class Terminal:
     """A person at a terminal: types, and reads the screen."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], stderr: IO[bytes] | None = None) -> None:
         self.ours, theirs = pty.openpty()
         fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
-        self.process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+        self.process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=stderr or theirs,
+                                        start_new_session=True)  # fmt: skip
         os.close(theirs)
         self.screen = b""
 
@@ -267,6 +269,18 @@ def test_on_a_terminal_the_command_has_one_of_its_own(ringfence_command: list[st
     terminal.type(b"typed\n")
     assert terminal.wait_for(b"< typed >"), terminal.screen
     assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("level", ["process", "strict"])
+def test_what_goes_to_stderr_goes_where_that_was_sent_also_on_a_terminal(
+    ringfence_command: list[str], tmp_path: Path, level: str
+) -> None:
+    code = "test -t 0 && test -t 1 && echo terminal; echo words >&2"
+    with open(tmp_path / "log", "wb") as log:
+        terminal = Terminal([*ringfence_command, "run", "--isolation", level, "--", "sh", "-c", code], log)
+        assert terminal.wait_for(b"terminal"), terminal.screen
+        assert terminal.end() == 0
+    assert (tmp_path / "log").read_text() == "words\n" and b"words" not in terminal.screen
 
 
 def test_ctrl_c_on_a_terminal_interrupts_the_command(ringfence_command: list[str]) -> None:

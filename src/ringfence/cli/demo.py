@@ -55,7 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
         _tell_end(outcome)
     print("\nenforced by")
     for name, entry in outcomes[-1].enforced.items():
-        print(f"  {'yes' if entry.applied else 'NO '}  {name:<14} {entry.mechanism:<34} {entry.details}".rstrip())
+        print(f"  {'yes' if entry.applied else 'NO '}  {name:<14} {entry.mechanism:<36} {entry.details}".rstrip())
     return 0
 
 

@@ -97,7 +97,7 @@ def execute(arguments: argparse.Namespace | SimpleNamespace) -> int:
     if arguments.python:
         command, policy = _python(command, policy)
     interactive = not arguments.json and os.isatty(0) and os.isatty(1)
-    job = Job(argv=tuple(command), cwd=os.getcwd(), stdin=0, terminal=interactive)
+    job = Job(argv=tuple(command), cwd=os.getcwd(), stdin=0, terminal=interactive, stderr_apart=not os.isatty(2))
     if arguments.transaction or arguments.ask:
         from ringfence.cli import deciding
 

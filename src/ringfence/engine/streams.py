@@ -118,14 +118,14 @@ class Streams:
         return writer
 
     def _open_terminal(self) -> None:
-        """One terminal for all three; what is typed on the caller's own is relayed to it."""
+        """One terminal for all three, or without stderr; what is typed on the caller's own is relayed to it."""
         import pty
 
         ours, theirs = pty.openpty()
         self.readers[ours] = self.stdout
         self._theirs.append(theirs)
         self._theirs.append(os.dup(theirs))
-        self._theirs.append(os.dup(theirs))
+        self._theirs.append(self._open_output(self.stderr) if self._job.stderr_apart else os.dup(theirs))
         self.keyboard = self._job.stdin if isinstance(self._job.stdin, int) else -1
         os.set_blocking(ours, False)
 

@@ -35,6 +35,8 @@ class Job:
     """Give the job a descriptor of its own for a result, beside its output (see Outcome.message)."""
     terminal: bool = False
     """Give the job a terminal of its own in place of pipes; both streams then arrive as stdout."""
+    stderr_apart: bool = False
+    """With a terminal: leave stderr a pipe, for a caller whose own stderr goes somewhere else."""
 
     python: bytes = b""
     """Python work of ``model.python_job``, for a sandbox that stands by; the command then only names it."""
