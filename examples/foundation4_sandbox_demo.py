@@ -79,7 +79,7 @@ class Stage:
         self.isolation = IsolationLevel(isolation)
         # A busy machine may give a program much less than a core: to be quick, little must be enough.
         self.cpu_percent, self.cpu_s = (5.0, 1) if fast else (80.0, 10)
-        self.colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        self.colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
     def repository(self, name: str) -> Path:
         place = self.folder / name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 import json
 import os
 import re
@@ -212,8 +211,3 @@ def test_without_a_step_something_tampered_verifies(number: int, monkeypatch: py
             continue
         passed.append(entry["file"])
     assert passed
-
-
-def test_the_example_in_the_docstring_runs() -> None:
-    found = doctest.testmod(verify)
-    assert found.attempted and not found.failed
