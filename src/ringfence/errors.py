@@ -59,11 +59,17 @@ class PolicyError(UsageError):
 
 
 class UnavailableError(SandboxError):
-    """This host cannot keep a promise that the policy asks for; nothing was run."""
+    """This host cannot keep a promise that the policy asks for; nothing was run.
 
-    def __init__(self, message: str, *, missing: tuple[str, ...] = (), hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    Where several things help, or several are needed, ``fixes`` has them one by one.
+    """
+
+    def __init__(
+        self, message: str, *, missing: tuple[str, ...] = (), hint: str = "", fixes: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message, hint=hint or "; ".join(fixes))
         self.missing = missing
+        self.fixes = fixes
 
 
 class SetupError(SandboxError):

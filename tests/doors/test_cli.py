@@ -108,7 +108,7 @@ def test_output_that_is_cut_is_said_to_be_cut(ringfence_command: list[str]) -> N
         (["probe", "now"], 2, "too many arguments: now"),
         (["commit"], 2, "required: ID\n"),
         (["commit", "beef"], 2, "ringfence sandboxes lists them"),
-        (["run", "--network", "none", "--", "true"], 2, "network"),
+        (["run", "--network", "none", "--", "true"], 2, "\n  network: use isolation strict\n  or accept less"),
         (["run", "--isolation", "container", "--", "true"], 2, "container"),
         (["run", "--policy", "/no/such/file", "--", "true"], 2, "No such file"),
         (["nonsense"], 2, "no command 'nonsense'"),

@@ -55,6 +55,8 @@ def test_a_policy_error_is_a_usage_error_and_names_place_field_and_problem() -> 
 def test_each_error_carries_what_its_line_in_the_tree_says() -> None:
     assert errors.SetupError("exec", "x").step == "exec"
     assert errors.UnavailableError("x", missing=("disk",)).missing == ("disk",)
+    unavailable = errors.UnavailableError("x", fixes=("do this", "or that"))
+    assert (unavailable.fixes, unavailable.hint) == (("do this", "or that"), "do this; or that")
     assert errors.VerificationError(4, "x").step == 4
     assert str(errors.VerificationError(4, "x")) == "step 4: x"
     assert errors.SandboxError("x").hint == ""

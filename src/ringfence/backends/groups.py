@@ -45,7 +45,8 @@ def lack(capability: str) -> list[Lack]:
     from ringfence.linux import cgroups
 
     missing = cgroups.probe().missing(capability)
-    return [Lack(capability=capability, missing=missing[0], fix=missing[1])] if missing else []
+    problem = f"a control group ({missing[0]})" if missing else ""
+    return [Lack(capability=capability, missing=problem, fix=missing[1])] if missing else []
 
 
 def _disk_lack(paths: tuple[str, ...]) -> list[Lack]:

@@ -158,8 +158,8 @@ def _report(program: str, error: Exception) -> int:
     for each in (error, *getattr(error, "more", ())):
         prefix = "" if getattr(each, "where", "") else f"{program}: "
         print(f"{prefix}{each}", file=sys.stderr)
-    hint = getattr(error, "hint", "")
-    if hint:
+    hints = getattr(error, "fixes", ()) or (getattr(error, "hint", ""),)
+    for hint in filter(None, hints):
         print(f"  {hint}", file=sys.stderr)
     codes = {errors.UsageError: 2, errors.UnavailableError: 2}
     found = (code for kind, code in codes.items() if isinstance(error, kind))

@@ -107,6 +107,6 @@ def refuse(backend: Backend, policy: SandboxPolicy) -> tuple[Lack, ...]:
         raise UnavailableError(
             f"isolation {backend.level} can't hold this policy here ({named})",
             missing=tuple(lack.capability for lack in lacks),
-            hint="; ".join((*fixes, "or accept less with allow_partial (--allow-partial)")),
+            fixes=(*fixes, "or accept less with allow_partial (--allow-partial)"),
         )
     return lacks

@@ -7,10 +7,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ringfence import IsolationLevel, Job, Outcome, SandboxPolicy, Status, run
+from ringfence.backends.strict import StrictBackend
+from ringfence.engine.run import refuse
 from ringfence.errors import UnavailableError
 from ringfence.linux import cgroups
 
@@ -55,6 +58,16 @@ def test_reads_are_slowed_to_the_limit_or_the_policy_is_refused(workspace: Path)
     assert slow.enforced["io"].mechanism.startswith("cgroup v")
     assert float(slow.stdout) > 3, "four mebibytes at one a second, and a first burst"
     assert float(free.stdout) < float(slow.stdout) / 2
+
+
+def test_what_a_refusal_says_is_a_sentence_with_one_fix_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(missing=lambda capability: ("/x is not this user's", f"mend {capability}"))
+    monkeypatch.setattr(cgroups, "probe", lambda: found)
+    with pytest.raises(UnavailableError) as refused:
+        refuse(StrictBackend(), SandboxPolicy(isolation=IsolationLevel.STRICT, cpu_share=1, io_bytes_per_s=MIB))
+    assert "cpu_share needs a control group (/x is not this user's); io needs" in str(refused.value)
+    assert refused.value.fixes[:2] == ("cpu_share: mend cpu_share", "io: mend io")
+    assert "--allow-partial" in refused.value.fixes[-1]
 
 
 def test_a_private_folder_in_memory_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
