@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from ringfence.checkpoint.lock import hold
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.cli.blocks import spelled_out
-from ringfence.cli.state_folder import sandboxes_folder
+from ringfence.cli.state_folder import current_folder, sandboxes_folder
 from ringfence.errors import SandboxError, UsageError
 from ringfence.manager.registry import Damaged, Metadata, Registry
 from ringfence.model.outcome import ChangeKind
@@ -70,7 +70,7 @@ class Kept:
 
     def paths(self, words: Iterable[str]) -> list[str]:
         """As they are typed: from the current folder if that is in the sandbox, else from its only base."""
-        here = os.getcwd()
+        here = current_folder()
         inside = any(within(here, base) for base in self.transaction.bases)
         return [os.path.join(here, word) if inside else word for word in words]
 
@@ -155,7 +155,10 @@ def all_of(registry: Registry) -> Iterator[Metadata | Damaged]:
 
 def shown_path(path: str) -> str:
     """From the current folder where it lies in it."""
-    inside = os.path.relpath(path) if path.startswith(os.getcwd() + "/") else path
+    try:
+        inside = os.path.relpath(path) if path.startswith(os.getcwd() + "/") else path
+    except FileNotFoundError:  # the current folder is gone
+        inside = path
     return ascii(inside)[1:-1]
 
 

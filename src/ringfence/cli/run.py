@@ -8,7 +8,7 @@ from _collections_abc import Iterable, Sequence
 from types import SimpleNamespace
 
 from ringfence.cli.policy_flags import VALUE_FLAGS, add_policy_flags, policy_from
-from ringfence.cli.state_folder import new_place
+from ringfence.cli.state_folder import current_folder, new_place
 from ringfence.engine.run import NOT_KEPT, run, transaction_kind
 from ringfence.errors import SetupError, UsageError
 from ringfence.model.job import Job
@@ -97,7 +97,7 @@ def execute(arguments: argparse.Namespace | SimpleNamespace) -> int:
     if arguments.python:
         command, policy = _python(command, policy)
     interactive = not arguments.json and os.isatty(0) and os.isatty(1)
-    job = Job(argv=tuple(command), cwd=os.getcwd(), stdin=0, terminal=interactive, stderr_apart=not os.isatty(2))
+    job = Job(argv=tuple(command), cwd=current_folder(), stdin=0, terminal=interactive, stderr_apart=not os.isatty(2))
     if arguments.transaction or arguments.ask:
         from ringfence.cli import deciding
 
@@ -164,7 +164,7 @@ def _python(command: list[str], policy: SandboxPolicy) -> tuple[list[str], Sandb
         problem = "is not a plain file" if os.path.lexists(file) else "no such file"
         raise UsageError(f"{file}: {problem}", hint="a program that is not in a file: ringfence run --python - < it")
     path = os.path.realpath(file)
-    here = os.path.realpath(os.getcwd())
+    here = os.path.realpath(current_folder())
     if file != "-" and policy.isolation is IsolationLevel.STRICT and os.path.commonpath((path, here)) != here:
         policy = replace(policy, readable_paths=(*policy.readable_paths, path))
         file = path

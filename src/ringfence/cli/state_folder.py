@@ -1,10 +1,17 @@
-"""Where the command line keeps what outlives a command. Nothing is made here."""
+"""Where the command line stands, and where it keeps what outlives a command. Nothing is made here."""
 
 from __future__ import annotations
 
 import os
 
 from ringfence.errors import UsageError
+
+
+def current_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise UsageError(f"the current folder: {error.strerror}", hint="change to one that is there") from error
 
 
 def sandboxes_folder() -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ringfence.engine.run import run
 from ringfence.engine.supervision import new_run_id
-from ringfence.errors import SandboxError, UnavailableError
+from ringfence.errors import SandboxError, UnavailableError, UsageError
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
 from ringfence.model.outcome import Enforcement
@@ -47,7 +47,10 @@ def run_pytests_v2(
     pytest.
     """
     policy = policy or SandboxPolicy()
-    job = _job(paths, here, arguments)
+    try:
+        job = _job(paths, here, arguments)
+    except FileNotFoundError as error:
+        raise UsageError("the current folder is not there any more", hint="change to one that is") from error
     try:
         outcome = run(job, policy, on_output=on_output)
     except SandboxError as error:

@@ -1,4 +1,4 @@
-"""The command line where its own streams are closed, full or shared: as daemons, cron and other programs start it."""
+"""The command line where its streams are closed, full or shared, or its folder is gone: as other programs start it."""
 
 from __future__ import annotations
 
@@ -74,6 +74,18 @@ def test_an_output_that_cannot_show_a_sign_is_no_reason_to_fail(
     (tmp_path / odd).write_text("nofile: 99")
     done = _shell("", [*ringfence_command, "policy", "check", odd], cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [["run", "--", "true"], ["run", "--strict", "--", "true"], ["test", "x.py"],
+                                   ["run", "--python", "x.py"]])  # fmt: skip
+def test_a_current_folder_that_is_gone_is_said_in_words(
+    ringfence_command: list[str], tmp_path: Path, words: list[str]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = ["sh", "-c", 'rmdir ../gone && exec "$@"', "sh", *ringfence_command, *words]
+    done = subprocess.run(command, cwd=gone, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2 and done.stderr.startswith("ringfence: "), done.stderr
 
 
 def _waiting(pipe: int) -> int:
