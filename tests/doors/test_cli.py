@@ -102,6 +102,7 @@ def test_output_that_is_cut_is_said_to_be_cut(ringfence_command: list[str]) -> N
         (["run", "--memory", "lots", "--", "true"], 2, "not a size"),
         (["run", "--wall", "-1", "--", "true"], 2, "--wall: -1 is not more than zero"),
         (["run", "--pids", "few", "--", "true"], 2, "--pids: 'few' is not a whole number\n"),
+        (["run", "--nofile", "9999999", "--", "true"], 2, "than the largest that has a meaning, 1,048,576\n"),
         (["run", "--env", "=", "--", "true"], 2, "--env"),
         (["run", "--wal", "3", "--", "true"], 2, "no option --wal; did you mean --wall?"),
         (["test", "--jsn"], 2, "did you mean --json?"),
@@ -123,6 +124,15 @@ def test_a_mistake_is_explained_and_has_its_exit_code(
     assert done.returncode == code, done.stderr
     assert word in done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 3
+
+
+def test_no_place_for_the_private_folder_is_said_with_what_helps(
+    ringfence_command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", "/no/such/folder")
+    done = _ringfence(ringfence_command, "run", "--", "true")
+    assert done.returncode == 1
+    assert "No such file or directory: /no/such/folder" in done.stderr and "set TMPDIR" in done.stderr
 
 
 def test_partial_enforcement_is_said_aloud(ringfence_command: list[str]) -> None:

@@ -52,7 +52,8 @@ class Scratch:
             for name in self.folders:
                 os.mkdir(os.path.join(self.path, name), 0o700)
         except OSError as error:
-            raise SetupError("make the private folder", str(error)) from error
+            problem = f"{error.strerror}: {self.path}"
+            raise SetupError("make the private folder", problem, hint="set TMPDIR to a folder with room") from error
 
     def environment(
         self, policy: SandboxPolicy, job: Job, level: Mapping[str, str] = MappingProxyType({})

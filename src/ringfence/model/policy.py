@@ -217,7 +217,7 @@ def _number_problem(limit: Limit, value: object) -> str | None:
     if value <= 0:
         return f"{value!r} is not more than zero"
     if value > limit.largest:
-        return f"{value!r} is more than the largest that has a meaning, {limit.largest:g}"
+        return f"{value!r} is more than the largest that has a meaning, {limit.largest:,}"
     return None
 
 
