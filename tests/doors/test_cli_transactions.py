@@ -340,6 +340,17 @@ def test_a_sandbox_that_is_named_twice_is_discarded_once(shell: Shell) -> None:
     assert shell("discard", kept, kept[:3]).stdout == f"{kept} discarded\n"
 
 
+def test_what_undo_does_can_be_had_as_data(shell: Shell) -> None:
+    kept = shell.keep("echo 1 > one; mkfifo pipe")
+    shell("run", "--strict", "--transaction", kept, "--", "sh", "-c", "echo 2 > two")
+    back = json.loads(shell("rollback", kept, "--json").stdout)
+    assert (back["id"], back["restored"], len(back["checkpoint_id"])) == (kept, 1, 12)
+    done = json.loads(shell("commit", kept, "--json").stdout)
+    here = str(shell.here)
+    assert done == {"id": kept, "carried_over": [f"{here}/one"], "not_carried_over": [f"{here}/pipe"], "left": 1}
+    assert json.loads(shell("discard", kept, "--json").stdout) == [{"id": kept, "removed": True, "restored": 0}]
+
+
 def test_without_a_home_nothing_is_kept_and_no_folder_is_named_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user whom nobody knows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfence.cli.blocks import spelled_out
-from ringfence.cli.kept import Kept, add_id, registry_of
+from ringfence.cli.kept import Kept, add_id, add_json, print_json, registry_of
 from ringfence.cli.sandboxes import age, columns
 
 TYPE_CHECKING = False
@@ -23,16 +23,14 @@ The one that the sandbox stands on is marked. Go back to one with: ringfence rol
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_id(parser)
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_json(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     with Kept(registry_of(arguments), arguments.sandbox) as kept:
         found, current = kept.transaction.checkpoints(), kept.transaction.current
     if arguments.json:
-        import json
-
-        print(json.dumps([_as_data(each, current) for each in found], indent=2))
+        print_json([_as_data(each, current) for each in found])
         return 0
     rows: list[tuple[str, ...]] = [("", "CHECKPOINT", "MADE", "NAME", "CHANGED")]
     rows += [("*" if each.checkpoint_id == current else "", each.checkpoint_id, age(each.created_s),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfence.cli.blocks import counted
-from ringfence.cli.kept import Kept, add_id, registry_of, shown_path
+from ringfence.cli.kept import Kept, add_id, add_json, print_json, registry_of, shown_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ nothing is written and the exit code is 1.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_id(parser)
+    add_json(parser)
     parser.add_argument("paths", nargs="*", default=[], metavar="PATH", help="only these, and what is below them")
 
 
@@ -29,9 +30,12 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.paths:
             kept.meant(arguments.paths)
         done = kept.transaction.commit(kept.paths(arguments.paths) if arguments.paths else None)
-        for path in done.left:
-            print(f"not carried over, because it is no file, folder or link: {shown_path(path)}")
-        gone = kept.remove_if_done()
-        left = "" if gone else f"; left in {kept.sandbox_id}: {len(kept.transaction.changes())}"
-    print(f"{counted(len(done.paths), 'path')} carried over{left}")
+        left = 0 if kept.remove_if_done() else len(kept.transaction.changes())
+    if arguments.json:
+        print_json({"id": kept.sandbox_id, "carried_over": done.paths, "not_carried_over": done.left, "left": left})
+        return 0
+    for path in done.left:
+        print(f"not carried over, because it is no file, folder or link: {shown_path(path)}")
+    rest = f"; left in {kept.sandbox_id}: {left}" if left else ""
+    print(f"{counted(len(done.paths), 'path')} carried over{rest}")
     return 0

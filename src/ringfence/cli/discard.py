@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfence.cli.blocks import counted
-from ringfence.cli.kept import Kept, add_root, drop, find, registry_of
+from ringfence.cli.kept import Kept, add_json, add_root, drop, find, print_json, registry_of
 from ringfence.errors import SandboxError
 from ringfence.manager.registry import Registry
 
@@ -21,19 +21,35 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sandboxes", nargs="+", metavar="ID", help="of sandboxes, or the beginnings of them")
     add_root(parser)
+    add_json(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     registry = registry_of(arguments)
+    done = []
     for sandbox_id in dict.fromkeys(find(registry, word) for word in arguments.sandboxes):
-        if _is_managed(registry, sandbox_id):
-            with Kept(registry, sandbox_id) as kept:
-                restored = counted(kept.transaction.discard(), "path")
-                print(f"{sandbox_id}: {restored} restored; its manager keeps it")
-        else:
-            drop(registry, sandbox_id)
-            print(f"{sandbox_id} discarded")
+        restored = _discard(registry, sandbox_id)
+        done.append({"id": sandbox_id, "removed": restored is None, "restored": restored or 0})
+        if not arguments.json:
+            print(_told(sandbox_id, restored))
+    if arguments.json:
+        print_json(done)
     return 0
+
+
+def _discard(registry: Registry, sandbox_id: str) -> int | None:
+    """Of one that its manager keeps, how many paths were restored; another one is gone."""
+    if not _is_managed(registry, sandbox_id):
+        drop(registry, sandbox_id)
+        return None
+    with Kept(registry, sandbox_id) as kept:
+        return kept.transaction.discard()
+
+
+def _told(sandbox_id: str, restored: int | None) -> str:
+    if restored is None:
+        return f"{sandbox_id} discarded"
+    return f"{sandbox_id}: {counted(restored, 'path')} restored; its manager keeps it"
 
 
 def _is_managed(registry: Registry, sandbox_id: str) -> bool:

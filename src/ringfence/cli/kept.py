@@ -33,6 +33,10 @@ def add_id(parser: argparse.ArgumentParser) -> None:
     add_root(parser)
 
 
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
 def add_root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", metavar="FOLDER", default="",
                         help="where the sandboxes lie ($XDG_STATE_HOME/ringfence/sandboxes)")  # fmt: skip
@@ -148,6 +152,12 @@ def take(registry: Registry, making: str, isolation: str, base: str, command: It
 def all_of(registry: Registry) -> Iterator[Metadata | Damaged]:
     """The oldest first."""
     return iter(sorted(registry.all(), key=lambda each: getattr(each, "created_s", 0.0)))
+
+
+def print_json(data: object) -> None:
+    import json
+
+    print(json.dumps(data, indent=2))
 
 
 # ---- what is shown: names and texts are a hostile program's, and a terminal obeys control characters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfence.cli.blocks import counted, spelled_out
-from ringfence.cli.kept import Kept, add_id, registry_of
+from ringfence.cli.kept import Kept, add_id, add_json, print_json, registry_of
 from ringfence.errors import UsageError
 
 TYPE_CHECKING = False
@@ -24,6 +24,7 @@ One can go forward again in the same way. What the sandbox lies over is not touc
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_id(parser)
+    add_json(parser)
     parser.add_argument("words", nargs="*", default=[], metavar="[CHECKPOINT] [PATH …]", help="see the examples")
 
 
@@ -36,6 +37,9 @@ def execute(arguments: argparse.Namespace) -> int:
         if words:
             _check(kept, chosen, words, is_default=words == arguments.words)
         done = kept.transaction.rollback(chosen.checkpoint_id, kept.paths(words) if words else None)
+    if arguments.json:
+        print_json({"id": kept.sandbox_id, "checkpoint_id": chosen.checkpoint_id, "restored": done.files_restored})
+        return 0
     name = f" ({spelled_out(chosen.name)})" if chosen.name else ""
     print(f"{counted(done.files_restored, 'path')} as at {chosen.checkpoint_id}{name}")
     return 0

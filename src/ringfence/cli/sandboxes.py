@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ringfence.cli.blocks import spelled_out
-from ringfence.cli.kept import Kept, add_root, all_of, drop, registry_of, shown_path
+from ringfence.cli.kept import Kept, add_json, add_root, all_of, drop, print_json, registry_of, shown_path
 from ringfence.errors import BusyError, SandboxError, UsageError
 from ringfence.manager.registry import Damaged, Metadata, Registry
 from ringfence.model.limits import format_size, parse_duration
@@ -25,7 +25,7 @@ _WIDEST = 40
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_json(parser)
     parser.add_argument("--prune", metavar="AGE", help="remove those that were not used for so long: 90m, 24h")
     add_root(parser)
 
@@ -40,10 +40,9 @@ def execute(arguments: argparse.Namespace) -> int:
         rows = [("ID", "MADE", "COMMAND", "OVER", "CHANGED", "SIZE"), *(_row(each) for each in found)]
         text = columns(rows) if found else "no sandboxes are kept"
     if arguments.json:
-        import json
-
-        text = json.dumps(found, indent=2)
-    print(text)
+        print_json(found)
+    else:
+        print(text)
     return 0
 
 
