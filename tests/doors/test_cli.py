@@ -370,6 +370,13 @@ def test_a_python_file_in_the_current_folder_finds_its_own_modules(
         assert done.stdout == "its own module ['script.py', 'a']\n", done.stderr
 
 
+def test_a_python_file_whose_name_looks_like_an_option_is_a_file(ringfence_command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "-c").write_text("import sys; print(sys.argv)")
+    for flags in ([], ["--strict"]):
+        done = _ringfence(ringfence_command, "run", *flags, "--python", "--", "-c", "print('not this')", cwd=tmp_path)
+        assert "['./-c', \"print('not this')\"]" in done.stdout, done.stderr
+
+
 def test_a_python_program_may_come_on_stdin(ringfence_command: list[str]) -> None:
     done = _ringfence(ringfence_command, "run", "--strict", "--python", "-", "a", input="import sys; print(sys.argv)")
     assert done.stdout == "['-', 'a']\n"

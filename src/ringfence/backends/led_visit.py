@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import time
-from _collections_abc import Sequence
+from _collections_abc import Callable, Sequence
 from _thread import RLock
 
 from ringfence.backends.facts import Report
@@ -131,8 +131,8 @@ class LedVisit:
             if isinstance(error, OSError):
                 raise SetupError(_REACH, str(error)) from error
             raise
-        os.close(self._post)
-        self._post = -1
+        post, self._post = self._post, -1
+        os.close(post)
 
     @property
     def post(self) -> int:
@@ -278,11 +278,18 @@ class LedVisit:
         self._forked = False
         self.leader = 0
         with self._open_lock:
-            for name in ("_commands", "_reports", "_leader_pidfd", "_post"):
-                descriptor = getattr(self, name)
-                setattr(self, name, -1)
-                if descriptor >= 0:
-                    os.close(descriptor)
+            self._close_descriptors()
+
+    def _close_descriptors(self, close: Callable[[int], None] = os.close) -> None:
+        for name in ("_commands", "_reports", "_leader_pidfd", "_post"):
+            descriptor = getattr(self, name, -1)
+            setattr(self, name, -1)
+            if descriptor >= 0:
+                close(descriptor)
+
+    def __del__(self) -> None:
+        """Forgotten, not closed: its leader hears that nobody is there any more, and ends and clears everything."""
+        self._close_descriptors()
 
     def _await_end(self) -> None:
         """Until the leader has closed its side, which it does when nothing of the tree is left."""

@@ -183,7 +183,7 @@ class ProcessBox:
 
     def live(self, workspace: str | None) -> None:
         """Visits from now on go to this folder. It is a place for files; what a visit leaves running ends with it."""
-        self._scratch.name()
+        self._scratch.name_living()
         self._keeper = LedVisit({"cgroups": [], **self._cleared()}, (), FOLDER_KEEPERS)
         if self._transaction is not None:
             self._place = self._transaction.working_copy(workspace) if workspace else self._place

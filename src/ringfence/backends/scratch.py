@@ -25,6 +25,7 @@ class Scratch:
         self.path = ""
         self.folders = folders
         self._made = False
+        self._is_living, self._lock = False, -1
 
     def prepare(self, job: Job | None = None) -> str:
         """The job's working folder, with its files in it; without one, the private folder that it may get."""
@@ -45,10 +46,20 @@ class Scratch:
         self.path = self.path or os.path.join(place(), f"ringfence-{os.urandom(8).hex()}")
         return self.path
 
+    def name_living(self) -> str:
+        """The same, of a living box: a lock on it says that this process is there (``posix/folder_keeper``)."""
+        from ringfence.posix import folder_keeper
+
+        self._is_living = True
+        self.path = os.path.join(place(), f"{folder_keeper.PREFIX}{os.urandom(8).hex()}")
+        return self.path
+
     def _make(self) -> None:
         try:
             os.mkdir(self.name(), 0o700)
             self._made = True
+            if self._is_living:
+                self._lock = self._locked()
             for name in self.folders:
                 os.mkdir(os.path.join(self.path, name), 0o700)
         except OSError as error:
@@ -83,7 +94,23 @@ class Scratch:
             remove_tree(path)
         except OSError as error:
             return f"the private folder could not be removed, remove {path} by hand ({error.strerror})"
+        finally:
+            self._unlock()
         return ""
+
+    def _locked(self) -> int:
+        from ringfence.posix import folder_keeper
+
+        return folder_keeper.lock(self.path)
+
+    def _unlock(self) -> None:
+        held, self._lock = self._lock, -1
+        if held >= 0:
+            os.close(held)
+
+    def __del__(self) -> None:
+        """Forgotten, not removed: who else may remove it can."""
+        self._unlock()
 
 
 def _write_file(folder: str, name: str, content: bytes) -> None:

@@ -168,6 +168,8 @@ def _python(command: list[str], policy: SandboxPolicy) -> tuple[list[str], Sandb
     if file != "-" and policy.isolation is IsolationLevel.STRICT and os.path.commonpath((path, here)) != here:
         policy = replace(policy, readable_paths=(*policy.readable_paths, path))
         file = path
+    if file[:1] == "-" and file != "-":
+        file = f"./{file}"  # else Python takes the name for an option
     return [sys.executable, file, *words], policy
 
 

@@ -17,8 +17,8 @@ from ringfence.engine.supervision import Listeners, supervise
 from ringfence.errors import SandboxError, UnavailableError, UsageError
 from ringfence.model.events import OnEvent, OnOutput
 from ringfence.model.job import Job
-from ringfence.model.limits import IsolationLevel
-from ringfence.model.outcome import Change, Enforcement, Outcome
+from ringfence.model.limits import LIMIT_OF, IsolationLevel, OutputOverflow
+from ringfence.model.outcome import Change, Enforcement, Outcome, Status
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 
@@ -70,7 +70,7 @@ class Box:
         self._partial = bool(refuse(backend, policy))
         self._lock = threading.Lock()
         self._running: list[Handle] = []
-        self._presence = Presence()
+        self._presence = Presence("box")
         self._revived: list[Revived] = []
         self._box: LivingBox = backend.open(policy)  # type: ignore[assignment]
         try:
@@ -106,7 +106,7 @@ class Box:
     ) -> Outcome:
         """One visit, to its end. What it leaves running in the background stays."""
         job = self._checked(Job.of(job))
-        with self._presence.enter() as stay:
+        with self._enter() as stay:
             self._put_files(job, stay)
             job = replace(job, files={})
             listeners = Listeners(on_event=on_event, on_output=on_output, attach=stay.attach)
@@ -115,7 +115,7 @@ class Box:
     def start(self, job: Job | Sequence[str | os.PathLike[str]], *, on_output: OnOutput | None = None) -> Handle:
         """A visit in the background."""
         job = self._checked(Job.of(job))
-        stay = self._presence.enter()
+        stay = self._enter()
         try:
             self._put_files(job, stay)
         except BaseException:
@@ -131,41 +131,53 @@ class Box:
             handle.join()  # who closes may have looked for its input already
         return handle
 
-    def _checked(self, job: Job) -> Job:
+    def _enter(self, *, our_work: bool = False) -> Stay:
         if self._owner != os.getpid():
             raise UsageError("a box stays with the process that opened it", hint="open a new one after fork")
+        return self._presence.enter(our_work=our_work)
+
+    def _checked(self, job: Job) -> Job:
         if job.python:
             raise UsageError("Python work without an interpreter is for pools", hint="run [sys.executable, FILE]")
+        if job.files and job.cwd:
+            raise UsageError("files of a job go into the working folder of its box, and this job has another",
+                             hint="put them with Box.put, by their whole names")  # fmt: skip
         return job
 
     # ---- files
 
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, name: str | os.PathLike[str], content: bytes) -> None:
         """Write a file of the box; a relative name is one in its working folder."""
-        job = self._checked(Job(argv=("put", name), stdin=content or None))
-        with self._presence.enter() as stay:
-            self._put(name, job, stay)
+        if not isinstance(content, bytes | bytearray | memoryview):  # a number would be taken for a descriptor
+            raise UsageError(f"{name!r}: the content of a file is bytes, not {type(content).__name__}")
+        job = replace(Job.of(("put", name)), stdin=bytes(content) or None)
+        with self._enter() as stay:
+            self._put(job, stay)
 
-    def _put(self, name: str, job: Job, stay: Stay) -> None:
+    def _put(self, job: Job, stay: Stay) -> None:
+        name = _named(job)
         outcome = self._transfer(("put file", name), job, self.policy, stay)
         if not outcome.ok:
-            raise SandboxError(f"{name} could not be written: {outcome.reason}")
+            raise SandboxError(f"{name!r} could not be written: {_why(outcome)}")
 
-    def get(self, name: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    def get(self, name: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> bytes:
         """A regular file of the box."""
-        job = self._checked(Job(argv=("get", name)))
-        policy = replace(self.policy, output_bytes=max_bytes)
-        with self._presence.enter() as stay:
-            outcome = self._transfer(("get file", name), job, policy, stay)
+        job = Job.of(("get", name))
+        name = _named(job)
+        if type(max_bytes) is not int or not 0 < max_bytes <= LIMIT_OF["output"].largest:
+            raise UsageError(f"max_bytes: {max_bytes!r} is no number of bytes that can be read")
+        policy = replace(self.policy, output_bytes=max_bytes, on_output_limit=OutputOverflow.TRUNCATE)
+        with self._enter() as stay:
+            outcome = self._transfer(("get file", name, max_bytes + 1), job, policy, stay)
         if not outcome.ok:
-            raise SandboxError(f"{name} could not be read: {outcome.reason}")
+            raise SandboxError(f"{name!r} could not be read: {_why(outcome)}")
         if outcome.stdout_dropped:
-            raise SandboxError(f"{name} is larger than {max_bytes} bytes", hint="allow more with max_bytes")
+            raise SandboxError(f"{name!r} is larger than {max_bytes} bytes", hint="allow more with max_bytes")
         return outcome.stdout
 
     def _put_files(self, job: Job, stay: Stay) -> None:
         for name, content in job.files.items():
-            self._put(name, Job(argv=("put", name), stdin=content or None), stay)
+            self._put(Job(argv=("put", name), stdin=content or None), stay)
 
     def _transfer(self, step: tuple[object, ...], job: Job, policy: SandboxPolicy, stay: Stay) -> Outcome:
         steps, listeners = _Steps(self._box, [step]), Listeners(attach=stay.attach)
@@ -179,8 +191,9 @@ class Box:
             problem = f"isolation {self.policy.isolation} here has no namespaces to restore them in"
             raise UnavailableError(f"running processes can't be kept: {problem}", missing=("strict isolation",),
                                    hint="use isolation strict as root, or leave processes out")  # fmt: skip
-        held: Held = self._box.held()
-        return held
+        with self._enter(our_work=True):
+            held: Held = self._box.held()
+            return held
 
     @property
     def revived(self) -> tuple[Revived, ...]:
@@ -194,47 +207,53 @@ class Box:
 
     def changes(self) -> tuple[Change, ...]:
         """What differs from the workspace that it was opened on."""
-        return self._box.changes()
+        with self._enter(our_work=True):
+            return self._box.changes()
 
     def commit(self) -> None:
         """Carry the changes over into the workspace."""
-        self._box.commit()
+        with self._enter(our_work=True):
+            self._box.commit()
 
     def close(self) -> None:
         """End everything in it, also what other threads have in there, and leave nothing behind.
 
         Called from within one of its visits, by what is told of its output, it is done when that visit has ended.
         """
-        if self._owner != os.getpid() or not self._presence.begin_closing():
+        if self._owner != os.getpid():
             return
-        self._presence.end_all()
-        for revived in self._revived:
-            revived.end()
-        if self._presence.is_within():
-            threading.Thread(target=self._finish, name="ringfence-close").start()
-            return
-        left = self._finish()
+        left = self._presence.close(self._end_revived, self._remove)
         if left:
             raise SandboxError(left)
 
-    def _finish(self) -> str:
-        self._presence.take_over()
-        try:
-            self._presence.await_all()
-        finally:
-            try:
-                for handle in self._running:
-                    handle.join(0)
-                left = self._box.close()
-            finally:
-                self._presence.closed()
-        return left
+    def _end_revived(self) -> None:
+        for revived in self._revived:
+            revived.end()
+
+    def _remove(self) -> str:
+        for handle in self._running:
+            handle.join(0)
+        return self._box.close()
 
     def __enter__(self) -> Box:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _named(job: Job) -> str:
+    """The file that a job puts or gets, as text."""
+    name = job.argv[1]
+    if not name:
+        raise UsageError("a file needs a name")
+    return name
+
+
+def _why(outcome: Outcome) -> str:
+    """The words of what put or got the file, which are ours; a limit that ended it has others."""
+    said = outcome.stderr.decode("utf-8", "replace") if outcome.status is Status.FAILED else ""
+    return said or outcome.reason
 
 
 class Handle(Dialogue):
@@ -252,12 +271,13 @@ class Handle(Dialogue):
         self._begun = threading.Event()
         # Not the thread's own end: Python before 3.13 takes a thread for ended when Ctrl-C interrupts join.
         self._ended = threading.Event()
-        theirs = -1
+        self._theirs = -1
+        """The job's end of its input, until it has a copy."""
         listeners = Listeners(on_output=self._hear, attach=self._attach)
         try:
             if job.stdin is None:
-                theirs, self._input = os.pipe()
-                job = replace(job, stdin=theirs)
+                self._theirs, self._input = os.pipe()
+                job = replace(job, stdin=self._theirs)
             self._thread = threading.Thread(
                 target=self._work, args=(box, job, policy, partial, listeners), name="ringfence-visit", daemon=True
             )
@@ -265,12 +285,9 @@ class Handle(Dialogue):
         except BaseException:
             stay.leave()
             self.close_input()
-            if theirs >= 0:
-                os.close(theirs)
+            self._begin()
             raise
         self._begun.wait()
-        if theirs >= 0:
-            os.close(theirs)
         if self._problem is not None:
             raise self._problem
 
@@ -283,14 +300,21 @@ class Handle(Dialogue):
         except BaseException as error:
             self._problem = error
         finally:
-            self._begun.set()
+            self._begin()
             self._ended.set()
             self._stay.leave()
+
+    def _begin(self) -> None:
+        """It has its streams, or never will."""
+        theirs, self._theirs = self._theirs, -1
+        if theirs >= 0:
+            os.close(theirs)
+        self._begun.set()
 
     def _attach(self, visit: Visit, _: object) -> None:
         self._visit = visit
         self._stay.attach(visit)
-        self._begun.set()
+        self._begin()
 
     def _hear(self, stream: str, piece: bytes) -> None:
         self._output[stream] += piece

@@ -16,13 +16,14 @@ class Line:
         self._longest = longest
         self._waiting: deque[Turn] = deque()
         self._served: set[Turn] = set()
-        self._changed = threading.Condition()
+        # May be entered again by its own thread: a signal handler can come in between.
+        self._lock = threading.RLock()
         self._closed = False
 
     def join(self) -> Turn:
         """A turn, which may have come already; UnavailableError when the line is too long."""
         turn = Turn()
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise UsageError("the pool is closed")
             if len(self._served) < self._at_once:
@@ -38,17 +39,17 @@ class Line:
 
     def leave(self, turn: Turn) -> None:
         """Give the place, or the place in the line, back; whoever is next has its turn. Twice is harmless."""
-        if self.withdraw(turn, "given up"):
-            return
-        with self._changed:
+        with self._lock:
+            if turn not in self._served:
+                self.withdraw(turn, "given up")
+                return
             self._served.discard(turn)
-            if self._waiting and len(self._served) < self._at_once:
+            if self._waiting:
                 self._serve(self._waiting.popleft())
-            self._changed.notify_all()
 
     def withdraw(self, turn: Turn, why: str) -> bool:
         """Take it out of the line; false when its turn has come, and then it keeps its place."""
-        with self._changed:
+        with self._lock:
             if turn not in self._waiting:
                 return False
             self._waiting.remove(turn)
@@ -57,24 +58,14 @@ class Line:
 
     def close(self) -> None:
         """Nobody who waits now, or comes later, will have a place."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             while self._waiting:
                 self._waiting.popleft().refuse("the pool was closed")
 
-    def await_empty(self, timeout_s: float) -> bool:
-        """Whether in this time everybody who had a place gave it back, but for the thread that asks."""
-        asking = threading.get_ident()
-        with self._changed:
-            return self._changed.wait_for(lambda: all(turn.thread == asking for turn in self._served), timeout_s)
-
     def _serve(self, turn: Turn) -> None:
         self._served.add(turn)
         turn.come()
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
 
 
 class Turn:
@@ -82,8 +73,6 @@ class Turn:
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self.thread = 0
-        """Who waits, or has waited, for it."""
         self.refused = ""
         """Why it never comes; empty: it does, or did."""
 
@@ -96,6 +85,5 @@ class Turn:
 
     def wait(self) -> bool:
         """Whether there is a place."""
-        self.thread = threading.get_ident()
         self._event.wait()
         return not self.refused

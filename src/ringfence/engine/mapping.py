@@ -19,9 +19,9 @@ def map_in_order(one: Callable[[object], Any], items: Sequence[object], at_once:
     """The values in the order of the items; the first failure, in that order, is raised once nothing runs any more."""
     work = _Work(one, items, Bar(len(items), sys.stderr) if progress else None)
     threads = [threading.Thread(target=work.go, daemon=True) for _ in range(min(at_once, len(items)))]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for thread in threads:
             thread.join()
     except BaseException:  # Ctrl-C: those that run end by themselves, no more are begun
@@ -65,10 +65,10 @@ class _Work:
 class Bar:
     """How far it is and how long it will take; only on a terminal, and removed at the end."""
 
-    def __init__(self, total: int, stream: TextIO) -> None:
+    def __init__(self, total: int, stream: TextIO | None) -> None:
         self.total = total
         self.done = 0
-        self._stream = stream if stream.isatty() else None
+        self._stream = stream if _is_terminal(stream) else None
         self._begun = time.monotonic()
         self._shown = 0.0
         self._lock = threading.Lock()
@@ -77,10 +77,9 @@ class Bar:
         with self._lock:
             self.done += 1
             now = time.monotonic()
-            if self._stream is not None and now >= self._shown + _BAR_EVERY_S:
+            if now >= self._shown + _BAR_EVERY_S:
                 self._shown = now
-                self._stream.write("\r" + self.text(now))
-                self._stream.flush()
+                self._show("\r" + self.text(now))
 
     def text(self, now: float) -> str:
         filled = _BAR_CHARS * self.done // max(self.total, 1)
@@ -90,6 +89,21 @@ class Bar:
         return f"{bar} {self.done}/{self.total} · {per_s:.0f}/s · {left_s:.0f} s left "
 
     def close(self) -> None:
-        if self._stream is not None and self._shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+        if self._shown:
+            self._show("\r\x1b[K")
+
+    def _show(self, text: str) -> None:
+        """A terminal that is gone, or can't show this, is no reason to lose what is being done."""
+        try:
+            if self._stream is not None:
+                self._stream.write(text)
+                self._stream.flush()
+        except Exception:
+            self._stream = None
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:
+        return False  # closed

@@ -9,10 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
+import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from ringfence.backends.led_visit import UNDELIVERED, PythonJobs
 from ringfence.engine.line import Line, Turn
+from ringfence.engine.presence import Presence, Stay
 from ringfence.engine.returned import Returned, returned
 from ringfence.engine.run import backend_for, refuse
 from ringfence.engine.standing import Standing
@@ -29,11 +33,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ringfence.backends.contract import StandbyBox, Visit
+    from ringfence.backends.contract import Backend, StandbyBox, Visit
 
 _SIGKILL = 9
-# Longer than a leader tries to end its tree; then it is killed, and that takes no time.
-_END_WAIT_S, _KILL_WAIT_S = 15.0, 5.0
+# What a sandbox that stands by takes of this process, and what must be left for jobs and for everything else.
+_DESCRIPTORS_EACH, _SPARE_DESCRIPTORS = 4, 64
 
 
 class Pool:
@@ -57,29 +61,25 @@ class Pool:
         if sys.platform != "linux":
             raise UnavailableError("pools need Linux", missing=("Linux",), hint="use run()")
         self.policy = policy or SandboxPolicy(isolation=IsolationLevel.STRICT)
-        at_once = max(warm, os.cpu_count() or 1) if at_once is None else at_once
         _check(warm=warm, at_once=at_once, queue_limit=queue_limit, idle_s=idle_s)
+        _check_room(warm)
         self._owner = os.getpid()
-        self._backend = backend_for(self.policy.isolation)
-        self._partial = bool(refuse(self._backend, self.policy))
-        self._python = PythonJobs(preload=tuple(preload), packages=python_job.package_folders())
-        self._running: set[Visit] = set()
-        self._lock = threading.Lock()
-        self._closed = False
-        self._line = Line(at_once, queue_limit)
-        self._at_once = at_once
+        backend = backend_for(self.policy.isolation)
+        self._partial = bool(refuse(backend, self.policy))
+        self._python = PythonJobs(preload=_names(preload), packages=python_job.package_folders())
+        self._presence = Presence("pool")
+        self._at_once = max(warm, os.cpu_count() or 1) if at_once is None else at_once
+        self._line = Line(self._at_once, queue_limit)
+        # Not a method: what stands must not keep alive a pool that everybody has forgotten.
+        self._open = partial(_opened, backend, self.policy, self._python)
         first = self._open()  # here, so that what can't work is said at once
-        self._standing = Standing(self._open, warm, idle_s)
-        self._standing.give_back(first) if warm == 0 else self._standing.add(first)
-
-    def _open(self) -> StandbyBox:
-        box: StandbyBox = self._backend.open(self.policy)  # type: ignore[assignment]
         try:
-            box.stand_by(self._python)
+            self._standing = Standing(self._open, warm, idle_s)
         except BaseException:
-            box.close()
+            first.close()
             raise
-        return box
+        self._standing.give_back(first) if warm == 0 else self._standing.add(first)
+        weakref.finalize(self, self._standing.let_go).atexit = False
 
     # ---- jobs
 
@@ -110,7 +110,7 @@ class Pool:
                   python=work)  # fmt: skip
         return self._run(job, on_output)
 
-    def call(self, function: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+    def call(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
         """What the function returns; CallError with the guest's own traceback where it raises.
 
         >>> with Pool(warm=1) as pool:
@@ -119,7 +119,7 @@ class Pool:
         """
         return self.try_call(function, *args, **kwargs).value
 
-    def try_call(self, function: Callable[..., Any], *args: object, **kwargs: object) -> Returned:
+    def try_call(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> Returned:
         """The same, with all that is known of how it ended, and never an exception of the guest's choice."""
         packed, arguments = callables.pack(function), callables.pack_arguments(args, kwargs)
         return self._call(packed, arguments, getattr(function, "__qualname__", "call"))
@@ -140,9 +140,11 @@ class Pool:
 
         return map_in_order(one, list(items), self._at_once, progress=progress)
 
-    def submit(self, job: Job | Sequence[str | os.PathLike[str]]) -> Ticket:
+    def submit(
+        self, job: Job | Sequence[str | os.PathLike[str]], *, on_output: OnOutput | None = None
+    ) -> Ticket:
         """Run it in the background; the ticket waits for its outcome, or cancels it."""
-        return Ticket(self, Job.of(job))
+        return Ticket(self, Job.of(job), on_output)
 
     @property
     def _surroundings(self) -> python_job.Surroundings:
@@ -153,18 +155,18 @@ class Pool:
         return returned(self._run(Job(argv=("python", name), channel=True, python=work), None))
 
     def _run(self, job: Job, on_output: OnOutput | None) -> Outcome:
-        return self._take_turn(job, self._join(), on_output)
+        with self._enter() as stay:
+            return self._take_turn(job, self._line.join(), Listeners(on_output=on_output, attach=stay.attach))
 
-    def _join(self) -> Turn:
+    def _enter(self) -> Stay:
         if self._owner != os.getpid():
             raise UsageError("a pool stays with the process that made it", hint="make a new one after fork")
-        return self._line.join()
+        return self._presence.enter()
 
-    def _take_turn(self, job: Job, turn: Turn, on_output: OnOutput | None, ticket: Ticket | None = None) -> Outcome:
+    def _take_turn(self, job: Job, turn: Turn, listeners: Listeners) -> Outcome:
         try:
             if not turn.wait():
                 raise UsageError(f"the job never had its turn: {turn.refused}")
-            listeners = Listeners(on_output=on_output, attach=lambda visit, _: self._attach(visit, ticket))
             try:
                 return self._run_in(self._standing.take(), job, listeners)
             except SetupError as error:
@@ -181,33 +183,18 @@ class Pool:
         finally:
             self._standing.give_back(box)
 
-    def _attach(self, visit: Visit, ticket: Ticket | None) -> None:
-        with self._lock:
-            self._running = {running for running in self._running if running.fileno() >= 0} | {visit}
-        if ticket is not None:
-            ticket.attach(visit)
-        if self._closed:
-            visit.signal(_SIGKILL)
-
     # ---- the end
 
     def close(self) -> None:
-        """End everything that runs, and leave nothing behind."""
-        if self._closed or self._owner != os.getpid():
-            return
-        self._closed = True
-        self._line.close()
-        for visit in self._still_running():
-            visit.signal(_SIGKILL)
-        if not self._line.await_empty(_END_WAIT_S):
-            for visit in self._still_running():
-                visit.abandon()
-            self._line.await_empty(_KILL_WAIT_S)
-        self._standing.close()
+        """End everything that runs, and leave nothing behind.
 
-    def _still_running(self) -> list[Visit]:
-        with self._lock:
-            return [visit for visit in self._running if visit.fileno() >= 0]
+        Called from within one of its jobs, by what is told of its output, it is done when that job has ended.
+        """
+        if self._owner != os.getpid():
+            return
+        left = self._presence.close(self._line.close, self._standing.close)
+        if left:  # no exception: a job must not choose that its caller gets one
+            warnings.warn(left, RuntimeWarning, stacklevel=2)
 
     def __enter__(self) -> Pool:
         return self
@@ -219,28 +206,41 @@ class Pool:
 class Ticket:
     """A job under way in a pool."""
 
-    def __init__(self, pool: Pool, job: Job) -> None:
+    def __init__(self, pool: Pool, job: Job, on_output: OnOutput | None = None) -> None:
         self._pool = pool
-        self._turn = pool._join()
         self._visit: Visit | None = None
         self._outcome: Outcome | None = None
         self._problem: BaseException | None = None
         self._cancelled = False
         # Not the thread's own end: Python before 3.13 takes a thread for ended when Ctrl-C interrupts join.
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, args=(job,), name="ringfence-job", daemon=True)
-        self._thread.start()
-
-    def _work(self, job: Job) -> None:
+        self._stay = pool._enter()
         try:
-            self._outcome = self._pool._take_turn(job, self._turn, None, self)
+            self._turn = pool._line.join()
+            try:
+                work = threading.Thread(target=self._work, args=(job, on_output), name="ringfence-job", daemon=True)
+                work.start()
+            except BaseException:
+                pool._line.leave(self._turn)
+                raise
+        except BaseException:
+            self._stay.leave()
+            raise
+
+    def _work(self, job: Job, on_output: OnOutput | None) -> None:
+        self._stay.thread = threading.get_ident()
+        listeners = Listeners(on_output=on_output, attach=self._attach)
+        try:
+            self._outcome = self._pool._take_turn(job, self._turn, listeners)
         except BaseException as error:
             self._problem = error
         finally:
             self._ended.set()
+            self._stay.leave()
 
-    def attach(self, visit: Visit) -> None:
+    def _attach(self, visit: Visit, _: object) -> None:
         self._visit = visit
+        self._stay.attach(visit)
         if self._cancelled:
             visit.signal(_SIGKILL)
 
@@ -264,10 +264,41 @@ class Ticket:
         return self._outcome
 
 
-def _check(*, warm: int, at_once: int, queue_limit: int | None, idle_s: float) -> None:
-    if warm < 0 or at_once < 1:
-        raise UsageError(f"warm={warm}, at_once={at_once}: no pool has fewer than 0 warm sandboxes or 1 place")
-    if queue_limit is not None and queue_limit < 0:
-        raise UsageError(f"queue_limit={queue_limit} is less than nobody")
-    if not idle_s > 0:
-        raise UsageError(f"idle_s={idle_s} is no time")
+def _opened(backend: Backend, policy: SandboxPolicy, python: PythonJobs) -> StandbyBox:
+    """A new sandbox that stands by."""
+    box: StandbyBox = backend.open(policy)  # type: ignore[assignment]
+    try:
+        box.stand_by(python)
+    except BaseException:
+        box.close()
+        raise
+    return box
+
+
+def _check_room(warm: int) -> None:
+    """Else the sandboxes would take the last descriptors, and whatever else the caller opens would fail."""
+    import resource
+
+    most, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], _DESCRIPTORS_EACH * warm + _SPARE_DESCRIPTORS
+    if most != resource.RLIM_INFINITY and needed > most:
+        raise UnavailableError(
+            f"warm: {warm} sandboxes need {needed} descriptors, this process may have {most}",
+            missing=("descriptors",), hint=f"ulimit -n {needed}, or resource.setrlimit before the pool is made",
+        )  # fmt: skip
+
+
+def _check(*, warm: int, at_once: int | None, queue_limit: int | None, idle_s: float) -> None:
+    counts = {"warm": (warm, 0, False), "at_once": (at_once, 1, True), "queue_limit": (queue_limit, 0, True)}
+    for name, (value, least, may_miss) in counts.items():
+        if not (may_miss and value is None) and (type(value) is not int or value < least):
+            raise UsageError(f"{name}: {value!r} is not a whole number from {least} on")
+    if not isinstance(idle_s, int | float) or not idle_s > 0:
+        raise UsageError(f"idle_s: {idle_s!r} is no time")
+
+
+def _names(preload: Iterable[str]) -> tuple[str, ...]:
+    listed = isinstance(preload, Iterable) and not isinstance(preload, str | bytes)
+    names = tuple(preload) if listed else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(f"preload: {preload!r} is not a list of names of modules", hint="write preload=['json']")
+    return names  # type: ignore[return-value]

@@ -1,11 +1,12 @@
-"""Who is in a living box: nobody comes in once it closes, and who closes it ends those who are in and waits for them.
+"""Who is in a box or a pool: nobody comes in once it closes; who closes it ends those who are in, and waits for them.
 
-Threads meet here and nowhere else. Says nothing about what visits are, nor how the box itself is ended (``box``).
+Threads meet here and nowhere else. Says nothing about what visits are, nor what is left to remove (``box``, ``pool``).
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from ringfence.errors import UsageError
 
@@ -21,8 +22,9 @@ _END_WAIT_S, _KILL_WAIT_S = 15.0, 5.0
 class Stay:
     """From before a visit begins until nothing of it is left; several may follow each other in one stay."""
 
-    def __init__(self, presence: Presence) -> None:
+    def __init__(self, presence: Presence, *, our_work: bool) -> None:
         self._presence = presence
+        self.our_work = our_work
         self.visit: Visit | None = None
         self.thread = threading.get_ident()
         """Who is in there, and can't wait for itself."""
@@ -48,9 +50,10 @@ class Stay:
 
 
 class Presence:
-    """Of one box."""
+    """Of one box or pool."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: str) -> None:
+        self._of = of
         # May be entered again by its own thread: a signal handler can come in between.
         self.changed = threading.Condition(threading.RLock())
         self.stays: set[Stay] = set()
@@ -58,13 +61,37 @@ class Presence:
         self._closed = threading.Event()
         self._closer = 0
 
-    def enter(self) -> Stay:
+    def enter(self, *, our_work: bool = False) -> Stay:
+        """``our_work``: what is done is no visit but ours, such as a commit; it is waited for as long as it takes."""
         with self.changed:
             if self.closing:
-                raise UsageError("the box is closed")
-            stay = Stay(self)
+                raise UsageError(f"the {self._of} is closed")
+            stay = Stay(self, our_work=our_work)
             self.stays.add(stay)
             return stay
+
+    def close(self, end: Callable[[], None], remove: Callable[[], str]) -> str:
+        """Once: ``end`` what is no visit, end the visits, wait for all, ``remove`` what is left, whatever goes wrong
+        before. Says what could not be removed. From within it returns at once and is done when that visit has ended."""
+        if not self.begin_closing():
+            return ""
+        if self.is_within():
+            threading.Thread(target=self._finish, args=(end, remove), name="ringfence-close").start()
+            return ""
+        return self._finish(end, remove)
+
+    def _finish(self, end: Callable[[], None], remove: Callable[[], str]) -> str:
+        self._closer = threading.get_ident()
+        try:
+            try:
+                self.end_all()
+                end()
+                self.await_all()
+            finally:
+                left = remove()
+        finally:
+            self._closed.set()
+        return left
 
     def begin_closing(self) -> bool:
         """Nobody comes in any more; False: somebody else does this or has done it, which has been waited for."""
@@ -82,27 +109,23 @@ class Presence:
             return any(stay.thread == threading.get_ident() for stay in self.stays)
 
     def end_all(self) -> None:
-        for visit in self._visits():
+        for visit in self.visits():
             visit.signal(_SIGKILL)
 
-    def take_over(self) -> None:
-        """This thread does the rest of the closing."""
-        self._closer = threading.get_ident()
-
     def await_all(self) -> None:
-        """Until all have left. One that does not end is killed the hard way; nobody is waited for longer than that."""
+        """Until all have left. A visit that does not end is killed the hard way, and waited for no longer than that."""
         if not self._is_empty_within(_END_WAIT_S):
-            for visit in self._visits():
+            for visit in self.visits():
                 visit.abandon()
             self._is_empty_within(_KILL_WAIT_S)
-
-    def closed(self) -> None:
-        self._closed.set()
+        with self.changed:
+            self.changed.wait_for(lambda: not any(stay.our_work for stay in self.stays))
 
     def _is_empty_within(self, wait_s: float) -> bool:
         with self.changed:
             return self.changed.wait_for(lambda: not self.stays, wait_s)
 
-    def _visits(self) -> list[Visit]:
+    def visits(self) -> list[Visit]:
+        """Those that have begun."""
         with self.changed:
             return [stay.visit for stay in self.stays if stay.visit is not None]

@@ -74,11 +74,17 @@ class Standing:
     def __len__(self) -> int:
         return len(self._boxes)
 
-    def close(self) -> None:
+    def let_go(self) -> None:
+        """Have all end, at the next look, without a wait and without a lock: nobody will come any more."""
+        self._closed = True
+
+    def close(self) -> str:
+        """End all, and say what could not be removed of any."""
         with self._changed:
             self._closed = True
             self._changed.notify()
         self._thread.join()
+        return self.left
 
     def _work(self) -> None:
         while not self._closed:

@@ -126,8 +126,10 @@ class Streams:
         self._theirs.append(theirs)
         self._theirs.append(os.dup(theirs))
         self._theirs.append(self._open_output(self.stderr) if self._job.stderr_apart else os.dup(theirs))
-        self.keyboard = self._job.stdin if isinstance(self._job.stdin, int) else -1
         os.set_blocking(ours, False)
+        if isinstance(self._job.stdin, int):
+            # Ours: its owner may close it while the job runs, and the number be something else that is not the job's.
+            self.keyboard = os.dup(self._job.stdin)
 
     @property
     def theirs(self) -> tuple[int, ...]:
@@ -201,6 +203,9 @@ class Streams:
             self.stop_reading(descriptor)
         if self.writer >= 0:
             self.stop_writing()
+        if self.keyboard >= 0:
+            os.close(self.keyboard)
+            self.keyboard = -1
 
 
 def _ready(descriptor: int) -> bool:

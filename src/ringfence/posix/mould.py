@@ -70,7 +70,12 @@ def _load(jobs: bool = False, preload: Sequence[str] = (), packages: Sequence[st
     interpreter.prepare()
     sys.path += packages
     for name in preload:
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            raise
+        except BaseException as error:  # a module may do anything when it is imported, and exit
+            raise ImportError(f"{name}: {type(error).__name__}: {error}") from error
     del sys.path[len(sys.path) - len(packages) :]
     gc.collect()
     gc.freeze()

@@ -25,9 +25,11 @@ class Mould:
         template, to_template = os.pipe()
         reports, to_reports = os.pipe()
         try:
-            spawner.send(passing.MOULD, [theirs, template, to_reports])
-            for descriptor in (theirs, template, to_reports):
-                os.close(descriptor)
+            try:
+                spawner.send(passing.MOULD, [theirs, template, to_reports])
+            finally:
+                for descriptor in (theirs, template, to_reports):
+                    os.close(descriptor)
             self.pid, self.pidfd = _await_start(request, to_template, reports)
         except BaseException:
             os.close(self.door)

@@ -134,10 +134,10 @@ def _put_file(name: str) -> None:
     file_transfer.put(name)
 
 
-def _get_file(name: str) -> None:
+def _get_file(name: str, most_bytes: int) -> None:
     from ringfence.posix import file_transfer
 
-    file_transfer.get(name)
+    file_transfer.get(name, most_bytes)
 
 
 STEPS: dict[str, Callable[..., None]] = {

@@ -63,6 +63,8 @@ class Spawner:
         try:
             pid = os.fork()
         except OSError as error:
+            os.close(ours)
+            os.close(theirs)
             raise SetupError("fork the spawner", str(error)) from error
         if pid == 0:
             try:

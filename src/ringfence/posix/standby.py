@@ -122,8 +122,11 @@ def _read(file: int) -> bytes:
 
 def _put_files(files: dict[str, bytes]) -> None:
     """Into the working folder, in which nobody has been before."""
-    for name, content in files.items():
-        if "/" in name:
-            os.makedirs(os.path.dirname(name), exist_ok=True)
-        with open(name, "xb") as file:
-            file.write(content)
+    try:
+        for name, content in files.items():
+            if "/" in name:
+                os.makedirs(os.path.dirname(name), exist_ok=True)
+            with open(name, "xb") as file:
+                file.write(content)
+    except OSError as error:
+        raise plan.StepFailed("put the job's files", error) from error

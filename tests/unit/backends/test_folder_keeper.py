@@ -76,6 +76,63 @@ def test_nothing_is_left_when_the_caller_is_killed(level: str, moment: str, tmp:
     eventually(lambda: not glob.glob(f"/sys/fs/cgroup/**/ringfence-*-{caller.pid}-*", recursive=True))
 
 
+def test_a_guest_that_kills_the_keeper_leaves_its_folder_only_until_the_next_box(
+    tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _caller("process", "between visits", tmp) as (caller, folder):
+        _keeper_of(caller).kill()
+        caller.kill()
+    assert folder.is_dir()  # the control: nobody else clears it
+    monkeypatch.setenv("TMPDIR", str(tmp))
+    with ringfence.open(SandboxPolicy(isolation="process")) as living:
+        mine = Path(living._box._scratch.path)  # type: ignore[attr-defined]
+        other = tmp / f"{folder_keeper.PREFIX}other"
+        other.symlink_to(folder)
+        for path in (folder, mine):
+            os.utime(path, (1, 1))
+        with ringfence.open(SandboxPolicy(isolation="process")) as next_one:
+            eventually(lambda: not folder.exists())
+            assert next_one.run(["true"]).ok and living.run(["true"]).ok
+        assert mine.is_dir() and other.is_symlink()
+    assert list(tmp.iterdir()) == [other]
+
+
+def test_what_is_young_or_locked_or_somebody_elses_is_no_orphan(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    young, old, locked, foreign = (tmp / f"{folder_keeper.PREFIX}{number}" for number in range(4))
+    for folder in (young, old, locked, foreign):
+        (folder / "work").mkdir(parents=True)
+    for folder in (old, locked, foreign):
+        os.utime(folder, (1, 1))
+    held = folder_keeper.lock(str(locked))
+    found = folder_keeper._orphans(str(tmp))
+    assert sorted(found) == sorted(map(str, (old, locked, foreign)))
+    for path in found:
+        folder_keeper._clear_orphan(path) if path != str(foreign) else None
+    assert not old.exists() and locked.is_dir() and young.is_dir()
+    os.close(held)
+    folder_keeper._clear_orphan(str(locked))
+    assert not locked.exists()
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert folder_keeper._orphans(str(tmp)) == []
+
+
+class _Process:
+    def __init__(self, pid: int) -> None:
+        self.pidfd = os.pidfd_open(pid)
+
+    def kill(self) -> None:
+        signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        assert wire.is_readable(self.pidfd, 30)
+        os.close(self.pidfd)
+
+
+def _keeper_of(caller: subprocess.Popen[str]) -> _Process:
+    """The only one that its spawner has forked between visits."""
+    (its_spawner,) = procfs.children(caller.pid)
+    eventually(lambda: len(procfs.children(its_spawner)) == 1)  # the leader of the visit is on its way out
+    return _Process(procfs.children(its_spawner)[0])
+
+
 def _working_in(folder: Path) -> list[int]:
     """Processes that work in there."""
     found = []

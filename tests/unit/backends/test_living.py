@@ -2,15 +2,66 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+from pathlib import Path
 
 import pytest
+from tests.patience import eventually
 
+import ringfence
+from ringfence import SandboxPolicy
 from ringfence.backends import living
+from ringfence.backends.dialogue import Dialogue
 from ringfence.backends.facts import Report
 from ringfence.backends.led_visit import LedVisit
 from ringfence.backends.living import VisitToBox
+from ringfence.linux import procfs
+from ringfence.posix import wire
+
+
+@pytest.mark.parametrize("level", ["strict", "process"])
+def test_a_box_that_everybody_has_forgotten_leaves_nothing(
+    level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    box = ringfence.open(SandboxPolicy(isolation=level))
+    before = len(os.listdir("/proc/self/fd"))
+    handle = box.start(["cat"])
+    handle.signal(9)
+    leader = box.watchable.leaders() if level == "strict" else ()
+    assert handle.wait(30).rc == 137 and list(tmp_path.iterdir())
+    del box, handle
+    gc.collect()
+    eventually(lambda: not list(tmp_path.iterdir()) and not any(map(procfs.stat, leader)))
+    assert len(os.listdir("/proc/self/fd")) < before
+
+
+def test_what_is_written_while_the_input_is_closed_reaches_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose file has the number then."""
+    dialogue, write = Dialogue(), wire.write_all
+    reader, dialogue._input = os.pipe()
+    taken: list[int] = []
+
+    def slow(descriptor: int, data: bytes) -> None:
+        ours = dialogue._input
+        dialogue.close_input()
+        taken.append(ours)
+        other = os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)
+        if other != ours:
+            os.dup2(other, ours)
+            os.close(other)
+        write(descriptor, data)
+
+    monkeypatch.setattr(wire, "write_all", slow)
+    dialogue.write(b"for the guest")
+    assert os.read(reader, 99) == b"for the guest" and os.read(reader, 99) == b""
+    assert (tmp_path / "other").read_bytes() == b""
+    for descriptor in (reader, *taken):
+        os.close(descriptor)
 
 
 class Keeper:

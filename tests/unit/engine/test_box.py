@@ -276,7 +276,7 @@ def test_a_closed_box_takes_nothing_any_more(box: Box) -> None:
     box.close()
     box.close()
     uses = (lambda: box.run(["true"]), lambda: box.start(["true"]), lambda: box.put("a", b""), lambda: box.get("a"))
-    for use in uses:
+    for use in (*uses, box.changes, box.commit):
         with pytest.raises(UsageError, match="closed"):
             use()
 
@@ -285,8 +285,9 @@ def test_a_forked_copy_of_the_caller_can_not_use_it(box: Box) -> None:
     child = os.fork()
     if child == 0:
         try:
-            box.run(["true"])
-        except UsageError:
+            for use in (lambda: box.run(["true"]), lambda: box.get("file"), box.changes, box.commit):
+                with pytest.raises(UsageError, match="stays with the process"):
+                    use()
             os._exit(7)
         finally:
             os._exit(1)

@@ -121,17 +121,50 @@ def test_closing_from_within_a_visit_is_done_when_that_has_ended(box: Box, tmp: 
         box.run(["true"])
 
 
-def test_ctrl_c_while_it_waits_for_others_still_closes_it(
-    box: Box, tmp: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("moment", ["end_all", "await_all"])
+def test_ctrl_c_at_any_moment_still_closes_it(
+    moment: str, box: Box, tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(self: Presence) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Presence, "await_all", interrupted)
+    monkeypatch.setattr(Presence, moment, interrupted)
     with pytest.raises(KeyboardInterrupt):
         box.close()
-    box.close()
     assert not list(tmp.iterdir())
+    other = threading.Thread(target=box.close, daemon=True)
+    other.start()
+    other.join(30)
+    assert not other.is_alive()
+
+
+def test_a_commit_is_never_cut_in_half_by_closing(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes."""
+    monkeypatch.setattr(presence, "_END_WAIT_S", 0.01)
+    monkeypatch.setattr(presence, "_KILL_WAIT_S", 0.01)
+    workspace, in_it, go_on = tmp / "workspace", threading.Event(), threading.Event()
+    workspace.mkdir()
+    box = ringfence.open(SandboxPolicy(isolation="strict"), workspace)
+    box.put("file", b"content")
+    commit = box._box.commit
+
+    def slow() -> None:
+        in_it.set()
+        assert go_on.wait(30)
+        commit()
+
+    monkeypatch.setattr(box._box, "commit", slow)
+    threads = [threading.Thread(target=use, daemon=True) for use in (box.commit, box.close)]
+    threads[0].start()
+    assert in_it.wait(30)
+    threads[1].start()
+    eventually(lambda: box.ended)
+    threads[1].join(0.2)
+    assert threads[1].is_alive()
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert (workspace / "file").read_bytes() == b"content"
 
 
 def test_a_visit_that_does_not_end_is_abandoned_and_waited_for_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +180,7 @@ def test_a_visit_that_does_not_end_is_abandoned_and_waited_for_no_longer(monkeyp
 
     monkeypatch.setattr(presence, "_END_WAIT_S", 0.01)
     monkeypatch.setattr(presence, "_KILL_WAIT_S", 0.01)
-    inside, early, late = Presence(), Stubborn(), Stubborn()
+    inside, early, late = Presence("box"), Stubborn(), Stubborn()
     inside.enter().attach(early)  # type: ignore[arg-type]
     between = inside.enter()
     assert inside.begin_closing() and not inside.begin_closing()

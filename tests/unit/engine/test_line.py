@@ -16,7 +16,7 @@ def test_who_comes_first_is_served_first() -> None:
     for place, turn in enumerate(turns):
         assert [_has_come(other) for other in turns] == [True] * (place + 1) + [False] * (4 - place)
         line.leave(turn)
-    assert line.waiting == 0
+    assert not line._waiting
 
 
 def test_no_more_than_the_places_there_are_have_their_turn() -> None:
@@ -70,15 +70,6 @@ def test_closing_sends_away_who_waits_and_whoever_comes_later() -> None:
         line.join()
 
 
-def test_the_line_is_empty_when_all_but_the_one_who_asks_have_left() -> None:
-    line = Line(2, None)
-    mine, other = line.join(), line.join()
-    mine.wait()
-    assert not line.await_empty(0.01)
-    threading.Timer(0.05, line.leave, (other,)).start()
-    assert line.await_empty(30)
-
-
 def test_a_hundred_threads_never_hold_more_than_the_places() -> None:
     line, held, most, lock = Line(3, None), [0], [0], threading.Lock()
 
@@ -97,7 +88,7 @@ def test_a_hundred_threads_never_hold_more_than_the_places() -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert 1 <= most[0] <= 3 and line.await_empty(0) and line.waiting == 0
+    assert 1 <= most[0] <= 3 and not line._served and not line._waiting
 
 
 def _has_come(turn: Turn) -> bool:

@@ -96,6 +96,32 @@ def test_the_bar_is_drawn_on_a_terminal_and_removed() -> None:
     assert shown.endswith("\r\x1b[K")
 
 
+class Gone(io.StringIO):
+    """A terminal that nobody sits at any more, or that can't show what it is given."""
+
+    def __init__(self, problem: Exception) -> None:
+        super().__init__()
+        self.problem = problem
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        raise self.problem
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [Gone(OSError(5, "Input/output error")), Gone(UnicodeEncodeError("ascii", "█", 0, 1, "no")), None, io.StringIO()],
+    ids=["gone", "ascii", "none", "closed"],
+)
+def test_no_value_is_lost_with_the_terminal(stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if stream is not None and not stream.isatty():
+        stream.close()
+    monkeypatch.setattr(mapping.sys, "stderr", stream)
+    assert map_in_order(lambda item: item, range(5), 2, progress=True) == list(range(5))
+
+
 def test_the_bar_is_not_drawn_elsewhere() -> None:
     stream = io.StringIO()
     bar = Bar(2, stream)

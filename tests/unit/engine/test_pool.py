@@ -16,6 +16,7 @@ from tests.unit.engine.pooled import policy_of
 from ringfence import CallError, Job, Pool, SetupError, Status, run
 from ringfence.backends import led_visit
 from ringfence.engine.streams import MESSAGE_BYTES
+from ringfence.model import python_job
 from ringfence.model.reply import channel_bytes
 from ringfence.model.values import MAX_BYTES
 from ringfence.posix.standby import INLINE_BYTES
@@ -82,6 +83,30 @@ def test_output_is_streamed_while_the_job_runs(pool: Pool) -> None:
     assert pieces[0] == ("stdout", b"first\n") and outcome.stdout == b"first\ngo on\n"
 
 
+def test_output_of_a_job_in_the_background_is_streamed_too(pool: Pool) -> None:
+    came, go_on = threading.Event(), os.pipe()
+    heard: list[bytes] = []
+
+    def hear(stream: str, piece: bytes) -> None:
+        heard.append(piece)
+        came.set()
+
+    ticket = pool.submit(Job(argv=("sh", "-c", "echo one; read line; echo $line"), stdin=go_on[0]), on_output=hear)
+    assert came.wait(30) and not ticket.done
+    os.write(go_on[1], b"two\n")
+    assert ticket.result(30).stdout == b"one\ntwo\n" == b"".join(heard)
+    for descriptor in go_on:
+        os.close(descriptor)
+
+
+def test_files_come_out_as_values_or_through_a_writable_folder(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with Pool(policy_of("strict", writable_paths=[str(tmp_path)]), warm=1) as strict:
+        assert strict.run(["sh", "-c", f"echo made > {tmp_path}/file"]).ok
+        assert strict.call(lambda name: Path(name).read_bytes(), f"{tmp_path}/file") == b"made\n"
+    assert (tmp_path / "file").read_text() == "made\n"
+
+
 def test_a_source_larger_than_a_message_arrives(pool: Pool) -> None:
     source = f"text = {'x' * (3 * INLINE_BYTES)!r}\nprint(len(text))"
     assert pool.run_source(source).stdout == b"%d\n" % (3 * INLINE_BYTES)
@@ -110,6 +135,21 @@ def test_a_module_that_is_not_there_is_said_when_the_pool_is_made(level: str) ->
     with pytest.raises(SetupError, match="no_such_module") as caught:
         Pool(policy_of(level), preload=["no_such_module"])
     assert caught.value.step == "preload"
+
+
+@pytest.mark.parametrize("body", ["raise ValueError('boom')", "raise SystemExit('boom')"])
+def test_a_module_that_can_not_be_imported_is_named_with_the_cause(
+    level: str, body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "raising.py").write_text(body)
+    monkeypatch.setattr(python_job, "package_folders", lambda: (str(tmp_path),))
+    with pytest.raises(SetupError, match=r"raising: (ValueError|SystemExit): boom") as caught:
+        Pool(policy_of(level), preload=["raising"])
+    assert caught.value.step == "preload"
+
+
+def test_arguments_of_a_call_may_have_any_name(pool: Pool) -> None:
+    assert pool.call(lambda function, self: [function, self], function=1, self=2) == [1, 2]
 
 
 # ---- how it ends

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -17,7 +19,9 @@ from tests.patience import eventually
 from tests.unit.engine.pooled import lives, policy_of
 
 from ringfence import CallError, Pool, Status, UnavailableError, UsageError, run
+from ringfence.engine import pool as module
 from ringfence.engine.pool import Ticket
+from ringfence.engine.presence import Presence
 from ringfence.engine.standing import Standing
 from ringfence.linux import procfs
 from ringfence.posix import moulds
@@ -75,7 +79,8 @@ def test_a_job_that_is_cancelled_at_any_moment_ends_and_never_holds_a_place(leve
             time.sleep(0.002 * number)
             ticket.cancel()
             assert ticket.result(30).status is Status.KILLED_KILL
-        assert pool._line.await_empty(0)
+        eventually(lambda: not pool._presence.stays)
+        assert not pool._line._served
 
 
 def test_a_ticket_says_when_it_takes_longer_than_asked(pool: Pool) -> None:
@@ -135,7 +140,7 @@ def test_closing_ends_what_runs_refuses_what_waits_and_leaves_nothing(level: str
     before = left()
     pool = Pool(policy_of(level), warm=2, at_once=2)
     running, waiting = [pool.submit(["sleep", "30"]) for _ in range(2)], pool.submit(["true"])
-    eventually(lambda: len(pool._still_running()) == 2)
+    eventually(lambda: len(pool._presence.visits()) == 2)
     pool.close()
     assert left() == before
     assert [ticket.result(30).status for ticket in running] == [Status.KILLED_KILL] * 2
@@ -166,15 +171,113 @@ def test_ctrl_c_in_map_is_raised_at_once_and_closing_ends_the_rest(level: str) -
     with pytest.raises(KeyboardInterrupt), Pool(policy_of(level), warm=1, at_once=2) as pool:
         timer.start()
         pool.map(time.sleep, [50] * 4)
-    assert pool._line.await_empty(0)
+    assert not pool._line._served
+
+
+def test_who_finds_a_pool_closing_comes_back_when_it_is_closed(level: str, left: Callable[[], object]) -> None:
+    before = left()
+    pool = Pool(policy_of(level), warm=2)
+    in_it, go_on, close = threading.Event(), threading.Event(), pool._standing.close
+
+    def slow() -> str:
+        in_it.set()
+        assert go_on.wait(30)
+        return close()
+
+    pool._standing.close = slow  # type: ignore[method-assign]
+    first, second = (threading.Thread(target=pool.close, daemon=True) for _ in range(2))
+    first.start()
+    assert in_it.wait(30)
+    second.start()
+    second.join(0.2)
+    assert second.is_alive()
+    go_on.set()
+    second.join(30)
+    assert not second.is_alive() and left() == before
+    first.join(30)
+
+
+def test_ctrl_c_while_it_closes_still_closes_it(
+    level: str, left: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: Presence) -> None:
+        raise KeyboardInterrupt
+
+    before = left()
+    pool = Pool(policy_of(level), warm=2)
+    monkeypatch.setattr(Presence, "await_all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pool.close()
+    assert left() == before
+
+
+def test_a_pool_may_be_closed_by_what_is_told_of_a_jobs_output(level: str, left: Callable[[], object]) -> None:
+    before = left()
+    pool = Pool(policy_of(level), warm=1, at_once=2)
+    other = pool.submit(["sleep", "30"])
+    outcome = pool.run(["sh", "-c", "echo on; sleep 30"], on_output=lambda *_: pool.close())
+    assert outcome.status is Status.KILLED_KILL and _end(other) in (Status.KILLED_KILL, "refused")
+    pool.close()
+    assert left() == before
+
+
+def test_a_pool_that_everybody_has_forgotten_leaves_nothing(level: str, left: Callable[[], object]) -> None:
+    before = left()
+    pool = Pool(policy_of(level), warm=2)
+    thread = pool._standing._thread
+    assert pool.run(["true"]).ok
+    del pool
+    gc.collect()
+    thread.join(30)
+    assert not thread.is_alive() and left() == before
+
+
+def test_a_job_without_a_thread_takes_no_place(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with Pool(policy_of(level), warm=1, at_once=1, queue_limit=0) as pool:
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+            patch.setattr(threading.Thread, "start", none_left)
+            pool.submit(["true"])
+        assert pool.run(["true"]).ok
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"warm": -1}, {"at_once": 0}, {"queue_limit": -1}, {"idle_s": 0}], ids=lambda value: next(iter(value))
+    ("name", "values"),
+    [
+        ("warm", [-1, None, "4", 1.5, float("nan"), True]),
+        ("at_once", [0, -1, "4", 1.5, float("nan")]),
+        ("queue_limit", [-1, "4", 1.5, float("nan")]),
+        ("idle_s", [0, -1, "4", None, float("nan")]),
+        ("preload", ["json", b"json", [3], [b"json"], None, 5]),
+    ],
 )
-def test_a_pool_that_can_not_be_is_refused(arguments: dict[str, int]) -> None:
-    with pytest.raises(UsageError):
-        Pool(policy_of("process"), **arguments)  # type: ignore[arg-type]
+def test_a_pool_that_can_not_be_is_refused(name: str, values: list[object]) -> None:
+    for value in values:
+        with pytest.raises(UsageError, match=name):
+            Pool(policy_of("process"), **{name: value})  # type: ignore[arg-type]
+
+
+def test_more_warm_sandboxes_than_there_are_descriptors_for_are_refused() -> None:
+    """Else whatever the caller opens next would fail."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+    try:
+        with pytest.raises(UnavailableError, match="1000 sandboxes need 4064 descriptors") as caught:
+            Pool(policy_of("process"), warm=1000)
+        assert "ulimit -n 4064" in caught.value.hint
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_standing_sandbox_takes_no_more_descriptors_than_are_counted(level: str, left: Callable[[], object]) -> None:
+    with Pool(policy_of(level), warm=1) as pool:
+        eventually(lambda: len(pool._standing) == 1)
+        one = len(os.listdir("/proc/self/fd"))
+        with Pool(policy_of(level), warm=5) as larger:
+            eventually(lambda: len(larger._standing) == 5)
+            assert len(os.listdir("/proc/self/fd")) - one <= 5 * module._DESCRIPTORS_EACH
 
 
 def test_a_pool_without_warm_sandboxes_makes_each_when_it_is_needed(level: str) -> None:

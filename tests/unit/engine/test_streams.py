@@ -201,6 +201,20 @@ def test_all_three_streams_are_one_terminal(balanced) -> None:
     os.close(keyboard)
 
 
+def test_a_caller_that_closes_its_descriptor_gives_the_job_nothing_that_has_the_number_then(balanced) -> None:
+    keyboard, typist = os.pipe()
+    streams = made(terminal=True, stdin=keyboard)
+    secret, teller = os.pipe()
+    os.dup2(secret, keyboard)
+    os.write(teller, b"a secret\n")
+    os.write(typist, b"hi\n")
+    assert streams.relay_keyboard() is True and os.read(streams.theirs[0], 10) == b"hi\n"
+    streams.close()
+    assert os.read(keyboard, 10) == b"a secret\n"
+    for descriptor in (keyboard, typist, secret, teller):
+        os.close(descriptor)
+
+
 def test_typing_after_the_job_has_let_go_of_its_terminal_ends_the_relay(balanced) -> None:
     keyboard, typist = os.pipe()
     streams = made(terminal=True, stdin=keyboard, channel=True)

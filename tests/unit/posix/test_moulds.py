@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfence import Job, SandboxPolicy, run
-from ringfence.posix import moulds
+from ringfence import Job, SandboxPolicy, SetupError, run
+from ringfence.posix import moulds, spawner
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there are no mount namespaces elsewhere")
 
@@ -29,6 +29,17 @@ def test_more_kinds_of_sandbox_at_once_than_moulds_may_stand(policies: list[Sand
         outcomes = list(threads.map(lambda policy: run(Job(argv=("echo", "here")), policy), policies * 4))
     assert {(outcome.rc, outcome.stdout) for outcome in outcomes} == {(0, b"here\n")}
     assert len(moulds._standing) <= moulds.MOST
+
+
+def test_one_that_can_not_be_made_leaves_no_descriptor_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(kind: bytes, descriptors: list[int]) -> None:
+        raise SetupError("reach the spawner", "nobody is there")
+
+    monkeypatch.setattr(spawner, "send", nobody)
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(SetupError, match="nobody is there"):
+        moulds.Mould({})
+    assert sorted(os.listdir("/proc/self/fd")) == before
 
 
 def test_one_that_had_to_go_takes_nothing_any_more(policies: list[SandboxPolicy]) -> None:
