@@ -74,11 +74,10 @@ class Pool:
         self._open = partial(_opened, backend, self.policy, self._python)
         first = self._open()  # here, so that what can't work is said at once
         try:
-            self._standing = Standing(self._open, warm, idle_s)
+            self._standing = Standing(self._open, warm, idle_s, first)
         except BaseException:
             first.close()
             raise
-        self._standing.give_back(first) if warm == 0 else self._standing.add(first)
         weakref.finalize(self, self._standing.let_go).atexit = False
 
     # ---- jobs

@@ -23,12 +23,16 @@ _TICK_S = 1.0
 class Standing:
     """``warm`` of them, fewer when for ``idle_s`` nobody has come."""
 
-    def __init__(self, make: Callable[[], StandbyBox], warm: int, idle_s: float) -> None:
+    def __init__(
+        self, make: Callable[[], StandbyBox], warm: int, idle_s: float, first: StandbyBox | None = None
+    ) -> None:
+        """``first``: one that was made already."""
         self._make = make
         self._warm = warm
         self._idle_s = idle_s
-        self._boxes: deque[StandbyBox] = deque()
-        self._used: deque[StandbyBox] = deque()
+        made = () if first is None else (first,)
+        self._boxes: deque[StandbyBox] = deque(made if warm else ())
+        self._used: deque[StandbyBox] = deque(() if warm else made)
         self._changed = threading.Condition()
         self._closed = False
         self._last_used = time.monotonic()
@@ -66,10 +70,6 @@ class Standing:
                 self._changed.notify()
                 return
         self._remove(box)
-
-    def add(self, box: StandbyBox) -> None:
-        with self._changed:
-            self._boxes.append(box)
 
     def __len__(self) -> int:
         return len(self._boxes)

@@ -171,3 +171,13 @@ def test_while_enough_stand_the_next_is_made_when_one_has_come_back(
     for box in (second, third, fourth, fifth):
         stand.give_back(box)
     stand.close()
+
+
+@pytest.mark.parametrize("warm", [0, 1])
+def test_one_that_was_made_already_counts_and_is_removed_where_none_is_wanted(maker: Maker, warm: int) -> None:
+    first = Box()
+    stand = Standing(maker, warm, 60.0, first)  # type: ignore[arg-type]
+    eventually(lambda: first.closed == 1 - warm)
+    assert len(stand) == warm
+    stand.close()
+    assert first.closed == 1 and not maker.made
