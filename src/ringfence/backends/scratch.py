@@ -56,8 +56,7 @@ class Scratch:
 
     def _make(self) -> None:
         try:
-            os.mkdir(self.name(), 0o700)
-            self._made = True
+            self._make_top()
             if self._is_living:
                 self._lock = self._locked()
             for name in self.folders:
@@ -65,6 +64,14 @@ class Scratch:
         except OSError as error:
             problem = f"{error.strerror}: {self.path}"
             raise SetupError("make the private folder", problem, hint="set TMPDIR to a folder with room") from error
+
+    def _make_top(self) -> None:
+        self._made = True  # before: Ctrl-C may come between the two
+        try:
+            os.mkdir(self.name(), 0o700)
+        except OSError:
+            self._made = False  # what may be there is not ours
+            raise
 
     def environment(
         self, policy: SandboxPolicy, job: Job, level: Mapping[str, str] = MappingProxyType({})
@@ -84,19 +91,21 @@ class Scratch:
         return clean | dict(level) | passed | dict(policy.environment) | dict(job.environment)
 
     def remove(self) -> str:
-        """Remove it; what could not be removed is said, not raised, for the job had its hands on it."""
+        """Remove it; what could not be removed is said, not raised, for the job had its hands on it.
+
+        Once more where Ctrl-C came in between: only then it is known to be done."""
         if not self._made:
             return ""
         from ringfence.posix.removal import remove_tree
 
-        path, self.path, self._made = self.path, "", False
+        left = ""
         try:
-            remove_tree(path)
+            remove_tree(self.path)
         except OSError as error:
-            return f"the private folder could not be removed, remove {path} by hand ({error.strerror})"
-        finally:
-            self._unlock()
-        return ""
+            left = f"the private folder could not be removed, remove {self.path} by hand ({error.strerror})"
+        self.path, self._made = "", False
+        self._unlock()
+        return left
 
     def _locked(self) -> int:
         from ringfence.posix import folder_keeper

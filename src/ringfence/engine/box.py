@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ringfence.backends.dialogue import Dialogue
 from ringfence.engine.presence import Presence, Stay
-from ringfence.engine.run import backend_for, refuse
+from ringfence.engine.run import backend_for, close_whole, refuse
 from ringfence.engine.supervision import Listeners, supervise
 from ringfence.errors import SandboxError, UnavailableError, UsageError
 from ringfence.model.events import OnEvent, OnOutput
@@ -78,7 +78,7 @@ class Box:
                 self._box.work_on(transaction)
             self._box.live(os.path.abspath(os.fspath(workspace)) if workspace is not None else None)
         except BaseException:
-            self._box.close()
+            close_whole(self._box)
             raise
 
     @property
@@ -233,7 +233,7 @@ class Box:
     def _remove(self) -> str:
         for handle in self._running:
             handle.join(0)
-        return self._box.close()
+        return close_whole(self._box)
 
     def __enter__(self) -> Box:
         return self

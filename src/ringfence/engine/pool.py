@@ -18,7 +18,7 @@ from ringfence.backends.led_visit import UNDELIVERED, PythonJobs
 from ringfence.engine.line import Line, Turn
 from ringfence.engine.presence import Presence, Stay
 from ringfence.engine.returned import Returned, returned
-from ringfence.engine.run import backend_for, refuse
+from ringfence.engine.run import backend_for, close_whole, refuse
 from ringfence.engine.standing import Standing
 from ringfence.engine.supervision import Listeners, supervise
 from ringfence.errors import SetupError, UnavailableError, UsageError
@@ -76,7 +76,7 @@ class Pool:
         try:
             self._standing = Standing(self._open, warm, idle_s, first)
         except BaseException:
-            first.close()
+            close_whole(first)
             raise
         weakref.finalize(self, self._standing.let_go).atexit = False
 
@@ -269,7 +269,7 @@ def _opened(backend: Backend, policy: SandboxPolicy, python: PythonJobs) -> Stan
     try:
         box.stand_by(python)
     except BaseException:
-        box.close()
+        close_whole(box)
         raise
     return box
 

@@ -66,9 +66,18 @@ def run(
         elif keep and outcome.changes:
             outcome = _kept(box, outcome, keep)
     finally:
-        left = box.close()
+        left = close_whole(box)
     # What the job did to its folder is no reason to lose what it came to: it must not choose an exception.
     return replace(outcome, reason=f"{outcome.reason}; {left}") if left else outcome
+
+
+def close_whole(box: Box) -> str:
+    """Close it and say what could not be removed. Ctrl-C in the middle is raised when nothing is left."""
+    try:
+        return box.close()
+    except KeyboardInterrupt:
+        box.close()
+        raise
 
 
 def _kept(box: Box, outcome: Outcome, folder: str) -> Outcome:

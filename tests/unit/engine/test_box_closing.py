@@ -15,6 +15,7 @@ from ringfence import Job, SandboxError, SandboxPolicy, Status, UsageError
 from ringfence.engine import presence
 from ringfence.engine.box import Box
 from ringfence.engine.presence import Presence
+from ringfence.posix import removal
 
 THREADS, CLOSERS = 50, 3
 # Found by nothing else on this machine.
@@ -136,6 +137,26 @@ def test_ctrl_c_at_any_moment_still_closes_it(
     other.start()
     other.join(30)
     assert not other.is_alive()
+
+
+@pytest.mark.parametrize("use", ["box", "run"])
+def test_ctrl_c_while_the_folder_is_removed_leaves_nothing_of_it(
+    use: str, box: Box, tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_tree, calls = removal.remove_tree, []
+
+    def interrupted(path: str) -> None:
+        calls.append(path)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        remove_tree(path)
+
+    before = set(tmp.iterdir())
+    assert len(before) == 1  # the control: the box has one
+    monkeypatch.setattr(removal, "remove_tree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        box.close() if use == "box" else ringfence.run(["true"], box.policy)
+    assert len(calls) == 2 and set(tmp.iterdir()) == (set() if use == "box" else before)
 
 
 def test_a_commit_is_never_cut_in_half_by_closing(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
