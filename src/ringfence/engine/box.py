@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 
 from ringfence.backends.dialogue import Dialogue
-from ringfence.engine.presence import Presence, Stay
+from ringfence.engine.presence import Presence, Stay, comes
 from ringfence.engine.run import backend_for, close_whole, refuse
 from ringfence.engine.supervision import Listeners, supervise
 from ringfence.errors import SandboxError, UnavailableError, UsageError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ringfence.checkpoint.transaction import Transaction
     from ringfence.monitor.source import Source
 
+_SIGNALS = range(1, 65)
 MAX_FILE_BYTES = 64 * 2**20
 """The most that ``Box.get`` takes unless it is told otherwise."""
 
@@ -76,7 +77,7 @@ class Box:
         try:
             if transaction is not None:
                 self._box.work_on(transaction)
-            self._box.live(os.path.abspath(os.fspath(workspace)) if workspace is not None else None)
+            self._box.live(_folder(workspace) if workspace is not None else None)
         except BaseException:
             close_whole(self._box)
             raise
@@ -242,6 +243,12 @@ class Box:
         self.close()
 
 
+def _folder(workspace: object) -> str:
+    if not isinstance(workspace, str | bytes | os.PathLike):
+        raise UsageError(f"{workspace!r} is no folder", hint="name the folder that the box works on")
+    return os.path.abspath(os.fsdecode(workspace))
+
+
 def _named(job: Job) -> str:
     """The file that a job puts or gets, as text."""
     name = job.argv[1]
@@ -327,12 +334,13 @@ class Handle(Dialogue):
 
     def signal(self, number: int) -> None:
         """Signal the job; SIGKILL ends all that belongs to this visit."""
+        if number not in _SIGNALS:
+            raise UsageError(f"{number!r} is no signal")
         if self._visit is not None and not self.done and self._visit.fileno() >= 0:
             self._visit.signal(number)
 
     def join(self, timeout_s: float | None = None) -> None:
-        self._ended.wait(timeout_s)
-        if self.done:
+        if comes(self._ended, timeout_s):
             self.close_input()
 
     def wait(self, timeout_s: float | None = None) -> Outcome:

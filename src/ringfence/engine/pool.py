@@ -16,7 +16,7 @@ from functools import partial
 
 from ringfence.backends.led_visit import UNDELIVERED, PythonJobs
 from ringfence.engine.line import Line, Turn
-from ringfence.engine.presence import Presence, Stay
+from ringfence.engine.presence import Presence, Stay, comes
 from ringfence.engine.returned import Returned, returned
 from ringfence.engine.run import backend_for, close_whole, refuse
 from ringfence.engine.standing import Standing
@@ -255,7 +255,7 @@ class Ticket:
 
     def result(self, timeout_s: float | None = None) -> Outcome:
         """Its outcome, as soon as there is one; TimeoutError when that takes longer."""
-        if not self._ended.wait(timeout_s):
+        if not comes(self._ended, timeout_s):
             raise TimeoutError("the job has not ended yet")
         if self._problem is not None:
             raise self._problem

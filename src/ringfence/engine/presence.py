@@ -19,6 +19,13 @@ _SIGKILL = 9
 _END_WAIT_S, _KILL_WAIT_S = 15.0, 5.0
 
 
+def comes(event: threading.Event, within_s: float | None) -> bool:
+    """Whether it does in this time; None, or longer than a clock takes: however long that is."""
+    if within_s is not None and (not isinstance(within_s, int | float) or within_s != within_s):
+        raise UsageError(f"{within_s!r} is no time")
+    return event.wait(None if within_s is None else min(within_s, threading.TIMEOUT_MAX))
+
+
 class Stay:
     """From before a visit begins until nothing of it is left; several may follow each other in one stay."""
 

@@ -46,9 +46,10 @@ def source_job(
     """Run a source as ``python NAME ARGUMENTS`` would; ``value``: send the value of its last expression."""
     if not isinstance(source, str | bytes):
         raise UsageError(f"a source is text or bytes, not {type(source).__name__}")
+    one_text = isinstance(arguments, str)
     arguments = [name, *arguments]
-    if not all(isinstance(part, str) for part in arguments):
-        raise UsageError("the name and the arguments of a source are texts")
+    if one_text or not all(isinstance(part, str) for part in arguments):
+        raise UsageError("the name and the arguments of a source are texts", hint="write arguments=['one', 'two']")
     return _packed("source", surroundings, source=source, name=name, arguments=arguments, value=bool(value))
 
 

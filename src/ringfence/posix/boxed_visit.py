@@ -26,8 +26,8 @@ class BoxedTree(JobTree):
     """The job is a child of the process that holds the visit, and none of them is ours."""
 
     def group(self) -> int:
-        holder = self.contained.pid if self.contained is not None else 0
-        return min(self.table.children(holder), default=0) if holder else 0
+        guest = self.contained
+        return min(self.table.children(guest.pid), default=0) if guest is not None and _knows_holder(guest) else 0
 
     def reap(self) -> bool:
         return self.wait_status is not None
@@ -96,7 +96,7 @@ class BoxedVisit(Visit):
 
 
 def _knows_holder(guest: Guest) -> bool:
-    """Waits for pid 1 to tell of it: a visit that is ended as soon as it begins must end all the same."""
+    """Waits for pid 1 to tell of it: a visit that is signalled as soon as it begins must hear that all the same."""
     while guest.holder < 0 and guest.door >= 0 and wire.is_readable(guest.door, _END_WAIT_S):
         if not guest.take():
             break

@@ -74,6 +74,8 @@ class Visit:
         self.release: Callable[[], None] | None = None
         self.farewell, self.token = -1, b""
         """Where a Python job says, after its token, its exit status: when all is done but the end of its process."""
+        self.runs, self.early = False, b""
+        """Whether the job's program runs, and what signals came before that: it gets them then."""
         self.cause = ""
         self.measured = 0
 
@@ -189,6 +191,9 @@ class Visit:
         if self.contained is not None:
             self.contained.shut_door()
             self.poller.register(self.contained.status, select.POLLIN)
+        self.runs = True
+        for number in self.early:
+            self.tree.signal(number)
         deadline = self.started + int(self.limits["wall_time"] * 1e9)
         tick = self.started
         while not self.tree.reap() and not self.cause:
@@ -241,8 +246,10 @@ class Visit:
         for number in data:
             if number == signal.SIGKILL:
                 self._note("asked", 0)
-            else:
+            elif self.runs:
                 self.tree.signal(number)
+            else:
+                self.early += bytes((number,))
 
     def _hear_farewell(self, said: bytes) -> None:
         self._stop_hearing(self.farewell)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,6 +100,37 @@ def test_why_a_file_can_not_be_put_is_said_and_nothing_is_left_of_it(box: Box, n
 def test_files_of_a_job_that_has_another_folder_are_refused(box: Box) -> None:
     with pytest.raises(UsageError, match="working folder of its box"):
         box.run(Job(argv=("true",), cwd="/tmp", files={"file": b""}))
+
+
+def test_a_signal_or_a_time_that_is_none_is_refused(box: Box) -> None:
+    handle = box.start(["sleep", "30"])
+    for number in (0, -1, 65, 300, 1.5, "TERM", None):
+        with pytest.raises(UsageError, match="no signal"):
+            handle.signal(number)  # type: ignore[arg-type]
+    for time_s in (float("nan"), "1"):
+        with pytest.raises(UsageError, match="no time"):
+            handle.wait(time_s)  # type: ignore[arg-type]
+    handle.signal(signal.SIGTERM)
+    assert handle.wait(float("inf")).status is Status.KILLED_TERM
+
+
+@pytest.mark.parametrize("where", ["box", "run"])
+def test_a_signal_that_comes_before_the_program_runs_is_not_lost(box: Box, where: str) -> None:
+    if where == "box":
+        handle = box.start(["sleep", "29"])
+        handle.signal(signal.SIGTERM)
+        outcome = handle.wait()
+    else:
+        outcome = ringfence.run(["sleep", "29"], box.policy, attach=lambda visit, _: visit.signal(signal.SIGTERM))
+    assert outcome.status is Status.KILLED_TERM
+
+
+def test_a_workspace_may_be_named_in_every_way_that_a_folder_can(tmp_path: Path) -> None:
+    for name in (tmp_path, str(tmp_path), os.fsencode(tmp_path)):
+        with ringfence.open(SandboxPolicy(isolation="strict"), name) as opened:  # type: ignore[arg-type]
+            assert opened.run(["pwd"]).stdout.decode().strip() == str(tmp_path)
+    with pytest.raises(UsageError, match="no folder"):
+        ringfence.open(SandboxPolicy(isolation="strict"), 5)  # type: ignore[arg-type]
 
 
 def test_what_is_written_to_a_visit_with_a_terminal_arrives_and_nothing_else(box: Box) -> None:

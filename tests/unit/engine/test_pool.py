@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.unit.engine.pooled import policy_of
 
-from ringfence import CallError, Job, Pool, SetupError, Status, run
+from ringfence import CallError, Job, Pool, SetupError, Status, UsageError, run
 from ringfence.backends import led_visit
 from ringfence.engine.streams import MESSAGE_BYTES
 from ringfence.model import python_job
@@ -61,6 +61,11 @@ def test_the_environment_is_the_jobs_and_the_policys_never_the_callers(
         warm = pool.run_source(show, environment={"FROM_JOB": "j"})
         cold = pool.run(Job(argv=(sys.executable, "-c", show), environment={"FROM_JOB": "j"}))
     assert warm.stdout == cold.stdout == b"p j None\n"
+
+
+def test_one_text_is_no_list_of_arguments(pool: Pool) -> None:
+    with pytest.raises(UsageError, match="arguments"):
+        pool.run_source("0", arguments="abc")
 
 
 def test_arguments_and_the_name_of_a_source_arrive(pool: Pool) -> None:

@@ -87,8 +87,10 @@ def test_a_ticket_says_when_it_takes_longer_than_asked(pool: Pool) -> None:
     ticket = pool.submit(["sleep", "30"])
     with pytest.raises(TimeoutError):
         ticket.result(0.05)
+    with pytest.raises(UsageError, match="no time"):
+        ticket.result(float("nan"))
     ticket.cancel()
-    ticket.result(30)
+    ticket.result(float("inf"))
     assert ticket.done
 
 
