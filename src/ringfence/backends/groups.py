@@ -117,9 +117,10 @@ class GroupVisit(LedVisit):
         self._before = cgroup.events() if in_living_box and cgroup else None
         super().__init__(request, streams, forker)
 
-    def oom_kills(self) -> int:
-        """How often its group has run out of memory so far."""
-        return self._cgroup.events().oom_kills if self._cgroup else 0
+    def events(self) -> tuple[int, int]:
+        """How often its group has had a process killed for memory, and refused a task, so far."""
+        counted = self._cgroup.events() if self._cgroup else None
+        return (counted.oom_kills, counted.pids_hits) if counted else (0, 0)
 
     def source(self) -> Source:
         return replace(super().source(), groups=self._cgroup.places if self._cgroup else {})

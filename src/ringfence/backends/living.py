@@ -11,6 +11,7 @@ from ringfence.backends.facts import Report
 from ringfence.backends.forkers import FromMould
 from ringfence.backends.groups import GroupVisit
 from ringfence.backends.led_visit import LedVisit
+from ringfence.errors import SetupError
 from ringfence.linux.rootfs import Wish
 from ringfence.model.record import record, replace
 from ringfence.posix import wire
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ringfence.monitor.source import Source
 
 _PATIENCE_S = 1.0
+_HOLDER_GONE = "holder_gone"
 
 
 class Stragglers:
@@ -57,7 +59,7 @@ class VisitToBox(LedVisit):
     def __init__(self, request: dict[str, object], streams: tuple[int, ...], keeper: Keeper) -> None:
         self._keeper = keeper.visit
         self._stragglers = keeper.stragglers
-        self._oom_kills_before = keeper.visit.oom_kills()
+        self._events_before = keeper.visit.events()
         super().__init__(request, (keeper.visit.post, *streams), keeper.forker)
 
     def release(self) -> None:
@@ -70,15 +72,29 @@ class VisitToBox(LedVisit):
         return (self.fileno(), self._keeper.fileno())
 
     def receive(self) -> Report | None:
-        report = super().receive()
+        report = self._receive_own()
         ended = self._keeper.receive()
-        if ended is None and report is not None and report.cause == "holder_gone":
+        if ended is None and report is not None and report.cause == _HOLDER_GONE:
             ended = self._last_word()
         if ended is not None:  # the box itself is at its end: that is why the visit is
             return replace(ended, wall_ns=report.wall_ns if report else ended.wall_ns)
-        if report is None:
-            return None
-        return replace(report, box_oom_kills=max(0, self._keeper.oom_kills() - self._oom_kills_before))
+        return None if report is None else self._counted(report)
+
+    def _receive_own(self) -> Report | None:
+        """A box that has ended can't be entered, and what it ended by is the guest's doing: a fact, not a failure."""
+        try:
+            return super().receive()
+        except SetupError as error:
+            if error.step != wire.ENTER:
+                raise
+            return Report(cause=_HOLDER_GONE, signal=9)
+
+    def _counted(self, report: Report) -> Report:
+        now, before = self._keeper.events(), self._events_before
+        oom_kills, pids_hits = now[0] - before[0], now[1] - before[1]
+        never_was = report.cause == _HOLDER_GONE and pids_hits > 0  # pid 1 had no room for it
+        return replace(report, cause="" if never_was else report.cause, box_oom_kills=max(0, oom_kills),
+                       cgroup_pids_hits=max(0, pids_hits))  # fmt: skip
 
     def source(self) -> Source:
         """Of the whole box: a visit is led from beside it, not from above."""

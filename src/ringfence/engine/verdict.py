@@ -106,7 +106,11 @@ def _killed_by_us(report: Report, policy: SandboxPolicy, *_: object) -> Verdict 
 
 
 def _ended_on_request(report: Report, _: SandboxPolicy) -> str:
-    said = {"asked": "the caller ended it", "owner_gone": "the caller is gone"}
+    said = {
+        "asked": "the caller ended it",
+        "owner_gone": "the caller is gone",
+        "holder_gone": "somebody in the box killed the process that holds the visit, or there was no room for it",
+    }
     return said.get(report.cause, f"killed for {report.cause}")
 
 

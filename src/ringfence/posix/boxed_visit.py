@@ -48,7 +48,7 @@ class BoxedVisit(Visit):
         try:
             passing.send(post, VISIT, [guest._theirs, writer, guest._told, steps, *streams])
         except OSError as error:
-            raise plan.StepFailed("enter the box", error) from error
+            raise plan.StepFailed(wire.ENTER, error) from error
         for descriptor in (guest._theirs, writer, guest._told, steps, post, *streams):
             os.close(descriptor)
         guest.listen(self.poller)

@@ -32,6 +32,9 @@ _KINDS = frozenset((STARTED, READY, FAILED, ENDED, NOTED, HEALTH))
 # Why the leader killed the tree, by position in the frame.
 CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone", "holder_gone")
 
+ENTER = "enter the box"
+"""The step of a visit to a living box that fails when the box has ended."""
+
 REPORT_FIELDS = (
     "wait_status", "cause", "measured", "wall_ns", "cpu_user_us", "cpu_system_us", "peak_memory_bytes",
     "processes", "written_bytes", "voluntary_switches", "involuntary_switches", "oom_kills", "survivors",

@@ -11,7 +11,7 @@ import pytest
 from tests.patience import eventually
 
 import ringfence
-from ringfence import SandboxPolicy
+from ringfence import SandboxError, SandboxPolicy, SetupError, Status
 from ringfence.backends import living
 from ringfence.backends.dialogue import Dialogue
 from ringfence.backends.facts import Report
@@ -70,12 +70,13 @@ class Keeper:
     def __init__(self) -> None:
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.reader, False)
+        self.pids_hits = 4
 
     def fileno(self) -> int:
         return self.reader
 
-    def oom_kills(self) -> int:
-        return 5
+    def events(self) -> tuple[int, int]:
+        return 5, self.pids_hits
 
     def receive(self) -> Report | None:
         try:
@@ -87,7 +88,7 @@ class Keeper:
 def _visit(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> VisitToBox:
     visit = VisitToBox.__new__(VisitToBox)
     visit._keeper = keeper  # type: ignore[assignment]
-    visit._oom_kills_before = 2
+    visit._events_before = (2, 4)
     monkeypatch.setattr(LedVisit, "receive", lambda self: Report(cause="holder_gone", wall_ns=7))
     return visit
 
@@ -109,3 +110,38 @@ def test_where_only_the_holder_has_gone_that_is_said(monkeypatch: pytest.MonkeyP
     report = _visit(Keeper(), monkeypatch).receive()
     assert report is not None and report.cause == "holder_gone"
     assert report.box_oom_kills == 3  # of those that the box has counted, the ones since the visit came
+
+
+def test_a_visit_that_there_was_no_room_for_has_met_the_limit_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(living, "_PATIENCE_S", 0.05)
+    keeper = Keeper()
+    keeper.pids_hits = 5
+    report = _visit(keeper, monkeypatch).receive()
+    assert report is not None and (report.cause, report.cgroup_pids_hits) == ("", 1)
+
+
+def test_a_box_that_can_not_be_entered_because_it_has_ended_is_a_fact(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failed(self: LedVisit) -> Report:
+        raise SetupError(step, "Broken pipe")
+
+    keeper = Keeper()
+    os.write(keeper.writer, b"memory")
+    visit = _visit(keeper, monkeypatch)
+    monkeypatch.setattr(LedVisit, "receive", failed)
+    step = wire.ENTER
+    assert visit.receive().cause == "memory"  # type: ignore[union-attr]
+    step = "exec"
+    with pytest.raises(SetupError):
+        visit.receive()
+
+
+def test_a_box_without_room_for_a_visit_says_so_by_its_limit() -> None:
+    with ringfence.open(SandboxPolicy(isolation="strict", pids_max=8, wall_time_s=60)) as box:
+        if "cgroup" not in box.enforced["pids"].mechanism:
+            pytest.skip("the kernel tells nobody how often it refused a task")
+        full = "i=0; while [ $i -lt 20 ]; do sleep 60 & i=$((i + 1)); done"
+        assert box.run(["sh", "-c", full]).status is Status.PIDS_LIMIT
+        outcome = box.run(["true"])
+        assert outcome.status is Status.PIDS_LIMIT and "beyond 8" in outcome.reason
+        with pytest.raises(SandboxError, match="beyond 8"):
+            box.put("file", b"")
