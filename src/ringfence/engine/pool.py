@@ -11,7 +11,8 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from ringfence.backends.led_visit import UNDELIVERED, PythonJobs
@@ -28,6 +29,7 @@ from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -154,7 +156,7 @@ class Pool:
         return returned(self._run(Job(argv=("python", name), channel=True, python=work), None))
 
     def _run(self, job: Job, on_output: OnOutput | None) -> Outcome:
-        with self._enter() as stay:
+        with self._enter() as stay, _with_own_input(job) as job:
             return self._take_turn(job, self._line.join(), Listeners(on_output=on_output, attach=stay.attach))
 
     def _enter(self) -> Stay:
@@ -213,20 +215,19 @@ class Ticket:
         self._cancelled = False
         # Not the thread's own end: Python before 3.13 takes a thread for ended when Ctrl-C interrupts join.
         self._ended = threading.Event()
-        self._stay = pool._enter()
+        held = ExitStack()
         try:
+            self._stay = held.enter_context(pool._enter())
+            job = held.enter_context(_with_own_input(job))
             self._turn = pool._line.join()
-            try:
-                work = threading.Thread(target=self._work, args=(job, on_output), name="ringfence-job", daemon=True)
-                work.start()
-            except BaseException:
-                pool._line.leave(self._turn)
-                raise
+            held.callback(pool._line.leave, self._turn)
+            work = threading.Thread(target=self._work, args=(job, on_output, held), name="ringfence-job", daemon=True)
+            work.start()
         except BaseException:
-            self._stay.leave()
+            held.close()
             raise
 
-    def _work(self, job: Job, on_output: OnOutput | None) -> None:
+    def _work(self, job: Job, on_output: OnOutput | None, held: ExitStack) -> None:
         self._stay.thread = threading.get_ident()
         listeners = Listeners(on_output=on_output, attach=self._attach)
         try:
@@ -234,8 +235,8 @@ class Ticket:
         except BaseException as error:
             self._problem = error
         finally:
+            held.close()
             self._ended.set()
-            self._stay.leave()
 
     def _attach(self, visit: Visit, _: object) -> None:
         self._visit = visit
@@ -261,6 +262,22 @@ class Ticket:
             raise self._problem
         assert self._outcome is not None
         return self._outcome
+
+
+@contextmanager
+def _with_own_input(job: Job) -> Iterator[Job]:
+    """Its caller may close the descriptor while it waits for its turn, and the number be something else by then."""
+    if not isinstance(job.stdin, int):
+        yield job
+        return
+    try:
+        ours = os.dup(job.stdin)
+    except OSError as error:
+        raise SetupError("open the streams", str(error)) from error
+    try:
+        yield replace(job, stdin=ours)
+    finally:
+        os.close(ours)
 
 
 def _opened(backend: Backend, policy: SandboxPolicy, python: PythonJobs) -> StandbyBox:

@@ -18,7 +18,7 @@ import pytest
 from tests.patience import eventually
 from tests.unit.engine.pooled import lives, policy_of
 
-from ringfence import CallError, Pool, Status, UnavailableError, UsageError, run
+from ringfence import CallError, Job, Pool, SetupError, Status, UnavailableError, UsageError, run
 from ringfence.engine import pool as module
 from ringfence.engine.pool import Ticket
 from ringfence.engine.presence import Presence
@@ -232,6 +232,26 @@ def test_a_pool_that_everybody_has_forgotten_leaves_nothing(level: str, left: Ca
     gc.collect()
     thread.join(30)
     assert not thread.is_alive() and left() == before
+
+
+def test_a_descriptor_that_is_closed_while_its_job_waits_gives_it_nothing_else(level: str) -> None:
+    with Pool(policy_of(level), warm=1, at_once=1) as pool:
+        running = pool.submit(["sleep", "30"])
+        reader, writer = os.pipe()
+        waiting = pool.submit(Job(argv=("cat",), stdin=reader))
+        secret, teller = os.pipe()
+        os.dup2(secret, reader)  # somebody else's file has the number now
+        for descriptor, text in ((writer, b"for the job"), (teller, b"a secret")):
+            os.write(descriptor, text)
+            os.close(descriptor)
+        running.cancel()
+        assert waiting.result(30).stdout == b"for the job"
+        assert os.read(secret, 99) == b"a secret"
+        for descriptor in (reader, secret):
+            os.close(descriptor)
+        with pytest.raises(SetupError, match="streams"):
+            pool.submit(Job(argv=("cat",), stdin=10**6))
+        assert not pool._presence.stays and not pool._line._served
 
 
 def test_a_job_without_a_thread_takes_no_place(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
