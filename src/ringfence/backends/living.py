@@ -52,6 +52,11 @@ class Stragglers:
             wire.is_readable(leader, _PATIENCE_S)
             os.close(leader)
 
+    def __del__(self) -> None:
+        """Of a box that everybody has forgotten."""
+        for leader in self._leaders:
+            os.close(leader)
+
 
 class VisitToBox(LedVisit):
     """A visit to a living box; what its keeper says of the whole is heard too."""
