@@ -72,10 +72,13 @@ def run(
 
 
 def close_whole(box: Box) -> str:
-    """Close it and say what could not be removed. Ctrl-C in the middle is raised when nothing is left."""
+    """Close it and say what could not be removed. Ctrl-C in the middle, or what a signal's handler raises, is raised
+    when nothing is left."""
     try:
         return box.close()
-    except KeyboardInterrupt:
+    except Exception:
+        raise
+    except BaseException:
         box.close()
         raise
 

@@ -139,22 +139,23 @@ def test_ctrl_c_at_any_moment_still_closes_it(
     assert not other.is_alive()
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("use", ["box", "run"])
 def test_ctrl_c_while_the_folder_is_removed_leaves_nothing_of_it(
-    use: str, box: Box, tmp: Path, monkeypatch: pytest.MonkeyPatch
+    use: str, raised: type[BaseException], box: Box, tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove_tree, calls = removal.remove_tree, []
 
     def interrupted(path: str) -> None:
         calls.append(path)
         if len(calls) == 1:
-            raise KeyboardInterrupt
+            raise raised
         remove_tree(path)
 
     before = set(tmp.iterdir())
     assert len(before) == 1  # the control: the box has one
     monkeypatch.setattr(removal, "remove_tree", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(raised):
         box.close() if use == "box" else ringfence.run(["true"], box.policy)
     assert len(calls) == 2 and set(tmp.iterdir()) == (set() if use == "box" else before)
 
