@@ -194,7 +194,7 @@ class LedVisit:
         try:
             data = os.read(self._reports, 65536)
         except BlockingIOError:
-            return None
+            return self._report
         if not data and not self.begun:
             given_up = f", given up after {self._waited()}" if self._given_up else ""
             raise SetupError(_LEAD, f"the supervising process ended before the job began{given_up}",

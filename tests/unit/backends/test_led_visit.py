@@ -90,6 +90,7 @@ def test_a_wait_status_becomes_an_exit_code_or_a_signal(leader, status, code, nu
     say(wire.started_frame(NO_ONE) + wire.ended_frame({"wait_status": status, "cause": 1}))
     report = visit.receive()
     assert (report.exit_code, report.signal, report.cause) == (code, number, "wall_time")
+    assert visit.receive() == report  # who asks later hears the same, also while the leader is still there
 
 
 def test_closing_waits_until_the_leader_has_let_go(leader, monkeypatch) -> None:
