@@ -9,13 +9,13 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from ringfence.checkpoint.transaction import Transaction
-from ringfence.cli import state_folder
+from ringfence.cli import main, state_folder
 from ringfence.cli.blocks import spelled_out
 from ringfence.cli.run import parse_quickly
 from ringfence.errors import UsageError
@@ -307,27 +307,44 @@ def test_what_people_write_is_not_spelled_out() -> None:
     assert spelled_out("a\rb\x9b1m\udcff") == "a\\rb\\x9b1m\\udcff"
 
 
-def test_a_path_at_which_nothing_changed_is_a_mistake_and_ends_no_history(shell: Shell) -> None:
+Quickly = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def quickly(shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Quickly:
+    """A command in this very process, for those that run no job: its exit code and what it printed."""
+    monkeypatch.chdir(shell.here)
+    monkeypatch.setenv("XDG_STATE_HOME", shell.environment["XDG_STATE_HOME"])
+
+    def command(*words: str) -> tuple[int, str, str]:
+        return main(words), *capsys.readouterr()
+
+    return command
+
+
+def test_a_path_at_which_nothing_changed_is_a_mistake_and_ends_no_history(shell: Shell, quickly: Quickly) -> None:
     kept = shell.keep("mkdir d; touch d/empty; echo 1 > d/one; rm old")
     shell("run", "--strict", "--transaction", kept, "--", "sh", "-c", "echo 2 > d/one")
     for words in (["commit", kept, "elsewhere"], ["diff", kept, "d/on"], ["rollback", kept, "d/on"],
                   ["commit", kept, "d", "elsewhere"]):  # fmt: skip
-        assert "nothing changed there" in shell(*words, code=2).stderr
-    assert "no checkpoint" in shell("rollback", kept, "beef", code=2).stderr
-    assert len(json.loads(shell("checkpoints", kept, "--json").stdout)) == 1
+        code, _, said = quickly(*words)
+        assert code == 2 and "nothing changed there" in said
+    code, _, said = quickly("rollback", kept, "beef")
+    assert code == 2 and "no checkpoint" in said
+    assert len(json.loads(quickly("checkpoints", kept, "--json")[1])) == 1
     assert shell.texts() == {"old": "old\n"}
 
 
-def test_the_diff_of_a_folder_is_that_of_all_below_it(shell: Shell) -> None:
+def test_the_diff_of_a_folder_is_that_of_all_below_it(shell: Shell, quickly: Quickly) -> None:
     (shell.here / "gone").mkdir()
     (shell.here / "gone/file").write_text("1\n")
     kept = shell.keep("mkdir d; touch d/empty; echo 1 > d/one; rm -r gone; echo new >> old")
-    whole = shell("diff", kept).stdout
-    shown = shell("diff", kept, "d").stdout
+    _, whole, _ = quickly("diff", kept)
+    _, shown, _ = quickly("diff", kept, "d")
     assert shown in whole and "d/empty: added\n" in shown and "+1\n" in shown and "old" not in shown
-    assert shell("diff", kept, ".").stdout == whole
-    assert "-1\n" in shell("diff", kept, "gone/file").stdout
-    assert shell("diff", kept, "d/empty").stdout == "d/empty: added\n"
+    assert quickly("diff", kept, ".")[1] == whole
+    assert "-1\n" in quickly("diff", kept, "gone/file")[1]
+    assert quickly("diff", kept, "d/empty") == (0, "d/empty: added\n", "")
 
 
 def test_who_goes_on_under_another_level_is_told_which_it_was(shell: Shell) -> None:
@@ -340,15 +357,15 @@ def test_a_sandbox_that_is_named_twice_is_discarded_once(shell: Shell) -> None:
     assert shell("discard", kept, kept[:3]).stdout == f"{kept} discarded\n"
 
 
-def test_what_undo_does_can_be_had_as_data(shell: Shell) -> None:
+def test_what_undo_does_can_be_had_as_data(shell: Shell, quickly: Quickly) -> None:
     kept = shell.keep("echo 1 > one; mkfifo pipe")
     shell("run", "--strict", "--transaction", kept, "--", "sh", "-c", "echo 2 > two")
-    back = json.loads(shell("rollback", kept, "--json").stdout)
+    back = json.loads(quickly("rollback", kept, "--json")[1])
     assert (back["id"], back["restored"], len(back["checkpoint_id"])) == (kept, 1, 12)
-    done = json.loads(shell("commit", kept, "--json").stdout)
+    done = json.loads(quickly("commit", kept, "--json")[1])
     here = str(shell.here)
     assert done == {"id": kept, "carried_over": [f"{here}/one"], "not_carried_over": [f"{here}/pipe"], "left": 1}
-    assert json.loads(shell("discard", kept, "--json").stdout) == [{"id": kept, "removed": True, "restored": 0}]
+    assert json.loads(quickly("discard", kept, "--json")[1]) == [{"id": kept, "removed": True, "restored": 0}]
 
 
 def test_without_a_home_nothing_is_kept_and_no_folder_is_named_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
