@@ -12,7 +12,7 @@ test: $(VENV)/.ready
 	@$(BIN)/python -m tests.run
 
 check: $(VENV)/.ready
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff check src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/unit/test_layers.py
 
