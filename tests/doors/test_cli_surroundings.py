@@ -30,6 +30,45 @@ def test_a_job_whose_caller_has_no_input_gets_nothing_else_of_the_caller(
     assert _shell("", command, input="").stdout.startswith("pipe:")
 
 
+CHANGES = """
+import os, sys
+def attempt(what, *arguments):
+    try:
+        what(*arguments)
+        print(what.__name__)
+    except OSError:
+        pass
+attempt(os.fchmod, 0, 0o600)
+attempt(os.utime, 0, (1, 1))
+attempt(os.setxattr, 0, 'user.mark', b'x')
+attempt(lambda: os.close(os.open('/proc/self/fd/0', os.O_RDWR)))
+print(sys.stdin.read(), end='')
+"""
+
+
+def test_a_file_that_is_a_strict_jobs_input_is_read_and_not_changed(
+    ringfence_command: list[str], tmp_path: Path
+) -> None:
+    """With the file's own descriptor it changes mode and times, and without Landlock it opens it anew for writing."""
+    file, here = tmp_path / "input", tmp_path / "here"
+    here.mkdir()
+    for level, changed in (("strict", False), ("process", True)):
+        file.write_text("what is in it\n")
+        file.chmod(0o644)
+        with file.open() as stdin:
+            command = [*ringfence_command, "run", "--isolation", level, "--", sys.executable, "-c", CHANGES]
+            done = subprocess.run(command, stdin=stdin, capture_output=True, text=True, cwd=here, check=False)
+        assert done.stdout.endswith("what is in it\n"), done.stderr
+        assert (file.stat().st_mode & 0o777 == 0o600, file.stat().st_mtime == 1) == (changed, changed)
+        assert ("pipe" in _input_of(ringfence_command, level, file)) is not changed
+
+
+def _input_of(command: list[str], level: str, file: Path) -> str:
+    with file.open() as stdin:
+        words = [*command, "run", "--isolation", level, "--", "readlink", "/proc/self/fd/0"]
+        return subprocess.run(words, stdin=stdin, capture_output=True, text=True, check=True).stdout
+
+
 def test_a_job_whose_caller_has_no_stream_at_all_runs(ringfence_command: list[str], tmp_path: Path) -> None:
     command = [*ringfence_command, "run", "--", "sh", "-c", "echo out; echo err >&2; echo done > done"]
     done = _shell("<&- >&- 2>&-", command, cwd=tmp_path)

@@ -7,6 +7,7 @@ away, so the job never blocks on a full pipe.
 from __future__ import annotations
 
 import os
+import stat
 
 from ringfence.errors import SetupError
 from ringfence.model.events import OnOutput
@@ -75,7 +76,10 @@ def _whole_characters(data: bytes) -> int:
 class Streams:
     """The descriptors of one job: ``theirs`` go to the job, ours are read and written here."""
 
-    def __init__(self, job: Job, output_bytes: int, on_output: OnOutput | None) -> None:
+    def __init__(
+        self, job: Job, output_bytes: int, on_output: OnOutput | None, *, files_apart: bool = False
+    ) -> None:
+        """``files_apart``: what is in a file is fed to the job, which does not get the file itself."""
         self.stdout = Capture("stdout", output_bytes, on_output)
         self.stderr = Capture("stderr", output_bytes, on_output)
         self.channel = Capture("channel", MESSAGE_BYTES) if job.channel else None
@@ -83,6 +87,8 @@ class Streams:
         self.writer = -1
         self.keyboard = -1
         self._pending = memoryview(b"")
+        self._source = -1
+        self._files_apart = files_apart
         self._theirs: list[int] = []
         self._job = job
         try:
@@ -104,11 +110,14 @@ class Streams:
     def _open_input(self, stdin: bytes | int | None) -> int:
         if stdin is None or stdin == b"":
             return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        if isinstance(stdin, int):
+        if isinstance(stdin, int) and not (self._files_apart and _is_of_the_file_system(stdin)):
             return os.dup(stdin)
         reader, self.writer = os.pipe()
         os.set_blocking(self.writer, False)
-        self._pending = memoryview(stdin)
+        if isinstance(stdin, int):
+            self._source = os.dup(stdin)
+        else:
+            self._pending = memoryview(stdin)
         return reader
 
     def _open_output(self, capture: Capture) -> int:
@@ -163,13 +172,24 @@ class Streams:
 
     def write(self) -> bool:
         """Feed what the pipe takes; false when all is fed or nobody reads."""
+        if not self._pending and self._source >= 0:
+            self._pending = memoryview(self._next_piece())
         try:
             self._pending = self._pending[os.write(self.writer, self._pending[:65536]) :]
         except BlockingIOError:
             return True
         except BrokenPipeError:
             return False
-        return bool(self._pending)
+        return bool(self._pending) or self._source >= 0
+
+    def _next_piece(self) -> bytes:
+        try:
+            piece = os.read(self._source, _PIECE_BYTES)
+        except OSError:
+            piece = b""  # a folder, or a disk that can't be read
+        if not piece:
+            self._close_source()
+        return piece
 
     def relay_keyboard(self) -> bool:
         """Pass on what was typed; false when the caller's terminal has ended."""
@@ -189,6 +209,12 @@ class Streams:
     def stop_writing(self) -> None:
         os.close(self.writer)
         self.writer = -1
+        self._close_source()
+
+    def _close_source(self) -> None:
+        if self._source >= 0:
+            os.close(self._source)
+            self._source = -1
 
     def drain(self) -> None:
         """After the end: what is still in the pipes, without waiting for whoever may hold them open."""
@@ -206,6 +232,12 @@ class Streams:
         if self.keyboard >= 0:
             os.close(self.keyboard)
             self.keyboard = -1
+
+
+def _is_of_the_file_system(descriptor: int) -> bool:
+    """Whoever has such a descriptor can change the mode and times of the file, and may open it anew for writing."""
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISBLK(mode)
 
 
 def _ready(descriptor: int) -> bool:

@@ -17,7 +17,7 @@ from ringfence.engine.verdict import Verdict, judge
 from ringfence.errors import SupervisionError
 from ringfence.model.events import Event, EventKind, OnEvent, OnOutput
 from ringfence.model.job import Job
-from ringfence.model.limits import OutputOverflow
+from ringfence.model.limits import IsolationLevel, OutputOverflow
 from ringfence.model.outcome import PARTIAL_ENFORCEMENT, Outcome, Status, Usage
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import record, replace
@@ -76,7 +76,8 @@ class _Log:
 def supervise(box: Box, job: Job, policy: SandboxPolicy, *, partial: bool, listeners: Listeners) -> Outcome:
     """Run one job in the box."""
     log = _Log(listeners.on_event)
-    streams = Streams(job, policy.output_bytes, listeners.on_output)
+    apart = policy.isolation is IsolationLevel.STRICT  # elsewhere the job has the caller's files anyway
+    streams = Streams(job, policy.output_bytes, listeners.on_output, files_apart=apart)
     try:
         log.tell(EventKind.START, argv=list(job.argv))
         report = _visit(box, job, policy, streams, listeners.attach, log)

@@ -28,7 +28,7 @@ class Job:
     environment: Mapping[str, str] = MappingProxyType({})
     """Set for this job, over what the policy sets."""
     stdin: bytes | int | None = None
-    """Bytes to feed, or a descriptor to hand over; absent: the null device."""
+    """Bytes to feed, or a descriptor to hand over (under ``strict`` a file is fed); absent: the null device."""
     files: Mapping[str, bytes] = MappingProxyType({})
     """Written below the working folder before the start, by relative path; absent: none."""
     channel: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 import pytest
 from hypothesis import given
@@ -101,6 +102,32 @@ def test_input_is_fed_as_the_job_takes_it(balanced) -> None:
     streams.stop_writing()
     assert os.read(streams.theirs[0], 1) == b""
     streams.close()
+
+
+def test_a_file_is_handed_over_or_fed_as_it_is_wanted(balanced, tmp_path) -> None:
+    data = os.urandom(300_000)
+    (tmp_path / "input").write_bytes(data)
+    with open(tmp_path / "input", "rb") as file:
+        streams = made(stdin=file.fileno())
+        assert os.path.samestat(os.fstat(streams.theirs[0]), os.fstat(file.fileno()))
+        streams.close()
+        streams = Streams(Job(argv=("x",), stdin=file.fileno()), 1000, None, files_apart=True)
+        assert stat.S_ISFIFO(os.fstat(streams.theirs[0]).st_mode)
+        got = b""
+        while streams.write():
+            got += os.read(streams.theirs[0], 65536)
+        assert got == data
+        streams.close()
+
+
+def test_a_folder_as_input_is_fed_as_nothing(balanced, tmp_path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    streams = Streams(Job(argv=("x",), stdin=folder), 1000, None, files_apart=True)
+    assert not streams.write()
+    streams.stop_writing()
+    assert os.read(streams.theirs[0], 1) == b""
+    streams.close()
+    os.close(folder)
 
 
 def test_a_full_pipe_and_a_job_that_does_not_read_do_not_block_the_caller(balanced) -> None:
