@@ -8,6 +8,7 @@ import pty
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -366,6 +367,13 @@ def test_what_undo_does_can_be_had_as_data(shell: Shell, quickly: Quickly) -> No
     here = str(shell.here)
     assert done == {"id": kept, "carried_over": [f"{here}/one"], "not_carried_over": [f"{here}/pipe"], "left": 1}
     assert json.loads(quickly("discard", kept, "--json")[1]) == [{"id": kept, "removed": True, "restored": 0}]
+
+
+def test_a_name_in_an_error_does_not_steer_the_terminal(shell: Shell, quickly: Quickly) -> None:
+    deep = "import os\nfor _ in range(600): os.mkdir('a\\x1b[31mb'); os.chdir('a\\x1b[31mb')"
+    kept = shell("run", "--strict", "--", sys.executable, "-c", deep).stderr.rpartition(" ")[2].strip()
+    code, _, said = quickly("commit", kept)
+    assert code == 1 and "folders deep" in said and "a\\x1b[31mb/" in said and "\x1b" not in said
 
 
 def test_without_a_home_nothing_is_kept_and_no_folder_is_named_after_one(monkeypatch: pytest.MonkeyPatch) -> None:

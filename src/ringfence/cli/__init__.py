@@ -152,15 +152,19 @@ def _parse(program: str, module: ModuleType, rest: list[str]) -> object:
 
 
 def _report(program: str, error: Exception) -> int:
-    """Say what went wrong and what to do; the exit code comes from one table."""
+    """Say what went wrong and what to do; the exit code comes from one table.
+
+    Names in it may be a hostile program's, and a terminal obeys control characters.
+    """
     from ringfence import errors
+    from ringfence.cli.blocks import spelled_out
 
     for each in (error, *getattr(error, "more", ())):
         prefix = "" if getattr(each, "where", "") else f"{program}: "
-        print(f"{prefix}{each}", file=sys.stderr)
+        print(spelled_out(f"{prefix}{each}", keep="\n\t"), file=sys.stderr)
     hints = getattr(error, "fixes", ()) or (getattr(error, "hint", ""),)
     for hint in filter(None, hints):
-        print(f"  {hint}", file=sys.stderr)
+        print(spelled_out(f"  {hint}", keep="\n\t"), file=sys.stderr)
     codes = {errors.UsageError: 2, errors.UnavailableError: 2}
     found = (code for kind, code in codes.items() if isinstance(error, kind))
     return next(found, getattr(error, "exit_code", 1))

@@ -9,6 +9,7 @@ import os
 import sys
 from types import SimpleNamespace
 
+from ringfence.cli.blocks import spelled_out
 from ringfence.cli.kept import Kept, print_diff, shown_path, take, within
 from ringfence.cli.run import lead, need_layer, tell
 from ringfence.cli.state_folder import new_place, sandboxes_folder
@@ -63,7 +64,7 @@ def _decide(kept: Kept, outcome: Outcome) -> Outcome:
     try:
         kept.transaction.commit()
     except CheckpointError as error:
-        print(f"ringfence: {error}", file=sys.stderr)
+        print(f"ringfence: {spelled_out(str(error))}", file=sys.stderr)
         return outcome
     kept.remove_if_done()
     return replace(outcome, transaction="", committed=True)

@@ -185,9 +185,11 @@ def tell(arguments: argparse.Namespace | SimpleNamespace, outcome: Outcome) -> N
         import json
 
         print(json.dumps(outcome.to_dict(), indent=2, default=str))
-    elif not arguments.quiet:
-        for line in explain(outcome, discard=arguments.discard):
-            print(line, file=sys.stderr)
+    elif not arguments.quiet and (lines := explain(outcome, discard=arguments.discard)):
+        from ringfence.cli.blocks import spelled_out
+
+        for line in lines:
+            print(spelled_out(line), file=sys.stderr)
 
 
 def explain(outcome: Outcome, *, discard: bool = False) -> list[str]:
