@@ -9,8 +9,9 @@ import os
 import sys
 from types import SimpleNamespace
 
+from ringfence.checkpoint.entry import within
 from ringfence.cli.blocks import spelled_out
-from ringfence.cli.kept import Kept, print_diff, shown_path, take, within
+from ringfence.cli.kept import Kept, print_diff, shown_path, take
 from ringfence.cli.run import lead, need_layer, tell
 from ringfence.cli.state_folder import new_place, sandboxes_folder
 from ringfence.engine.run import transaction_kind

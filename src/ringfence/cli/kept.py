@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
+from ringfence.checkpoint.entry import within
 from ringfence.checkpoint.lock import hold
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.cli.blocks import spelled_out
@@ -101,10 +102,6 @@ class Kept:
         place = self.transaction.working_copy(path)
         tops = {self.transaction.place(base): base for base in self.transaction.bases}
         return next(base + place[len(top) :] for top, base in tops.items() if within(place, top))
-
-
-def within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")
 
 
 def find(registry: Registry, word: str) -> str:
