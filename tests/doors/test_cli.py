@@ -93,6 +93,7 @@ def test_output_that_is_cut_is_said_to_be_cut(ringfence_command: list[str]) -> N
     assert "--output" in done.stderr
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(
     ("words", "code", "word"),
     [
@@ -143,6 +144,7 @@ def test_partial_enforcement_is_said_aloud(ringfence_command: list[str]) -> None
     assert "stdout was cut, 6 bytes dropped. Raise it with --output" in done.stderr
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_the_test_command_says_what_was_not_held_and_which_limit_was_hit(
     ringfence_command: list[str], tmp_path: Path
 ) -> None:
@@ -204,6 +206,7 @@ def test_the_demo_shows_what_was_tried_and_what_stopped_it(ringfence_command: li
     assert "\nstatus " in done.stdout and "  yes  memory " in done.stdout
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_the_demo_hides_nothing_of_what_the_process_level_does_not_hold(ringfence_command: list[str]) -> None:
     done = _ringfence(ringfence_command, "demo", "--isolation", "process")
     reached = [line for line in done.stdout.splitlines() if "REACHED" in line]
@@ -281,6 +284,7 @@ def test_on_a_terminal_the_command_has_one_of_its_own(ringfence_command: list[st
     assert terminal.end() == 0
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("level", ["process", "strict"])
 def test_what_goes_to_stderr_goes_where_that_was_sent_also_on_a_terminal(
     ringfence_command: list[str], tmp_path: Path, level: str

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 from tests.patience import eventually
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="descriptors are looked up in /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="descriptors are looked up in /proc"),
+    pytest.mark.usefixtures("unmeasured"),  # what it is about begins with the interpreter, before anything is measured
+]
 
 
 def _shell(redirection: str, command: list[str], **options: object) -> subprocess.CompletedProcess[str]:

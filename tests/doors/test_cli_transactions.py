@@ -323,6 +323,7 @@ def quickly(shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return command
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_path_at_which_nothing_changed_is_a_mistake_and_ends_no_history(shell: Shell, quickly: Quickly) -> None:
     kept = shell.keep("mkdir d; touch d/empty; echo 1 > d/one; rm old")
     shell("run", "--strict", "--transaction", kept, "--", "sh", "-c", "echo 2 > d/one")
@@ -336,6 +337,7 @@ def test_a_path_at_which_nothing_changed_is_a_mistake_and_ends_no_history(shell:
     assert shell.texts() == {"old": "old\n"}
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_the_diff_of_a_folder_is_that_of_all_below_it(shell: Shell, quickly: Quickly) -> None:
     (shell.here / "gone").mkdir()
     (shell.here / "gone/file").write_text("1\n")
@@ -348,16 +350,19 @@ def test_the_diff_of_a_folder_is_that_of_all_below_it(shell: Shell, quickly: Qui
     assert quickly("diff", kept, "d/empty") == (0, "d/empty: added\n", "")
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_who_goes_on_under_another_level_is_told_which_it_was(shell: Shell) -> None:
     kept = shell.keep()
     assert "--isolation strict" in shell("run", "--transaction", kept, "--", "true", code=2).stderr
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_sandbox_that_is_named_twice_is_discarded_once(shell: Shell) -> None:
     kept = shell.keep()
     assert shell("discard", kept, kept[:3]).stdout == f"{kept} discarded\n"
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_what_undo_does_can_be_had_as_data(shell: Shell, quickly: Quickly) -> None:
     kept = shell.keep("echo 1 > one; mkfifo pipe")
     shell("run", "--strict", "--transaction", kept, "--", "sh", "-c", "echo 2 > two")
@@ -369,6 +374,7 @@ def test_what_undo_does_can_be_had_as_data(shell: Shell, quickly: Quickly) -> No
     assert json.loads(quickly("discard", kept, "--json")[1]) == [{"id": kept, "removed": True, "restored": 0}]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_name_in_an_error_does_not_steer_the_terminal(shell: Shell, quickly: Quickly) -> None:
     deep = "import os\nfor _ in range(600): os.mkdir('a\\x1b[31mb'); os.chdir('a\\x1b[31mb')"
     kept = shell("run", "--strict", "--", sys.executable, "-c", deep).stderr.rpartition(" ")[2].strip()
