@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from ringfence.backends.facts import Lack, Report
 from ringfence.backends.led_visit import LedVisit
 from ringfence.backends.scratch import place
-from ringfence.errors import UnavailableError
+from ringfence.errors import SupervisionError, UnavailableError
 from ringfence.model.outcome import Enforcement
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
@@ -20,6 +20,7 @@ from ringfence.model.record import replace
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.backends.forkers import Forker
+    from ringfence.linux.cgroup_host import CgroupHost
     from ringfence.linux.cgroup_usage import CgroupEvents
     from ringfence.linux.cgroups import Cgroup, CgroupLimits
     from ringfence.monitor.source import Source
@@ -63,7 +64,24 @@ def make(policy: SandboxPolicy, *, own_tasks: int = 0) -> Cgroup | None:
     found = cgroups.probe()
     if found.kind == "none":
         return None
+    _sweep_once(found)
     return cgroups.create(_limits(policy, _written_folders(policy), own_tasks), host=found, allow_partial=True)
+
+
+def _sweep_once(found: CgroupHost) -> None:
+    """What callers left that were killed together with their leaders; once for each process, before its first group."""
+    from ringfence.linux import cgroups
+
+    if os.getpid() in _swept:
+        return
+    _swept[:] = [os.getpid()]
+    try:
+        cgroups.sweep(found)
+    except SupervisionError:
+        pass  # something in there can't be killed yet: that is no reason to refuse a job
+
+
+_swept: list[int] = []
 
 
 def _written_folders(policy: SandboxPolicy) -> tuple[str, ...]:

@@ -316,8 +316,7 @@ def test_what_a_killed_caller_left_is_swept_with_all_that_runs_in_it(make, host:
         dead = jobs.start(None, caller)
         job, name = os.read(read, 4096).decode().split()
     assert jobs.end(dead) == -signal.SIGKILL
-    assert jobs.alive(int(job)), "nobody else ends it"
-    assert name in cgroups.sweep(host)
+    cgroups.sweep(host)  # somebody else on this machine may just do the same
     assert jobs.eventually(lambda: not jobs.alive(int(job)))
     assert not [h for h in host.hierarchies if name in os.listdir(h.parent)]
     assert all(os.path.isdir(directory) for directory in mine.directories), "the living keep theirs"

@@ -1,0 +1,63 @@
+"""Control groups that nobody looks after any more."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.patience import eventually
+
+from ringfence import SandboxPolicy
+from ringfence.backends import groups
+from ringfence.errors import SupervisionError
+from ringfence.linux import cgroups, procfs
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
+# Killed with whatever could have cleaned up after it; what it leaves running sleeps in its group.
+KILLED = """
+import os, signal, sys, time
+from ringfence import SandboxPolicy
+from ringfence.backends import groups
+group = groups.make(SandboxPolicy())
+if group is None: sys.exit("no groups")
+job = os.fork()
+if job == 0:
+    for path in group.enter_paths: open(path, "w").write("0")
+    os.setsid()
+    signal.alarm(60)
+    print(os.getpid(), *group.directories, flush=True)
+    time.sleep(300)
+os.waitid(os.P_PID, job, os.WEXITED | os.WNOWAIT | os.WSTOPPED)
+"""
+
+
+def test_what_a_killed_caller_and_its_leader_left_is_swept_before_the_next_first_group() -> None:
+    with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True) as caller:
+        assert caller.stdout is not None
+        job, *directories = caller.stdout.readline().split() or ("0",)
+        caller.send_signal(signal.SIGKILL)
+    if not directories:  # an ordinary user without a group of his own: nothing is left that could be swept
+        made = groups.make(SandboxPolicy())
+        assert made is None or not made.directories
+        return
+    groups._swept.clear()  # as in a process that has not used a group yet
+    group = groups.make(SandboxPolicy())
+    assert group is not None
+    group.remove()
+    eventually(lambda: not [directory for directory in directories if os.path.exists(directory)])
+    eventually(lambda: (row := procfs.stat(int(job))) is None or row.zombie)
+
+
+def test_a_group_that_can_not_be_swept_refuses_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(host: object) -> None:
+        raise SupervisionError("can't remove it")
+
+    monkeypatch.setattr(cgroups, "sweep", fails)
+    monkeypatch.setattr(groups, "_swept", [])
+    group = groups.make(SandboxPolicy())
+    if group is not None:
+        group.remove()
+    assert groups._swept == ([os.getpid()] if group else [])
