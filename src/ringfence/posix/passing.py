@@ -23,7 +23,19 @@ _KIND = _socket.SOCK_SEQPACKET if sys.platform == "linux" else _socket.SOCK_STRE
 def channel() -> tuple[int, int]:
     """Two connected descriptors that carry whole messages with descriptors attached."""
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _KIND, 0)
-    return ours.detach(), theirs.detach()
+    return _above_standard(ours.detach()), _above_standard(theirs.detach())
+
+
+def _above_standard(descriptor: int) -> int:
+    """Never 0, 1 or 2, which are free in some daemons: who gives a job «his standard input» must not give it a door."""
+    if descriptor > 2:
+        return descriptor
+    import fcntl
+
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(descriptor)
 
 
 LEADER, KEEPER, MOULD, GO, JOB, END = b"l", b"k", b"m", b"g", b"j", b"e"

@@ -253,3 +253,11 @@ def test_a_spawner_with_a_mould_can_be_shut_down(fresh):
     ending.start()
     ending.join(60)
     assert not ending.is_alive()
+
+
+def test_no_door_is_ever_a_standard_stream() -> None:
+    """A daemon may have closed its own, and give a job «its standard input» all the same."""
+    source = "import os; os.close(0); os.close(2); from ringfence.posix import passing; print(*passing.channel())"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert all(int(number) > 2 for number in done.stdout.split())
+    assert len(done.stdout.split()) == 2
