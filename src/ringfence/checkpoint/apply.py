@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from ringfence.checkpoint import content
 from ringfence.checkpoint import entry as entries
@@ -20,11 +21,19 @@ from ringfence.model.record import replace
 Source = Callable[[str, Entry], int]
 """A descriptor of the content of a file entry."""
 _WHITEOUT = stat.S_IFCHR
+_NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EXDEV)
 _UTIME_BY_DESCRIPTOR = os.utime in os.supports_fd
 
 
+_PREFIX, _STAGED = ".ringfence-", "-new"
+
+
 def new_name() -> str:
-    return f".ringfence-{os.urandom(8).hex()}"
+    return f"{_PREFIX}{os.urandom(8).hex()}"
+
+
+def is_new_name(name: object) -> bool:
+    return isinstance(name, str) and name.startswith(_PREFIX) and name.removeprefix(_PREFIX).isalnum()
 
 
 class Writer:
@@ -40,23 +49,76 @@ class Writer:
         self.prefix = prefix
         self.special = special
         """Whether sockets, FIFOs and devices are made; else they are left out."""
+        self._staging = temporary + _STAGED
+        self._staged: dict[str, str] = {}
+
+    def stage(self, now: Manifest, target: Manifest) -> None:
+        """Make what is new beside its place, so that what can't be made is told before anything has changed."""
+        changed, doomed = _difference(now, target)
+        if not changed and not doomed:
+            return
+        with self._told(""):
+            name, where = self.tree.at(self._staging)
+            os.mkdir(name, 0o700, **where)
+        for path in ordered({parent(path) for path in (*changed, *doomed)}):
+            with self._told(path):
+                self._check_writable(path)
+        for number, path in enumerate(ordered(changed)):
+            with self._told(path):
+                self._stage_one(path, target[path], f"{self._staging}/{number}", target)
+
+    def _stage_one(self, path: str, entry: Entry, place: str, target: Manifest) -> None:
+        if entry.kind == FOLDER and entry.attributes:  # those may be more than the file system takes
+            self._make_folder(place)
+            self._mark(place, entry)
+        elif entry.kind != FOLDER and entry.kind not in entries.SPECIAL and not _joins(entry, target):
+            self._make(place, path, entry, target)
+            self._staged[path] = place
+
+    def _check_writable(self, folder: str) -> None:
+        """One of ours whose mode says no is opened for the time; another's is not."""
+        status = self.tree.status(folder) if folder else None
+        if status is None or not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
+            return
+        name, where = self.tree.at(folder)
+        if not os.access(name, os.W_OK | os.X_OK, effective_ids=True, **where):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    def unstage(self) -> None:
+        """Remove what is left of it, also by a writer that was killed."""
+        self._staged = {}
+        if self.tree.status(self._staging) is not None:
+            self._remove(self._staging, Entry(kind=FOLDER))
 
     def apply(self, now: Manifest, target: Manifest) -> dict[str, Seen]:
         """Make the tree ``target``, given that it is ``now``; what was written, as it is then."""
-        changed = [path for path in target if now.get(path) != target[path]]
-        doomed = [path for path in now if path not in target or _in_the_way(now[path], target[path])]
+        changed, doomed = _difference(now, target)
         touched = {parent(path) for path in (*changed, *doomed)} - {""}
         self._open_up(now, touched)
         for path in reversed(ordered(doomed)):
-            self._remove(path, now[path])
-        written = [path for path in ordered(changed) if self._write(path, target[path], target)]
+            with self._told(path):
+                self._remove(path, now[path])
+        written = []
+        for path in ordered(changed):
+            with self._told(path):
+                written += [path] if self._write(path, target[path], target) else []
         seen = self._as_written(written, target)  # before a folder's mode may keep us out
         for path in reversed(ordered({path for path in (*changed, *touched) if _is_folder(target.get(path))})):
-            self._dress(path, target[path])
+            with self._told(path):
+                self._dress(path, target[path])
         return seen
+
+    @contextmanager
+    def _told(self, path: str) -> Iterator[None]:
+        """Errors name the path in question: the calls know only a temporary name."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"{self.tree.path}/{path}".rstrip("/")) from error
 
     def sweep(self, folders: set[str]) -> None:
         """Remove what a writer that was killed left half done."""
+        self.unstage()
         for folder in folders:
             path = f"{folder}/{self.temporary}" if folder else self.temporary
             if self.tree.status(path) is not None:
@@ -125,6 +187,8 @@ class Writer:
             return False
         if entry.kind == FOLDER:
             return self._make_folder(path)
+        if path in self._staged and self._move(self._staged.pop(path), path):
+            return True
         folder = parent(path)
         temporary = f"{folder}/{self.temporary}" if folder else self.temporary
         name, where = self.tree.at(temporary)
@@ -137,6 +201,18 @@ class Writer:
         os.replace(name, self.tree.at(path)[0], src_dir_fd=folder_now, dst_dir_fd=folder_now)
         return True
 
+    def _move(self, staged: str, path: str) -> bool:
+        """False where that is another file system, which a copy has to reach."""
+        name, where = self.tree.at(path)
+        old, old_where = self.tree.at(staged)
+        try:
+            os.replace(old, name, src_dir_fd=old_where.get("dir_fd"), dst_dir_fd=where.get("dir_fd"))
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            return False
+        return True
+
     def _make_folder(self, path: str) -> bool:
         name, where = self.tree.at(path)
         if self.tree.status(path) is None:
@@ -145,10 +221,9 @@ class Writer:
         return True
 
     def _make(self, temporary: str, path: str, entry: Entry, target: Manifest) -> None:
-        twin = target.get(entry.twin) if entry.twin else None
-        if twin is not None and replace(twin, twin="") == replace(entry, twin=""):
-            self._join(entry.twin, temporary, path)
-        elif entry.kind == FILE:
+        if _joins(entry, target) and self._join(entry.twin, temporary, path):
+            return
+        if entry.kind == FILE:
             self._make_file(temporary, path, entry)
         else:
             name, where = self.tree.at(temporary)
@@ -165,8 +240,9 @@ class Writer:
                 name, where = self.tree.at(temporary)
                 os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False, **where)
 
-    def _join(self, twin: str, temporary: str, path: str) -> None:
-        """A second name of a file. If it is that already, a rename would leave the temporary name."""
+    def _join(self, twin: str, temporary: str, path: str) -> bool:
+        """A second name of a file, where the file system has such. If it is that already, a rename would leave the
+        temporary name."""
         there, other = self.tree.status(path), self.tree.status(twin)
         if there is not None and other is not None and os.path.samestat(there, other):
             name, where = self.tree.at(path)
@@ -176,9 +252,14 @@ class Writer:
         try:
             new, new_where = self.tree.at(temporary)
             os.link(old, new, src_dir_fd=held, dst_dir_fd=new_where.get("dir_fd"), follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return False
         finally:
             if held is not None:
                 os.close(held)
+        return True
 
     def _make_file(self, temporary: str, path: str, entry: Entry) -> None:
         name, where = self.tree.at(temporary)
@@ -191,7 +272,8 @@ class Writer:
                 os.close(reader)
             if entry.attributes or entry.copied:
                 self._mark(temporary, entry)
-            self._give(temporary)
+            if hasattr(os, "geteuid") and os.geteuid() == 0:  # by no name: somebody may have put another file there
+                os.fchown(writer, *self.tree.owner)
             if hasattr(os, "fchmod"):
                 os.fchmod(writer, entry.mode)
             place = writer if _UTIME_BY_DESCRIPTOR else self.tree.at(temporary)[0]
@@ -224,10 +306,26 @@ class Writer:
                 self.tree.set_attribute(path, name, value)
 
     def _dress(self, path: str, entry: Entry) -> None:
+        status = self.tree.status(path)
+        mode = stat.S_IMODE(status.st_mode) if status else 0
+        if self._is_closed(status):
+            mode |= 0o700
+            self.tree.allow(path, mode)
         self._mark(path, entry)
-        self.tree.allow(path, entry.mode)
+        if mode != entry.mode:
+            self.tree.allow(path, entry.mode)
         name, where = self.tree.at(path)
-        os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False, **where)
+        try:
+            os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False, **where)
+        except PermissionError:  # a folder that others share with us is its owner's
+            if status is None or status.st_uid == os.geteuid():
+                raise
+
+    @staticmethod
+    def _is_closed(status: os.stat_result | None) -> bool:
+        """A folder of ours whose mode keeps us out."""
+        return status is not None and status.st_mode & 0o700 != 0o700 and os.name == "posix" and (
+            status.st_uid == os.geteuid() != 0)  # fmt: skip
 
     def _as_written(self, written: list[str], target: Manifest) -> dict[str, Seen]:
         """Looked at last, for a second name changes the ctime of the first."""
@@ -237,6 +335,18 @@ class Writer:
             for path, status in found
             if status is not None
         }
+
+
+def _difference(now: Manifest, target: Manifest) -> tuple[list[str], list[str]]:
+    """What is to be written, and what to be removed before."""
+    changed = [path for path in target if now.get(path) != target[path]]
+    return changed, [path for path in now if path not in target or _in_the_way(now[path], target[path])]
+
+
+def _joins(entry: Entry, target: Manifest) -> bool:
+    """Whether it becomes a second name of a file that is there or made before."""
+    twin = target.get(entry.twin) if entry.twin else None
+    return twin is not None and replace(twin, twin="") == replace(entry, twin="")
 
 
 def _is_folder(entry: Entry | None) -> bool:

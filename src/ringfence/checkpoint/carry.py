@@ -1,7 +1,8 @@
 """What a commit does to the base: what it finds there, what it makes of it, and who else was there.
 
 Pure planning and checks; ``apply`` carries out. Set-user-id, set-group-id and sticky bits are dropped, for
-the file may get another owner than who made it; sockets, FIFOs and devices stay in the layer.
+the file may get another owner than who made it; a folder keeps those that the base itself gave it. Sockets,
+FIFOs and devices stay in the layer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from ringfence.checkpoint import content
 from ringfence.checkpoint.entry import DELETED, FOLDER, SPECIAL, Entry, Manifest, Seen, ancestors, ordered
 from ringfence.checkpoint.merge import is_below
 from ringfence.checkpoint.scan import OF_BASE, Reading, Scan
-from ringfence.errors import ConflictError
+from ringfence.errors import CheckpointError, ConflictError
 from ringfence.model.record import record, replace
 
 Foreign = Callable[[str, Seen | None, Entry | None], bool]
@@ -52,7 +53,12 @@ def _plan_one(path: str, entry: Entry, base: Scan, found: Carry, ways: frozenset
     if seen is not None and entry.kind != FOLDER and path in ways:
         found.target[path] = seen.entry
     elif entry.kind != DELETED and entry.kind not in SPECIAL:
-        found.target[path] = replace(entry, mode=entry.mode & _KEPT_BITS, opaque=False, copied=False)
+        found.target[path] = replace(entry, mode=_mode(entry, seen), opaque=False, copied=False)
+
+
+def _mode(entry: Entry, seen: Seen | None) -> int:
+    own = entry.kind == FOLDER and seen is not None and seen.entry.kind == FOLDER
+    return entry.mode & (_KEPT_BITS | seen.entry.mode if own and seen else _KEPT_BITS)
 
 
 def _stays(path: str, base: Scan, found: Carry) -> None:
@@ -66,7 +72,9 @@ def _stays(path: str, base: Scan, found: Carry) -> None:
 
 def check(carry: Carry, layer: Manifest, foreign: Foreign) -> None:
     """Refuse, by name, to overwrite or remove what somebody else wrote."""
-    paths = [path for path in carry.now if _changes(carry, path) and foreign(path, carry.now[path], layer.get(path))]
+    losing = {above for path in carry.now.keys() - carry.target.keys() for above in (path, *ancestors(path))}
+    concerned = [path for path, seen in carry.now.items() if seen.entry.kind != FOLDER or path in losing]
+    paths = [path for path in concerned if changes(carry, path) and foreign(path, carry.now[path], layer.get(path))]
     paths += [path for path in carry.target if path not in carry.now and foreign(path, None, layer.get(path))]
     # Something is to go below what is no folder: somebody put it where one was.
     passed = {above for path in carry.target for above in ancestors(path)}
@@ -74,21 +82,38 @@ def check(carry: Carry, layer: Manifest, foreign: Foreign) -> None:
     refuse(paths)
 
 
-def _changes(carry: Carry, path: str) -> bool:
-    entry = carry.now[path].entry
-    return carry.target.get(path) != entry and entry.kind != FOLDER
+def changes(carry: Carry, path: str) -> bool:
+    seen = carry.now.get(path)
+    return carry.target.get(path) != (seen.entry if seen else None)
+
+
+def check_mounts(carry: Carry, mounts: frozenset[str], *, shown: bool) -> None:
+    """Refuse to change what another file system has, where the job was shown the bare folder below it.
+
+    ``shown``: it saw a copy of what is mounted there; then only the mount point itself must stay.
+    """
+    paths = [path for path in {*carry.now, *carry.target} if changes(carry, path) and is_below(path, mounts)]
+    if shown:
+        paths = [path for path in paths if path in mounts and path not in carry.target]
+    if paths:
+        raise CheckpointError(
+            f"something else is mounted there: {_named(paths)}", hint="unmount it, or commit the other paths"
+        )
 
 
 def refuse(paths: list[str]) -> None:
     """Name what somebody else changed, if anything."""
     if paths:
-        named = ", ".join(ascii(path)[1:-1] for path in ordered(paths)[:5])
-        more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
         raise ConflictError(
-            f"changed by somebody else since the layer was opened: {named}{more}",
+            f"changed by somebody else since the layer was opened: {_named(paths)}",
             paths=tuple(ordered(paths)),
             hint="commit the other paths, or take theirs by rolling these back",
         )
+
+
+def _named(paths: list[str]) -> str:
+    named = ", ".join(ascii(path)[1:-1] for path in ordered(paths)[:5])
+    return f"{named} and {len(paths) - 5} more" if len(paths) > 5 else named
 
 
 def resume(old: Carry, base: Scan) -> tuple[Carry, list[str]]:
@@ -105,5 +130,8 @@ def _is_theirs(path: str, seen: Seen, old: Carry) -> bool:
     if seen.entry.kind == FOLDER or (wanted is not None and replace(wanted, twin="") == seen.entry):
         return False
     before = old.now.get(path)
-    # Without the ctime and the number of names: our own work on a second name of the file changed those.
-    return before is None or before.fingerprint[:3] != seen.fingerprint[:3]
+    if before is None or before.fingerprint[:3] != seen.fingerprint[:3]:
+        return True
+    # Of a file with more names our own work on another one changed the ctime.
+    one_name = before.fingerprint[5] == seen.fingerprint[5] == 1
+    return one_name and before.fingerprint[3] != seen.fingerprint[3]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 1 << 16
 _ZEROS = bytes(_PIECE_BYTES)
 _FICLONE = 0x40049409
-_WRITE = 2
+_WAIT_BEFORE, _WRITE = 1, 2
 _sync_file_range: Any = None
 
 
@@ -50,7 +50,8 @@ def fill(reader: int, writer: int) -> None:
 
 def begin_write_back(reader: int) -> None:
     """Have what is dirty of a file begin to be written, so that the next write through a mapping changes its time: into
-    a page that is dirty already a program writes without a trace."""
+    a page that is dirty already a program writes without a trace. One that is just being written is waited for, as it
+    may have become dirty again, and would be left out."""
     global _sync_file_range
     if sys.platform != "linux":
         return
@@ -59,7 +60,7 @@ def begin_write_back(reader: int) -> None:
 
         _sync_file_range = ctypes.CDLL(None).sync_file_range
         _sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    _sync_file_range(reader, 0, 0, _WRITE)  # a file system that can't has nothing to write
+    _sync_file_range(reader, 0, 0, _WAIT_BEFORE | _WRITE)  # a file system that can't has nothing to write
 
 
 def same(one: int, other: int) -> bool:

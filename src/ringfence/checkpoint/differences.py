@@ -120,16 +120,16 @@ def told_diff(change: Change, layer: Manifest, live: Scan, base: Below, title: s
 
 def text_diff(path: str, layer: Manifest, live: Scan, base: Below, title: str = "") -> str:
     """A unified diff of one file or link; one line that says why where there is none to show."""
-    import difflib
+    from ringfence.checkpoint.unified import unified
 
     if path not in layer and not hidden_above(layer, path):
         return ""
     old = _text(base.one(path), lambda: base.open(path))
-    new = _text(layer.get(path), lambda: live.tree.read(path))
+    new = _text(layer.get(path), lambda: live.open(path))
     for text in (old, new):
         if isinstance(text, str):
             return f"{title}{path}: {text}\n"
-    lines = difflib.unified_diff(list(old), list(new), f"a/{title}{path}", f"b/{title}{path}")
+    lines = unified(list(old), list(new), f"a/{title}{path}", f"b/{title}{path}")
     return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
 
 
@@ -143,6 +143,10 @@ def _text(entry: Entry | None, open_content: Callable[[], int]) -> list[str] | s
         return f"a {entry.kind}"
     if entry.size > MAX_DIFF_BYTES:
         return f"{entry.size} bytes, too large to show"
-    with os.fdopen(open_content(), "rb") as file:
+    try:
+        descriptor = open_content()
+    except PermissionError:
+        return "not ours to read"
+    with os.fdopen(descriptor, "rb") as file:
         raw = file.read(MAX_DIFF_BYTES)
     return "not text" if b"\0" in raw else raw.decode("utf-8", "backslashreplace").splitlines(keepends=True)

@@ -25,6 +25,7 @@ _KINDS = {
     stat.S_IFCHR: CHARACTER,
     stat.S_IFBLK: BLOCK,
 }
+_ALL_KINDS = frozenset({*_KINDS.values(), DELETED})
 UNKNOWN = "?"
 """The digest of content that nobody has looked at."""
 
@@ -101,12 +102,20 @@ def within(path: str, top: str) -> bool:
     return path == top or path.startswith(top + "/")
 
 
+def inside(path: str) -> str:
+    """The path itself, if it leads nowhere out of a tree."""
+    framed = f"/{path}/"
+    if any(part in framed for part in ("//", "/./", "/../", "\0")):
+        raise ValueError(f"{path!r} is not a path inside a tree")
+    return path
+
+
 def hides_base(entry: Entry | None) -> bool:
     """Whether nothing of the base can be seen below this entry of a layer."""
     return entry is not None and (entry.kind != FOLDER or entry.opaque)
 
 
-_FIELDS = tuple(Entry.__annotations__)
+_FIELDS = {name: type(value) for name, value in GONE.__dict__.items()}
 
 
 def to_row(entry: Entry) -> dict[str, object]:
@@ -115,9 +124,17 @@ def to_row(entry: Entry) -> dict[str, object]:
 
 
 def from_row(row: Mapping[str, object]) -> Entry:
+    """ValueError, TypeError or KeyError where it is not as we write it."""
     values = {name: row[name] for name in _FIELDS if name in row}
     if "attributes" in values:
-        values["attributes"] = tuple((name, value) for name, value in values["attributes"])  # type: ignore[attr-defined]
+        values["attributes"] = tuple((str(name), str(value)) for name, value in values["attributes"])  # type: ignore[attr-defined]
+    for name, value in values.items():
+        if type(value) is not _FIELDS[name]:
+            raise TypeError(f"{name} is {value!r}")
+    if values["kind"] not in _ALL_KINDS:
+        raise ValueError(f"{values['kind']!r} is no kind")
+    if values.get("twin"):
+        inside(str(values["twin"]))
     return Entry(**values)  # type: ignore[arg-type]
 
 
@@ -126,7 +143,7 @@ def to_rows(manifest: Manifest) -> dict[str, object]:
 
 
 def from_rows(rows: Mapping[str, Mapping[str, object]]) -> dict[str, Entry]:
-    return {path: from_row(row) for path, row in rows.items()}
+    return {inside(path): from_row(row) for path, row in rows.items()}
 
 
 def index_rows(index: Index) -> dict[str, object]:
@@ -134,4 +151,10 @@ def index_rows(index: Index) -> dict[str, object]:
 
 
 def index_from(rows: Mapping[str, tuple[Mapping[str, object], list[int]]]) -> dict[str, Seen]:
-    return {path: Seen(entry=from_row(row), fingerprint=tuple(mark)) for path, (row, mark) in rows.items()}
+    return {inside(path): Seen(entry=from_row(row), fingerprint=_mark(mark)) for path, (row, mark) in rows.items()}
+
+
+def _mark(numbers: list[int]) -> tuple[int, ...]:
+    if len(numbers) != 6 or not all(isinstance(number, int) for number in numbers):
+        raise ValueError(f"{numbers!r} is no fingerprint")
+    return tuple(numbers)

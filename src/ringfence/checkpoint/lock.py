@@ -16,6 +16,8 @@ _PLACE = 1 << 30
 """On Windows a byte is locked, and can't be read then: one far behind the pid."""
 _ENDING_S, _LOOK_S = 15.0, 0.01
 """Longer than leaders try to end a tree."""
+_TURN_S = 30.0
+"""Longer than commits take."""
 _held: set[Lock] = set()
 
 
@@ -35,11 +37,17 @@ class Lock:
             raise BusyError(f"{os.path.dirname(path)} is in use by {named}", pid=pid, hint="wait until it has ended")
         _held.add(self)
         _await_end(place)
-        self.note(b"")
+        try:
+            self._write(b"%d\n" % os.getpid())
+        except OSError:
+            pass  # the disk is full, and who makes room by removing this needs no name in it
 
     def note(self, place: bytes) -> None:
         """What runs under this lock has a private folder there, which is gone once all of it has ended."""
-        self._write(b"%d\n%s" % (os.getpid(), place))
+        try:
+            self._write(b"%d\n%s" % (os.getpid(), place))
+        except OSError as error:
+            raise CheckpointError(f"the lock can't be written: {error.strerror}") from error
 
     def _write(self, content: bytes) -> None:
         os.ftruncate(self._descriptor, 0)
@@ -54,7 +62,7 @@ class Lock:
         if self in _held:
             self._write(b"")
             _held.discard(self)
-            _let_go(self._descriptor)  # also what a child that was forked just now still has of it
+            let_go(self._descriptor)  # also what a child that was forked just now still has of it
             os.close(self._descriptor)
 
     def leave(self) -> None:
@@ -65,6 +73,22 @@ class Lock:
 def hold(folder: str) -> Lock:
     """The lock of a transaction's folder."""
     return Lock(os.path.join(folder, "lock"))
+
+
+def await_turn(descriptor: int, path: str) -> None:
+    """Lock an open folder; where somebody else has it, wait for a while."""
+    end = time.monotonic() + _TURN_S
+    while not _take_if_possible(descriptor):
+        if time.monotonic() > end:
+            raise BusyError(f"somebody else commits into {path}, or holds a lock on it", hint="try again later")
+        time.sleep(_LOOK_S)
+
+
+def _take_if_possible(descriptor: int) -> bool:
+    try:
+        return _take(descriptor)
+    except OSError:
+        return True  # a file system that has no locks on folders
 
 
 def _await_end(place: bytes) -> None:
@@ -96,12 +120,15 @@ def _take(descriptor: int) -> bool:
     return True
 
 
-def _let_go(descriptor: int) -> None:
+def let_go(descriptor: int) -> None:
     try:
         import fcntl
     except ImportError:
         return  # Windows has no fork, and unlocks when it is closed
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except OSError:
+        pass  # there was no lock to be had either
 
 
 def _take_on_windows(descriptor: int) -> bool:

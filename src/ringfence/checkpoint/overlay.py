@@ -8,17 +8,18 @@ is written here (rollback, commit) no overlay may be mounted over it.
 from __future__ import annotations
 
 import os
+import stat
 
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.apply import Writer
 from ringfence.checkpoint.carry import Carry
-from ringfence.checkpoint.entry import Entry, Manifest, Seen, index_from, index_rows, parent
+from ringfence.checkpoint.entry import Entry, Index, Manifest, Seen, index_rows, parent
 from ringfence.checkpoint.scan import UNREAD, Reading, Scan
-from ringfence.checkpoint.store import Store
+from ringfence.checkpoint.store import Moment, Store, reading
 from ringfence.checkpoint.tree import Tree
 
 USER_PREFIX, TRUSTED_PREFIX = "user.overlay.", "trusted.overlay."
-_OPENED, _SINCE, _INDEX, _OURS = "opened", "since", "index", "ours"
+_OPENED, _SINCE, _INDEX, _OURS, _FOLDERS = "opened", "since", "index", "ours", "folders"
 
 
 class OverlayLayer:
@@ -33,27 +34,57 @@ class OverlayLayer:
         self._prefix = prefix
         self.scan = Scan(self.live, prefix=prefix, without=hidden)
         self._everything = Scan(self.live, prefix=prefix)
-        self._index = index_from(store.read(_INDEX) or {}) if store.holds(_INDEX) else {}
+        self._index = store.index(_INDEX)
         self._ours = (store.read(_OURS) or {}) if store.holds(_OURS) else {}
+        self._folders: dict[str, int] = (store.read(_FOLDERS) or {}) if store.holds(_FOLDERS) else {}
+        """Which folder of the base was at a path of the layer when that was first looked at; 0: there was none."""
         since = store.read(_SINCE) if store.holds(_SINCE) else None
-        self._opened_ns: int = since["ns"] if since else store.moment(_OPENED) or store.tick(_OPENED)
+        self._opened = store.moment(_OPENED) or store.tick(_OPENED)
+        if since:
+            with reading(f"{store.path}/{_SINCE}.json"):
+                self._opened = Moment(wall_ns=int(since["ns"]), awake_ns=int(since.get("awake_ns", since["ns"])))
+        self._since_ns = self._opened.wall_ns
+        """What of the base is younger was changed by somebody else."""
+        self._top_is_known = False
 
     def read(self, how: Reading) -> dict[str, Entry]:
         """The changes as they are now."""
-        self._index = self.scan.below("", how, self._index, cut=how is UNREAD)
+        begun = self._store.now()
+        self._since_ns = self._opened.wall_ns - begun.set_back_since(self._opened)
+        found = self.scan.below("", how, self._index, cut=how is UNREAD)
         self._store.tick("read")
-        return {path: seen.entry for path, seen in self._index.items()}
+        self._index = settled(found, begun)
+        self._note_folders(found)
+        return {path: seen.entry for path, seen in found.items()}
+
+    def _note_folders(self, found: Index) -> None:
+        known = self._folders
+        folders = (path for path, seen in found.items() if seen.entry.kind == entries.FOLDER)
+        self._set_folders({path: known[path] if path in known else self._folder(path) for path in folders})
+
+    def _set_folders(self, folders: dict[str, int]) -> None:
+        if folders != self._folders:
+            self._folders = folders
+            try:
+                self._store.write(_FOLDERS, folders)
+            except OSError:
+                pass  # to look at a layer must not need room on the disk
+
+    def _folder(self, path: str) -> int:
+        status = self._base.status(path)
+        return status.st_ino if status is not None and stat.S_ISDIR(status.st_mode) else 0
 
     def restore(self, layer: Manifest, temporary: str) -> int:
         """Make the upper folder hold this layer; how many paths were written or removed."""
         # Also what the job put where something is hidden: that is told to nobody, and goes.
-        now = self._everything.below("", UNREAD, self._index, cut=True)
+        now = self._everything.below("", self.scan.unread(), self._index, cut=True)
         writer = Writer(self.live, lambda _, entry: self._store.open(entry.digest), temporary, prefix=self._prefix)
         before = {path: seen.entry for path, seen in now.items()}
         written = writer.apply(before, layer)
         kept = {path: seen for path, seen in now.items() if layer.get(path) == seen.entry}
         cut_off = {path for path in kept if layer[path].kind != entries.FOLDER and self._cut_off(path)}
         self._index = {**{path: seen for path, seen in kept.items() if path not in cut_off}, **written}
+        self._set_folders({path: number for path, number in self._folders.items() if path in layer})
         self._store.tick("read")
         return count_changed(before, layer)
 
@@ -63,8 +94,11 @@ class OverlayLayer:
         That file may be seen again now, under its own name, and the overlay would take both for one.
         """
         name = self._prefix + "origin"
-        if not self.live.attributes(path).get(name):
-            return False
+        try:
+            if not self.live.attributes(path).get(name):
+                return False
+        except PermissionError:
+            return False  # it is closed to us as an ordinary user, for whom overlayfs notes no file
         self.live.set_attribute(path, name, b"")
         return True
 
@@ -73,18 +107,26 @@ class OverlayLayer:
 
     def hand_on(self, store: Store) -> None:
         """Another layer over the same base, in that store, was opened when this one was."""
-        store.write(_SINCE, {"ns": self._opened_ns})
+        store.write(_SINCE, {"ns": self._opened.wall_ns, "awake_ns": self._opened.awake_ns})
 
     def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool:
         """Whether somebody else changed the base here since the layer was opened."""
+        if seen is not None and seen.entry.kind == entries.FOLDER:
+            # What is in it tells, but for one that is to go: it may have been moved here, with old files in it.
+            return (entry is None or entries.hides_base(entry)) and self._is_younger(path, seen.fingerprint)
         if seen is not None:
-            return self._is_younger(path, seen.fingerprint)
+            return self._is_younger(path, seen.fingerprint) or self._is_elsewhere(path)
         # A copy of something that is not there: the job moved it here, or somebody removed it there.
         return entry is not None and entry.copied and self._folder_is_younger(parent(path))
 
     def _is_younger(self, path: str, mark: tuple[int, ...]) -> bool:
         ours = list(mark) == self._ours.get(path) or list(mark[:3]) == self._ours.get(_by_inode(mark))
-        return mark[3] >= self._opened_ns and not ours
+        return mark[3] >= self._since_ns and not ours
+
+    def _is_elsewhere(self, path: str) -> bool:
+        """Whether a folder above is another one than it was: what is in it was never seen, however old it is."""
+        known = (above for above in entries.ancestors(path) if above in self._folders)
+        return any(self._folder(above) != self._folders[above] for above in known)
 
     def _folder_is_younger(self, folder: str) -> bool:
         try:
@@ -93,16 +135,31 @@ class OverlayLayer:
             return False
         return self._is_younger(folder, entries.fingerprint(status))
 
+    def begin_staging(self) -> None:
+        """We are going to write into the top of the base; what somebody else did there is not to be forgotten."""
+        self._top_is_known = not self._folder_is_younger("")
+
+    def end_staging(self) -> None:
+        if not self._top_is_known:
+            return
+        self._ours[""] = self._mark("")
+        try:
+            self._store.write(_OURS, self._ours)
+        except OSError:
+            pass  # the disk may be full, which is why nothing was staged
+
     def settle(self, rest: Manifest | None, carry: Carry, temporary: str, *, whole: bool) -> None:
         """After a commit: the layer holds only the rest, and the base as it is now is what it lies over.
 
         No rest: an overlay is mounted over the upper folder, which must not be touched then.
         """
+        self._set_folders({})
         if rest is not None:
             self.restore(rest, temporary)
         if whole:
             self._ours = {}
-            self._opened_ns = self._store.tick(_OPENED)
+            self._opened = self._store.tick(_OPENED)
+            self._since_ns = self._opened.wall_ns
             self._store.remove(_SINCE)
         else:
             touched = {*carry.now, *carry.target}
@@ -128,6 +185,12 @@ class OverlayLayer:
 
 def _by_inode(mark: tuple[int, ...]) -> str:
     return f"//{mark[0]}"  # never a path
+
+
+def settled(found: Index, begun: Moment) -> dict[str, Seen]:
+    """What can be told by its times from now on. What changed in the very moment of the look, or later while it went
+    on, may have changed once more after it was read, and the clock may have stood still meanwhile."""
+    return {path: seen for path, seen in found.items() if seen.fingerprint[3] < begun.wall_ns}
 
 
 def count_changed(before: Manifest, after: Manifest) -> int:

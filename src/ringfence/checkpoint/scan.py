@@ -6,20 +6,29 @@ told the prefix of its attributes. Writes nothing, but for folders and files of 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from ringfence.checkpoint import content
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.entry import FILE, FOLDER, GONE, LINK, Entry, Index, Seen
 from ringfence.checkpoint.tree import Tree
 from ringfence.errors import CheckpointError
 from ringfence.model.record import replace
 
-MAX_DEPTH = 500
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+MAX_DEPTH, MAX_PATH_CHARS = 500, 4096
 """Deeper trees are a program's mischief: neither shown nor kept, but removed all the same."""
 _REFUSED = ("redirect", "metacopy")
+_WITHOUT_TIMES = ("tmpfs", "ramfs")
 NOTHING: Index = MappingProxyType({})
 
 
@@ -50,6 +59,7 @@ class Scan:
         self.prefix = prefix
         """Of overlayfs's attributes: ``user.overlay.`` or ``trusted.overlay.``. Empty: no overlay's layer."""
         self.without = without
+        self._telling: bool | None = None
 
     def below(self, top: str, take: Reading, index: Index = NOTHING, *, cut: bool = False) -> dict[str, Seen]:
         """Everything below a folder, itself not included, in order. ``cut``: what is too deep is left out."""
@@ -101,31 +111,62 @@ class Scan:
         return Seen(entry=self._entry(path, status, take), fingerprint=mark)
 
     def _digest(self, path: str, status: os.stat_result, take: Reading, known: str = "") -> str:
-        if known and known != entries.UNKNOWN and (take.keeps is None or take.keeps(known)):
+        if isinstance(take.take, str):
+            return take.take if known in ("", entries.UNKNOWN) else known
+        kept = known and known != entries.UNKNOWN and (take.keeps is None or take.keeps(known))
+        if kept and (self.times_tell() or self._read(path, status, content.digest) == known):
             return known
-        return take.take if isinstance(take.take, str) else self._read(path, status, take.take)
+        return self._read(path, status, take.take)
+
+    def unread(self) -> Reading:
+        """For a tree that is to be overwritten where it differs: times tell that, or only the content does."""
+        return UNREAD if self.times_tell() else Reading(content.digest)
+
+    def times_tell(self) -> bool:
+        """Whether a write changes a file's times. On tmpfs one through a mapping does not."""
+        if self._telling is None:
+            self._telling = self.tree.file_system() not in _WITHOUT_TIMES
+        return self._telling
 
     def _read(self, path: str, status: os.stat_result, take: Callable[[int], str]) -> str:
-        try:
-            descriptor = self.tree.read(path)
-        except PermissionError:
-            if not self.ours:
-                raise
-            self.tree.allow(path, stat.S_IMODE(status.st_mode) | 0o400)
-            try:
-                descriptor = self.tree.read(path)
-            finally:
-                self.tree.allow(path, stat.S_IMODE(status.st_mode))
+        descriptor = self._reached(path, status, self.tree.read)
         try:
             return take(descriptor)
         finally:
             os.close(descriptor)
 
+    def open(self, path: str) -> int:
+        """A regular file's content."""
+        status = self.tree.status(path)
+        if status is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return self._reached(path, status, self.tree.read)
+
+    def _reached(self, path: str, status: os.stat_result, work: Callable[[str], T]) -> T:
+        """Done although the mode of something of ours says that even its owner may not read it."""
+        try:
+            return work(path)
+        except PermissionError:
+            if not self.ours:
+                raise
+        mode = stat.S_IMODE(status.st_mode)
+        self.tree.allow(path, mode | 0o400)
+        try:
+            return work(path)
+        finally:
+            self.tree.allow(path, mode)
+
+    def _attributes(self, path: str, status: os.stat_result) -> dict[str, bytes]:
+        try:
+            return self._reached(path, status, self.tree.attributes)
+        except PermissionError:
+            return {}  # somebody else's, in the base
+
     def _entry(self, path: str, status: os.stat_result, take: Reading) -> Entry:
         kind = entries.kind_of(status)
         if self.prefix and kind == entries.CHARACTER and status.st_rdev == 0:
             return GONE
-        marks = self.tree.attributes(path) if kind in (FILE, FOLDER) else {}
+        marks = self._attributes(path, status) if kind in (FILE, FOLDER) else {}
         self._refuse(path, marks)
         name, where = self.tree.at(path)
         return Entry(
@@ -151,10 +192,11 @@ class Scan:
 
 
 def _is_shown(path: str, *, cut: bool) -> bool:
-    if path.count("/") < MAX_DEPTH:
+    if path.count("/") < MAX_DEPTH and len(path) <= MAX_PATH_CHARS:
         return True
     if not cut:
-        raise CheckpointError(f"{path[:100]}…: more than {MAX_DEPTH} folders deep", hint="remove it, or roll back")
+        problem = f"more than {MAX_DEPTH} folders or {MAX_PATH_CHARS} characters deep"
+        raise CheckpointError(f"{path[:100]}…: {problem}", hint="remove it, or roll back")
     return False
 
 

@@ -12,8 +12,8 @@ import os
 from ringfence.checkpoint import merge
 from ringfence.checkpoint.apply import Writer, new_name
 from ringfence.checkpoint.carry import Carry
-from ringfence.checkpoint.entry import FILE, Entry, Manifest, Seen, fingerprint, index_from, index_rows
-from ringfence.checkpoint.overlay import count_changed
+from ringfence.checkpoint.entry import FILE, FOLDER, Entry, Manifest, Seen, fingerprint, index_rows
+from ringfence.checkpoint.overlay import count_changed, settled
 from ringfence.checkpoint.scan import OF_BASE, UNREAD, Reading, Scan
 from ringfence.checkpoint.store import Store
 from ringfence.checkpoint.tree import Tree
@@ -42,10 +42,9 @@ class Snapshot:
         self._index: dict[str, Seen] = {}
         self._written: dict[str, Seen] = {}
         if store.holds(_BASE):
-            self._base = index_from(store.read(_BASE) or {})
-            self._written = index_from(store.read(_INDEX) or {})
-            newer = (store.read(_NEWER) or {}) if store.holds(_NEWER) else {}
-            self._index = {**self._written, **index_from(newer)}
+            self._base = store.index(_BASE)
+            self._written = store.index(_INDEX)
+            self._index = {**self._written, **store.index(_NEWER)}
         else:
             self._begin()
 
@@ -67,9 +66,8 @@ class Snapshot:
 
     def read(self, how: Reading) -> dict[str, Entry]:
         """The changes as they are now."""
-        self._index = self.scan.below("", how, self._index, cut=how is UNREAD)
-        self._store.tick("read")
-        layer = merge.delta(self._below(), {path: seen.entry for path, seen in self._index.items()})
+        found = self._look(how)
+        layer = merge.delta(self._below(), {path: seen.entry for path, seen in found.items()})
         for twin in {entry.twin for entry in layer.values() if entry.twin} - layer.keys():
             # The first name of a file must be in the layer too, or the others would have nothing to join.
             seen = self.scan.one(twin, how)
@@ -77,10 +75,17 @@ class Snapshot:
                 layer[twin] = seen.entry
         return layer
 
+    def _look(self, how: Reading) -> dict[str, Seen]:
+        begun = self._store.now()
+        found = self.scan.below("", how, self._index, cut=how is UNREAD)
+        self._store.tick("read")
+        self._index = settled(found, begun)
+        return found
+
     def restore(self, layer: Manifest, temporary: str) -> int:
         """Make the working copy what the layer makes of the base; how many paths were written or removed."""
         target = merge.view(self._below(), layer)
-        now = self.scan.below("", UNREAD, self._index, cut=True)
+        now = self.scan.below("", self.scan.unread(), self._index, cut=True)
         before = {path: seen.entry for path, seen in now.items()}
         written = Writer(self.live, self._source, temporary).apply(before, target)
         kept = {path: seen for path, seen in now.items() if target.get(path) == seen.entry}
@@ -105,6 +110,8 @@ class Snapshot:
     def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool:
         """Whether somebody else changed the base here since the copy was made."""
         known = self._base.get(path)
+        if seen is not None and seen.entry.kind == FOLDER:
+            return False  # what is in it tells
         if seen is None or known is None:
             return seen is not known
         return self._differs(known.fingerprint, seen.fingerprint)
@@ -115,11 +122,15 @@ class Snapshot:
         links_changed = known[5] != now[5]
         return (known[:3], known[4]) != (now[:3], now[4]) or (known[3] != now[3] and not links_changed)
 
+    def begin_staging(self) -> None:
+        """Its own top is nothing that a copy is compared with."""
+
+    end_staging = begin_staging
+
     def settle(self, rest: Manifest | None, carry: Carry, temporary: str, *, whole: bool) -> None:
         """After a commit: what the base holds now is what the copy is compared with."""
         if self.in_place:
-            self.read(Reading(self._store.put, self._store.has))  # after a crash the index is an old one
-            self._base = dict(self._index)
+            self._base = self._look(Reading(self._store.put, self._store.has))  # after a crash the index is an old one
         for path in {*carry.now, *carry.target}:
             self._settle_one(path, carry.target.get(path))
         self._store.tick("read")

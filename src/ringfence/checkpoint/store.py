@@ -6,12 +6,14 @@ shared by all checkpoints. Knows nothing of trees; not locked: one workspace at 
 
 from __future__ import annotations
 
+import errno
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from ringfence.checkpoint import content
-from ringfence.checkpoint.entry import Entry, Manifest, from_rows, to_rows
+from ringfence.checkpoint.entry import Entry, Manifest, Seen, from_rows, index_from, to_rows
 from ringfence.checkpoint.tree import NEW_FILE_FLAGS
 from ringfence.errors import CheckpointError
 from ringfence.model.record import record
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 _BLOBS, _CHECKPOINTS = "blobs", "checkpoints"
 JOURNAL, STATE = "journal", "state"
 _TICK_LIMIT_S = 1.0
+_INEXACT_NS = 1_000_000_000
+"""The two clocks are not read in the same instant."""
+_SPARE_BYTES = 16384
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
 
 @record
@@ -39,6 +46,19 @@ class Checkpoint:
     layer: Manifest
 
 
+@record
+class Moment:
+    """By the file system's clock, which can be set, and by one that can't."""
+
+    wall_ns: int
+    awake_ns: int
+
+    def set_back_since(self, earlier: Moment) -> int:
+        """By how much the first was set back in between: for so long it told times that had been there before."""
+        lost_ns = (self.awake_ns - earlier.awake_ns) - (self.wall_ns - earlier.wall_ns)
+        return lost_ns if lost_ns > _INEXACT_NS else 0
+
+
 class Store:
     """A folder of ours."""
 
@@ -47,6 +67,18 @@ class Store:
         for name in ("", _BLOBS, _CHECKPOINTS):
             os.makedirs(os.path.join(path, name), mode=0o700, exist_ok=True)
         self._blobs: set[str] | None = None
+        self.spare = os.path.join(path, "spare")
+        self.reserve()
+
+    def reserve(self) -> None:
+        """Keep room for a journal: what a program filled the disk with must be undone though there is none."""
+        if os.path.exists(self.spare):
+            return
+        try:
+            with open(self.spare, "wb") as file:
+                file.write(os.urandom(_SPARE_BYTES))  # which no file system makes smaller
+        except OSError:
+            _unlink(self.spare)
 
     # Contents
 
@@ -59,6 +91,9 @@ class Store:
         try:
             # Of a clone the digest is taken afterwards, for the original may be written to meanwhile.
             name = content.digest(writer) if content.clone(reader, writer) else content.copy(reader, writer)
+        except OSError as error:
+            _unlink(temporary)
+            raise OSError(error.errno, error.strerror, self.path) from error
         finally:
             os.close(writer)
         os.replace(temporary, os.path.join(self.path, _BLOBS, name))
@@ -69,6 +104,8 @@ class Store:
         return digest in self._names()
 
     def open(self, digest: str) -> int:
+        if not digest.isalnum():  # a journal may have been written by hand
+            raise CheckpointError(f"{digest[:80]!r} is no content's name")
         try:
             return os.open(os.path.join(self.path, _BLOBS, digest), os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError as error:
@@ -81,11 +118,18 @@ class Store:
 
     # Documents
 
-    def write(self, name: str, document: Mapping[str, Any]) -> None:
-        write_document(os.path.join(self.path, name + ".json"), document)
+    def write(self, name: str, document: Mapping[str, Any], *, urgent: bool = False) -> None:
+        """``urgent``: it may take the room that was kept for it."""
+        write_document(os.path.join(self.path, name + ".json"), document, self.spare if urgent else "")
 
     def read(self, name: str) -> dict[str, Any] | None:
         return read_document(os.path.join(self.path, name + ".json"))
+
+    def index(self, name: str) -> dict[str, Seen]:
+        """Empty where there is none."""
+        document = self.read(name) or {}
+        with reading(f"{self.path}/{name}.json"):
+            return index_from(document)
 
     def holds(self, name: str) -> bool:
         return os.path.exists(os.path.join(self.path, name + ".json"))
@@ -113,7 +157,8 @@ class Store:
         document = self.read(f"{_CHECKPOINTS}/{checkpoint_id}") if known else None
         if document is None:
             raise CheckpointError(f"there is no checkpoint {checkpoint_id}", hint="it may have been deleted")
-        return Checkpoint(**{**document, "layer": from_rows(document["layer"])})
+        with reading(f"{self.path}/{_CHECKPOINTS}/{checkpoint_id}.json"):
+            return Checkpoint(**{**document, "layer": from_rows(document["layer"])})
 
     def drop(self, checkpoint_id: str) -> None:
         self.remove(f"{_CHECKPOINTS}/{checkpoint_id}")
@@ -140,7 +185,7 @@ class Store:
 
     # Time
 
-    def tick(self, name: str) -> int:
+    def tick(self, name: str) -> Moment:
         """A moment of the file system's clock after all that was written and before all that will be.
 
         That clock may stand still for some milliseconds, in which a change would leave no trace.
@@ -152,26 +197,63 @@ class Store:
         os.utime(path)
         before = os.stat(path).st_ctime_ns
         while True:
-            os.utime(path)
+            awake_ns = _awake_ns()
+            os.utime(path, ns=(awake_ns, awake_ns))  # kept there, as the ctime is
             if (now := os.stat(path).st_ctime_ns) > before or time.monotonic() > deadline:
-                return now
+                return Moment(wall_ns=now, awake_ns=awake_ns)
             time.sleep(0.001)
 
-    def moment(self, name: str) -> int | None:
+    def now(self) -> Moment:
+        """The file system's clock may have stood still since something was written."""
+        path = os.path.join(self.path, "now")
+        with open(path, "ab"):
+            os.utime(path)
+        return Moment(wall_ns=os.stat(path).st_ctime_ns, awake_ns=_awake_ns())
+
+    def moment(self, name: str) -> Moment | None:
         """When ``tick`` was last called by this name."""
         try:
-            return os.stat(os.path.join(self.path, name)).st_ctime_ns
+            status = os.stat(os.path.join(self.path, name))
         except FileNotFoundError:
             return None
+        return Moment(wall_ns=status.st_ctime_ns, awake_ns=status.st_mtime_ns)
 
 
-def write_document(path: str, document: Mapping[str, Any]) -> None:
-    """There whole or not at all."""
+def _awake_ns() -> int:
+    """Of a clock that nobody sets, and that begins anew when the machine does."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic_ns() if clock is None else time.clock_gettime_ns(clock)
+
+
+def write_document(path: str, document: Mapping[str, Any], spare: str = "") -> None:
+    """There whole or not at all. ``spare``: a file that goes for it where the disk is full."""
     import json
 
+    text = json.dumps(document, separators=(",", ":"))  # json.dump is ten times slower
+    try:
+        _write_whole(path, text)
+    except OSError as error:
+        _unlink(path + ".new")
+        if error.errno not in _FULL or not os.path.exists(spare):
+            raise
+        os.unlink(spare)
+        _write_whole(path, text)
+
+
+def _write_whole(path: str, text: str) -> None:
     with open(path + ".new", "w", encoding="ascii") as file:
-        file.write(json.dumps(document, separators=(",", ":")))  # json.dump is ten times slower
+        file.write(text)
     os.replace(path + ".new", path)
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Around what makes something of a document: one that is not as we write it is damaged."""
+    try:
+        yield
+    except _DAMAGED as error:
+        hint = "put the file back as it was, or discard the whole"
+        raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})", hint=hint) from error
 
 
 def read_document(path: str) -> dict[str, Any] | None:
@@ -183,8 +265,10 @@ def read_document(path: str) -> dict[str, Any] | None:
             document: dict[str, Any] = json.load(file)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} can't be read: {error}") from error
+    if not isinstance(document, dict):
+        raise CheckpointError(f"{path} is damaged")
     return document
 
 

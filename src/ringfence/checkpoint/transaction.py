@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 
 from ringfence.checkpoint import carry, layout
+from ringfence.checkpoint.layer import Committed, Planned, Rollback
 from ringfence.checkpoint.layout import OVERLAY, SNAPSHOT, Layout, Parts
+from ringfence.checkpoint.ledger import COMMIT, DISCARD, ROLLBACK, Ledger, Noted
 from ringfence.checkpoint.lock import Lock, hold
 from ringfence.checkpoint.scan import UNREAD
-from ringfence.checkpoint.store import Checkpoint, read_document, write_document
-from ringfence.checkpoint.workspace import (
-    Committed,
-    Planned,
-    Rollback,
-    Workspace,
-    new_checkpoint_id,
-    open_overlay,
-    open_snapshot,
-)
+from ringfence.checkpoint.store import Checkpoint
+from ringfence.checkpoint.workspace import Workspace, new_checkpoint_id, open_overlay, open_snapshot
 from ringfence.errors import CheckpointError, ConflictError
 from ringfence.model.outcome import Change
 from ringfence.model.record import replace
@@ -44,6 +39,7 @@ class Transaction:
         """By ``create`` or ``open``."""
         self._layout = plan
         self._lock = lock
+        self._ledger = Ledger(plan.journal, len(plan.bases))
         self._workspaces: list[Workspace] = []
         try:
             self._open_all()
@@ -189,8 +185,12 @@ class Transaction:
         """Keep the layers as they are now, and some data of the caller's with them."""
         self.recover()
         made = new_checkpoint_id()
-        for number, workspace in reversed(self._numbered()):
-            workspace.create_checkpoint(name, None if number else state_data, checkpoint_id=made)
+        try:
+            for number, workspace in reversed(self._numbered()):
+                workspace.create_checkpoint(name, None if number else state_data, checkpoint_id=made)
+        except CheckpointError:
+            self._forget_orphans()
+            raise
         return self._merged(self._workspaces[0].store.load(made))
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -211,11 +211,16 @@ class Transaction:
         for workspace in self._workspaces:
             workspace.delete_checkpoint(checkpoint_id)
 
-    def collect(self, max_bytes: int) -> list[str]:
-        """Delete checkpoints, the oldest first and never the current one, until the rest fits; which they were."""
+    def collect(self, max_bytes: int, also: Callable[[], int] = lambda: 0) -> list[str]:
+        """Delete checkpoints, the oldest first and never the current one, until the rest fits; which they were.
+
+        ``also``: how many bytes something else takes that goes with them.
+        """
         deleted = []
+        for workspace in self._workspaces:
+            workspace.sweep()
         for old in self._workspaces[0].checkpoints():
-            if self.used_bytes() <= max_bytes:
+            if self.used_bytes() + also() <= max_bytes:
                 break
             if old.checkpoint_id != self.current:
                 self.delete_checkpoint(old.checkpoint_id)
@@ -245,9 +250,9 @@ class Transaction:
         self.recover()
         then = self._workspaces[0].store.load(checkpoint_id)
         parts = self._layout.parts(paths)
-        self._note(parts, op="rollback", checkpoint=checkpoint_id)
+        self._note(ROLLBACK, parts, checkpoint_id)
         count = sum(self._roll_back(number, checkpoint_id, inside) for number, inside in parts.items())
-        self._done()
+        self._ledger.done()
         state = then.state_data if paths is None else None
         return Rollback(checkpoint_id=checkpoint_id, partial=state is None, files_restored=count, state_data=state)
 
@@ -257,9 +262,9 @@ class Transaction:
     def discard(self) -> int:
         """Drop all changes; checkpoints stay. How many paths were restored."""
         self.recover()
-        self._note(self._layout.parts(None), op="discard")
+        self._note(DISCARD, self._layout.parts(None))
         count = sum(workspace.discard() for workspace in self._workspaces)
-        self._done()
+        self._ledger.done()
         return count
 
     def commit(self, paths: Iterable[Path] | None = None, *, mounted: bool = False) -> Committed:
@@ -269,17 +274,25 @@ class Transaction:
         """
         self.recover()
         parts = self._layout.parts(paths)
-        planned = self._planned(parts, mounted=mounted)
-        if not planned:
-            return Committed(paths=(), left=())
-        self._note(parts, op="commit")
-        done = [(number, self._workspaces[number].carry_out(plan)) for number, plan in planned]
-        self._end_history()
-        self._done()
+        with ExitStack() as held:
+            for number in sorted(parts, key=lambda number: self.bases[number]):  # as all others would
+                held.enter_context(self._workspaces[number].base.held())
+            done = self._commit(parts, mounted=mounted)
         return Committed(
             paths=tuple(path for number, each in done for path in self._absolute(number, each.paths)),
             left=tuple(path for number, each in done for path in self._absolute(number, each.left)),
         )
+
+    def _commit(self, parts: Parts, *, mounted: bool) -> list[tuple[int, Committed]]:
+        planned = self._planned(parts, mounted=mounted)
+        if not planned:
+            return []
+        self._stage(planned)
+        self._note(COMMIT, parts)
+        done = [(number, self._workspaces[number].carry_out(plan)) for number, plan in planned]
+        self._end_history()
+        self._ledger.done()
+        return done
 
     def _planned(self, parts: Parts, *, mounted: bool) -> list[tuple[int, Planned]]:
         """Of every base, before the first is changed; the conflicts of all of them together."""
@@ -292,6 +305,18 @@ class Transaction:
         carry.refuse(theirs)
         return found
 
+    def _stage(self, planned: list[tuple[int, Planned]]) -> None:
+        """All new files of all bases are made before the first is at its place; else none is left."""
+        done: list[tuple[int, Planned]] = []
+        try:
+            for number, plan in planned:
+                self._workspaces[number].stage(plan)
+                done.append((number, plan))
+        except BaseException:
+            for number, plan in done:
+                self._workspaces[number].unstage(plan)
+            raise
+
     def _end_history(self) -> None:
         for workspace in self._workspaces:
             if workspace.store.checkpoint_ids():
@@ -301,7 +326,7 @@ class Transaction:
 
     def recover(self) -> None:
         """Carry to its end what was broken off. What somebody else changed since is theirs, and named."""
-        if not os.path.exists(self._layout.journal):
+        if not self._ledger.exists():
             return
         theirs = []
         for number, workspace in self._numbered():
@@ -310,26 +335,23 @@ class Transaction:
 
     def _finish(self) -> list[str]:
         """What the journal asks for, in each base once more: where it is done already that changes nothing."""
-        journal = read_document(self._layout.journal)
-        if journal is None:
+        noted = self._ledger.read()
+        if noted is None:
             return []
-        theirs: list[str] = []
-        for number, inside in journal["parts"]:
-            step = self._step(journal, number, None if inside is None else tuple(inside))
-            theirs += self._until_conflict(number, step)
-        if journal["op"] == "commit":
+        theirs = [path for number in noted.parts for path in self._until_conflict(number, self._step(noted, number))]
+        if noted.op == COMMIT:
             self._end_history()
-        self._done()
+        self._ledger.done()
         return theirs
 
-    def _step(self, journal: Mapping[str, Any], number: int, inside: tuple[str, ...] | None) -> Callable[[], object]:
-        workspace = self._workspaces[number]
+    def _step(self, noted: Noted, number: int) -> Callable[[], object]:
+        workspace, paths = self._workspaces[number], noted.parts[number]
         steps: Mapping[str, Callable[[], object]] = {
-            "rollback": lambda: workspace.rollback_to_checkpoint(journal["checkpoint"], inside),
-            "discard": workspace.discard,
-            "commit": lambda: workspace.commit(inside),
+            ROLLBACK: lambda: workspace.rollback_to_checkpoint(noted.checkpoint, paths),
+            DISCARD: workspace.discard,
+            COMMIT: lambda: workspace.commit(paths),
         }
-        return steps[journal["op"]]
+        return steps[noted.op]
 
     def _until_conflict(self, number: int, step: Callable[[], object]) -> list[str]:
         try:
@@ -338,14 +360,8 @@ class Transaction:
             return self._absolute(number, error.paths)
         return []
 
-    def _note(self, parts: Parts, **journal: object) -> None:
-        try:
-            write_document(self._layout.journal, {**journal, "parts": list(parts.items())})
-        except OSError as error:
-            raise CheckpointError(f"{self.folder}: {error.strerror}") from error
-
-    def _done(self) -> None:
-        os.unlink(self._layout.journal)
+    def _note(self, op: str, parts: Parts, checkpoint: str = "") -> None:
+        self._ledger.write(Noted(op=op, parts=parts, checkpoint=checkpoint), self._workspaces[0].store.spare)
 
     # ---- the rest
 

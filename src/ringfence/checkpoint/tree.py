@@ -9,7 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from ringfence.checkpoint.lock import await_turn, let_go
 from ringfence.errors import CheckpointError
 
 TYPE_CHECKING = False
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _FLAGS
+_WAY_FLAGS = _FOLDER_FLAGS | getattr(os, "O_PATH", 0)
 _FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _FLAGS
 NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
 _OPEN_FOLDERS = 64
@@ -42,7 +46,40 @@ class Tree:
         self.identity = (status.st_dev, status.st_ino)
         if identity and identity != self.identity:
             self.close()
-            raise CheckpointError(f"{self.path} is not the folder that it was", hint="put the old one back")
+            raise _other(self.path)
+
+    def confirm(self) -> None:
+        """Its path still leads to it: else what is written would be looked for in vain."""
+        place = _open_top(self.path) if _BY_DESCRIPTOR else -1
+        status = os.fstat(place) if _BY_DESCRIPTOR else os.lstat(self.path)
+        if place >= 0:
+            os.close(place)
+        if (status.st_dev, status.st_ino) != self.identity:
+            raise _other(self.path)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """One commit into it at a time, whoever makes it; a lock on the folder itself, which leaves nothing behind."""
+        if self._top < 0:
+            yield
+            return
+        await_turn(self._top, self.path)
+        try:
+            yield
+        finally:
+            let_go(self._top)
+
+    def mounts(self) -> frozenset[str]:
+        """Where in it something else is mounted: an overlay over it shows the bare folders there."""
+        top = self.path.rstrip("/") + "/"
+        points = (_unescaped(fields[4]) for fields in _mount_table())
+        return frozenset(point[len(top) :] for point in points if point.startswith(top))
+
+    def file_system(self) -> str:
+        """What kind it lies on; empty where nobody can tell."""
+        device = b"%d:%d" % (os.major(self.identity[0]), os.minor(self.identity[0]))
+        kinds = (fields[fields.index(b"-") + 1] for fields in _mount_table() if fields[2] == device)
+        return os.fsdecode(next(kinds, b""))
 
     @property
     def owner(self) -> tuple[int, int]:
@@ -138,13 +175,16 @@ class Tree:
             os.close(place)
 
     def attributes(self, path: str) -> dict[str, bytes]:
-        """Extended attributes; none where the system or the file system has none."""
+        """Extended attributes; none where the system or the file system has none. Those of what we may not read are
+        a PermissionError."""
         if not hasattr(os, "listxattr"):
             return {}
         place = self._by_proc(path)
         try:
             return {name: os.getxattr(place, name, follow_symlinks=False)
                     for name in os.listxattr(place, follow_symlinks=False)}  # fmt: skip
+        except PermissionError:
+            raise
         except OSError:
             return {}
 
@@ -160,12 +200,34 @@ class Tree:
         return f"/proc/self/fd/{where['dir_fd']}/{name}" if where else name
 
 
+def _other(path: str) -> CheckpointError:
+    return CheckpointError(f"{path} is not the folder that it was", hint="put the old one back")
+
+
+def _mount_table() -> list[list[bytes]]:
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            return [line.split(b" ") for line in file]
+    except FileNotFoundError:
+        return []  # not Linux
+
+
+def _unescaped(word: bytes) -> str:
+    """The kernel writes blanks, line ends and backslashes as three octal digits."""
+    first, *rest = word.split(b"\\")
+    return os.fsdecode(first + b"".join(bytes([int(piece[:3], 8)]) + piece[3:] for piece in rest))
+
+
 def _open_top(path: str) -> int:
-    """Open an absolute path part by part: somebody who swaps a part for a link gets an error."""
+    """Open an absolute path part by part: somebody who swaps a part for a link gets an error.
+
+    Folders on the way need not be readable, as it is with any other use of a path.
+    """
+    parts = [part for part in path.split("/") if part]
     here = os.open("/", _FOLDER_FLAGS)
-    for part in filter(None, path.split("/")):
+    for number, part in enumerate(parts, 1):
         try:
-            below = os.open(part, _FOLDER_FLAGS, dir_fd=here)
+            below = os.open(part, _FOLDER_FLAGS if number == len(parts) else _WAY_FLAGS, dir_fd=here)
         except OSError as error:
             raise CheckpointError(f"{path}: {error.strerror}", hint="is the folder still there?") from error
         finally:

@@ -11,11 +11,13 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
-from ringfence.checkpoint import carry, differences, merge
+from ringfence.checkpoint import carry, differences, journal, merge
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.apply import Writer, new_name
 from ringfence.checkpoint.carry import Carry
 from ringfence.checkpoint.entry import Entry, Manifest, Seen
+from ringfence.checkpoint.journal import Carrying, GoingBack, Staging
+from ringfence.checkpoint.layer import Committed, Planned, Rollback
 from ringfence.checkpoint.overlay import USER_PREFIX, OverlayLayer
 from ringfence.checkpoint.scan import UNREAD, Reading, Scan
 from ringfence.checkpoint.snapshot import Snapshot
@@ -23,59 +25,16 @@ from ringfence.checkpoint.store import JOURNAL, STATE, Checkpoint, Store
 from ringfence.checkpoint.tree import Tree
 from ringfence.errors import CheckpointError, ConflictError, UsageError
 from ringfence.model.outcome import Change
-from ringfence.model.record import record
+from ringfence.model.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+    from typing import Any, Concatenate, ParamSpec, TypeVar
+
+    from ringfence.checkpoint.layer import Layer
 
     P = ParamSpec("P")
     T = TypeVar("T")
-
-    class Layer(Protocol):
-        """Where the changes lie. ``OverlayLayer`` and ``Snapshot``."""
-
-        scan: Scan
-        """How to read the tree that holds the current state."""
-
-        def read(self, how: Reading) -> dict[str, Entry]: ...
-        def restore(self, layer: Manifest, temporary: str) -> int: ...
-        def remember(self) -> None: ...
-        def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool: ...
-        def settle(self, rest: Manifest | None, carry: Carry, temporary: str, *, whole: bool) -> None: ...
-        def held(self) -> Manifest: ...
-        def close(self) -> None: ...
-
-
-@record
-class Rollback:
-    """What a rollback did."""
-
-    checkpoint_id: str
-    partial: bool
-    files_restored: int
-    state_data: Mapping[str, Any] | None
-    """The checkpoint's. Absent after a partial rollback: it would not fit the rest."""
-
-
-@record
-class Planned:
-    """A commit that has been looked over and not begun."""
-
-    chosen: Manifest
-    plan: Carry
-    rest: Manifest | None
-    """What the layer holds afterwards. Absent: it stays as it is, for somebody works on it."""
-    whole: bool
-
-
-@record
-class Committed:
-    """What a commit did."""
-
-    paths: tuple[str, ...]
-    left: tuple[str, ...]
-    """Sockets, FIFOs and devices, which stay in the layer."""
 
 
 def _converted(method: Callable[Concatenate[Workspace, P], T]) -> Callable[Concatenate[Workspace, P], T]:
@@ -88,8 +47,11 @@ def _converted(method: Callable[Concatenate[Workspace, P], T]) -> Callable[Conca
             return method(self, *args, **kwargs)
         except OSError as error:
             name = ascii(error.filename)[1:-1] if error.filename else self.base.path
-            hint = "call recover() to finish" if self.store.holds(JOURNAL) else ""
-            raise CheckpointError(f"{name}: {error.strerror}", hint=hint) from error
+            hint = "once that is mended, it is carried to its end by recover() or when it is opened next"
+            begun = self.store.holds(JOURNAL)
+            if not begun:
+                self._tidy()
+            raise CheckpointError(f"{name}: {error.strerror}", hint=hint if begun else "") from error
 
     call.__name__, call.__doc__ = method.__name__, method.__doc__
     return call
@@ -106,6 +68,7 @@ class Workspace:
         """Paths below the base that the job could not see: nothing that it did may reach them."""
         self._scan = Scan(base, without=hidden, ours=False)
         self._keep = Reading(store.put, store.has)
+        self._base_writer: Writer | None = None
         self._in_place = isinstance(layer, Snapshot) and layer.in_place
         self._below: differences.Below = differences.TreeBelow(self._scan, layer.scan)
         if self._in_place:
@@ -168,7 +131,7 @@ class Workspace:
         """Go back, or forward, to a checkpoint; with ``paths``, only these and what is below them."""
         then = self.store.load(checkpoint_id)
         layer = then.layer if paths is None else self._mixed(then.layer, paths)
-        count = self.go_to(layer, "" if paths is not None else checkpoint_id)
+        count = self._go(layer, "" if paths is not None else checkpoint_id)
         state = then.state_data if paths is None else None
         return Rollback(
             checkpoint_id=checkpoint_id, partial=paths is not None, files_restored=count, state_data=state
@@ -199,24 +162,26 @@ class Workspace:
         below = self._scan.below(path, self._keep) if top.entry.kind == entries.FOLDER else {}
         return {path: top.entry, **{name: seen.entry for name, seen in below.items()}}
 
-    def go_to(self, layer: Manifest, current: str = "") -> int:
-        """Make the layer this one, whose contents are in the store; how many paths were written or removed.
+    def go_to(self, layer: Manifest) -> int:
+        """Make the layer this one, whose contents are in the store; how many paths were written or removed."""
+        return self._go(layer, "")
 
-        What is hidden now may have been in it once, and does not come back.
-        """
+    def _go(self, layer: Manifest, current: str) -> int:
+        """``current``: the checkpoint whose layer it is. Then it is in the store, and not in the journal."""
+        going = GoingBack(temporary=new_name(), current=current, layer=None if current else layer)
+        journal.note(self.store, going)
+        return self._finish_rollback(layer, going)
+
+    def _finish_rollback(self, layer: Manifest, going: GoingBack) -> int:
+        """What is hidden now may have been in it once, and does not come back."""
         if self.hidden:
             layer = {path: entry for path, entry in layer.items() if not merge.is_below(path, self.hidden)}
-        temporary = new_name()
-        journal = {"op": "rollback", "layer": entries.to_rows(layer), "current": current, "temporary": temporary}
-        self.store.write(JOURNAL, journal)
-        return self._finish_rollback(layer, current, temporary)
-
-    def _finish_rollback(self, layer: Manifest, current: str, temporary: str) -> int:
-        count = self.layer.restore(layer, temporary)
+        count = self.layer.restore(layer, going.temporary)
         self.layer.remember()
-        if current:
-            self._set_state(current=current)
+        if going.current:
+            self._set_state(current=going.current)
         self.store.remove(JOURNAL)
+        self.store.reserve()
         return count
 
     @_converted
@@ -226,18 +191,16 @@ class Workspace:
         self.store.collect(self.layer.held())
 
     @_converted
-    def collect(self, max_bytes: int) -> list[str]:
-        """Delete checkpoints, the oldest first and never the current one, until the rest fits; which they were."""
+    def sweep(self) -> None:
+        """Remove contents that nothing needs, as those that a commit with a conflict kept in vain."""
         self.store.collect(self.layer.held())
-        deleted = []
-        for old in self.store.checkpoints():
-            if self.store.used_bytes() <= max_bytes:
-                break
-            if old.checkpoint_id != self.current:
-                self.store.drop(old.checkpoint_id)
-                self.store.collect(self.layer.held())
-                deleted.append(old.checkpoint_id)
-        return deleted
+
+    def _tidy(self) -> None:
+        """After an error: a disk that is full must not stay so for what was kept in vain."""
+        try:
+            self.store.collect(self.layer.held())
+        except (CheckpointError, OSError):
+            pass  # the first error is the one to tell
 
     # Commit
 
@@ -247,7 +210,10 @@ class Workspace:
 
         ``mounted``: somebody works on the layer, so it stays as it is, and says again what the base now says too.
         """
-        return self.carry_out(self.plan_commit(paths, mounted=mounted))
+        with self.base.held():
+            planned = self.plan_commit(paths, mounted=mounted)
+            self.stage(planned)
+            return self.carry_out(planned)
 
     @_converted
     def plan_commit(self, paths: tuple[str, ...] | None = None, *, mounted: bool = False) -> Planned:
@@ -255,27 +221,44 @@ class Workspace:
         wanted = None if paths is None else tuple(map(_path, paths))
         if wanted is not None and self._in_place:
             raise UsageError("in place everything is in the base already", hint="roll back what is not to stay")
+        self.base.confirm()
         layer = self.layer.read(self._keep)
         chosen = merge.chosen(layer, wanted, self._has_folder)
         plan = self._plan(chosen)
+        carry.check_mounts(plan, self.base.mounts(), shown=isinstance(self.layer, Snapshot))
         carry.check(plan, chosen, self.layer.foreign)
         rest = None if mounted else merge.rest(layer, wanted)
-        return Planned(chosen=chosen, plan=plan, rest=rest, whole=wanted is None and not mounted)
+        whole = wanted is None and not mounted
+        return Planned(chosen=chosen, plan=plan, rest=rest, whole=whole, temporary=new_name())
+
+    @_converted
+    def stage(self, planned: Planned) -> None:
+        """Between the two: make every new file beside its place. What can't be made ends the commit here."""
+        self.layer.begin_staging()
+        journal.note(self.store, Staging(temporary=planned.temporary))
+        try:
+            self._writer(planned.temporary).stage(_entries(planned.plan.now), planned.plan.target)
+        except BaseException:
+            self._unstage(planned.temporary)
+            raise
+
+    @_converted
+    def unstage(self, planned: Planned) -> None:
+        """After all nothing is to be committed."""
+        self._unstage(planned.temporary)
+
+    def _unstage(self, temporary: str) -> None:
+        self._writer(temporary).unstage()
+        self.layer.end_staging()
+        self.store.remove(JOURNAL)
 
     @_converted
     def carry_out(self, planned: Planned) -> Committed:
         """The second half: from the journal on it is carried to its end, now or at the next start."""
-        journal = {
-            "op": "commit",
-            "now": entries.index_rows(planned.plan.now),
-            "target": entries.to_rows(planned.plan.target),
-            "rest": None if planned.rest is None else entries.to_rows(planned.rest),
-            "whole": planned.whole,
-            "temporary": new_name(),
-        }
         self._set_state()
-        self.store.write(JOURNAL, journal)
-        self._finish_commit(planned.plan, journal)
+        carrying = Carrying(temporary=planned.temporary, plan=planned.plan, rest=planned.rest, whole=planned.whole)
+        journal.note(self.store, carrying)
+        self._finish_commit(carrying)
         left = tuple(path for path, entry in planned.chosen.items() if entry.kind in entries.SPECIAL)
         done = tuple(path for path in entries.ordered(planned.chosen) if path not in left)
         return Committed(paths=done, left=left)
@@ -288,11 +271,13 @@ class Workspace:
         """In place there is nothing to carry: the commit is that it can't be undone any more."""
         return Carry(now={}, target={}) if self._in_place else carry.plan(chosen, self._scan, self.hidden)
 
-    def _finish_commit(self, plan: Carry, journal: Mapping[str, Any]) -> None:
-        temporary: str = journal["temporary"]
-        self._base_writer(temporary).apply({path: seen.entry for path, seen in plan.now.items()}, plan.target)
-        rest = None if journal["rest"] is None else entries.from_rows(journal["rest"])
-        self.layer.settle(rest, plan, temporary, whole=journal["whole"])
+    def _finish_commit(self, carrying: Carrying) -> None:
+        plan, temporary = carrying.plan, carrying.temporary
+        writer = self._writer(temporary)
+        writer.apply(_entries(plan.now), plan.target)
+        writer.unstage()
+        self.layer.end_staging()
+        self.layer.settle(carrying.rest, plan, temporary, whole=carrying.whole)
         self._drop_history()
         self.store.remove(JOURNAL)
         self.store.collect(self.layer.held())
@@ -308,25 +293,33 @@ class Workspace:
             self.store.drop(checkpoint_id)
         self._set_state(current="")
 
-    def _base_writer(self, temporary: str) -> Writer:
-        return Writer(self.base, lambda _, entry: self.store.open(entry.digest), temporary, special=False)
+    def _writer(self, temporary: str) -> Writer:
+        """Into the base; the same one as long as one commit takes."""
+        if self._base_writer is None or self._base_writer.temporary != temporary:
+            source = lambda _, entry: self.store.open(entry.digest)  # noqa: E731
+            self._base_writer = Writer(self.base, source, temporary, special=False)
+        return self._base_writer
 
     # After a crash
 
     @_converted
     def recover(self) -> None:
         """Carry to its end what was broken off. What somebody else changed since is theirs, and named."""
-        journal = self.store.read(JOURNAL)
-        if journal is None:
-            return
-        if journal["op"] == "rollback":
-            self._finish_rollback(entries.from_rows(journal["layer"]), journal["current"], journal["temporary"])
-            return
-        old = Carry(now=entries.index_from(journal["now"]), target=entries.from_rows(journal["target"]))
-        touched = {entries.parent(path) for path in (*old.now, *old.target)}
-        self._base_writer(journal["temporary"]).sweep(touched)
-        plan, theirs = carry.resume(old, self._scan)
-        self._finish_commit(plan, journal)
+        begun = journal.noted(self.store)
+        if isinstance(begun, Staging):
+            self._unstage(begun.temporary)
+        elif isinstance(begun, GoingBack):
+            layer = self.store.load(begun.current).layer if begun.layer is None else begun.layer
+            self._finish_rollback(layer, begun)
+        elif begun is not None:
+            with self.base.held():
+                self._resume(begun)
+
+    def _resume(self, begun: Carrying) -> None:
+        touched = {entries.parent(path) for path in (*begun.plan.now, *begun.plan.target)}
+        self._writer(begun.temporary).sweep(touched)
+        plan, theirs = carry.resume(begun.plan, self._scan)
+        self._finish_commit(replace(begun, plan=plan))
         if theirs:
             raise ConflictError(f"left as somebody else made it: {', '.join(theirs)}", paths=tuple(theirs))
 
@@ -336,6 +329,7 @@ class Workspace:
     def _set_state(self, **changed: object) -> None:
         self.store.write(STATE, {**self._state(), "base": list(self.base.identity), **changed})
 
+    @_converted
     def pin(self) -> None:
         """Remember which folder the base is: another one in its place will be refused."""
         if not self.store.holds(STATE):
@@ -345,6 +339,10 @@ class Workspace:
         """Let go of the folders; the store stays, for the next time."""
         self.layer.close()
         self.base.close()
+
+
+def _entries(index: Mapping[str, Seen]) -> dict[str, Entry]:
+    return {path: seen.entry for path, seen in index.items()}
 
 
 def new_checkpoint_id() -> str:

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ringfence.checkpoint.layer import Committed
 from ringfence.checkpoint.lock import Lock
 from ringfence.checkpoint.transaction import Transaction
-from ringfence.checkpoint.workspace import Committed
 from ringfence.engine import boxed_call
 from ringfence.engine.box import Handle
 from ringfence.engine.returned import returned

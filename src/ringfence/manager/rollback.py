@@ -189,16 +189,12 @@ def _running(transaction: Transaction, checkpoint_id: str) -> Mapping[str, Any] 
 
 def _collected(sandbox: Sandbox, transaction: Transaction, max_bytes: int) -> list[str]:
     """The images of processes count as contents do."""
-    deleted = []
-    live_state.sweep(sandbox, transaction)
-    for old in transaction.checkpoints():
-        if transaction.used_bytes() + live_state.used_bytes(sandbox) <= max_bytes:
-            break
-        if old.checkpoint_id != transaction.current:
-            transaction.delete_checkpoint(old.checkpoint_id)
-            live_state.sweep(sandbox, transaction)
-            deleted.append(old.checkpoint_id)
-    return deleted
+
+    def images_bytes() -> int:
+        live_state.sweep(sandbox, transaction)
+        return live_state.used_bytes(sandbox)
+
+    return transaction.collect(max_bytes, images_bytes)
 
 
 def _told(error: SandboxError) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from ringfence.checkpoint.layer import Committed, Rollback
 from ringfence.checkpoint.transaction import Transaction
-from ringfence.checkpoint.workspace import Committed, Rollback
 from ringfence.engine.box import Box, Handle
 from ringfence.errors import SandboxError, SetupError, UsageError
 from ringfence.linux import procfs

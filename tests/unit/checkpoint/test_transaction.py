@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from undo_arena import enter, in_child, look
 
+from ringfence.checkpoint.layer import Committed, Planned
 from ringfence.checkpoint.transaction import OVERLAY, SNAPSHOT, Transaction
-from ringfence.checkpoint.workspace import Committed, Planned, Workspace
+from ringfence.checkpoint.workspace import Workspace
 from ringfence.errors import BusyError, CheckpointError, ConflictError, UsageError
 from ringfence.linux import syscalls
 
@@ -137,6 +138,22 @@ def test_one_id_names_a_checkpoint_in_all_bases(kind: str, tmp_path: Path) -> No
             tx.rollback(empty.checkpoint_id)
         assert tx.discard() == 9 and tx.changes() == () and tx.current == first.checkpoint_id
         assert tx.collect(0) == [], "the current one stays"
+
+    on(kind, tmp_path, test)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_checkpoints_are_collected_oldest_first_until_the_rest_fits(kind: str, tmp_path: Path) -> None:
+    def test(ground: Ground) -> None:
+        tx, made = ground.tx, []
+        for _ in range(5):
+            ground.edit(lambda top: (top / "own").write_bytes(os.urandom(100_000)), 0, 1)
+            made.append(tx.create_checkpoint().checkpoint_id)
+        tx.rollback(made[0])
+        assert tx.collect(750_000) == made[1:3], "the current one stays though it is the oldest"
+        assert tx.used_bytes() <= 750_000
+        assert tx.collect(1_300_000, lambda: 750_000) == made[3:4], "what else goes with them counts"
+        assert tx.collect(0) == made[4:] and [each.checkpoint_id for each in tx.checkpoints()] == made[:1]
 
     on(kind, tmp_path, test)
 

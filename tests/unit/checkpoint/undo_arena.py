@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import shutil
@@ -20,6 +21,7 @@ from ringfence.linux import syscalls
 
 NEW_USER, NEW_NS = 0x10000000, 0x20000
 NAMES = ("a", "b", "c", "d", "new\nline", "\udcff\udcfe", ".ringfence-x")
+ORDINARY_ID = 65534
 T0_NS = 1_700_000_000_000_000_000
 
 
@@ -39,6 +41,37 @@ def in_child(work: Callable[[], None]) -> int:
             sys.stderr.flush()
             os._exit(code)
     return os.waitpid(child, 0)[1]
+
+
+def as_ordinary_user(
+    folder: Path, work: Callable[[Path], None], before: Callable[[], None] = lambda: None
+) -> int:
+    """The same without root's rights, in a folder of that user's, which can be reached without them; ``before``: with
+    root's rights, just before."""
+
+    def inside() -> None:
+        place = folder
+        if os.geteuid() == 0:
+            syscalls.call("unshare", NEW_NS)
+            syscalls.call("mount", b"none", b"/", 0, 0x4000 | 0x40000, 0)
+            place = Path("/mnt")
+            syscalls.call("mount", os.fsencode(folder), b"/mnt", 0, 0x1000, 0)
+            for each in (folder, *folder.rglob("*")):
+                os.lchown(each, ORDINARY_ID, ORDINARY_ID)
+            before()
+            for name in ("encodings.ascii", "fcntl", "hashlib", "json", "ringfence.checkpoint.unified"):
+                importlib.import_module(name)  # which this user may not be able to read
+            os.setgroups([])
+            os.setresgid(ORDINARY_ID, ORDINARY_ID, ORDINARY_ID)
+            os.setresuid(ORDINARY_ID, ORDINARY_ID, ORDINARY_ID)
+        work(place)
+
+    return in_child(inside)
+
+
+def mount_tmpfs(place: Path, options: str = "") -> None:
+    place.mkdir(exist_ok=True)
+    syscalls.call("mount", b"tmpfs", os.fsencode(place), b"tmpfs", 0, options.encode())
 
 
 def enter(kind: str) -> None:
@@ -281,4 +314,7 @@ def fill(chance: random.Random, arena: Arena, model: Model, edits: int) -> None:
         editor._clear(path)
 
 
-__all__ = ["Arena", "Editor", "enter", "fill", "in_child", "kinds", "look", "parent", "same_files"]
+__all__ = [
+    "Arena", "Editor", "as_ordinary_user", "enter", "fill", "in_child", "kinds", "look", "mount_tmpfs", "parent",
+    "same_files",
+]  # fmt: skip

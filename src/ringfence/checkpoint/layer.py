@@ -1,0 +1,65 @@
+"""What a layer over a base must be able to do, and what operations on one come to.
+
+``OverlayLayer`` and ``Snapshot`` are the layers; ``Workspace`` works on either without knowing which. Plain data else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ringfence.checkpoint.carry import Carry
+from ringfence.checkpoint.entry import Entry, Manifest, Seen
+from ringfence.checkpoint.scan import Reading, Scan
+from ringfence.model.record import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    class Layer(Protocol):
+        """Where the changes lie. ``OverlayLayer`` and ``Snapshot``."""
+
+        scan: Scan
+        """How to read the tree that holds the current state."""
+
+        def read(self, how: Reading) -> dict[str, Entry]: ...
+        def restore(self, layer: Manifest, temporary: str) -> int: ...
+        def remember(self) -> None: ...
+        def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool: ...
+        def begin_staging(self) -> None: ...
+        def end_staging(self) -> None: ...
+        def settle(self, rest: Manifest | None, carry: Carry, temporary: str, *, whole: bool) -> None: ...
+        def held(self) -> Manifest: ...
+        def close(self) -> None: ...
+
+
+@record
+class Rollback:
+    """What a rollback did."""
+
+    checkpoint_id: str
+    partial: bool
+    files_restored: int
+    state_data: Mapping[str, Any] | None
+    """The checkpoint's. Absent after a partial rollback: it would not fit the rest."""
+
+
+@record
+class Planned:
+    """A commit that has been looked over and not begun."""
+
+    chosen: Manifest
+    plan: Carry
+    rest: Manifest | None
+    """What the layer holds afterwards. Absent: it stays as it is, for somebody works on it."""
+    whole: bool
+    temporary: str
+
+
+@record
+class Committed:
+    """What a commit did."""
+
+    paths: tuple[str, ...]
+    left: tuple[str, ...]
+    """Sockets, FIFOs and devices, which stay in the layer."""

@@ -1,0 +1,82 @@
+"""Modes that keep even the owner out: a program sets them, and who is not root must see behind them all the same."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from undo_arena import as_ordinary_user
+
+from ringfence.checkpoint.workspace import Workspace, open_overlay
+
+
+def _over(place: Path) -> Workspace:
+    for name in ("base", "upper"):
+        (place / name).mkdir(exist_ok=True)
+    return open_overlay(str(place / "upper"), str(place / "base"), str(place / "store"))
+
+
+def _cleared(place: Path, mode: int) -> Workspace:
+    """A folder that a program has removed and made anew, as overlayfs keeps it."""
+    (place / "base/folder").mkdir(parents=True)
+    (place / "base/folder/old").write_text("old")
+    workspace = _over(place)
+    made = place / "upper/folder"
+    made.mkdir()
+    (made / "new").write_text("new")
+    os.setxattr(made, "user.overlay.opaque", b"y")
+    made.chmod(mode)
+    return workspace
+
+
+@pytest.mark.parametrize("mode", (0o700, 0o300, 0))
+def test_what_a_closed_folder_hides_is_told_and_removed(mode: int, tmp_path: Path) -> None:
+    def work(place: Path) -> None:
+        workspace = _cleared(place, mode)
+        told = {each.path: str(each.kind) for each in workspace.changes()}
+        assert told["folder/old"] == "deleted" and told["folder/new"] == "added"
+        workspace.commit()
+        assert (place / "base/folder").stat().st_mode & 0o777 == mode
+        (place / "base/folder").chmod(0o700)
+        assert os.listdir(place / "base/folder") == ["new"]
+
+    assert as_ordinary_user(tmp_path, work) == 0
+
+
+def test_attributes_of_closed_folders_and_files_come_back(tmp_path: Path) -> None:
+    def work(place: Path) -> None:
+        workspace = _cleared(place, 0)
+        file = place / "upper/file"
+        file.write_text("x")
+        os.setxattr(file, "user.note", b"1")
+        file.chmod(0)
+        made = workspace.create_checkpoint().checkpoint_id
+        (place / "upper/folder").chmod(0o700)
+        os.removexattr(place / "upper/folder", "user.overlay.opaque")
+        (place / "upper/folder").chmod(0)
+        file.unlink()
+        workspace.rollback_to_checkpoint(made)
+        assert (place / "upper/folder").stat().st_mode & 0o777 == 0
+        for each, name, value in ((place / "upper/folder", "user.overlay.opaque", b"y"), (file, "user.note", b"1")):
+            each.chmod(0o700)
+            assert os.getxattr(each, name) == value
+
+    assert as_ordinary_user(tmp_path, work) == 0
+
+
+def test_one_closed_file_does_not_hide_the_diff_of_the_others(tmp_path: Path) -> None:
+    def work(place: Path) -> None:
+        (place / "base").mkdir()
+        for name in ("edited", "closed", "theirs"):
+            (place / "base" / name).write_text("old\n")
+        workspace = _over(place)
+        for name in ("edited", "closed", "theirs"):
+            (place / "upper" / name).write_text("new\n")
+        (place / "upper/closed").chmod(0)
+        (place / "base/theirs").chmod(0)
+        diff = workspace.diff()
+        assert diff.count("-old\n+new\n") == 2 and "theirs: not ours to read\n" in diff
+        assert (place / "upper/closed").stat().st_mode & 0o777 == 0
+
+    assert as_ordinary_user(tmp_path, work) == 0

@@ -1,0 +1,102 @@
+"""Journals and other documents that were damaged, or written by somebody's hand: an error, and nothing is done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.checkpoint.store import Store
+from ringfence.checkpoint.transaction import OVERLAY, SNAPSHOT, Transaction
+from ringfence.errors import CheckpointError
+
+TEXTS = (
+    "", "[]", "{}", '{"op": "commit"}', '{"x": 1}', '{"x": [{"kind": "file"}, [1]]}', "[" * 5000,
+    '{"op": "rollback", "parts": [[7, null]]}', '{"op": "unheard", "parts": [[0, null]], "temporary": ".ringfence-1"}',
+    '{"op": "commit", "parts": 5}', '{"../x": [{"kind": "file"}, [1, 2, 3, 4, 5, 6]]}',
+)  # fmt: skip
+JOURNALS = ("journal.json", "checkpoints/0/journal.json")
+INDEXES = ("checkpoints/0/base.json", "checkpoints/0/index.json", "checkpoints/0/newer.json")
+
+
+@pytest.mark.parametrize("name", (*JOURNALS, *INDEXES))
+def test_a_damaged_document_is_an_error_of_ours_that_names_it(name: str, tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/x").write_text("old")
+    Transaction.create(tmp_path / "tx", [tmp_path / "base"], kind=SNAPSHOT).close()
+    for text in TEXTS:
+        if name in INDEXES and text == "{}":
+            continue  # which is an empty one
+        (tmp_path / "tx" / name).write_text(text)
+        with pytest.raises(CheckpointError, match=name):
+            Transaction.open(tmp_path / "tx")
+        assert (tmp_path / "base/x").read_text() == "old"
+
+
+@pytest.mark.parametrize("text", ("", "[]", "{}", '{"layer": {"..": {"kind": "file"}}}', '{"layer": {"x": {}}}'))
+def test_a_damaged_checkpoint_is_an_error_of_ours_that_names_it(text: str, tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    with Transaction.create(tmp_path / "tx", [tmp_path / "base"], kind=SNAPSHOT) as tx:
+        made = tx.create_checkpoint().checkpoint_id
+        (tmp_path / f"tx/checkpoints/0/checkpoints/{made}.json").write_text(text)
+        with pytest.raises(CheckpointError, match=made):
+            tx.rollback(made)
+
+
+def _journal(digest: str) -> dict[str, Any]:
+    target = {"new": {"kind": "file", "mode": 0o644, "digest": digest}}
+    return {"op": "commit", "now": {}, "target": target, "rest": None, "whole": True, "temporary": ".ringfence-1"}
+
+
+def _carried_out(top: Path, journal: dict[str, Any]) -> None:
+    (top / "tx/checkpoints/0/journal.json").write_text(json.dumps(journal))
+    Transaction.open(top / "tx").close()
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> dict[str, Any]:
+    """A transaction, something outside of it, and a journal that would be carried out."""
+    (tmp_path / "base").mkdir()
+    (tmp_path / "secret").write_text("secret")
+    Transaction.create(tmp_path / "tx", [tmp_path / "base"], kind=OVERLAY).close()
+    with (tmp_path / "secret").open("rb") as file:
+        return _journal(Store(str(tmp_path / "tx/checkpoints/0")).put(file.fileno()))
+
+
+def test_the_control_a_journal_whose_paths_are_inside_is_carried_out(planted: dict[str, Any], tmp_path: Path) -> None:
+    _carried_out(tmp_path, planted)
+    assert (tmp_path / "base/new").read_text() == "secret"
+
+
+@pytest.mark.parametrize("path", ("../out", "a/../../out", "/out", "./out", "a//out", "", "a\0"))
+@pytest.mark.parametrize("part", ("now", "target", "rest"))
+def test_no_path_of_a_journal_leads_out_of_the_base(
+    part: str, path: str, planted: dict[str, Any], tmp_path: Path
+) -> None:
+    entry = planted["target"]["new"]
+    planted[part] = {path: [entry, [1, 2, 3, 4, 5, 6]] if part == "now" else entry}
+    with pytest.raises(CheckpointError, match=r"journal\.json is damaged"):
+        _carried_out(tmp_path, planted)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["base", "secret", "tx"]
+    assert not list((tmp_path / "base").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), (("digest", "../../../../secret"), ("twin", "../secret"), ("mode", "511"), ("kind", "door"))
+)
+def test_no_value_of_a_journal_is_taken_for_another(
+    name: str, value: object, planted: dict[str, Any], tmp_path: Path
+) -> None:
+    planted["target"]["new"][name] = value
+    with pytest.raises(CheckpointError):
+        _carried_out(tmp_path, planted)
+    assert not (tmp_path / "base/new").exists()
+
+
+@pytest.mark.parametrize("name", ("../new", "new", ".ringfence-../../x", 5))
+def test_a_temporary_name_is_one_of_ours(name: object, planted: dict[str, Any], tmp_path: Path) -> None:
+    planted["temporary"] = name
+    with pytest.raises(CheckpointError, match="no name of ours"):
+        _carried_out(tmp_path, planted)

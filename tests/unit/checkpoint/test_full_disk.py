@@ -1,0 +1,230 @@
+"""A disk that is full, and other things that can't be written: nothing is half done, and there is a way out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_transaction import texts
+from undo_arena import Arena, enter, in_child, mount_tmpfs
+
+from ringfence.checkpoint.lock import hold
+from ringfence.checkpoint.transaction import OVERLAY, Transaction
+from ringfence.errors import BusyError, CheckpointError
+
+KIB = 1024
+
+
+def on_small_disk(folder: Path, test: Callable[[Path], None], kib: int = 1024) -> None:
+    """Run a test on a disk of its own, which is soon full."""
+
+    def inside() -> None:
+        enter("overlay")
+        mount_tmpfs(folder / "disk", f"size={kib}k")
+        test(folder / "disk")
+
+    assert in_child(inside) == 0
+
+
+def _upper(tx: Transaction) -> Path:
+    return Path(tx.layers[0][1]) / "upper"
+
+
+def _free_bytes(disk: Path) -> int:
+    status = os.statvfs(disk)
+    return status.f_bavail * status.f_bsize
+
+
+def _fill(file: Path) -> None:
+    with pytest.raises(OSError, match="No space"), file.open("ab", buffering=0) as opened:
+        while opened.write(bytes(4 * KIB)):
+            pass
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_the_room_that_there_was(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+
+    def test(disk: Path) -> None:
+        tx = Transaction.create(disk / "tx", [tmp_path / "base"], kind=OVERLAY)
+        for name in ("one", "two"):
+            (_upper(tx) / name).write_bytes(os.urandom(300 * KIB))
+        tx.changes()
+        free = _free_bytes(disk)
+        with pytest.raises(CheckpointError, match=f"{disk}.*No space"):
+            tx.create_checkpoint()
+        assert _free_bytes(disk) == free and not tx.checkpoints()
+        with pytest.raises(CheckpointError, match=f"{disk}.*No space"):
+            tx.commit()
+        assert _free_bytes(disk) == free and not list((tmp_path / "base").iterdir())
+
+    on_small_disk(tmp_path, test)
+
+
+@pytest.mark.parametrize("way", ("discard", "rollback"))
+def test_what_filled_the_disk_can_be_undone(way: str, tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+
+    def test(disk: Path) -> None:
+        tx = Transaction.create(disk / "tx", [tmp_path / "base"], kind=OVERLAY)
+        (_upper(tx) / "kept").write_text("kept")
+        made = tx.create_checkpoint()
+        _fill(_upper(tx) / "flood")
+        (_upper(tx) / "kept").unlink()
+        _fill(_upper(tx) / "flood")
+        tx.close()
+        tx = Transaction.open(disk / "tx")
+        assert {Path(each.path).name for each in tx.changes()} == {"flood"}
+        if way == "discard":
+            tx.discard()
+            assert not tx.changes()
+        else:
+            tx.rollback(made.checkpoint_id)
+            assert texts(_upper(tx)) == {"kept": b"kept"}
+        assert _free_bytes(disk) > 500 * KIB
+        assert Path(tx.layers[0][1]).parent.parent.joinpath("checkpoints/0/spare").exists(), "for the next time"
+
+    on_small_disk(tmp_path, test)
+
+
+def test_the_control_without_the_room_that_is_kept_it_can_not(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+
+    def test(disk: Path) -> None:
+        tx = Transaction.create(disk / "tx", [tmp_path / "base"], kind=OVERLAY)
+        (disk / "tx/checkpoints/0/spare").unlink()
+        _fill(_upper(tx) / "flood")
+        with pytest.raises(CheckpointError, match="No space"):
+            tx.discard()
+
+    on_small_disk(tmp_path, test)
+
+
+def test_a_full_disk_keeps_nobody_from_taking_and_giving_back_the_lock(tmp_path: Path) -> None:
+    def test(disk: Path) -> None:
+        _fill(disk / "flood")
+        lock = hold(str(disk))
+        with pytest.raises(BusyError):
+            hold(str(disk))
+        with pytest.raises(CheckpointError, match="No space"):
+            lock.note(b"/somewhere")
+        lock.release()
+        hold(str(disk)).release()
+
+    on_small_disk(tmp_path, test)
+
+
+def test_a_lock_that_can_not_be_made_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="No such file"):
+        hold(str(tmp_path / "nowhere"))
+
+
+# ---- commits that can't be carried out
+
+
+def _change(top: Path) -> None:
+    (top / "edited").write_text("guest")
+    (top / "gone").rename(top / "moved")
+    (top / "added").write_text("guest")
+
+
+def _refused(arena: Arena, spoil: Callable[[], None], match: str) -> None:
+    """A commit that is refused changes nothing, leaves nothing, and can be made good for."""
+    for name in ("edited", "gone"):
+        (arena.base / name).write_text("old")
+    workspace = arena.open()
+    arena.mount()
+    _change(arena.seen)
+    spoil()
+    arena.unmount()
+    with pytest.raises(CheckpointError, match=match):
+        workspace.commit()
+    assert texts(arena.base) == {"edited": b"old", "gone": b"old"}
+    assert sorted(path.name for path in arena.base.iterdir()) == ["edited", "gone"]
+    workspace.close()
+    workspace = arena.open()
+    workspace.commit(("edited", "gone", "moved"))
+    assert texts(arena.base) == {"edited": b"guest", "moved": b"old"}
+
+
+def test_a_commit_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
+    def inside() -> None:
+        enter("overlay")
+        (tmp_path / "base").mkdir()
+        mount_tmpfs(tmp_path / "base", "size=1024k")
+        arena = Arena("overlay", tmp_path)
+        _refused(arena, lambda: (arena.seen / "large").write_bytes(os.urandom(2048 * KIB)), "base/large: No space")
+
+    assert in_child(inside) == 0
+
+
+def test_a_program_can_not_make_a_commit_that_never_ends(tmp_path: Path) -> None:
+    """Attributes as its own layer's file system takes them, and the base's does not."""
+
+    def inside() -> None:
+        enter("overlay")
+        mount_tmpfs(tmp_path / "layer")
+        for name in ("upper", "work"):
+            (tmp_path / "layer" / name).mkdir()
+            (tmp_path / name).symlink_to(tmp_path / "layer" / name)
+        arena = Arena("overlay", tmp_path)
+
+        def spoil() -> None:
+            (arena.seen / "spoiled").mkdir()
+            os.setxattr(arena.seen / "spoiled", "user.much", bytes(60 * KIB))
+
+        _refused(arena, spoil, "base/spoiled: ")
+
+    (tmp_path / "probe").mkdir()
+    try:
+        os.setxattr(tmp_path / "probe", "user.much", bytes(60 * KIB))
+    except OSError:
+        assert in_child(inside) == 0
+    else:
+        pytest.skip("this file system takes as much")
+
+
+def test_a_base_that_became_read_only_is_named_and_nothing_is_begun(tmp_path: Path) -> None:
+    def inside() -> None:
+        enter("overlay")
+        mount_tmpfs(tmp_path / "base")
+        arena = Arena("overlay", tmp_path)
+        (arena.base / "edited").write_text("old")
+        workspace = arena.open()
+        arena.mount()
+        (arena.seen / "edited").write_text("guest")
+        arena.unmount()
+        _remount(arena.base, read_only=True)
+        with pytest.raises(CheckpointError, match=f"^{arena.base}: Read-only"):
+            workspace.commit()
+        workspace.close()
+        _remount(arena.base, read_only=False)
+        workspace = arena.open()
+        assert texts(arena.base) == {"edited": b"old"}, "the commit was refused, and is not made up for later"
+        workspace.commit()
+        assert texts(arena.base) == {"edited": b"guest"}
+
+    assert in_child(inside) == 0
+
+
+def _remount(place: Path, *, read_only: bool) -> None:
+    from ringfence.linux import syscalls
+
+    syscalls.call("mount", b"none", os.fsencode(place), 0, 0x20 | (1 if read_only else 0), 0)
+
+
+def test_rubbish_is_removed_before_a_checkpoint_is(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/x").write_text("old")
+    tx = Transaction.create(tmp_path / "tx", [tmp_path / "base"], kind=OVERLAY)
+    made = [tx.create_checkpoint().checkpoint_id for _ in range(2)]
+    (_upper(tx) / "x").write_bytes(os.urandom(400 * KIB))
+    (tmp_path / "base/x").write_text("theirs")
+    with pytest.raises(CheckpointError, match="changed by somebody else"):
+        tx.commit()
+    assert tx.used_bytes() > 400 * KIB, "the commit kept what it was to write"
+    assert tx.collect(200 * KIB) == []
+    assert [each.checkpoint_id for each in tx.checkpoints()] == made and tx.used_bytes() < 200 * KIB
+    shutil.rmtree(tmp_path / "base")

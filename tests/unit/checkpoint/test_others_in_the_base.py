@@ -1,0 +1,272 @@
+"""The base is the user's, who works on in it: what a commit must not do to what it finds there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_workspace import COPIES, edit, on
+from undo_arena import ORDINARY_ID, Arena, as_ordinary_user, enter, in_child, mount_tmpfs
+
+from ringfence.checkpoint import lock
+from ringfence.checkpoint.layer import Planned
+from ringfence.checkpoint.transaction import SNAPSHOT, Transaction
+from ringfence.checkpoint.workspace import Workspace, open_overlay
+from ringfence.errors import BusyError, CheckpointError, ConflictError
+
+# ---- what is mounted there, and can't be seen through an overlay
+
+
+def _remove(top: Path) -> None:
+    shutil.rmtree(top / "mnt")
+
+
+def _write_over(top: Path) -> None:
+    (top / "mnt").mkdir(exist_ok=True)
+    (top / "mnt/precious").write_text("guest")
+
+
+@pytest.mark.parametrize("change", (_remove, _write_over))
+def test_what_is_mounted_in_the_base_is_out_of_a_commits_reach(change: Callable[[Path], None], tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        mount_tmpfs(arena.base / "mnt")
+        (arena.base / "mnt/precious").write_text("theirs")
+        (arena.base / "other").write_text("old")
+        workspace = arena.open()
+        edit(arena, change)
+        edit(arena, lambda top: (top / "other").write_text("new"))
+        with pytest.raises(CheckpointError, match="mounted there: mnt"):
+            workspace.commit()
+        assert (arena.base / "mnt/precious").read_text() == "theirs"
+        assert (arena.base / "other").read_text() == "old"
+        workspace.commit(("other",))
+        assert (arena.base / "other").read_text() == "new"
+
+    on("overlay", tmp_path, test)
+
+
+def test_the_control_what_is_not_mounted_is_removed_and_overwritten(tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        (arena.base / "mnt").mkdir()
+        (arena.base / "mnt/precious").write_text("theirs")
+        workspace = arena.open()
+        edit(arena, _write_over)
+        workspace.commit()
+        assert (arena.base / "mnt/precious").read_text() == "guest"
+        edit(arena, _remove)
+        workspace.commit()
+        assert not (arena.base / "mnt").exists()
+
+    on("overlay", tmp_path, test)
+
+
+def test_a_copy_shows_what_is_mounted_and_only_the_mount_point_must_stay(tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        mount_tmpfs(arena.base / "a b")
+        (arena.base / "a b/precious").write_text("theirs")
+        workspace = arena.open()
+        (arena.seen / "a b/precious").write_text("guest")
+        workspace.commit()
+        assert (arena.base / "a b/precious").read_text() == "guest"
+        shutil.rmtree(arena.seen / "a b")
+        with pytest.raises(CheckpointError, match="mounted there: a b"):
+            workspace.commit()
+        assert (arena.base / "a b/precious").exists()
+
+    def inside() -> None:
+        enter("overlay")  # a place to mount something in
+        test(Arena("snapshot", tmp_path))
+
+    assert in_child(inside) == 0
+
+
+# ---- folders that were swapped: the files in them are old, and nobody has seen them there
+
+
+def _make_folder(top: Path) -> None:
+    (top / "lib").mkdir()
+    (top / "lib/x").write_text("guest")
+
+
+def _edit_in_folder(top: Path) -> None:
+    (top / "lib/x").write_text("guest")
+
+
+def _delete_folder(top: Path) -> None:
+    shutil.rmtree(top / "lib")
+
+
+@pytest.mark.parametrize("kind", COPIES)
+@pytest.mark.parametrize("change", (_make_folder, _edit_in_folder, _delete_folder))
+def test_a_folder_that_was_moved_into_the_base_is_not_overwritten(
+    change: Callable[[Path], None], kind: str, tmp_path: Path
+) -> None:
+    def test(arena: Arena) -> None:
+        theirs = arena.folder / "theirs"
+        theirs.mkdir()
+        (theirs / "x").write_text("precious")
+        if change is not _make_folder:
+            (arena.base / "lib").mkdir()
+            (arena.base / "lib/x").write_text("old")
+        workspace = arena.open()
+        edit(arena, change)
+        workspace.changes()
+        workspace.close()
+        if change is not _make_folder:
+            (arena.base / "lib").rename(arena.folder / "away")
+        theirs.rename(arena.base / "lib")
+        with pytest.raises(ConflictError) as caught:
+            arena.open().commit()
+        assert caught.value.paths[0].startswith("lib")
+        assert (arena.base / "lib/x").read_text() == "precious"
+
+    on(kind, tmp_path, test)
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_another_folder_in_the_bases_place_gets_nothing(kind: str, tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        (arena.base / "x").write_text("old")
+        workspace = arena.open()
+        edit(arena, lambda top: (top / "x").write_text("guest"))
+        arena.base.rename(arena.folder / "away")
+        arena.base.mkdir()
+        with pytest.raises(CheckpointError, match="not the folder that it was"):
+            workspace.commit()
+        assert (arena.folder / "away/x").read_text() == "old" and not list(arena.base.iterdir())
+
+    on(kind, tmp_path, test)
+
+
+# ---- bits and owners
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_a_folder_keeps_the_bits_that_its_owner_gave_it_and_gets_none(kind: str, tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        for name, mode in (("shared", 0o2775), ("sticky", 0o1777), ("plain", 0o755)):
+            (arena.base / name).mkdir()
+            (arena.base / name).chmod(mode)
+        workspace = arena.open()
+
+        def change(top: Path) -> None:
+            for name in ("shared", "sticky", "plain"):
+                (top / name / "file").write_text("x")
+            (top / "plain").chmod(0o3755)
+
+        edit(arena, change)
+        workspace.commit()
+        modes = [(arena.base / name).stat().st_mode & 0o7777 for name in ("shared", "sticky", "plain")]
+        assert modes == [0o2775, 0o1777, 0o755]
+
+    on(kind, tmp_path, test)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+def test_in_a_folder_that_another_user_shares_a_commit_is_finished(tmp_path: Path) -> None:
+    shared = tmp_path / "base/theirs"
+    shared.mkdir(parents=True)
+    (shared / "file").write_text("old")
+
+    def work(place: Path) -> None:
+        with pytest.raises(PermissionError):
+            os.utime(place / "base/theirs", ns=(1, 1))
+        tx = Transaction.create(place / "tx", [place / "base"], kind=SNAPSHOT)
+        (Path(tx.place(place / "base")) / "theirs/file").write_text("guest")
+        tx.commit()
+        assert (place / "base/theirs/file").read_text() == "guest"
+
+    def give_back() -> None:
+        os.chown(shared, 0, ORDINARY_ID)
+        shared.chmod(0o2775)
+
+    assert as_ordinary_user(tmp_path, work, give_back) == 0
+    assert (shared.stat().st_uid, shared.stat().st_mode & 0o7777) == (0, 0o2775)
+
+
+def test_folders_on_the_way_to_a_base_need_not_be_readable(tmp_path: Path) -> None:
+    (tmp_path / "way/base").mkdir(parents=True)
+
+    def work(place: Path) -> None:
+        (place / "way").chmod(0o311)
+        with pytest.raises(PermissionError):
+            os.listdir(place / "way")
+        Transaction.create(place / "tx", [place / "way/base"], kind=SNAPSHOT).close()
+        (place / "way").chmod(0o755)
+
+    assert as_ordinary_user(tmp_path, work) == 0
+
+
+# ---- two commits, and the clock
+
+
+def test_two_commits_into_one_base_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/x").write_text("old")
+    first, second = (Transaction.create(tmp_path / name, [tmp_path / "base"], kind=SNAPSHOT) for name in ("1", "2"))
+    for number, tx in enumerate((first, second)):
+        (Path(tx.place(tmp_path / "base")) / "x").write_text(f"guest {number}")
+    monkeypatch.setattr(lock, "_TURN_S", 0.05)
+    stage, told = Workspace.stage, []
+
+    def meanwhile(self: Workspace, planned: Planned) -> None:
+        monkeypatch.setattr(Workspace, "stage", stage)
+        with pytest.raises(BusyError, match="somebody else commits"):
+            second.commit()
+        told.append("busy")
+        stage(self, planned)
+
+    monkeypatch.setattr(Workspace, "stage", meanwhile)
+    first.commit()
+    assert told == ["busy"] and (tmp_path / "base/x").read_text() == "guest 0"
+    with pytest.raises(ConflictError):
+        second.commit()
+    assert (tmp_path / "base/x").read_text() == "guest 0"
+
+
+@pytest.mark.parametrize("set_back_s", (0, 3600))
+def test_a_clock_that_was_set_back_hides_no_conflict(
+    set_back_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("base", "upper"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "base/x").write_text("old, or written in the hour that there was twice")
+    workspace = open_overlay(*(str(tmp_path / name) for name in ("upper", "base", "store")))
+    (tmp_path / "upper/x").write_text("guest")
+    real = time.clock_gettime_ns
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda clock: real(clock) + set_back_s * 10**9)
+    if not set_back_s:
+        workspace.commit()
+        return
+    with pytest.raises(ConflictError):
+        workspace.commit()
+
+
+def test_a_change_after_a_crash_that_hides_behind_an_old_time_is_theirs(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    theirs = tmp_path / "base/x"
+    theirs.write_text("old")
+    before = theirs.stat()
+
+    def commit_and_die() -> None:
+        workspace = _over(tmp_path)
+        (tmp_path / "upper/x").write_text("guest")
+        planned = workspace.plan_commit()
+        workspace._finish_commit = lambda _: os._exit(0)  # type: ignore[method-assign]
+        workspace.carry_out(planned)
+
+    assert in_child(commit_and_die) == 0
+    theirs.write_text("new")
+    os.utime(theirs, ns=(before.st_mtime_ns, before.st_mtime_ns))
+    with pytest.raises(ConflictError):
+        _over(tmp_path)
+    assert theirs.read_text() == "new"
+
+
+def _over(top: Path) -> Workspace:
+    (top / "upper").mkdir(exist_ok=True)
+    return open_overlay(str(top / "upper"), str(top / "base"), str(top / "store"))
