@@ -318,7 +318,7 @@ class Writer:
         try:
             os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False, **where)
         except PermissionError:  # a folder that others share with us is its owner's
-            if status is None or status.st_uid == os.geteuid():
+            if status is None or not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
                 raise
 
     @staticmethod

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ringfence.checkpoint import content
-from ringfence.checkpoint.entry import DELETED, FOLDER, SPECIAL, Entry, Manifest, Seen, ancestors, ordered
+from ringfence.checkpoint.entry import DELETED, FOLDER, SPECIAL, Entry, Manifest, Seen, ancestors, ordered, shown
 from ringfence.checkpoint.merge import is_below
 from ringfence.checkpoint.scan import OF_BASE, Reading, Scan
 from ringfence.errors import CheckpointError, ConflictError
@@ -97,7 +97,7 @@ def check_mounts(carry: Carry, mounts: frozenset[str], *, shown: bool) -> None:
         paths = [path for path in paths if path in mounts and path not in carry.target]
     if paths:
         raise CheckpointError(
-            f"something else is mounted there: {_named(paths)}", hint="unmount it, or commit the other paths"
+            f"something else is mounted there: {named(paths)}", hint="unmount it, or commit the other paths"
         )
 
 
@@ -105,15 +105,21 @@ def refuse(paths: list[str]) -> None:
     """Name what somebody else changed, if anything."""
     if paths:
         raise ConflictError(
-            f"changed by somebody else since the layer was opened: {_named(paths)}",
+            f"changed by somebody else since the layer was opened: {named(paths)}",
             paths=tuple(ordered(paths)),
             hint="commit the other paths, or take theirs by rolling these back",
         )
 
 
-def _named(paths: list[str]) -> str:
-    named = ", ".join(ascii(path)[1:-1] for path in ordered(paths)[:5])
-    return f"{named} and {len(paths) - 5} more" if len(paths) > 5 else named
+def left_to_them(paths: list[str]) -> None:
+    """The same for what was broken off, and finished without these."""
+    if paths:
+        raise ConflictError(f"left as somebody else made it: {named(paths)}", paths=tuple(paths))
+
+
+def named(paths: list[str]) -> str:
+    first = ", ".join(map(shown, ordered(paths)[:5]))
+    return f"{first} and {len(paths) - 5} more" if len(paths) > 5 else first
 
 
 def resume(old: Carry, base: Scan) -> tuple[Carry, list[str]]:

@@ -115,7 +115,7 @@ def _told(entry: Entry) -> Entry:
 def told_diff(change: Change, layer: Manifest, live: Scan, base: Below, title: str = "") -> str:
     """The same for something that is known to have changed: it is at least named."""
     text = text_diff(change.path, layer, live, base, title)
-    return text or f"{title}{change.path}: {change.kind}\n"
+    return text or f"{_quoted(title + change.path)}: {change.kind}\n"
 
 
 def text_diff(path: str, layer: Manifest, live: Scan, base: Below, title: str = "") -> str:
@@ -128,8 +128,8 @@ def text_diff(path: str, layer: Manifest, live: Scan, base: Below, title: str = 
     new = _text(layer.get(path), lambda: live.open(path))
     for text in (old, new):
         if isinstance(text, str):
-            return f"{title}{path}: {text}\n"
-    lines = unified(list(old), list(new), f"a/{title}{path}", f"b/{title}{path}")
+            return f"{_quoted(title + path)}: {text}\n"
+    lines = unified(list(old), list(new), _quoted(f"a/{title}{path}"), _quoted(f"b/{title}{path}"))
     return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
 
 
@@ -138,7 +138,7 @@ def _text(entry: Entry | None, open_content: Callable[[], int]) -> list[str] | s
     if entry is None or entry.kind in (FOLDER, DELETED):
         return []
     if entry.kind == LINK:
-        return [entry.target]
+        return _lines(entry.target)
     if entry.kind != FILE:
         return f"a {entry.kind}"
     if entry.size > MAX_DIFF_BYTES:
@@ -149,4 +149,18 @@ def _text(entry: Entry | None, open_content: Callable[[], int]) -> list[str] | s
         return "not ours to read"
     with os.fdopen(descriptor, "rb") as file:
         raw = file.read(MAX_DIFF_BYTES)
-    return "not text" if b"\0" in raw else raw.decode("utf-8", "backslashreplace").splitlines(keepends=True)
+    return "not text" if b"\0" in raw else _lines(raw.decode("utf-8", "backslashreplace"))
+
+
+def _lines(text: str) -> list[str]:
+    """As ``diff`` and ``patch`` see them; Python would end lines at form feeds and the like too."""
+    *whole, rest = text.split("\n")
+    return [*(line + "\n" for line in whole), *([rest] if rest else [])]
+
+
+def _quoted(name: str) -> str:
+    """As git writes names that have line ends and the like in them: a program could write a whole diff into one."""
+    if name.isprintable() and not set('"\\') & set(name):
+        return name
+    spelled = (chr(each) if 32 <= each < 127 else f"\\{each:03o}" for each in os.fsencode(name))
+    return '"' + "".join(f"\\{each}" if each in ('"', "\\") else each for each in spelled) + '"'

@@ -102,6 +102,11 @@ def within(path: str, top: str) -> bool:
     return path == top or path.startswith(top + "/")
 
 
+def shown(path: str) -> str:
+    """For people: a program chose it, and a terminal obeys control characters."""
+    return ascii(path)[1:-1]
+
+
 def inside(path: str) -> str:
     """The path itself, if it leads nowhere out of a tree."""
     framed = f"/{path}/"

@@ -186,7 +186,7 @@ class Scan:
         for name in _REFUSED if self.prefix else ():
             if self.prefix + name in marks:
                 raise CheckpointError(
-                    f"{path}: the overlay keeps part of it elsewhere ({name})",
+                    f"{entries.shown(path)}: the overlay keeps part of it elsewhere ({name})",
                     hint="mount it with redirect_dir=off,metacopy=off",
                 )
 
@@ -196,7 +196,7 @@ def _is_shown(path: str, *, cut: bool) -> bool:
         return True
     if not cut:
         problem = f"more than {MAX_DEPTH} folders or {MAX_PATH_CHARS} characters deep"
-        raise CheckpointError(f"{path[:100]}…: {problem}", hint="remove it, or roll back")
+        raise CheckpointError(f"{entries.shown(path[:100])}…: {problem}", hint="remove it, or roll back")
     return False
 
 

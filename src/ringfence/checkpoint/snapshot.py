@@ -12,7 +12,7 @@ import os
 from ringfence.checkpoint import merge
 from ringfence.checkpoint.apply import Writer, new_name
 from ringfence.checkpoint.carry import Carry
-from ringfence.checkpoint.entry import FILE, FOLDER, Entry, Manifest, Seen, fingerprint, index_rows
+from ringfence.checkpoint.entry import FILE, FOLDER, Entry, Manifest, Seen, fingerprint, index_rows, shown
 from ringfence.checkpoint.overlay import count_changed, settled
 from ringfence.checkpoint.scan import OF_BASE, UNREAD, Reading, Scan
 from ringfence.checkpoint.store import Store
@@ -98,7 +98,7 @@ class Snapshot:
             return self._store.open(entry.digest)
         status = self._tree.status(path)
         if status is None or self._differs(self._base[path].fingerprint, fingerprint(status)):
-            raise ConflictError(f"{path} of the base was changed by somebody else", paths=(path,))
+            raise ConflictError(f"{shown(path)} of the base was changed by somebody else", paths=(path,))
         return self._tree.read(path)
 
     def remember(self) -> None:

@@ -81,7 +81,7 @@ class Transaction:
         for workspace in self._workspaces:
             workspace.pin()
         self._forget_orphans()
-        _refuse_theirs(theirs)
+        carry.left_to_them(theirs)
 
     def _open_one(self, number: int) -> list[str]:
         """Opening finishes what was broken off in this base; what somebody else has changed there since."""
@@ -331,7 +331,7 @@ class Transaction:
         theirs = []
         for number, workspace in self._numbered():
             theirs += self._until_conflict(number, workspace.recover)
-        _refuse_theirs([*theirs, *self._finish()])
+        carry.left_to_them([*theirs, *self._finish()])
 
     def _finish(self) -> list[str]:
         """What the journal asks for, in each base once more: where it is done already that changes nothing."""
@@ -386,9 +386,3 @@ class Transaction:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _refuse_theirs(paths: list[str]) -> None:
-    if paths:
-        named = ", ".join(ascii(path)[1:-1] for path in paths[:5])
-        raise ConflictError(f"left as somebody else made it: {named}", paths=tuple(paths))

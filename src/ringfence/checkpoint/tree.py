@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ringfence.checkpoint.entry import shown
 from ringfence.checkpoint.lock import await_turn, let_go
 from ringfence.errors import CheckpointError
 
@@ -77,8 +78,10 @@ class Tree:
 
     def file_system(self) -> str:
         """What kind it lies on; empty where nobody can tell."""
+        if not (table := _mount_table()):
+            return ""
         device = b"%d:%d" % (os.major(self.identity[0]), os.minor(self.identity[0]))
-        kinds = (fields[fields.index(b"-") + 1] for fields in _mount_table() if fields[2] == device)
+        kinds = (fields[fields.index(b"-") + 1] for fields in table if fields[2] == device)
         return os.fsdecode(next(kinds, b""))
 
     @property
@@ -158,7 +161,7 @@ class Tree:
         descriptor = os.open(name, _FILE_FLAGS, **where)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise CheckpointError(f"{path} is no regular file any more")
+            raise CheckpointError(f"{shown(path)} is no regular file any more")
         return descriptor
 
     def allow(self, path: str, mode: int) -> None:

@@ -23,7 +23,7 @@ from ringfence.checkpoint.scan import UNREAD, Reading, Scan
 from ringfence.checkpoint.snapshot import Snapshot
 from ringfence.checkpoint.store import JOURNAL, STATE, Checkpoint, Store
 from ringfence.checkpoint.tree import Tree
-from ringfence.errors import CheckpointError, ConflictError, UsageError
+from ringfence.errors import CheckpointError, UsageError
 from ringfence.model.outcome import Change
 from ringfence.model.record import replace
 
@@ -46,7 +46,7 @@ def _converted(method: Callable[Concatenate[Workspace, P], T]) -> Callable[Conca
         try:
             return method(self, *args, **kwargs)
         except OSError as error:
-            name = ascii(error.filename)[1:-1] if error.filename else self.base.path
+            name = entries.shown(os.fsdecode(error.filename)) if error.filename else self.base.path
             hint = "once that is mended, it is carried to its end by recover() or when it is opened next"
             begun = self.store.holds(JOURNAL)
             if not begun:
@@ -320,8 +320,7 @@ class Workspace:
         self._writer(begun.temporary).sweep(touched)
         plan, theirs = carry.resume(begun.plan, self._scan)
         self._finish_commit(replace(begun, plan=plan))
-        if theirs:
-            raise ConflictError(f"left as somebody else made it: {', '.join(theirs)}", paths=tuple(theirs))
+        carry.left_to_them(theirs)
 
     def _state(self) -> dict[str, Any]:
         return (self.store.read(STATE) if self.store.holds(STATE) else None) or {}

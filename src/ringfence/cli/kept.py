@@ -179,7 +179,7 @@ def print_diff(text: str) -> None:
         sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
         return
     coloured = not os.environ.get("NO_COLOR")
-    for line in text.splitlines():
+    for line in text.split("\n")[:-1]:
         colour = next((code for start, code in _COLOURS if line.startswith(start)), "")
         shown = spelled_out(line, keep="\t")
         print(f"\x1b[{colour}m{shown}\x1b[m" if colour and coloured else shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from undo_arena import Arena, enter, in_child, mount_tmpfs
 
 from ringfence.checkpoint.lock import hold
 from ringfence.checkpoint.transaction import OVERLAY, Transaction
+from ringfence.checkpoint.workspace import open_overlay
 from ringfence.errors import BusyError, CheckpointError
 
 KIB = 1024
@@ -119,6 +121,24 @@ def test_a_full_disk_keeps_nobody_from_taking_and_giving_back_the_lock(tmp_path:
 def test_a_lock_that_can_not_be_made_is_an_error_of_ours(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="No such file"):
         hold(str(tmp_path / "nowhere"))
+
+
+def test_a_checkpoint_that_fits_only_in_part_is_none(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+
+    def test(disk: Path) -> None:
+        tx = Transaction.create(disk / "tx", [tmp_path / "first", tmp_path / "second"], kind=OVERLAY)
+        uppers = [Path(layer) / "upper" for _, layer in tx.layers]
+        (uppers[0] / "large").write_bytes(os.urandom(400 * KIB))
+        (uppers[1] / "small").write_bytes(os.urandom(100 * KIB))
+        tx.changes()
+        free = _free_bytes(disk)
+        with pytest.raises(CheckpointError, match="No space"):
+            tx.create_checkpoint()
+        assert not tx.checkpoints() and _free_bytes(disk) >= free - 8 * KIB
+
+    on_small_disk(tmp_path, test, kib=900)
 
 
 # ---- commits that can't be carried out
@@ -228,3 +248,22 @@ def test_rubbish_is_removed_before_a_checkpoint_is(tmp_path: Path) -> None:
     assert tx.collect(200 * KIB) == []
     assert [each.checkpoint_id for each in tx.checkpoints()] == made and tx.used_bytes() < 200 * KIB
     shutil.rmtree(tmp_path / "base")
+
+
+def test_where_a_file_has_only_one_name_its_second_becomes_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in bases on file systems without hard links."""
+    for name in ("base", "upper"):
+        (tmp_path / name).mkdir()
+    workspace = open_overlay(*(str(tmp_path / name) for name in ("upper", "base", "store")))
+    (tmp_path / "upper/first").write_text("same")
+    os.link(tmp_path / "upper/first", tmp_path / "upper/second")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "not here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    workspace.commit()
+    assert [(tmp_path / "base" / name).read_text() for name in ("first", "second")] == ["same", "same"]
+    assert (tmp_path / "base/first").stat().st_nlink == 1
