@@ -77,6 +77,22 @@ def test_a_run_that_changed_nothing_keeps_nothing_and_says_nothing(shell: Shell)
     assert (done.stdout, done.stderr, shell.kept()) == ("old\n", "", [])
 
 
+def test_what_somebody_else_was_faster_with_is_kept_aside_and_not_lost(shell: Shell) -> None:
+    words = [*shell.command, "run", "--strict", "--commit", "--", "sh", "-c", "echo ours > old; echo ready; read line"]
+    with subprocess.Popen(words, cwd=shell.here, env=shell.environment, text=True, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:  # fmt: skip
+        assert running.stdout and running.stdout.readline() == "ready\n"
+        (shell.here / "old").write_text("hers\n")
+        _, said = running.communicate("\n", timeout=60)
+    (sandbox,) = shell.kept()
+    assert running.returncode == 1 and shell.texts() == {"old": "hers\n"}
+    assert said == (
+        "ringfence: not carried over: changed by somebody else since the layer was opened: old\n"
+        f"ringfence: 1 path changed: old; keep: ringfence commit {sandbox}, drop: ringfence discard {sandbox}\n"
+    )
+    assert "+ours\n" in shell("diff", sandbox).stdout
+
+
 @pytest.mark.parametrize("flag", ("--commit", "--discard"))
 def test_what_is_decided_at_once_is_not_kept(shell: Shell, flag: str) -> None:
     done = shell("run", "--strict", flag, "--", "sh", "-c", "echo new > new")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from ringfence.cli.policy_flags import VALUE_FLAGS, add_policy_flags, policy_from
 from ringfence.cli.state_folder import current_folder, new_place
-from ringfence.engine.run import NOT_KEPT, run, transaction_kind
+from ringfence.engine.run import NOT_CARRIED_OVER, NOT_KEPT, run, transaction_kind
 from ringfence.errors import SetupError, UsageError
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
@@ -104,15 +104,14 @@ def execute(arguments: argparse.Namespace | SimpleNamespace) -> int:
         return deciding.execute(arguments, job, policy)
     if arguments.discard:
         need_layer(policy, "--discard")
-    decided = arguments.commit or arguments.discard
-    keep = new_place() if policy.isolation is IsolationLevel.STRICT and not decided else ""
+    keep = new_place() if policy.isolation is IsolationLevel.STRICT and not arguments.discard else ""
     outcome = lead(arguments, job, policy, commit=arguments.commit, keep=keep)
     if outcome.transaction:
         from ringfence.cli import deciding
 
         outcome = deciding.named(outcome, job, policy)
     tell(arguments, outcome)
-    return outcome.rc
+    return outcome.rc or int(NOT_CARRIED_OVER in outcome.reason)
 
 
 def need_layer(policy: SandboxPolicy, flag: str) -> None:
@@ -198,6 +197,8 @@ def explain(outcome: Outcome, *, discard: bool = False) -> list[str]:
     ``discard``: that the changes are thrown away is what was asked for.
     """
     lines = ending(outcome.status, outcome.reason, outcome.limits_hit)
+    if why := outcome.reason.partition(NOT_CARRIED_OVER)[2]:
+        lines.append(f"ringfence: not carried over: {why.partition(NOT_KEPT)[0]}")
     if outcome.changes:
         lines.append(f"ringfence: {_changes(outcome)}{' (thrown away)' if discard else _fate(outcome)}")
     return lines + lacking(name for name, entry in outcome.enforced.items() if not entry.applied)

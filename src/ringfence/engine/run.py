@@ -27,6 +27,7 @@ BACKENDS = {
     IsolationLevel.STRICT: ("ringfence.backends.strict", "StrictBackend"),
 }
 
+NOT_CARRIED_OVER = "; the changes could not be carried over: "
 NOT_KEPT = "; the changes could not be kept: "
 
 
@@ -45,7 +46,8 @@ def run(
 
     What the program does is in the outcome; only what we or the caller get wrong is an exception. With
     ``commit`` what it changed in its workspace is carried over; else a level with a layer throws it away, or makes
-    a transaction of it in the new folder ``keep``. With ``transaction`` it works on that one's folders.
+    a transaction of it in the new folder ``keep``, as it does with what can't be carried over. With ``transaction`` it
+    works on that one's folders.
 
     >>> run(["echo", "hello"]).stdout
     b'hello\\n'
@@ -60,9 +62,9 @@ def run(
         if transaction is not None:
             box.work_on(transaction)
         outcome = supervise(box, job, policy, partial=bool(lacks), listeners=listeners)
-        outcome = replace(outcome, changes=box.changes(), committed=commit)
+        outcome = replace(outcome, changes=box.changes())
         if commit:
-            box.commit()
+            outcome = _carried_over(box, outcome, keep)
         elif keep and outcome.changes:
             outcome = _kept(box, outcome, keep)
     finally:
@@ -81,6 +83,17 @@ def close_whole(box: Box) -> str:
     except BaseException:
         box.close()
         raise
+
+
+def _carried_over(box: Box, outcome: Outcome, folder: str) -> Outcome:
+    """What can't be carried over, as where somebody else changed the same files, is kept if there is a place for it."""
+    try:
+        box.commit()
+    except CheckpointError as error:
+        if not folder:
+            raise
+        return _kept(box, replace(outcome, reason=f"{outcome.reason}{NOT_CARRIED_OVER}{error}"), folder)
+    return replace(outcome, committed=True)
 
 
 def _kept(box: Box, outcome: Outcome, folder: str) -> Outcome:

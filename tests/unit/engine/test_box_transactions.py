@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from ringfence import Job, SandboxPolicy, UsageError, run
+from ringfence import Job, Outcome, SandboxPolicy, UsageError, run
 from ringfence.checkpoint.transaction import OVERLAY, SNAPSHOT, Transaction
 from ringfence.engine.run import transaction_kind
 from ringfence.errors import ConflictError
@@ -345,6 +345,30 @@ def test_a_run_that_changed_nothing_or_carried_over_keeps_nothing(tmp_path: Path
     process = SandboxPolicy(isolation="process")
     assert run(Job(argv=("touch", "b"), cwd=here), process, keep=keep).transaction == ""
     assert sorted(os.listdir(here)) == ["a", "b"] and not os.path.exists(keep)
+
+
+@pytest.mark.parametrize("place", ("kept", ""))
+def test_what_can_not_be_carried_over_is_kept_where_there_is_a_place(place: str, tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/old").write_text("old")
+    keep = str(tmp_path / place) if place else ""
+
+    def by_somebody_else(*_: object) -> None:
+        (tmp_path / "base/old").write_text("hers")
+
+    def work() -> Outcome:
+        job = Job(argv=("sh", "-c", "echo ours > old; echo said"), cwd=str(tmp_path / "base"))
+        return run(job, SandboxPolicy(isolation="strict"), commit=True, keep=keep, on_output=by_somebody_else)
+
+    if not place:
+        with pytest.raises(ConflictError):
+            work()
+        return
+    done = work()
+    assert done.stdout == b"said\n" and not done.committed and "could not be carried over" in done.reason
+    with Transaction.open(done.transaction) as tx:
+        assert "+ours\n" in tx.diff()
+    assert (tmp_path / "base/old").read_text() == "hers"
 
 
 def test_what_can_not_be_kept_is_said_and_the_outcome_is_not_lost(tmp_path: Path) -> None:
