@@ -68,7 +68,6 @@ class Store:
             os.makedirs(os.path.join(path, name), mode=0o700, exist_ok=True)
         self._blobs: set[str] | None = None
         self.spare = os.path.join(path, "spare")
-        self.reserve()
 
     def reserve(self) -> None:
         """Keep room for a journal: what a program filled the disk with must be undone though there is none."""
@@ -205,10 +204,8 @@ class Store:
 
     def now(self) -> Moment:
         """The file system's clock may have stood still since something was written."""
-        path = os.path.join(self.path, "now")
-        with open(path, "ab"):
-            os.utime(path)
-        return Moment(wall_ns=os.stat(path).st_ctime_ns, awake_ns=_awake_ns())
+        os.utime(self.path)
+        return Moment(wall_ns=os.stat(self.path).st_ctime_ns, awake_ns=_awake_ns())
 
     def moment(self, name: str) -> Moment | None:
         """When ``tick`` was last called by this name."""

@@ -330,7 +330,8 @@ class Workspace:
 
     @_converted
     def pin(self) -> None:
-        """Remember which folder the base is: another one in its place will be refused."""
+        """It is to last: remember which folder the base is, so that another one in its place will be refused."""
+        self.store.reserve()
         if not self.store.holds(STATE):
             self._set_state()
 
