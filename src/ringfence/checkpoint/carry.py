@@ -7,10 +7,24 @@ FIFOs and devices stay in the layer.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 
 from ringfence.checkpoint import content
-from ringfence.checkpoint.entry import DELETED, FOLDER, SPECIAL, Entry, Manifest, Seen, ancestors, ordered, shown
+from ringfence.checkpoint.entry import (
+    DELETED,
+    FOLDER,
+    GONE,
+    SPECIAL,
+    Entry,
+    Manifest,
+    Seen,
+    ancestors,
+    fingerprint,
+    ordered,
+    shown,
+)
 from ringfence.checkpoint.merge import is_below
 from ringfence.checkpoint.scan import OF_BASE, Reading, Scan
 from ringfence.errors import CheckpointError, ConflictError
@@ -122,6 +136,18 @@ def named(paths: list[str]) -> str:
     return f"{first} and {len(paths) - 5} more" if len(paths) > 5 else first
 
 
+def check_again(carry: Carry, base: Scan) -> None:
+    """Refuse where somebody has been faster since ``plan``. Folders may have other things in them by now."""
+    refuse([path for path in {*carry.now, *carry.target} if _moved_on(base.tree.status(path), carry.now.get(path))])
+
+
+def _moved_on(status: os.stat_result | None, before: Seen | None) -> bool:
+    if status is None or before is None:
+        return (status is None) != (before is None)
+    folders = stat.S_ISDIR(status.st_mode), before.entry.kind == FOLDER
+    return folders != (True, True) and fingerprint(status) != before.fingerprint
+
+
 def resume(old: Carry, base: Scan) -> tuple[Carry, list[str]]:
     """The same after an interruption, and what somebody else has changed in the meantime, which is left out."""
     found = {path: base.one(path, Reading(content.digest)) for path in ordered({*old.now, *old.target})}
@@ -129,6 +155,14 @@ def resume(old: Carry, base: Scan) -> tuple[Carry, list[str]]:
     now = {path: seen for path, seen in found.items() if seen is not None and path not in theirs}
     target = {path: entry for path, entry in old.target.items() if path not in theirs}
     return Carry(now=now, target=target), theirs
+
+
+def left_over(old: Carry, theirs: list[str]) -> dict[str, Entry]:
+    """What was to become of these, as a part of a layer: it stays there, and is not lost."""
+    found = {path: replace(old.target[path], twin="") if path in old.target else GONE for path in theirs}
+    above = {path for each in theirs for path in ancestors(each)} - found.keys()
+    folders = ((path, old.target.get(path) or old.now[path].entry) for path in above if path in old.now)
+    return {**{path: entry for path, entry in folders if entry.kind == FOLDER}, **found}
 
 
 def _is_theirs(path: str, seen: Seen, old: Carry) -> bool:

@@ -151,6 +151,10 @@ def from_rows(rows: Mapping[str, Mapping[str, object]]) -> dict[str, Entry]:
     return {inside(path): from_row(row) for path, row in rows.items()}
 
 
+def of_index(index: Index) -> dict[str, Entry]:
+    return {path: seen.entry for path, seen in index.items()}
+
+
 def index_rows(index: Index) -> dict[str, object]:
     return {path: [to_row(seen.entry), list(seen.fingerprint)] for path, seen in index.items()}
 

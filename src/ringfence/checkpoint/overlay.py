@@ -55,7 +55,7 @@ class OverlayLayer:
         self._store.tick("read")
         self._index = settled(found, begun)
         self._note_folders(found)
-        return {path: seen.entry for path, seen in found.items()}
+        return entries.of_index(found)
 
     def _note_folders(self, found: Index) -> None:
         known = self._folders
@@ -79,7 +79,7 @@ class OverlayLayer:
         # Also what the job put where something is hidden: that is told to nobody, and goes.
         now = self._everything.below("", self.scan.unread(), self._index, cut=True)
         writer = Writer(self.live, lambda _, entry: self._store.open(entry.digest), temporary, prefix=self._prefix)
-        before = {path: seen.entry for path, seen in now.items()}
+        before = entries.of_index(now)
         written = writer.apply(before, layer)
         kept = {path: seen for path, seen in now.items() if layer.get(path) == seen.entry}
         cut_off = {path for path in kept if layer[path].kind != entries.FOLDER and self._cut_off(path)}

@@ -12,7 +12,7 @@ import os
 from ringfence.checkpoint import merge
 from ringfence.checkpoint.apply import Writer, new_name
 from ringfence.checkpoint.carry import Carry
-from ringfence.checkpoint.entry import FILE, FOLDER, Entry, Manifest, Seen, fingerprint, index_rows, shown
+from ringfence.checkpoint.entry import FILE, FOLDER, Entry, Manifest, Seen, fingerprint, index_rows, of_index, shown
 from ringfence.checkpoint.overlay import count_changed, settled
 from ringfence.checkpoint.scan import OF_BASE, UNREAD, Reading, Scan
 from ringfence.checkpoint.store import Store
@@ -62,12 +62,12 @@ class Snapshot:
         self._store.write(_BASE, index_rows(self._base))
 
     def _below(self) -> dict[str, Entry]:
-        return {path: seen.entry for path, seen in self._base.items()}
+        return of_index(self._base)
 
     def read(self, how: Reading) -> dict[str, Entry]:
         """The changes as they are now."""
         found = self._look(how)
-        layer = merge.delta(self._below(), {path: seen.entry for path, seen in found.items()})
+        layer = merge.delta(self._below(), of_index(found))
         for twin in {entry.twin for entry in layer.values() if entry.twin} - layer.keys():
             # The first name of a file must be in the layer too, or the others would have nothing to join.
             seen = self.scan.one(twin, how)
@@ -86,7 +86,7 @@ class Snapshot:
         """Make the working copy what the layer makes of the base; how many paths were written or removed."""
         target = merge.view(self._below(), layer)
         now = self.scan.below("", self.scan.unread(), self._index, cut=True)
-        before = {path: seen.entry for path, seen in now.items()}
+        before = of_index(now)
         written = Writer(self.live, self._source, temporary).apply(before, target)
         kept = {path: seen for path, seen in now.items() if target.get(path) == seen.entry}
         self._index = {**kept, **written}

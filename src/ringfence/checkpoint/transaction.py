@@ -312,6 +312,8 @@ class Transaction:
             for number, plan in planned:
                 self._workspaces[number].stage(plan)
                 done.append((number, plan))
+            for number, plan in planned:
+                self._workspaces[number].check_again(plan)
         except BaseException:
             for number, plan in done:
                 self._workspaces[number].unstage(plan)

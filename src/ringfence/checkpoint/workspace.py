@@ -15,7 +15,7 @@ from ringfence.checkpoint import carry, differences, journal, merge
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.apply import Writer, new_name
 from ringfence.checkpoint.carry import Carry
-from ringfence.checkpoint.entry import Entry, Manifest, Seen
+from ringfence.checkpoint.entry import Entry, Manifest
 from ringfence.checkpoint.journal import Carrying, GoingBack, Staging
 from ringfence.checkpoint.layer import Committed, Planned, Rollback
 from ringfence.checkpoint.overlay import USER_PREFIX, OverlayLayer
@@ -23,7 +23,7 @@ from ringfence.checkpoint.scan import UNREAD, Reading, Scan
 from ringfence.checkpoint.snapshot import Snapshot
 from ringfence.checkpoint.store import JOURNAL, STATE, Checkpoint, Store
 from ringfence.checkpoint.tree import Tree
-from ringfence.errors import CheckpointError, UsageError
+from ringfence.errors import CheckpointError, ConflictError, UsageError
 from ringfence.model.outcome import Change
 from ringfence.model.record import replace
 
@@ -160,7 +160,7 @@ class Workspace:
         if top is None:
             return {}
         below = self._scan.below(path, self._keep) if top.entry.kind == entries.FOLDER else {}
-        return {path: top.entry, **{name: seen.entry for name, seen in below.items()}}
+        return {path: top.entry, **entries.of_index(below)}
 
     def go_to(self, layer: Manifest) -> int:
         """Make the layer this one, whose contents are in the store; how many paths were written or removed."""
@@ -213,6 +213,7 @@ class Workspace:
         with self.base.held():
             planned = self.plan_commit(paths, mounted=mounted)
             self.stage(planned)
+            self.check_again(planned)
             return self.carry_out(planned)
 
     @_converted
@@ -237,8 +238,17 @@ class Workspace:
         self.layer.begin_staging()
         journal.note(self.store, Staging(temporary=planned.temporary))
         try:
-            self._writer(planned.temporary).stage(_entries(planned.plan.now), planned.plan.target)
+            self._writer(planned.temporary).stage(entries.of_index(planned.plan.now), planned.plan.target)
         except BaseException:
+            self._unstage(planned.temporary)
+            raise
+
+    @_converted
+    def check_again(self, planned: Planned) -> None:
+        """Making the new files took its time, in which somebody may have changed the old ones."""
+        try:
+            carry.check_again(planned.plan, self._scan)
+        except ConflictError:
             self._unstage(planned.temporary)
             raise
 
@@ -274,7 +284,7 @@ class Workspace:
     def _finish_commit(self, carrying: Carrying) -> None:
         plan, temporary = carrying.plan, carrying.temporary
         writer = self._writer(temporary)
-        writer.apply(_entries(plan.now), plan.target)
+        writer.apply(entries.of_index(plan.now), plan.target)
         writer.unstage()
         self.layer.end_staging()
         self.layer.settle(carrying.rest, plan, temporary, whole=carrying.whole)
@@ -319,7 +329,11 @@ class Workspace:
         touched = {entries.parent(path) for path in (*begun.plan.now, *begun.plan.target)}
         self._writer(begun.temporary).sweep(touched)
         plan, theirs = carry.resume(begun.plan, self._scan)
-        self._finish_commit(replace(begun, plan=plan))
+        rest = begun.rest
+        if rest is not None:
+            rest = {**carry.left_over(begun.plan, theirs), **rest}
+        # Not whole where something is theirs, which is younger than the layer and has to stay so.
+        self._finish_commit(replace(begun, plan=plan, rest=rest, whole=begun.whole and not theirs))
         carry.left_to_them(theirs)
 
     def _state(self) -> dict[str, Any]:
@@ -339,10 +353,6 @@ class Workspace:
         """Let go of the folders; the store stays, for the next time."""
         self.layer.close()
         self.base.close()
-
-
-def _entries(index: Mapping[str, Seen]) -> dict[str, Entry]:
-    return {path: seen.entry for path, seen in index.items()}
 
 
 def new_checkpoint_id() -> str:

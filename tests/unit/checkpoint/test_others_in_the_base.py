@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -246,25 +247,73 @@ def test_a_clock_that_was_set_back_hides_no_conflict(
         workspace.commit()
 
 
-def test_a_change_after_a_crash_that_hides_behind_an_old_time_is_theirs(tmp_path: Path) -> None:
-    (tmp_path / "base").mkdir()
-    theirs = tmp_path / "base/x"
-    theirs.write_text("old")
-    before = theirs.stat()
+def _broken_off(top: Path) -> None:
+    """A commit that was killed when all had been written down, and nothing done."""
+    (top / "base/folder").mkdir(parents=True)
+    for name in ("x", "folder/y", "folder/z"):
+        (top / "base" / name).write_text("old")
 
     def commit_and_die() -> None:
-        workspace = _over(tmp_path)
-        (tmp_path / "upper/x").write_text("guest")
-        planned = workspace.plan_commit()
+        workspace = _over(top)
+        (top / "upper/folder").mkdir()
+        for name in ("x", "folder/y"):
+            (top / "upper" / name).write_text("guest")
+        os.mknod(top / "upper/folder/z", stat.S_IFCHR, 0)
         workspace._finish_commit = lambda _: os._exit(0)  # type: ignore[method-assign]
-        workspace.carry_out(planned)
+        workspace.commit()
 
     assert in_child(commit_and_die) == 0
+
+
+def test_a_change_after_a_crash_that_hides_behind_an_old_time_is_theirs(tmp_path: Path) -> None:
+    _broken_off(tmp_path)
+    theirs = tmp_path / "base/x"
+    before = theirs.stat()
     theirs.write_text("new")
     os.utime(theirs, ns=(before.st_mtime_ns, before.st_mtime_ns))
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError, match="left as somebody else made it: x"):
         _over(tmp_path)
     assert theirs.read_text() == "new"
+
+
+def test_what_is_left_to_somebody_else_after_a_crash_is_not_lost(tmp_path: Path) -> None:
+    _broken_off(tmp_path)
+    for name in ("folder/y", "folder/z"):
+        (tmp_path / "base" / name).write_text("hers")
+    with pytest.raises(ConflictError):
+        _over(tmp_path)
+    workspace = _over(tmp_path)
+    assert (tmp_path / "base/x").read_text() == "guest", "the rest was carried over"
+    assert {each.path: str(each.kind) for each in workspace.changes()} == {
+        "folder/y": "modified", "folder/z": "deleted"}  # fmt: skip
+    assert "+guest\n" in workspace.diff("folder/y").replace("\n\\ No newline at end of file", "")
+    with pytest.raises(ConflictError) as caught:
+        workspace.commit()
+    assert caught.value.paths == ("folder/y", "folder/z"), "and is a conflict as before"
+    assert (tmp_path / "base/folder/y").read_text() == "hers"
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_what_changes_while_new_files_are_made_is_a_conflict_too(kind: str, tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        (arena.base / "x").write_text("old")
+        workspace = arena.open()
+        edit(arena, lambda top: ((top / "x").write_text("guest"), (top / "new").write_text("guest")))
+        stage = workspace.stage
+
+        def meanwhile(planned: Planned) -> None:
+            stage(planned)
+            (arena.base / "x").write_text("hers")
+            (arena.base / "new").write_text("hers")
+
+        workspace.stage = meanwhile  # type: ignore[method-assign]
+        with pytest.raises(ConflictError) as caught:
+            workspace.commit()
+        assert caught.value.paths == ("new", "x")
+        assert sorted(path.name for path in arena.base.iterdir()) == ["new", "x"], "nothing is left of what was made"
+        assert (arena.base / "x").read_text() == (arena.base / "new").read_text() == "hers"
+
+    on(kind, tmp_path, test)
 
 
 def _over(top: Path) -> Workspace:
