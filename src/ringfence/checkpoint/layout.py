@@ -49,7 +49,10 @@ class Layout:
 
     def save(self) -> None:
         document = {"version": _VERSION, "kind": self.kind, "bases": self.bases, "hidden": self.hidden}
-        write_document(f"{self.folder}/{_DOCUMENT}", document)
+        try:
+            write_document(f"{self.folder}/{_DOCUMENT}", document)
+        except OSError as error:
+            raise CheckpointError(f"{self.folder}: {error.strerror}") from error
 
     def number(self, base: str) -> int:
         for candidate in (base, _real(base)):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from types import MappingProxyType
 
 from ringfence.checkpoint import content
@@ -65,17 +66,18 @@ class Scan:
         """Everything below a folder, itself not included, in order. ``cut``: what is too deep is left out."""
         found: dict[str, Seen] = {}
         inodes: dict[str, tuple[int, int]] = {}
-        for path, status in self._walk(top, cut=cut):
-            found[path] = self._seen(path, status, take, index.get(path))
-            if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
-                inodes[path] = (status.st_dev, status.st_ino)
+        with closing(self._walk(top, cut=cut)) as walk:  # at once: what it opened must not stay open after an error
+            for path, status in walk:
+                found[path] = self._seen(path, status, take, index.get(path))
+                if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
+                    inodes[path] = (status.st_dev, status.st_ino)
         return _with_twins(found, inodes)
 
     def one(self, path: str, take: Reading) -> Seen | None:
         status = None if path in self.without else self.tree.status(path)
         return None if status is None else self._seen(path, status, take, None)
 
-    def _walk(self, top: str, *, cut: bool) -> Iterator[tuple[str, os.stat_result]]:
+    def _walk(self, top: str, *, cut: bool) -> Generator[tuple[str, os.stat_result], None, None]:
         waiting = [top]
         locked: list[tuple[str, int]] = []
         try:

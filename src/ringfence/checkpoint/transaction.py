@@ -61,9 +61,9 @@ class Transaction:
         lock = hold(plan.folder)
         try:
             plan.save()
-        except OSError as error:
+        except BaseException:
             lock.release()
-            raise CheckpointError(f"{plan.folder}: {error.strerror}") from error
+            raise
         return cls(plan, lock)
 
     @classmethod

@@ -186,7 +186,8 @@ class Workspace:
 
     @_converted
     def delete_checkpoint(self, checkpoint_id: str) -> None:
-        self.store.load(checkpoint_id)
+        if checkpoint_id not in self.store.checkpoint_ids():  # one that is damaged can be deleted too
+            self.store.load(checkpoint_id)
         self.store.drop(checkpoint_id)
         self.store.collect(self.layer.held())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from undo_arena import as_ordinary_user
 
 from ringfence.checkpoint.workspace import Workspace, open_overlay
+from ringfence.errors import CheckpointError
 
 
 def _over(place: Path) -> Workspace:
@@ -78,5 +80,22 @@ def test_one_closed_file_does_not_hide_the_diff_of_the_others(tmp_path: Path) ->
         diff = workspace.diff()
         assert diff.count("-old\n+new\n") == 2 and "theirs: not ours to read\n" in diff
         assert (place / "upper/closed").stat().st_mode & 0o777 == 0
+
+    assert as_ordinary_user(tmp_path, work) == 0
+
+
+def test_what_was_opened_for_a_look_is_closed_again_when_that_fails(tmp_path: Path) -> None:
+    def work(place: Path) -> None:
+        workspace = _over(place)
+        (place / "upper/closed").mkdir(mode=0)
+        (place / "upper/file").write_text("x")
+
+        def fail(_: int) -> str:
+            raise OSError(errno.ENOSPC, "full")
+
+        workspace._keep.take = fail
+        with pytest.raises(CheckpointError, match="full") as caught:
+            workspace.create_checkpoint()
+        assert caught.tb and (place / "upper/closed").stat().st_mode & 0o777 == 0, "while the error is still held"
 
     assert as_ordinary_user(tmp_path, work) == 0

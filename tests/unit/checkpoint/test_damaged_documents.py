@@ -43,6 +43,8 @@ def test_a_damaged_checkpoint_is_an_error_of_ours_that_names_it(text: str, tmp_p
         (tmp_path / f"tx/checkpoints/0/checkpoints/{made}.json").write_text(text)
         with pytest.raises(CheckpointError, match=made):
             tx.rollback(made)
+        tx.delete_checkpoint(made)
+        assert not tx.checkpoints()
 
 
 def _journal(digest: str) -> dict[str, Any]:
