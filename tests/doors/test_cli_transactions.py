@@ -169,6 +169,34 @@ def test_a_conflict_names_the_files_and_writes_nothing(shell: Shell) -> None:
     assert shell.texts() == {"old": "hers\n", "new": "new\n"} and shell.kept() == []
 
 
+KILLED = """
+import os, sys
+from ringfence.checkpoint.transaction import Transaction
+from ringfence.checkpoint.workspace import Workspace
+Workspace._finish_commit = lambda *_: os._exit(9)
+Transaction.open(sys.argv[1]).commit()
+"""
+
+
+@pytest.mark.parametrize("words", (("discard",), ("sandboxes", "--prune", "0s")))
+def test_a_commit_that_was_killed_is_finished_before_its_sandbox_goes(shell: Shell, words: tuple[str, ...]) -> None:
+    sandbox = shell.keep()
+    assert subprocess.run([sys.executable, "-c", KILLED, str(shell.state / sandbox)], check=False).returncode == 9
+    assert (shell.here / "old").read_text() == "old\n"
+    shell(*words, *([sandbox] if words == ("discard",) else []))
+    assert shell.texts() == {"old": "old\nmore\n", "new": "new\n"} and shell.kept() == []
+
+
+def test_one_that_can_not_be_finished_stays_until_somebody_says_otherwise(shell: Shell) -> None:
+    sandbox = shell.keep()
+    assert subprocess.run([sys.executable, "-c", KILLED, str(shell.state / sandbox)], check=False).returncode == 9
+    shell.here.rename(shell.here.parent / "away")
+    here = shell.here.parent
+    assert "stays: " in shell("sandboxes", "--prune", "0s", cwd=here).stdout and shell.kept() == [sandbox]
+    shell("discard", sandbox, cwd=here)
+    assert shell.kept() == []
+
+
 def test_sandboxes_lists_what_is_kept_and_prunes_what_is_old(shell: Shell) -> None:
     assert shell("sandboxes").stdout == "no sandboxes are kept\n"
     first, second = shell.keep("touch 1 2"), shell.keep("dd if=/dev/zero of=big bs=1M count=3 2> /dev/null")

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from ringfence.checkpoint.entry import within
+from ringfence.checkpoint.leaving import finish
 from ringfence.checkpoint.lock import hold
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.cli.blocks import spelled_out
@@ -122,8 +123,12 @@ def _damaged_or_none(registry: Registry, word: str) -> str:
         raise UsageError(str(error), hint=error.hint or "ringfence sandboxes lists them") from None
 
 
-def drop(registry: Registry, sandbox_id: str) -> None:
-    """Remove one that nobody uses, also where what it lies over is gone and it can't be opened any more."""
+def drop(registry: Registry, sandbox_id: str, *, in_any_case: bool = True) -> None:
+    """Remove one that nobody uses, also where what it lies over is gone and it can't be opened any more.
+
+    A commit that was broken off is finished before. ``in_any_case``: also where that is not possible.
+    """
+    finish(registry.folder(sandbox_id), if_possible=in_any_case)
     lock = hold(registry.folder(sandbox_id))
     try:
         registry.remove(sandbox_id)

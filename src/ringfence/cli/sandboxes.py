@@ -92,7 +92,7 @@ def _pruned(registry: Registry, older_than_s: float) -> list[dict[str, object]]:
 
 def _dropped(registry: Registry, sandbox_id: str) -> dict[str, object]:
     try:
-        drop(registry, sandbox_id)
+        drop(registry, sandbox_id, in_any_case=False)
     except SandboxError as error:
         return {"id": sandbox_id, "removed": False, "problem": str(error)}
     return {"id": sandbox_id, "removed": True}

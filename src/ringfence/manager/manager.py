@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.checkpoint.layer import Committed
+from ringfence.checkpoint.leaving import finish
 from ringfence.checkpoint.lock import Lock
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.engine import boxed_call
 from ringfence.engine.box import Handle
 from ringfence.engine.returned import returned
 from ringfence.engine.run import backend_for, refuse
-from ringfence.errors import BusyError, SandboxError, UsageError
+from ringfence.errors import BusyError, CheckpointError, SandboxError, UsageError
 from ringfence.manager import live_state, permissions, result
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.context import SandboxContext
@@ -211,7 +212,7 @@ class SandboxManager:
         registry.sweep()
         for metadata in registry.all():
             if isinstance(metadata, Metadata) and _is_old(registry, metadata):
-                _remove_unused(registry, metadata.sandbox_id)
+                _clear_away(registry, metadata.sandbox_id)
 
     # ---- executions
 
@@ -351,12 +352,22 @@ def _is_old(registry: Registry, metadata: Metadata) -> bool:
     return config.auto_cleanup and registry.idle_hours(metadata.sandbox_id) > config.cleanup_age_hours
 
 
+def _clear_away(registry: Registry, sandbox_id: str) -> None:
+    """One that is old; a commit that was broken off and can't be finished now is left for better days."""
+    try:
+        finish(registry.folder(sandbox_id))
+    except CheckpointError:
+        return
+    _remove_unused(registry, sandbox_id)
+
+
 def _remove_unused(registry: Registry, sandbox_id: str) -> bool:
     """Whether nobody holds it, and it is gone."""
     folder = registry.folder(sandbox_id)
     if os.path.islink(folder) or not os.path.isdir(folder):
         raise UsageError(f"no sandbox {sandbox_id} in {registry.root}")
     try:
+        finish(folder, if_possible=True)
         held = Lock(os.path.join(folder, "lock"))
     except BusyError:
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from tests.patience import eventually
 
 from ringfence import (
     BusyError,
+    CheckpointError,
     IsolationLevel,
     Outcome,
     SandboxConfig,
@@ -27,6 +29,7 @@ from ringfence import (
     SetupError,
     UsageError,
 )
+from ringfence.checkpoint.workspace import Workspace
 from ringfence.engine.box import Box, Handle
 from ringfence.linux import procfs
 from ringfence.manager.registry import METADATA, Damaged
@@ -136,6 +139,31 @@ def test_only_old_ones_that_nobody_uses_are_cleaned_up(manager: SandboxManager, 
     assert left == {"used", "young", "kept", "damaged"}
     assert (treasure / METADATA).exists() and (root / "linked").is_symlink()
     assert manager.run(manager.list_active_sandboxes()[0], ["true"]).success
+
+
+@pytest.mark.parametrize("base_is_there", (True, False))
+def test_a_commit_that_was_broken_off_is_finished_before_its_sandbox_is_cleaned_up(
+    base_is_there: bool, manager: SandboxManager, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "base").mkdir()
+    context = manager.create_sandbox(config(cleanup_age_hours=1, allowed_paths=[str(tmp_path / "base")]))
+    manager.run(context, ["sh", "-c", "echo new > file"])
+    monkeypatch.setattr(Workspace, "_finish_commit", _fail)
+    with pytest.raises(CheckpointError):
+        manager.commit(context)
+    monkeypatch.undo()
+    manager.detach(context.sandbox_id)
+    aged(root, context.sandbox_id, hours=2)
+    if not base_is_there:
+        (tmp_path / "base").rename(tmp_path / "away")
+    SandboxManager(sandbox_root=root).close()
+    assert (root / context.sandbox_id).exists() is not base_is_there
+    if base_is_there:
+        assert (tmp_path / "base/file").read_text() == "new\n"
+
+
+def _fail(*_: object) -> None:
+    raise OSError(errno.EIO, "pulled out")
 
 
 def test_use_keeps_a_sandbox_young(manager: SandboxManager, root: Path) -> None:
