@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from ringfence.checkpoint import content
+from ringfence.checkpoint import content, permission
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.entry import DELETED, FILE, FOLDER, LINK, Entry, Manifest, Seen, ordered, parent
 from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree
@@ -62,7 +62,10 @@ class Writer:
             os.mkdir(name, 0o700, **where)
         for path in ordered({parent(path) for path in (*changed, *doomed)}):
             with self._told(path):
-                self._check_writable(path)
+                permission.check_writable(self.tree, path)
+        for path in ordered({*changed, *doomed} & now.keys()):
+            with self._told(path):
+                permission.check_replaceable(self.tree, path)
         for number, path in enumerate(ordered(changed)):
             with self._told(path):
                 self._stage_one(path, target[path], f"{self._staging}/{number}", target)
@@ -74,15 +77,6 @@ class Writer:
         elif entry.kind != FOLDER and entry.kind not in entries.SPECIAL and not _joins(entry, target):
             self._make(place, path, entry, target)
             self._staged[path] = place
-
-    def _check_writable(self, folder: str) -> None:
-        """One of ours whose mode says no is opened for the time; another's is not."""
-        status = self.tree.status(folder) if folder else None
-        if status is None or not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
-            return
-        name, where = self.tree.at(folder)
-        if not os.access(name, os.W_OK | os.X_OK, effective_ids=True, **where):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     def unstage(self) -> None:
         """Remove what is left of it, also by a writer that was killed."""

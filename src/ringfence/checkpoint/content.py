@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 1 << 16
 _ZEROS = bytes(_PIECE_BYTES)
 _FICLONE = 0x40049409
+_GETFLAGS, _IMMUTABLE = 0x80086601, 0x10 | 0x20
 _WAIT_BEFORE, _WRITE = 1, 2
 _sync_file_range: Any = None
 
@@ -46,6 +47,17 @@ def fill(reader: int, writer: int) -> None:
     """The cheapest copy that this file system has."""
     if not clone(reader, writer):
         copy(reader, writer)
+
+
+def is_immutable(descriptor: int) -> bool:
+    """Whether nobody, root included, can replace it (``chattr +i``, ``+a``); no where the file system has no such."""
+    try:
+        import fcntl
+
+        flags = fcntl.ioctl(descriptor, _GETFLAGS, bytes(8))
+    except (ImportError, OSError):
+        return False
+    return bool(int.from_bytes(flags[:4], sys.byteorder) & _IMMUTABLE)
 
 
 def begin_write_back(reader: int) -> None:

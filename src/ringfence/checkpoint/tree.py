@@ -30,7 +30,7 @@ _BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _FLAGS
 _WAY_FLAGS = _FOLDER_FLAGS | getattr(os, "O_PATH", 0)
-_FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _FLAGS
+FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _FLAGS
 NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
 _OPEN_FOLDERS = 64
 _CHMOD_SEES_LINKS = os.chmod in os.supports_follow_symlinks
@@ -158,7 +158,7 @@ class Tree:
     def read(self, path: str) -> int:
         """A descriptor of a regular file, and of nothing else."""
         name, where = self.at(path)
-        descriptor = os.open(name, _FILE_FLAGS, **where)
+        descriptor = os.open(name, FILE_FLAGS, **where)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise CheckpointError(f"{shown(path)} is no regular file any more")

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from test_transaction import texts
-from undo_arena import Arena, enter, in_child, mount_tmpfs
+from undo_arena import Arena, as_ordinary_user, enter, in_child, mount_tmpfs
 
 from ringfence.checkpoint.lock import hold
-from ringfence.checkpoint.transaction import OVERLAY, Transaction
+from ringfence.checkpoint.transaction import OVERLAY, SNAPSHOT, Transaction
 from ringfence.checkpoint.workspace import open_overlay
 from ringfence.errors import BusyError, CheckpointError
 
 KIB = 1024
+SETFLAGS, IMMUTABLE = 0x40086602, (0x10).to_bytes(8, sys.byteorder)
 
 
 def on_small_disk(folder: Path, test: Callable[[Path], None], kib: int = 1024) -> None:
@@ -233,6 +236,54 @@ def _remount(place: Path, *, read_only: bool) -> None:
     from ringfence.linux import syscalls
 
     syscalls.call("mount", b"none", os.fsencode(place), 0, 0x20 | (1 if read_only else 0), 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file immutable")
+def test_a_file_that_nobody_can_replace_ends_a_commit_before_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    for name in ("a", "fixed", "z"):
+        (tmp_path / "base" / name).write_text("old")
+    with (tmp_path / "base/fixed").open() as fixed:
+        try:
+            fcntl.ioctl(fixed, SETFLAGS, IMMUTABLE)
+        except OSError as error:
+            pytest.skip(f"not here: {error}")
+        try:
+            tx = Transaction.create(tmp_path / "tx", [tmp_path / "base"], kind=OVERLAY)
+            for name in ("a", "fixed", "z"):
+                (_upper(tx) / name).write_text("guest")
+            with pytest.raises(CheckpointError, match=r"base/fixed: .*immutable"):
+                tx.commit()
+            assert texts(tmp_path / "base") == {"a": b"old", "fixed": b"old", "z": b"old"}
+            tx.commit([tmp_path / "base/a"])
+            assert texts(tmp_path / "base") == {"a": b"guest", "fixed": b"old", "z": b"old"}
+        finally:
+            fcntl.ioctl(fixed, SETFLAGS, bytes(8))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can put somebody else's file there")
+@pytest.mark.parametrize(("mode", "told"), ((0o1777, "theirs/file: Operation"), (0o755, "theirs: Permission")))
+def test_a_folder_that_is_not_ours_to_write_ends_a_commit_before_it_begins(
+    mode: int, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "base/theirs").mkdir(parents=True)
+    for name in ("a", "theirs/file"):
+        (tmp_path / "base" / name).write_text("old")
+
+    def work(place: Path) -> None:
+        tx = Transaction.create(place / "tx", [place / "base"], kind=SNAPSHOT)
+        for name in ("a", "theirs/file"):
+            (Path(tx.place(place / "base")) / name).write_text("guest")
+        with pytest.raises(CheckpointError, match=told):
+            tx.commit()
+        assert set(texts(place / "base").values()) == {b"old"}
+
+    def give_back() -> None:
+        for name in ("theirs", "theirs/file"):
+            os.chown(tmp_path / "base" / name, 0, 0)
+        (tmp_path / "base/theirs").chmod(mode)
+
+    assert as_ordinary_user(tmp_path, work, give_back) == 0
 
 
 def test_rubbish_is_removed_before_a_checkpoint_is(tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+"""Whether we may write into a folder, and replace or remove what stands in it: asked before the first change, since a
+commit that meets a refusal in the middle stands still there.
+
+Only asks. What it does not foresee, the calls themselves tell.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from ringfence.checkpoint import content
+from ringfence.checkpoint.entry import parent
+from ringfence.checkpoint.tree import FILE_FLAGS, Tree
+
+
+def check_writable(tree: Tree, folder: str) -> None:
+    """A folder of ours whose mode says no is opened for the time; another's is not."""
+    status = tree.status(folder) if folder else None
+    if status is None or not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
+        return
+    name, where = tree.at(folder)
+    if not os.access(name, os.W_OK | os.X_OK, effective_ids=True, **where):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def check_replaceable(tree: Tree, path: str) -> None:
+    """Somebody else's file in a sticky folder is not; nor is one that was made immutable."""
+    status = tree.status(path)
+    if status is None or not hasattr(os, "geteuid"):
+        return
+    folder = tree.status(parent(path)) if parent(path) else os.fstat(tree.folder(""))
+    if folder is not None and folder.st_mode & stat.S_ISVTX and os.geteuid() not in (0, folder.st_uid, status.st_uid):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+        _check_mutable(tree, path)
+
+
+def _check_mutable(tree: Tree, path: str) -> None:
+    name, where = tree.at(path)
+    try:
+        descriptor = os.open(name, FILE_FLAGS, **where)
+    except OSError:
+        return  # we may replace what we may not read
+    try:
+        if content.is_immutable(descriptor):
+            raise PermissionError(errno.EPERM, f"{os.strerror(errno.EPERM)} (it is immutable)")
+    finally:
+        os.close(descriptor)
