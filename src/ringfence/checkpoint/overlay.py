@@ -172,7 +172,7 @@ class OverlayLayer:
         self.remember()
 
     def _mark(self, path: str) -> list[int]:
-        status = self._base.status(path) if path else os.fstat(self._base.folder(""))
+        status = self._base.status(path)
         return list(entries.fingerprint(status)) if status else []
 
     def held(self) -> Manifest:

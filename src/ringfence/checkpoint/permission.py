@@ -30,7 +30,7 @@ def check_replaceable(tree: Tree, path: str) -> None:
     status = tree.status(path)
     if status is None or not hasattr(os, "geteuid"):
         return
-    folder = tree.status(parent(path)) if parent(path) else os.fstat(tree.folder(""))
+    folder = tree.status(parent(path))
     if folder is not None and folder.st_mode & stat.S_ISVTX and os.geteuid() not in (0, folder.st_uid, status.st_uid):
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
     if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):

@@ -87,7 +87,8 @@ class Tree:
     @property
     def owner(self) -> tuple[int, int]:
         """Asked anew each time: a folder may be given away after it was opened."""
-        status = os.fstat(self._top) if _BY_DESCRIPTOR else os.lstat(self.path)
+        status = self.status("")
+        assert status is not None
         return status.st_uid, status.st_gid
 
     def close(self) -> None:
@@ -141,7 +142,9 @@ class Tree:
             os.close(self._open.pop(path))
 
     def status(self, path: str) -> os.stat_result | None:
-        """Of what stands there; None where nothing does."""
+        """Of what stands there, without a path of the folder itself; None where nothing does."""
+        if not path:
+            return os.fstat(self._top) if _BY_DESCRIPTOR else os.lstat(self.path)
         try:
             name, where = self.at(path)
             return os.stat(name, follow_symlinks=False, **where)
