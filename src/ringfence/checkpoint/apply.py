@@ -134,6 +134,7 @@ class Writer:
             except OSError as error:
                 if error.errno != errno.ENOTEMPTY:
                     raise
+                self.tree.allow(path, 0o700)
                 self._empty(path)
                 self.tree.forget(path)
                 name, where = self.tree.at(path)

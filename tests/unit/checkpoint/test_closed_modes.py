@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from undo_arena import as_ordinary_user
 
+from ringfence.checkpoint.scan import MAX_PATH_CHARS
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import CheckpointError
 
@@ -97,5 +98,24 @@ def test_what_was_opened_for_a_look_is_closed_again_when_that_fails(tmp_path: Pa
         with pytest.raises(CheckpointError, match="full") as caught:
             workspace.create_checkpoint()
         assert caught.tb and (place / "upper/closed").stat().st_mode & 0o777 == 0, "while the error is still held"
+
+    assert as_ordinary_user(tmp_path, work) == 0
+
+
+def test_a_deep_tree_of_closed_folders_can_be_undone(tmp_path: Path) -> None:
+    def work(place: Path) -> None:
+        workspace = _over(place)
+        opened = [os.open(place / "upper", os.O_RDONLY)]
+        for _ in range(2 + MAX_PATH_CHARS // 200):  # the last of them are too deep to be shown
+            os.mkdir("x" * 200, dir_fd=opened[-1])
+            opened.append(os.open("x" * 200, os.O_RDONLY, dir_fd=opened[-1]))
+        for folder in reversed(opened[1:]):
+            os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+            os.fchmod(folder, 0)
+        for folder in opened:
+            os.close(folder)
+        assert workspace.changes()
+        workspace.discard()
+        assert not list((place / "upper").iterdir())
 
     assert as_ordinary_user(tmp_path, work) == 0
