@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from ringfence.checkpoint import content, permission
@@ -88,7 +88,7 @@ class Writer:
         """Make the tree ``target``, given that it is ``now``; what was written, as it is then."""
         changed, doomed = _difference(now, target)
         touched = {parent(path) for path in (*changed, *doomed)} - {""}
-        self._open_up(now, touched)
+        opened = self.open_closed({above for path in (*changed, *doomed) for above in entries.ancestors(path)})
         for path in reversed(ordered(doomed)):
             with self._told(path):
                 self._remove(path, now[path])
@@ -97,7 +97,8 @@ class Writer:
             with self._told(path):
                 written += [path] if self._write(path, target[path], target) else []
         seen = self._as_written(written, target)  # before a folder's mode may keep us out
-        for path in reversed(ordered({path for path in (*changed, *touched) if _is_folder(target.get(path))})):
+        folders = {path for path in (*changed, *touched, *opened) if _is_folder(target.get(path))}
+        for path in reversed(ordered(folders)):
             with self._told(path):
                 self._dress(path, target[path])
         return seen
@@ -119,12 +120,17 @@ class Writer:
                 name, where = self.tree.at(path)
                 os.unlink(name, **where)
 
-    def _open_up(self, now: Manifest, touched: set[str]) -> None:
-        """Folders that we are to write into and whose mode says no; they get their mode at the end."""
-        for path in ordered(touched):
-            entry = now.get(path)
-            if _is_folder(entry) and entry is not None and entry.mode & 0o700 != 0o700:
-                self.tree.allow(path, entry.mode | 0o700)
+    def open_closed(self, paths: Iterable[str]) -> list[str]:
+        """Folders of ours among these whose mode keeps us out, the highest first; which they were. They get their mode
+        at the end."""
+        opened = []
+        for path in ordered(paths):
+            status = self.tree.status(path)
+            if status is not None and stat.S_ISDIR(status.st_mode) and self._is_closed(status):
+                with self._told(path):
+                    self.tree.allow(path, stat.S_IMODE(status.st_mode) | 0o700)
+                opened.append(path)
+        return opened
 
     def _remove(self, path: str, entry: Entry) -> None:
         name, where = self.tree.at(path)

@@ -27,7 +27,10 @@ class TreeBelow:
         self._base, self._live = base, live
 
     def one(self, path: str) -> Entry | None:
-        seen = self._base.one(path, OF_BASE)
+        try:
+            seen = self._base.one(path, OF_BASE)
+        except PermissionError:
+            return None  # behind a folder of the base that is closed to us
         return seen.entry if seen else None
 
     def names(self, folder: str) -> list[str]:

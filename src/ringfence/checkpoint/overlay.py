@@ -148,7 +148,7 @@ class OverlayLayer:
         except OSError:
             pass  # the disk may be full, which is why nothing was staged
 
-    def settle(self, rest: Manifest | None, carry: Carry, temporary: str, *, whole: bool) -> None:
+    def settle(self, rest: Manifest | None, carry: Carry, written: Index, temporary: str, *, whole: bool) -> None:
         """After a commit: the layer holds only the rest, and the base as it is now is what it lies over.
 
         No rest: an overlay is mounted over the upper folder, which must not be touched then.
@@ -164,15 +164,19 @@ class OverlayLayer:
         else:
             touched = {*carry.now, *carry.target}
             for path in touched | {parent(path) for path in touched}:
-                self._ours[path] = self._mark(path)
+                self._ours[path] = self._mark(path, written.get(path) or carry.now.get(path))
             # Another name of what was replaced has a new ctime, and it is not known where that name is.
             linked = (seen.fingerprint for seen in carry.now.values() if seen.fingerprint[5] > 1)
             self._ours |= {_by_inode(mark): list(mark[:3]) for mark in linked}
         self._store.write(_OURS, self._ours)
         self.remember()
 
-    def _mark(self, path: str) -> list[int]:
-        status = self._base.status(path)
+    def _mark(self, path: str, seen: Seen | None = None) -> list[int]:
+        """``seen``: as we left it. A program may have had the folder closed to us that it is in."""
+        try:
+            status = self._base.status(path)
+        except PermissionError:
+            return list(seen.fingerprint) if seen else []
         return list(entries.fingerprint(status)) if status else []
 
     def held(self) -> Manifest:

@@ -12,7 +12,18 @@ import os
 from ringfence.checkpoint import merge
 from ringfence.checkpoint.apply import Writer, new_name
 from ringfence.checkpoint.carry import Carry
-from ringfence.checkpoint.entry import FILE, FOLDER, Entry, Manifest, Seen, fingerprint, index_rows, of_index, shown
+from ringfence.checkpoint.entry import (
+    FILE,
+    FOLDER,
+    Entry,
+    Index,
+    Manifest,
+    Seen,
+    fingerprint,
+    index_rows,
+    of_index,
+    shown,
+)
 from ringfence.checkpoint.overlay import count_changed, settled
 from ringfence.checkpoint.scan import OF_BASE, UNREAD, Reading, Scan
 from ringfence.checkpoint.store import Store
@@ -127,26 +138,31 @@ class Snapshot:
 
     end_staging = begin_staging
 
-    def settle(self, rest: Manifest | None, carry: Carry, temporary: str, *, whole: bool) -> None:
+    def settle(self, rest: Manifest | None, carry: Carry, written: Index, temporary: str, *, whole: bool) -> None:
         """After a commit: what the base holds now is what the copy is compared with."""
         if self.in_place:
             self._base = self._look(Reading(self._store.put, self._store.has))  # after a crash the index is an old one
         for path in {*carry.now, *carry.target}:
-            self._settle_one(path, carry.target.get(path))
+            self._settle_one(path, carry.target.get(path), written.get(path) or carry.now.get(path))
         self._store.tick("read")
         self._store.write(_BASE, index_rows(self._base))
         self.remember()
 
-    def _settle_one(self, path: str, entry: Entry | None) -> None:
-        status = self._tree.status(path)
-        if entry is None or status is None:
+    def _settle_one(self, path: str, entry: Entry | None, seen: Seen | None) -> None:
+        """``seen``: as we left it. A program may have had the folder closed to us that it is in."""
+        try:
+            status = self._tree.status(path)
+            mark = fingerprint(status) if status is not None else None
+        except PermissionError:
+            mark = seen.fingerprint if seen is not None else None
+        if entry is None or mark is None:
             self._base.pop(path, None)
             return
         held = replace(entry, digest="") if entry.kind == FILE else entry
-        self._base[path] = Seen(entry=held, fingerprint=fingerprint(status))
-        seen = self._index.get(path)
-        if seen is not None and seen.entry == entry:
-            self._index[path] = Seen(entry=held, fingerprint=seen.fingerprint)
+        self._base[path] = Seen(entry=held, fingerprint=mark)
+        known = self._index.get(path)
+        if known is not None and known.entry == entry:
+            self._index[path] = Seen(entry=held, fingerprint=known.fingerprint)
 
     def held(self) -> Manifest:
         """Contents of the store that it needs beside the checkpoints': in place, those of the base."""

@@ -285,10 +285,10 @@ class Workspace:
     def _finish_commit(self, carrying: Carrying) -> None:
         plan, temporary = carrying.plan, carrying.temporary
         writer = self._writer(temporary)
-        writer.apply(entries.of_index(plan.now), plan.target)
+        written = writer.apply(entries.of_index(plan.now), plan.target)
         writer.unstage()
         self.layer.end_staging()
-        self.layer.settle(carrying.rest, plan, temporary, whole=carrying.whole)
+        self.layer.settle(carrying.rest, plan, written, temporary, whole=carrying.whole)
         self._drop_history()
         self.store.remove(JOURNAL)
         self.store.collect(self.layer.held())
@@ -328,6 +328,7 @@ class Workspace:
 
     def _resume(self, begun: Carrying) -> None:
         touched = {entries.parent(path) for path in (*begun.plan.now, *begun.plan.target)}
+        self._writer(begun.temporary).open_closed({*begun.plan.now, *begun.plan.target})
         self._writer(begun.temporary).sweep(touched)
         plan, theirs = carry.resume(begun.plan, self._scan)
         rest = begun.rest

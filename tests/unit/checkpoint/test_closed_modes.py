@@ -10,7 +10,7 @@ import pytest
 from undo_arena import as_ordinary_user
 
 from ringfence.checkpoint.scan import MAX_PATH_CHARS
-from ringfence.checkpoint.workspace import Workspace, open_overlay
+from ringfence.checkpoint.workspace import Workspace, open_overlay, open_snapshot
 from ringfence.errors import CheckpointError
 
 
@@ -117,5 +117,80 @@ def test_a_deep_tree_of_closed_folders_can_be_undone(tmp_path: Path) -> None:
         assert workspace.changes()
         workspace.discard()
         assert not list((place / "upper").iterdir())
+
+    assert as_ordinary_user(tmp_path, work) == 0
+
+
+@pytest.mark.parametrize("mode", (0o755, 0))
+def test_what_changed_far_behind_a_closed_folder_is_undone(mode: int, tmp_path: Path) -> None:
+    def work(place: Path) -> None:
+        workspace = _over(place)
+        closed, file = place / "upper/closed", place / "upper/closed/between/file"
+        file.parent.mkdir(parents=True)
+        file.write_text("1")
+        closed.chmod(mode)
+        made = workspace.create_checkpoint().checkpoint_id
+        closed.chmod(0o755)
+        file.write_text("2")
+        closed.chmod(mode)
+        workspace.rollback_to_checkpoint(made)
+        assert closed.stat().st_mode & 0o777 == mode
+        closed.chmod(0o755)
+        assert file.read_text() == "1"
+
+    assert as_ordinary_user(tmp_path, work) == 0
+
+
+def _opened(kind: str, place: Path) -> tuple[Workspace, Path]:
+    """A workspace, and where its program works."""
+    if kind == "overlay":
+        return _over(place), place / "upper"
+    (place / "base").mkdir(exist_ok=True)
+    return open_snapshot(str(place / "base"), str(place / "store")), place / "store/work"
+
+
+@pytest.mark.parametrize("killed", (False, True))
+@pytest.mark.parametrize("kind", ("overlay", "snapshot"))
+def test_a_commit_of_closed_folders_is_finished(kind: str, killed: bool, tmp_path: Path) -> None:
+    def work(place: Path) -> None:
+        workspace, seen = _opened(kind, place)
+        (seen / "closed/inner").mkdir(parents=True)
+        (seen / "closed/inner/file").write_text("new")
+        (seen / "other").write_text("new")
+        for name in ("closed/inner", "closed"):
+            (seen / name).chmod(0)
+        if killed:
+            workspace.layer.settle = _stop  # type: ignore[method-assign]
+            with pytest.raises(CheckpointError, match="stopped"):
+                workspace.commit()
+            workspace, seen = _opened(kind, place)
+        else:
+            workspace.commit(("closed",))
+            workspace.commit()
+        # Of what is behind a closed folder nobody can tell whether it is the same.
+        assert {each.path for each in workspace.changes()} <= {"closed/inner/file"}
+        assert (place / "base/closed").stat().st_mode & 0o777 == 0
+        (place / "base/closed").chmod(0o700)
+        assert (place / "base/closed/inner").stat().st_mode & 0o777 == 0
+        (place / "base/closed/inner").chmod(0o700)
+        assert (place / "base/closed/inner/file").read_text() == (place / "base/other").read_text() == "new"
+
+    assert as_ordinary_user(tmp_path, work) == 0
+
+
+def _stop(*_: object, **__: object) -> None:
+    raise OSError(errno.EIO, "stopped")
+
+
+def test_what_is_behind_a_closed_folder_of_the_base_does_not_hide_the_other_changes(tmp_path: Path) -> None:
+    def work(place: Path) -> None:
+        (place / "base/closed").mkdir(parents=True)
+        (place / "base/closed/file").write_text("old")
+        workspace = _over(place)
+        (place / "upper/closed").mkdir()
+        for name in ("closed/file", "other"):
+            (place / "upper" / name).write_text("new")
+        (place / "base/closed").chmod(0)
+        assert {each.path for each in workspace.changes()} >= {"closed/file", "other"}
 
     assert as_ordinary_user(tmp_path, work) == 0
