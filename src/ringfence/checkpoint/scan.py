@@ -197,7 +197,7 @@ def _is_shown(path: str, *, cut: bool) -> bool:
     if path.count("/") < MAX_DEPTH and len(path) <= MAX_PATH_CHARS:
         return True
     if not cut:
-        problem = f"more than {MAX_DEPTH} folders or {MAX_PATH_CHARS} characters deep"
+        problem = f"more than {MAX_DEPTH} folders deep, or {MAX_PATH_CHARS} characters"
         raise CheckpointError(f"{entries.shown(path[:100])}…: {problem}", hint="remove it, or roll back")
     return False
 
