@@ -52,14 +52,17 @@ class Scan:
     """How to read one tree."""
 
     def __init__(
-        self, tree: Tree, *, prefix: str = "", without: frozenset[str] = frozenset(), ours: bool = True
-    ) -> None:
+        self, tree: Tree, *, prefix: str = "", without: frozenset[str] = frozenset(), ours: bool = True,
+        mounted: bool = True,
+    ) -> None:  # fmt: skip
         self.tree = tree
         self.ours = ours
         """Whether a mode that keeps us out may be changed for a moment. Never in the base."""
         self.prefix = prefix
         """Of overlayfs's attributes: ``user.overlay.`` or ``trusted.overlay.``. Empty: no overlay's layer."""
         self.without = without
+        self.mounted = mounted
+        """Whether what is mounted in it is a part of it. Not of what an overlay shows."""
         self._telling: bool | None = None
 
     def below(self, top: str, take: Reading, index: Index = NOTHING, *, cut: bool = False) -> dict[str, Seen]:
@@ -74,11 +77,11 @@ class Scan:
         return _with_twins(found, inodes)
 
     def one(self, path: str, take: Reading) -> Seen | None:
-        status = None if path in self.without else self.tree.status(path)
+        status = None if path in self.without or self._is_bare(entries.parent(path)) else self.tree.status(path)
         return None if status is None else self._seen(path, status, take, None)
 
     def _walk(self, top: str, *, cut: bool) -> Generator[tuple[str, os.stat_result], None, None]:
-        waiting = [top]
+        waiting = [] if self._is_bare(top) else [top]
         locked: list[tuple[str, int]] = []
         try:
             while waiting:
@@ -89,12 +92,17 @@ class Scan:
                     if status is None:
                         continue
                     yield path, status
-                    if stat.S_ISDIR(status.st_mode) and _is_shown(path, cut=cut):
+                    if stat.S_ISDIR(status.st_mode) and _is_shown(path, cut=cut) and not self._is_bare(path):
                         waiting.append(path)
                         self._unlock(path, status, locked)
         finally:
             for path, mode in reversed(locked):
                 self.tree.allow(path, mode)
+
+    def _is_bare(self, folder: str) -> bool:
+        """Whether something is mounted there, or above, that is no part of it."""
+        mounts = frozenset() if self.mounted else self.tree.mounts()
+        return bool(mounts) and not mounts.isdisjoint((folder, *entries.ancestors(folder)))
 
     def _unlock(self, path: str, status: os.stat_result, locked: list[tuple[str, int]]) -> None:
         """A folder of ours that we may not list is opened for the time of the scan."""

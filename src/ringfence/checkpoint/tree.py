@@ -42,6 +42,7 @@ class Tree:
     def __init__(self, path: str, *, identity: tuple[int, int] | None = None) -> None:
         self.path = os.path.realpath(path)
         self._open: dict[str, int] = {}
+        self._mounts: frozenset[str] | None = None
         self._top = _open_top(self.path) if _BY_DESCRIPTOR else -1
         status = os.fstat(self._top) if _BY_DESCRIPTOR else os.lstat(self.path)
         self.identity = (status.st_dev, status.st_ino)
@@ -72,9 +73,11 @@ class Tree:
 
     def mounts(self) -> frozenset[str]:
         """Where in it something else is mounted: an overlay over it shows the bare folders there."""
-        top = self.path.rstrip("/") + "/"
-        points = (_unescaped(fields[4]) for fields in _mount_table())
-        return frozenset(point[len(top) :] for point in points if point.startswith(top))
+        if self._mounts is None:
+            top = self.path.rstrip("/") + "/"
+            points = (_unescaped(fields[4]) for fields in _mount_table())
+            self._mounts = frozenset(point[len(top) :] for point in points if point.startswith(top))
+        return self._mounts
 
     def file_system(self) -> str:
         """What kind it lies on; empty where nobody can tell."""
@@ -137,7 +140,8 @@ class Tree:
         return os.path.join(path, name)
 
     def forget(self, top: str = "") -> None:
-        """Close what is open at and below a path, because it is to be moved or removed."""
+        """Close what is open at and below a path, because it is to be moved or removed. Without one, know nothing."""
+        self._mounts = self._mounts if top else None
         for path in [path for path in self._open if not top or path == top or path.startswith(top + "/")]:
             os.close(self._open.pop(path))
 

@@ -66,7 +66,7 @@ class Workspace:
         self.layer = layer
         self.hidden = hidden
         """Paths below the base that the job could not see: nothing that it did may reach them."""
-        self._scan = Scan(base, without=hidden, ours=False)
+        self._scan = Scan(base, without=hidden, ours=False, mounted=isinstance(layer, Snapshot))
         self._keep = Reading(store.put, store.has)
         self._base_writer: Writer | None = None
         self._in_place = isinstance(layer, Snapshot) and layer.in_place

@@ -65,6 +65,24 @@ def test_the_control_what_is_not_mounted_is_removed_and_overwritten(tmp_path: Pa
     on("overlay", tmp_path, test)
 
 
+def test_what_is_mounted_does_not_come_into_the_layer_by_a_rollback(tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        (arena.base / "above/mnt").mkdir(parents=True)
+        (arena.base / "above/file").write_text("old")
+        mount_tmpfs(arena.base / "above/mnt")
+        (arena.base / "above/mnt/secret").write_text("theirs")
+        workspace = arena.open()
+        made = workspace.create_checkpoint().checkpoint_id
+        edit(arena, lambda top: (shutil.rmtree(top / "above"), (top / "above").mkdir()))
+        assert {each.path for each in workspace.changes()} >= {"above/file", "above/mnt"}
+        workspace.rollback_to_checkpoint(made, ("above/mnt", "above/file"))
+        arena.mount()
+        assert os.listdir(arena.seen / "above/mnt") == [] and (arena.seen / "above/file").read_text() == "old"
+        arena.unmount()
+
+    on("overlay", tmp_path, test)
+
+
 def test_a_copy_shows_what_is_mounted_and_only_the_mount_point_must_stay(tmp_path: Path) -> None:
     def test(arena: Arena) -> None:
         mount_tmpfs(arena.base / "a b")
