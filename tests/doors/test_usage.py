@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,8 +15,10 @@ from xml.etree import ElementTree
 import pytest
 
 from ringfence.cli.blocks import PLAIN, graph, squeezed
-from ringfence.cli.usage_recording import KEPT
+from ringfence.cli.usage_recording import KEPT, Recording
 from ringfence.errors import UsageError
+from ringfence.model.outcome import Outcome, Status
+from ringfence.model.policy import SandboxPolicy
 from ringfence.monitor import usage_log
 from ringfence.monitor.sample import Sample
 from ringfence.monitor.usage_log import DENSE_LINES, UsageLog
@@ -74,10 +77,25 @@ def test_only_the_latest_recordings_are_kept(call, tmp_path: Path) -> None:  # t
     for number in range(KEPT + 5):
         (folder / f"old{number:03}.jsonl").write_text("")
         os.utime(folder / f"old{number:03}.jsonl", (number, number))
+    for age_s in (60, 90_000):
+        (folder / f"part{age_s}.jsonl.part").write_text("")
+        os.utime(folder / f"part{age_s}.jsonl.part", (time.time() - age_s,) * 2)
     assert call("run", "--usage", "--", "true").returncode == 0
     names = sorted(path.name for path in folder.iterdir())
+    assert [name for name in names if name.startswith("part")] == ["part60.jsonl.part"], "the other's writer was killed"
+    names.remove("part60.jsonl.part")
     assert len(names) == KEPT
     assert "old005.jsonl" not in names and "old104.jsonl" in names
+
+
+def test_a_recording_that_cannot_be_written_is_told_and_leaves_nothing(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    recording = Recording(str(tmp_path / "u.jsonl"), ["true"], SandboxPolicy())
+    recording._log._file.close()
+    recording._log._file = open("/dev/full", "w")  # noqa: SIM115
+    recording.finish(Outcome(status=Status.OK, rc=0, reason=""), quiet=False)
+    assert f"not recorded: {tmp_path}/u.jsonl: No space left on device" in capsys.readouterr().err
+    recording.close()
+    assert os.listdir(tmp_path) == []
 
 
 def test_the_graph_in_the_terminal_shows_when_it_was_busy(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -92,7 +110,8 @@ def test_the_graph_in_the_terminal_shows_when_it_was_busy(call, tmp_path: Path) 
 def test_the_pictures_show_the_curves(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     path = str(_recorded(tmp_path / "u.jsonl"))
     assert call("usage", path, "--svg", "u.svg").returncode == 0
-    assert call("usage", path, "--png", "u.png").returncode == 0
+    assert call("usage", path, "--png").stdout == "see usage-u.png\n"
+    os.rename(tmp_path / "usage-u.png", tmp_path / "u.png")
     drawn = ElementTree.parse(tmp_path / "u.svg").getroot()
     texts = "".join(drawn.itertext())
     assert all(word in texts for word in ("make test", "cpu", "at most 100 %", "memory", "at most 39 MiB"))
@@ -136,7 +155,8 @@ def test_what_is_no_usage_file_is_refused_in_words(call, tmp_path: Path, name: s
     assert done.returncode == 2 and "bad.jsonl" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("wrong", ["NaN", "Infinity", "-1", "true", '"1"', "null", "1e400", str(2**70)])
+@pytest.mark.parametrize("wrong", ["NaN", "Infinity", "-1", "true", '"1"', "null", "1e400", str(2**70), "9" * 400],
+                         ids=lambda text: text[:9])  # fmt: skip
 def test_a_figure_that_nothing_can_measure_is_refused_by_its_line(tmp_path: Path, wrong: str) -> None:
     path = _recorded(tmp_path / "u.jsonl", samples=2)
     lines = path.read_text().splitlines()

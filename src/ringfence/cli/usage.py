@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ringfence.cli.blocks import graph, levels
+from ringfence.cli.blocks import graph, harmless, levels
 from ringfence.cli.usage_curves import curves_of, duration_s, title
 from ringfence.errors import UsageError
 from ringfence.monitor import usage_log
@@ -18,7 +18,7 @@ EXAMPLES = """\
 examples:
   ringfence run --usage -- make test          samples go to the state folder; the id is printed
   ringfence usage 3f2a                        a graph in the terminal
-  ringfence usage 3f2a --png usage.png
+  ringfence usage 3f2a --png                  a picture, usage-3f2a.png
   ringfence run --usage-file u.jsonl -- make && ringfence usage u.jsonl --svg usage.svg
 """
 
@@ -28,21 +28,23 @@ _GRAPH_WIDTH = 60
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="the id that run --usage printed, or a file of run --usage-file")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--png", metavar="OUT", help="write a PNG picture")
-    form.add_argument("--svg", metavar="OUT", help="write an SVG picture")
+    for kind in ("png", "svg"):
+        form.add_argument(f"--{kind}", nargs="?", const="", metavar="OUT",
+                          help=f"write a picture; without OUT to usage-RUN.{kind} in the current folder")  # fmt: skip
     form.add_argument("--json", action="store_true", help="print all samples as JSON")
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    recorded = usage_log.read(_path(arguments.run))
-    if arguments.png:
+    path = _path(arguments.run)
+    recorded = usage_log.read(path)
+    if arguments.png is not None:
         from ringfence.cli import usage_png
 
-        _write(arguments.png, usage_png.picture(recorded))
-    elif arguments.svg:
+        _save(arguments.png, path, "png", usage_png.picture(recorded))
+    elif arguments.svg is not None:
         from ringfence.cli import usage_svg
 
-        _write(arguments.svg, usage_svg.picture(recorded).encode())
+        _save(arguments.svg, path, "svg", usage_svg.picture(recorded).encode())
     elif arguments.json:
         import json
 
@@ -95,6 +97,16 @@ def _evenly(recorded: RecordedRun, values: list[float]) -> list[float]:
     for column in columns:
         even.append(max(column) if column else even[-1] if even else 0.0)
     return even
+
+
+def _save(name: str, path: str, kind: str, content: bytes) -> None:
+    """A picture of the recording at ``path``; one without a name gets one, and is told."""
+    from ringfence.cli.usage_recording import ENDING
+
+    chosen = name or f"usage-{os.path.basename(path).removesuffix(ENDING)}.{kind}"
+    _write(chosen, content)
+    if not name:
+        print(f"see {harmless(chosen, 200)}")
 
 
 def _write(path: str, content: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 from ringfence.cli.state_folder import usage_folder
@@ -13,7 +14,7 @@ from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
 from ringfence.monitor.limits import ResourceLimits
 from ringfence.monitor.resource_monitor import ResourceMonitor
-from ringfence.monitor.usage_log import UsageLog
+from ringfence.monitor.usage_log import PART, UsageLog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ INTERVAL_S = 0.05
 KEPT = 100
 ENDING = ".jsonl"
 _RUN = "run"
+_DAY_S = 86_400
 
 
 def recorded() -> list[str]:
@@ -36,12 +38,20 @@ def recorded() -> list[str]:
     return [path for _, path in sorted(found, reverse=True) if path.endswith(ENDING)]
 
 
+def _broken_off(folder: str) -> list[str]:
+    """What was left by recorders that were killed; one that lives writes more often than once a day."""
+    now_s = time.time()
+    with os.scandir(folder) as entries:
+        parts = [entry for entry in entries if entry.name.endswith(ENDING + PART)]
+    return [entry.path for entry in parts if now_s - entry.stat(follow_symlinks=False).st_mtime > _DAY_S]
+
+
 def new_file() -> str:
     """A new place there; its name without the ending is the id. The oldest make room."""
     folder = usage_folder()
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        for path in recorded()[KEPT - 1 :]:
+        for path in (*recorded()[KEPT - 1 :], *_broken_off(folder)):
             os.unlink(path)
     except FileNotFoundError:
         pass  # another one has just removed it
@@ -77,11 +87,16 @@ class Recording:
         return both
 
     def finish(self, outcome: Outcome, *, quiet: bool) -> None:
+        """The job has run: a recording that can't be written must not cost its outcome."""
         self._monitor.close()
-        self._log.finish({"status": str(outcome.status), "rc": outcome.rc, "reason": outcome.reason,
-                          **vars(outcome.usage)})  # fmt: skip
+        said = f"recorded; see it: ringfence usage {self.name}"
+        try:
+            self._log.finish({"status": str(outcome.status), "rc": outcome.rc, "reason": outcome.reason,
+                              **vars(outcome.usage)})  # fmt: skip
+        except UsageError as error:
+            said = f"not recorded: {error}"
         if not quiet:
-            print(f"ringfence: recorded; see it: ringfence usage {self.name}", file=sys.stderr)
+            print(f"ringfence: {said}", file=sys.stderr)
 
     def close(self) -> None:
         """Where nothing was finished, because nothing was run, nothing is left."""

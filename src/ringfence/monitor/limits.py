@@ -5,12 +5,12 @@ Plain data, checked when it is made. What is measured and how is elsewhere, and 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
 from ringfence.errors import PolicyError
 
+_TOO_LARGE = 2**63
 _WHOLE = frozenset({"max_memory_mb", "max_disk_mb", "max_network_kb", "max_execution_time", "max_file_operations"})
 
 
@@ -36,13 +36,23 @@ class ResourceLimits:
             raise PolicyError(problems[0].field, problems[0].problem, more=tuple(problems[1:]))
 
 
+def is_figure(value: object) -> bool:
+    """A number from 0 on that can be reckoned with: no NaN, and no integer that no float and no message can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _TOO_LARGE
+
+
+def shown_figure(value: object) -> str:
+    """For messages: Python refuses to write out an integer of some thousand digits."""
+    return "a number so large" if isinstance(value, int) and abs(value) >= _TOO_LARGE else repr(value)
+
+
 def _problems(name: str, value: object) -> Iterable[PolicyError]:
     wanted = "a whole number" if name in _WHOLE else "a number"
     kinds = int if name in _WHOLE else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
-        yield PolicyError(name, f"{value!r} is not {wanted}")
-    elif not math.isfinite(value) or value < 0:
-        yield PolicyError(name, f"{value!r} is not {wanted} from 0 on")
+        yield PolicyError(name, f"{shown_figure(value)} is not {wanted}")
+    elif not is_figure(value):
+        yield PolicyError(name, f"{shown_figure(value)} is not {wanted} from 0 on with a meaning")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from ringfence.errors import SupervisionError, UsageError
 from ringfence.linux.kept_files import Room, half_of_the_limit
-from ringfence.monitor.limits import ResourceLimits, ResourceUsage
+from ringfence.monitor.limits import ResourceLimits, ResourceUsage, is_figure, shown_figure
 from ringfence.monitor.meter import DEEP_EVERY_S, Meter
 from ringfence.monitor.sample import History, Sample
 from ringfence.monitor.source import Source
@@ -107,8 +107,8 @@ class ResourceMonitor:
         ``deep_every_s``: how often the whole tree is walked where there is a control group (see ``meter``).
         ``on_violation`` is told once of each, ``on_sample`` of every sample, on the monitor's thread mostly; they may
         call the monitor."""
-        if not 0.001 <= interval_s <= 3600:
-            raise UsageError(f"an interval of {interval_s!r} s is not from 1 ms to an hour")
+        if not is_figure(interval_s) or not 0.001 <= interval_s <= 3600:
+            raise UsageError(f"an interval of {shown_figure(interval_s)} s is not from 1 ms to an hour")
         self.interval_s = interval_s
         self._over_for_s = checked_times(over_for_s)
         self._deep_every_s = deep_every_s
@@ -130,6 +130,8 @@ class ResourceMonitor:
 
     def start_monitoring(self, sandbox_id: str, limits: ResourceLimits, source: Source | None = None) -> None:
         """Without a source, the one that ``find_source`` gives."""
+        if not isinstance(limits, ResourceLimits):
+            raise UsageError(f"{limits!r:.80} is not ResourceLimits")
         if source is None:
             if self._find_source is None:
                 raise UsageError(f"nobody says where {sandbox_id} can be looked at", hint="give its source")
@@ -142,8 +144,18 @@ class ResourceMonitor:
         if taken:
             watch.close()
             raise UsageError(f"{sandbox_id} is monitored already", hint="stop_monitoring it first")
-        self._tell(sandbox_id, watch, watch.look(whole=True))
+        try:
+            self._tell(sandbox_id, watch, watch.look(whole=True))
+        except BaseException:
+            self._forget(sandbox_id)
+            raise
         self._ensure_thread()
+
+    def _forget(self, sandbox_id: str) -> None:
+        with self._lock:
+            watch = self._watches.pop(sandbox_id, None)
+        if watch is not None:
+            watch.close()
 
     def get_usage(self, sandbox_id: str) -> ResourceUsage:
         """As of the last sample."""
@@ -172,8 +184,10 @@ class ResourceMonitor:
             watch = self._watches.pop(sandbox_id, None)
         if watch is None:
             raise _unknown(sandbox_id)
-        self._tell(sandbox_id, watch, watch.look(whole=True))
-        watch.close()
+        try:
+            self._tell(sandbox_id, watch, watch.look(whole=True))
+        finally:
+            watch.close()
         return watch.usage()
 
     def violations(self, sandbox_id: str) -> list[Violation]:
@@ -187,7 +201,10 @@ class ResourceMonitor:
     def sample(self, sandbox_id: str) -> Sample:
         """A look right now, at everything."""
         watch = self._watch(sandbox_id)
-        self._tell(sandbox_id, watch, watch.look(whole=True))
+        try:
+            self._tell(sandbox_id, watch, watch.look(whole=True))
+        except Exception as error:  # of a source or of who is told, as on the monitor's own thread
+            raise _unseen(sandbox_id, error) from error
         return watch.samples()[-1]
 
     def monitored(self) -> list[str]:
@@ -223,7 +240,7 @@ class ResourceMonitor:
             raise _unknown(sandbox_id)
         if watch.problem is not None:
             problem, watch.problem = watch.problem, None
-            raise SupervisionError(f"{sandbox_id} could not be looked at: {problem}") from problem
+            raise _unseen(sandbox_id, problem) from problem
         return watch
 
     def _tell(self, sandbox_id: str, watch: _Watch, new: list[Violation]) -> None:
@@ -260,6 +277,10 @@ class ResourceMonitor:
             except Exception as error:  # of a source or of who is told: the others must be looked at all the same
                 watch.problem = error
         return max(0.0, begun_s + self.interval_s - time.monotonic())
+
+
+def _unseen(sandbox_id: str, problem: Exception) -> SupervisionError:
+    return SupervisionError(f"{sandbox_id} could not be looked at: {problem}")
 
 
 def _unknown(sandbox_id: str) -> UsageError:

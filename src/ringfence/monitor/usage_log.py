@@ -7,7 +7,6 @@ and every line is checked.
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -15,9 +14,11 @@ from types import MappingProxyType
 
 from ringfence.errors import UsageError
 from ringfence.model.record import record
+from ringfence.monitor.limits import is_figure
 from ringfence.monitor.sample import Sample
 
 FORMAT = 1
+PART = ".part"
 MAX_BYTES = 64 * 2**20
 DENSE_LINES = 2048
 """So many samples are written as they come; then every second one, for as many again, then every fourth."""
@@ -28,7 +29,7 @@ class UsageLog:
 
     def __init__(self, path: str, about: Mapping[str, object]) -> None:
         self.path = path
-        self._part = f"{path}.part"
+        self._part = path + PART
         self._written = 0
         self._due = 0
         try:
@@ -49,16 +50,26 @@ class UsageLog:
         self._file.write(json.dumps(line) + "\n")
 
     def finish(self, end: Mapping[str, object]) -> None:
-        """How it ended; the file is whole from now on."""
-        self._write({"end": dict(end)})
-        self._file.close()
-        os.replace(self._part, self.path)
+        """How it ended; the file is whole from now on. UsageError, and nothing is left, where that fails."""
+        try:
+            self._write({"end": dict(end)})
+            self._file.close()
+            os.replace(self._part, self.path)
+        except OSError as error:
+            self._drop()
+            raise UsageError(f"{self.path}: {error.strerror}", hint="name a file on another disk") from error
 
     def abandon(self) -> None:
         """Leave nothing, unless it is finished."""
         if not self._file.closed:
-            self._file.close()
-            os.unlink(self._part)
+            self._drop()
+
+    def _drop(self) -> None:
+        for end in (self._file.close, lambda: os.unlink(self._part)):
+            try:
+                end()
+            except OSError:
+                continue  # what it still held is wanted no more
 
 
 @record
@@ -102,11 +113,6 @@ def _object(path: str, number: int, line: bytes) -> dict[str, object]:
 
 def _sample(path: str, number: int, line: Mapping[str, object]) -> Sample:
     values = [line.get(name) for name in Sample._fields]
-    if set(line) != set(Sample._fields) or not all(map(_is_figure, values)):
+    if set(line) != set(Sample._fields) or not all(map(is_figure, values)):
         raise UsageError(f"{path}:{number}: not a sample: {', '.join(Sample._fields)}, each a number from 0 on")
     return Sample(**line)  # type: ignore[arg-type]
-
-
-def _is_figure(value: object) -> bool:
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return plain and math.isfinite(value) and 0 <= value < 2**63  # type: ignore[arg-type,operator]

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from ringfence.errors import UsageError
 from ringfence.model.record import record
-from ringfence.monitor.limits import ResourceLimits
+from ringfence.monitor.limits import ResourceLimits, is_figure, shown_figure
 from ringfence.monitor.sample import Sample, Window
 
 MIB, KIB = 2**20, 2**10
@@ -59,8 +59,8 @@ def checked_times(over_for_s: Mapping[str, float]) -> dict[str, float]:
     for name, seconds in over_for_s.items():
         if name not in known:
             raise UsageError(f"there is no limit {name!r}", hint=f"one of {', '.join(known)}")
-        if isinstance(seconds, bool) or not 0 <= seconds < float("inf"):
-            raise UsageError(f"{name}: {seconds!r} is not a number of seconds from 0 on")
+        if not is_figure(seconds):
+            raise UsageError(f"{name}: {shown_figure(seconds)} is not a number of seconds from 0 on")
     return {**OVER_FOR_S, **over_for_s}
 
 

@@ -24,7 +24,8 @@ def test_the_defaults_are_those_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
-@pytest.mark.parametrize("value", [-1, True, float("nan"), float("inf"), "512", None])
+@pytest.mark.parametrize("value", [-1, True, float("nan"), float("inf"), "512", None, 10**400, -(10**5000)],
+                         ids=lambda value: "digits" if isinstance(value, int) else str(value))  # fmt: skip
 def test_what_is_no_limit_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(PolicyError) as caught:
         ResourceLimits(**{name: value})  # type: ignore[arg-type]

@@ -124,6 +124,37 @@ def test_as_the_specification_has_it_a_source_is_found_by_the_name() -> None:
         ResourceMonitor().start_monitoring("box-2", ResourceLimits())
 
 
+def test_what_are_no_limits_is_refused() -> None:
+    with ResourceMonitor() as monitor, pytest.raises(UsageError, match="ResourceLimits"):
+        monitor.start_monitoring("none", None, Source())  # type: ignore[arg-type]
+
+
+def test_a_first_look_that_fails_leaves_nothing_that_is_in_the_way_of_the_next() -> None:
+    sources = [Source(leaders=_on_fire), Source()]
+    with ResourceMonitor(find_source=lambda _: sources.pop(0)) as monitor:
+        with pytest.raises(RuntimeError, match="on fire"):
+            monitor.start_monitoring("a", FREE)
+        assert monitor.monitored() == []
+        monitor.start_monitoring("a", FREE)
+        assert monitor.monitored() == ["a"]
+
+
+def test_a_look_that_fails_is_an_error_of_ours_whoever_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ResourceMonitor, "_ensure_thread", lambda _: None)  # nobody else looks
+    leaders = [_on_fire, tuple]
+    with ResourceMonitor() as monitor:
+        monitor.start_monitoring("a", FREE, Source(leaders=lambda: leaders[-1]()))
+        leaders.reverse()
+        with pytest.raises(SupervisionError, match="on fire"):
+            monitor.sample("a")
+        leaders.reverse()
+        assert monitor.sample("a").operations == 0
+
+
+def _on_fire() -> tuple[int, ...]:
+    raise RuntimeError("on fire")
+
+
 def test_a_violation_that_nobody_can_end_says_so() -> None:
     with ResourceMonitor() as monitor:
         monitor.start_monitoring("old", ResourceLimits(max_execution_time=0), Source())
@@ -221,7 +252,7 @@ def test_a_source_that_fails_is_told_of_and_stops_no_other() -> None:
         broken.clear()
 
 
-@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), 1e9])
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), 1e9, None, "1"])
 def test_an_interval_that_is_none_is_refused(wrong: float) -> None:
     with pytest.raises(UsageError, match="interval"):
         ResourceMonitor(interval_s=wrong)

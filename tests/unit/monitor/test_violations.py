@@ -84,7 +84,8 @@ def test_loopback_is_not_network() -> None:
     assert Judge(ResourceLimits(max_network_kb=0), {}).judge(Sample(time_s=0.0, loopback_bytes=10**9)) == []
 
 
-@pytest.mark.parametrize("wrong", [{"max_cpu": 1.0}, {"max_cpu_percent": -1.0}, {"max_cpu_percent": float("nan")}])
+@pytest.mark.parametrize("wrong", [{"max_cpu": 1.0}, {"max_cpu_percent": -1.0}, {"max_cpu_percent": float("nan")},
+                                   {"max_cpu_percent": None}, {"max_cpu_percent": 10**400}])  # fmt: skip
 def test_a_time_for_no_limit_or_no_time_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         checked_times(wrong)
