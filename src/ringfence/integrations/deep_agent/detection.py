@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from urllib.parse import quote
 
 from ringfence.integrations.deep_agent.call import ToolCall
@@ -18,7 +19,10 @@ from ringfence.model.record import record
 
 _MAX_VALUES = 64
 _SHORTEST_VALUE = 8
+_BETWEEN = re.compile(r"""[\s"'=:]+""")
 _VALUE = re.compile(r"""[^\s"',;=(){}<>\[\]]{8,4096}""")
+# What stands before this is a name, and DATABASE_URL is in many a text. The signs that end base64 have nothing behind.
+_ASSIGNED = re.compile(r"""["']?[ \t]{0,8}[=:][ \t]{0,8}["']?[^\s=]""")
 
 
 @record
@@ -37,7 +41,7 @@ class Step:
         self.number = number
         self.call = call
         self.secrets = call.secret_files
-        self.values = frozenset(_secret_values(call, returned))
+        self.values = frozenset(islice(_secret_values(call, returned), _MAX_VALUES))
         """Texts that must not go out. Kept in memory only."""
 
 
@@ -72,8 +76,9 @@ class ExfiltrationDetector:
 
 def _with_a_value(history: Sequence[Step], call: ToolCall) -> Iterator[Finding]:
     sent = "\n".join(piece.text for piece in call.pieces)
+    folded = sent.lower()
     for step in history:
-        if any(form in sent for value in step.values for form in _spellings(value)):
+        if any(_is_in(value, sent, folded) for value in step.values):
             said = f"what call {step.number} ({step.call.tool}) gave back goes out by {call.way_out}"
             yield _finding(said, step.number)
 
@@ -83,20 +88,35 @@ def _finding(reason: str, first_step: int) -> Finding:
 
 
 def _secret_values(call: ToolCall, returned: str) -> Iterator[str]:
-    """Everything that came out of a secret file, and elsewhere what has the shape of a secret."""
-    found = _VALUE if call.secret_files else SECRET_VALUE
-    for number, match in enumerate(found.finditer(returned)):
-        if number == _MAX_VALUES:
-            return
-        value = match.group().strip()
-        if len(value) >= _SHORTEST_VALUE:
-            yield value
+    """Everything that came out of a secret file, and elsewhere what has the shape of a secret, whole and without what
+    names it: of ``token=abc`` also ``abc``, of a key in lines each of them."""
+    found = _in_secret_file(returned) if call.secret_files else SECRET_VALUE.finditer(returned)
+    for match in found:
+        whole = match.group().strip()
+        for value in (whole, *_BETWEEN.split(whole, _MAX_VALUES)[1:]):
+            if len(value) >= _SHORTEST_VALUE and not value.startswith("-"):
+                yield value
+
+
+def _in_secret_file(text: str) -> Iterator[re.Match[str]]:
+    for match in _VALUE.finditer(text):
+        if not match.group().endswith(":") and not _ASSIGNED.match(text, match.end()):
+            yield match
+
+
+def _is_in(value: str, sent: str, folded: str) -> bool:
+    plain = any(form.lower() in folded for form in _spellings(value))
+    return plain or any(form in sent for form in _encodings(value))
 
 
 def _spellings(value: str) -> Iterator[str]:
-    """As it is, backwards, and in the encodings that are at hand everywhere."""
+    """As it is, backwards, and in what is at hand everywhere and is the same in capitals."""
     data = value.encode("utf-8", "surrogateescape")
-    yield from (value, value[::-1], data.hex(), data.hex().upper(), quote(value, safe=""))
+    yield from (value, value[::-1], data.hex(), quote(value, safe=""))
+
+
+def _encodings(value: str) -> Iterator[str]:
+    data = value.encode("utf-8", "surrogateescape")
     for shift in range(3):
         # Inside a longer text base64 depends on where the value begins; its middle does not.
         encoded = b64encode(b"\0" * shift + data).decode()

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from ringfence.integrations.deep_agent.descriptions import type_name
 from ringfence.integrations.deep_agent.folding import name_words
 from ringfence.integrations.deep_agent.signs import SECRET_VALUE
 from ringfence.integrations.deep_agent.words import is_secret_key
@@ -25,6 +26,7 @@ _MAX_DEPTH = 12
 _MAX_SAFE = 2**53 - 1
 _MAX_READABLE = 10**100
 _SHORTEST_SECRET = 4
+_SIZED = (str, bytes, list, tuple, dict, set, frozenset)
 
 
 class Redactor:
@@ -61,9 +63,9 @@ class Redactor:
     def digest(self, value: object) -> dict[str, Any]:
         """Type, length and keyed digest in place of a value."""
         data = _bytes_of(value)
-        length = len(value) if isinstance(value, str | bytes | list | tuple | dict | set | frozenset) else None
-        said = {"type": type(value).__name__, "hmac_sha256": hmac.new(self._key, data, hashlib.sha256).hexdigest()}
-        return said if length is None else {**said, "length": length}
+        said = {"type": type_name(value), "hmac_sha256": hmac.new(self._key, data, hashlib.sha256).hexdigest()}
+        kind: Any = next((kind for kind in _SIZED if issubclass(type(value), kind)), None)
+        return said if kind is None else {**said, "length": kind.__len__(value)}
 
     def known_secrets(self, parameters: object, key: str = "", depth: int = 0) -> list[str]:
         """The texts under secret names, to be kept out of messages too."""
@@ -126,11 +128,11 @@ def _clip(text: str) -> str:
 
 
 def _bytes_of(value: object) -> bytes:
-    if isinstance(value, bytes):
+    if type(value) is bytes:
         return value
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace")
+    if issubclass(type(value), str):
+        return str.encode(value, "utf-8", "backslashreplace")  # type: ignore[arg-type]
     try:
         return json.dumps(value, sort_keys=True).encode()
-    except (TypeError, ValueError):
-        return type(value).__name__.encode()  # nothing of an unknown object is called
+    except Exception:  # no JSON, too deep, or a container with methods of its own
+        return type_name(value).encode("utf-8", "backslashreplace")

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ringfence.errors import SandboxError, SupervisionError
+from ringfence.errors import SandboxError, SupervisionError, UsageError
 from ringfence.integrations.deep_agent.places import leads_below
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.context import SandboxContext
@@ -31,10 +31,13 @@ class SandboxSession:
     def sandbox_id(self) -> str:
         return self.context.sandbox_id if self.context else ""
 
-    def execute(self, tool: Callable[..., Any], parameters: Mapping[str, Any]) -> ExecutionResult:
+    def opened(self) -> SandboxContext:
         if self.context is None:
             self.context = self.manager.create_sandbox(self._config)
-        return self.manager.execute_in_sandbox(self.context, tool, dict(parameters))
+        return self.context
+
+    def execute(self, tool: Callable[..., Any], parameters: Mapping[str, Any]) -> ExecutionResult:
+        return self.manager.execute_in_sandbox(self.opened(), tool, dict(parameters))
 
     def without_links_out(self, done: ExecutionResult) -> ExecutionResult:
         """A link that leads out of the allowed paths is undone with the call that made it: a tool which runs outside
@@ -42,12 +45,13 @@ class SandboxSession:
         out = [path for path, target in self._links().items() if self._leads_out(path, target)]
         if not out:
             return done
-        self.go_back(done.checkpoint_id)
         said = f"link {ascii(out[0])[1:-1]} leads out of the allowed paths"
-        return replace(
-            done, success=False, value=None, error=f"violation: {said}", violations=(*done.violations, said),
-            rolled_back=True,
-        )  # fmt: skip
+        return replace(self.undone(done, f"violation: {said}"), violations=(*done.violations, said))
+
+    def undone(self, done: ExecutionResult, error: str) -> ExecutionResult:
+        """A call that went well, but must not stay."""
+        self.go_back(done.checkpoint_id)
+        return replace(done, success=False, value=None, error=error, rolled_back=True)
 
     def _links(self) -> dict[str, str]:
         return self.manager.links(self.context) if self.context else {}
@@ -80,13 +84,19 @@ class SandboxSession:
         """End all that runs and go back to a checkpoint; where it is not there any more, drop the whole sandbox."""
         if self.context is None:
             return {"rollback_type": "none", "files_restored": 0, "checkpoint_id": ""}
-        undone = len(self.changed())
         done = self._rolled_back(checkpoint_id)
         if done is None:
+            undone = self._count_changed()
             self.end()
             return {"rollback_type": "dropped", "files_restored": undone, "checkpoint_id": ""}
         return {"rollback_type": done.rollback_type, "files_restored": done.files_restored,
                 "checkpoint_id": checkpoint_id, "processes_ended": len(done.processes_ended)}  # fmt: skip
+
+    def _count_changed(self) -> int:
+        try:
+            return len(self.changed())
+        except SandboxError:
+            return 0  # somebody else has destroyed it
 
     def _rolled_back(self, checkpoint_id: str) -> RollbackResult | None:
         """None: it could not be. A checkpoint goes with a commit, or when there are too many."""
@@ -100,4 +110,7 @@ class SandboxSession:
         """Leave nothing of it."""
         if self.context is not None:
             gone, self.context = self.context, None
-            self.manager.destroy_sandbox(gone.sandbox_id)
+            try:
+                self.manager.destroy_sandbox(gone.sandbox_id)
+            except UsageError:
+                pass  # there is nothing of it

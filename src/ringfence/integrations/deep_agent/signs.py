@@ -33,19 +33,35 @@ _SECRET_FILE = re.compile(
       | etc/(?:g?shadow|sudoers)(?![\w-]|\.\w) | proc/[\w*]{1,20}/(?:environ|mem) | (?:var/)?run/secrets
     )""".replace("EXACT", _EXACT)
 )
+# What may be long must begin where nothing of the same kind stands before it: else a text of beginnings takes quadratic
+# time, and whoever runs in the sandbox chooses the text.
 SECRET_VALUE = re.compile(
     r"""(?x)
     (?-i:A[KS]IA[0-9A-Z]{16}) | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_\w{20,} | glpat-[\w-]{20,}
   | sk-[\w-]{20,} | [rs]k_live_\w{16,} | xox[abprs]-[\w-]{10,} | AIza[\w-]{30,} | ya29\.[\w-]{20,}
   | hf_[A-Za-z0-9]{20,} | npm_[A-Za-z0-9]{30,} | pypi-[\w-]{20,}
-  | eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*
+  | (?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*
   | -----BEGIN[ ][A-Z ]{0,30}PRIVATE[ ]KEY-----[\s\S]*?(?:-----END[ A-Z]{0,40}-----|\Z)
   | (?i:\b(?:bearer|basic)\s+[\w.~+/=-]{12,})
   | (?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)
-  | (?i:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key)["']?\s{0,8}[=:]\s{0,8}["']?[^\s"',;]{6,}
+  | (?i:password|passwd|pwd|passphrase|(?<![a-z])pass|secret|token|credentials?|(?:api|access|private)[_-]?key)
+    ["']?\s{0,8}[=:]\s{0,8}["']?[^\s"',;]{6,}
     """
 )
-_ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{1,20}://|www\.|mailto:)\S+|[\w.+-]+@[\w-]+\.[\w.-]+")
+# Bare names only under endings that files seldom have: notes.txt is no host.
+_ADDRESS = re.compile(
+    r"""(?x)
+    (?:[a-z][a-z0-9+.-]{1,20}://|www\.|mailto:)\S[^\n]* | [\w.+-]+@[\w-]+\.[\w.-]+
+  | (?://[\w.-]{1,253}
+      | (?:\d{1,3}\.){3}\d{1,3} | \[[0-9a-f:.]{2,60}\]
+      | (?:[\w-]{1,63}\.){1,8}(?:com|net|org|io|dev|app|info|biz|xyz|ai|cloud|site|online|top|onion)
+    )(?::\d{1,5})?(?:/\S*)?
+  | (?=[0-9a-f]{0,4}(?::[0-9a-f]{1,4}){0,6}::|(?:[0-9a-f]{1,4}:){7})[0-9a-f:.]{2,45}
+    """
+)
+_MENTIONED = re.compile(
+    r"\b(?:https?|ftp|wss?)://|^\s*(?:curl|wget|ncat|netcat|nc|socat|telnet|ssh|scp|sftp|rsync)\s"
+)
 _NETWORK_CODE = re.compile(
     r"""(?x)
     (?<![\w-])(?:curl|wget|ncat|netcat|nc|socat|telnet|ftp|sftp|scp|rsync|ssh|nslookup|dig|sendmail)(?![\w=(])
@@ -70,7 +86,17 @@ def secret_files(text: str) -> tuple[str, ...]:
 
 def is_address(text: str) -> bool:
     """Whether a text is an address on a network, and nothing more."""
-    return _ADDRESS.fullmatch(fold(text.strip())) is not None
+    return _ADDRESS.fullmatch(fold(text.strip()).replace("\\", "/")) is not None
+
+
+def mentions_address(text: str) -> bool:
+    """Whether there is one in it, or it begins with a command that needs one."""
+    return any(_MENTIONED.search(form) for form in forms(text))
+
+
+def is_command(text: str) -> bool:
+    """Whether a text that should be a name has several words or a shell's signs in it."""
+    return re.search(r"[\s;|&`$]", text.strip()) is not None
 
 
 def uses_network(code: str) -> bool:

@@ -21,9 +21,10 @@ DESTROYING_WORDS = _words(
 DESTROYING_PARTS = ("delete", "remove", "destroy", "truncat", "terminat", "uninstall", "overwrit")
 NETWORK_WORDS = _words(
     "net network http https url web fetch download upload post send email mail smtp ftp ssh scp curl wget api "
-    "request webhook publish push browse browser crawl scrape dns socket slack sms notify share"
+    "request webhook publish push browse browser crawl scrape dns socket slack sms notify share transmit deliver "
+    "forward tweet telegram discord whatsapp ping beacon gist pastebin tcp udp rpc sftp rsync"
 )
-NETWORK_PARTS = ("network", "http", "upload", "download", "webhook", "sendmail", "request")
+NETWORK_PARTS = ("network", "http", "upload", "download", "webhook", "sendmail", "request", "exfiltrat")
 CHANGING_WORDS = _words(
     "write modify update edit create make add append insert set put move rename copy mkdir touch save store patch "
     "apply install chmod chown commit merge replace change configure sync"
@@ -33,13 +34,16 @@ LOOKING_WORDS = _words(
     "read list get search find grep show view look lookup count stat head tail cat calculate compute sum parse "
     "describe explain summarize summarise translate check compare time date weather help echo"
 )
+TELLING_WORDS = EXECUTING_WORDS | DESTROYING_WORDS | NETWORK_WORDS | CHANGING_WORDS | LOOKING_WORDS
 
 CODE_KEYS = _words("code script source command cmd shell program snippet expression query sql argv args stdin")
 CODE_TOOLS = _words("exec execute run eval shell bash sh python script command terminal code interpreter sql")
-ADDRESS_KEYS = _words("url uri endpoint webhook host hostname address recipient recipients email remote server")
+ADDRESS_KEYS = _words(
+    "url uri href endpoint webhook host hostname domain ip address recipient recipients email remote server"
+)
 PATH_KEYS = _words("path paths file files filename filepath folder directory dir src dst target cwd")
 SECRET_KEYS = _words(
-    "password passwd pwd passphrase secret secrets token tokens apikey credential credentials authorization auth "
+    "password passwd pwd pass passphrase secret secrets token tokens apikey credential credentials authorization auth "
     "bearer cookie cookies otp privatekey"
 )
 _SECRET_PAIRS = ({"api", "key"}, {"access", "key"}, {"private", "key"}, {"secret", "key"}, {"session", "id"})
