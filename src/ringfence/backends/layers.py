@@ -40,14 +40,15 @@ class Layers:
     def prepare(self, scratch: str, workspace: str | None) -> tuple[str, ...]:
         """Open what is to be changed; the folders whose disks are written."""
         if self.transaction is not None:
+            for base in self.transaction.bases:
+                _refuse_absent(base)
             self.transaction.note_box(scratch)
             return (self.transaction.folder, *self.transaction.bases)
         for name in IN_SCRATCH:
             os.makedirs(os.path.join(scratch, name), exist_ok=True)
         if not workspace:
             return ()
-        if not os.path.isdir(workspace):
-            raise UsageError(f"{workspace}: no such folder", hint="the working folder must exist")
+        _refuse_absent(workspace)
         if self._own is None:
             upper, store = (os.path.join(scratch, name) for name in ("layer/upper", "store"))
             self._own = open_overlay(upper, workspace, store, hidden=tuple(self._hidden))
@@ -114,3 +115,8 @@ class Layers:
     def close(self) -> None:
         if self._own is not None:
             self._own.close()
+
+
+def _refuse_absent(folder: str) -> None:
+    if not os.path.isdir(folder):
+        raise UsageError(f"{folder}: no such folder", hint="the working folder must exist")

@@ -9,6 +9,7 @@ import os
 
 from ringfence.engine import boxed_call
 from ringfence.errors import PolicyError
+from ringfence.linux import host
 from ringfence.manager.config import SandboxConfig, of_this_system
 from ringfence.model.limits import TEN_YEARS_S, IsolationLevel
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
@@ -55,10 +56,20 @@ def _network(config: SandboxConfig) -> str | tuple[str, ...]:
 
 
 def hidden_paths(config: SandboxConfig) -> tuple[str, ...]:
-    """The blocked paths that mean something here, for the policy."""
+    """The blocked paths that mean something here, for the policy, also by where links on their way lead: a working copy
+    holds what they lead to under its own name."""
     named = [os.fspath(path) for path in config.blocked_paths if of_this_system(path)]
+    _refuse_the_whole_system(config, named)
     _refuse_contradictions(config, named)
-    return tuple(dict.fromkeys(path for name in named for path in _OWN.get(name, (name,))))
+    names = dict.fromkeys((*named, *host.every_name(tuple(named))))
+    return tuple(dict.fromkeys(path for name in names for path in _OWN.get(name, (name,))))
+
+
+def _refuse_the_whole_system(config: SandboxConfig, blocked: list[str]) -> None:
+    for field, paths in (("allowed_paths", config.allowed_paths), ("blocked_paths", blocked)):
+        for path in map(os.path.realpath, paths):
+            if os.path.dirname(path) == path:
+                raise PolicyError(field, f"{path} is the whole system; name the folders that are meant")
 
 
 def _refuse_contradictions(config: SandboxConfig, blocked: list[str]) -> None:

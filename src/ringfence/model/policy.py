@@ -296,6 +296,8 @@ def _path_problems(name: str, path: object) -> Iterator[Problem]:
         yield name, f"{path!r} is not absolute"
     elif path != _plain_path(path):
         yield name, f"{path!r} is not in its plain form, {_plain_path(path)!r}"
+    elif name == "hidden_paths" and path == "/":
+        yield name, "/ is the whole system, of which something must be left; name what is meant"
 
 
 def _plain_path(path: str) -> str:

@@ -55,6 +55,30 @@ def test_a_blocked_path_in_an_allowed_one_is_hidden(tmp_path: Path) -> None:
     assert permissions.to_policy(config).hidden_paths == (str(tmp_path / ".env"),)
 
 
+def test_a_blocked_path_is_hidden_by_all_its_names(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "way").symlink_to("real")
+    (tmp_path / "real" / "key").symlink_to("real-key")
+    config = SandboxConfig(blocked_paths=[tmp_path / "way" / "key"])
+    names = (tmp_path / "way" / "key", tmp_path / "real" / "key", tmp_path / "real" / "real-key")
+    assert permissions.to_policy(config).hidden_paths == tuple(map(str, names))
+
+
+def test_a_link_to_a_system_folder_hides_what_the_folder_itself_would(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc")
+    hidden = permissions.to_policy(SandboxConfig(blocked_paths=[tmp_path / "link"])).hidden_paths
+    assert "/etc/shadow" in hidden and "/etc" not in hidden
+
+
+@pytest.mark.parametrize("field", ["allowed_paths", "blocked_paths"])
+def test_the_whole_system_is_refused(field: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/")
+    for path in ("/", "//", str(tmp_path / "link")):
+        with pytest.raises(PolicyError, match="the whole system") as error:
+            permissions.to_policy(SandboxConfig(**{field: [Path(path)]}))  # type: ignore[arg-type]
+        assert error.value.field == field
+
+
 def test_no_isolation_says_so_in_its_name_and_asks_for_nothing() -> None:
     policy = permissions.to_policy(SandboxConfig(isolation_level=IsolationLevel.NONE))
     assert policy.allow_partial and not policy.hidden_paths and not policy.readable_paths

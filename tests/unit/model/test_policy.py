@@ -79,7 +79,7 @@ def test_what_is_counted_is_whole(limit) -> None:
         ("readable_paths", [["/etc"]]), ("readable_paths", [{}]), ("writable_paths", ["etc"]),
         ("writable_paths", [""]), ("hidden_paths", ["/a/../b"]), ("hidden_paths", ["/a/"]),
         ("hidden_paths", ["//etc"]), ("hidden_paths", ["/a\0b"]), ("hidden_paths", ["/\ud800"]),
-        ("hidden_paths", ["/a", "/a"]),
+        ("hidden_paths", ["/a", "/a"]), ("hidden_paths", ["/"]),
         ("environment", "A=1"), ("environment", [("A", "1")]), ("environment", {"A": 1}),
         ("environment", {"": "x"}), ("environment", {"A=B": "x"}), ("environment", {"A\0": "x"}),
         ("environment", {"A": "x\0y"}), ("environment", {"A": "\ud800"}), ("environment", {5: "x"}),
