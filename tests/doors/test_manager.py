@@ -16,6 +16,7 @@ from ringfence import (
     ConflictError,
     IsolationLevel,
     ResourceLimits,
+    ResourceMonitor,
     SandboxConfig,
     SandboxContext,
     SandboxManager,
@@ -267,6 +268,20 @@ def test_what_is_not_allowed_or_blocked_cannot_be_had(
 
 
 @pytest.mark.parametrize("level", LEVELS)
+def test_a_blocked_path_is_blocked_whichever_name_it_was_given_by(
+    manager: SandboxManager, repo: Path, level: IsolationLevel
+) -> None:
+    (repo.parent / "way").symlink_to("repo")
+    (repo / "alias").symlink_to("secret")
+    for names, seen in ((), True), (("way/secret/key",), False), (("repo/alias/key",), False):
+        blocked = [repo.parent / name for name in names]
+        config = SandboxConfig(isolation_level=level, allowed_paths=[repo], blocked_paths=blocked)
+        with manager.sandbox(config) as context:
+            done = manager.execute_in_sandbox(context, read, {"path": "secret/key"})
+            assert (done.value == "hidden\n") is done.success is seen
+
+
+@pytest.mark.parametrize("level", LEVELS)
 def test_programs_start_with_the_specifications_blocked_paths(manager: SandboxManager, level: IsolationLevel) -> None:
     with manager.sandbox(SandboxConfig(isolation_level=level)) as context:
         done = manager.run(context, ["sh", "-c", "ls -l . && awk 'BEGIN { print 6 * 7 }'"])
@@ -314,6 +329,16 @@ def test_an_allowed_path_must_be_a_folder_that_is_there(manager: SandboxManager,
         with pytest.raises(UsageError):
             manager.create_sandbox(strict(path))
     assert manager.stored_sandboxes() == []
+
+
+def test_a_base_that_is_gone_is_named_and_the_sandbox_can_be_destroyed(manager: SandboxManager, repo: Path) -> None:
+    context = manager.create_sandbox(strict(repo))
+    assert manager.run(context, ["true"]).success
+    manager.rollback(context)  # which ends the box, so that the next execution has a new one
+    repo.rename(repo.parent / "moved")
+    with pytest.raises(UsageError, match="no such folder"):
+        manager.run(context, ["true"])
+    manager.destroy_sandbox(context.sandbox_id)
 
 
 def test_levels_that_are_not_there_say_so(manager: SandboxManager) -> None:
@@ -449,6 +474,21 @@ def test_a_rollback_without_a_checkpoint_goes_back_to_the_beginning(manager: San
         assert done.success and done.files_restored >= 1 and manager.changes(context) == ()
 
 
+def test_some_paths_without_a_checkpoint_are_refused_and_nothing_is_lost(manager: SandboxManager, repo: Path) -> None:
+    with manager.sandbox(strict(repo, checkpoint_before_execution=False)) as context:
+        run_ok(manager, context, edit, path="src/a.py", text="changed\n")
+        with pytest.raises(UsageError, match="no checkpoint"):
+            manager.rollback(context, paths=["src/b.py"])
+        assert run_ok(manager, context, read, path="src/a.py") == "changed\n"
+
+
+def test_a_commit_of_what_did_not_change_ends_nothing(manager: SandboxManager, context: SandboxContext) -> None:
+    run_ok(manager, context, edit, path="src/a.py", text="changed\n")
+    kept = manager.rollback_system.create_checkpoint(context.sandbox_id)
+    assert manager.commit(context, paths=["src/b.py", "nowhere"]).paths == ()
+    assert kept in manager.rollback_system.list_checkpoints(context.sandbox_id)
+
+
 def test_a_rollback_ends_what_runs_and_says_what_that_was(manager: SandboxManager) -> None:
     with manager.sandbox(strict()) as context:
         assert manager.run(context, ["sh", "-c", "sleep 1234 & sleep 0.1"]).success
@@ -553,6 +593,32 @@ def test_a_flood_of_file_operations_is_ended(manager: SandboxManager, level: Iso
         done = manager.execute_in_sandbox(context, flood, {"count": 20_000})
         assert done.status is Status.KILLED_KILL and done.duration_s < 50
         assert any("file operations" in violation for violation in done.violations)
+
+
+def test_operations_are_counted_for_each_execution_alone_and_to_its_end(tmp_path: Path) -> None:
+    def operations(count: int, wait_s: float = 0.0) -> None:
+        import os
+        import time
+
+        print("begun", flush=True)
+        zero = os.open("/dev/zero", os.O_RDONLY)
+        for _ in range(count):
+            os.read(zero, 1)
+        time.sleep(wait_s)
+
+    limits = ResourceLimits(max_file_operations=1000, max_execution_time=60)
+    with SandboxManager(sandbox_root=tmp_path / "counted") as manager:
+        manager.monitor = ResourceMonitor(deep_every_s=3600.0)  # which by itself looks at the beginning only
+        with manager.sandbox(strict(resource_limits=limits)) as context:
+            for _ in range(3):
+                run_ok(manager, context, operations, count=500)
+            look = lambda *_: manager.monitor.sample(context.sandbox_id)  # noqa: E731
+            late = manager.execute_in_sandbox(context, operations, {"count": 500, "wait_s": 0.3}, on_output=look)
+            assert late.success, late.violations
+            # Of what has ended only root can still read the counts.
+            stays_s = 0.0 if os.geteuid() == 0 else 50.0
+            flood = manager.execute_in_sandbox(context, operations, {"count": 3000, "wait_s": stays_s})
+            assert not flood.success and flood.rolled_back and "file operations" in str(flood.violations)
 
 
 def test_usage_can_be_asked_for(manager: SandboxManager) -> None:

@@ -7,6 +7,7 @@ had running ends a moment later, and is waited for. Not for threads: who shares 
 from __future__ import annotations
 
 import os
+import stat
 import time
 
 from ringfence.errors import BusyError, CheckpointError
@@ -55,8 +56,12 @@ class Lock:
         os.write(self._descriptor, content)
 
     def _read(self) -> tuple[int, bytes]:
+        """Whoever has the folder may have put anything in its place: no pipe is waited for."""
+        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            os.close(self._descriptor)
+            raise CheckpointError("the lock of the transaction is no file")
         pid, _, place = os.read(self._descriptor, 8192).partition(b"\n")
-        return int(pid) if pid.isdigit() else 0, place
+        return int(pid) if pid.isdigit() and len(pid) < 12 else 0, place
 
     def release(self) -> None:
         if self in _held:

@@ -299,7 +299,9 @@ class Transaction:
         found, theirs = [], []
         for number, inside in parts.items():
             try:
-                found.append((number, self._workspaces[number].plan_commit(inside, mounted=mounted)))
+                plan = self._workspaces[number].plan_commit(inside, mounted=mounted)
+                if inside is None or plan.chosen:  # of paths at which nothing changed nothing is done, so nothing ends
+                    found.append((number, plan))
             except ConflictError as error:
                 theirs += self._absolute(number, error.paths)
         carry.refuse(theirs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfence.cli.blocks import counted
-from ringfence.cli.kept import Kept, add_json, add_root, drop, find, print_json, registry_of
+from ringfence.cli.kept import Kept, add_json, add_root, find, print_json, registry_of
 from ringfence.errors import SandboxError
 from ringfence.manager.registry import Registry
 
@@ -40,7 +40,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def _discard(registry: Registry, sandbox_id: str) -> int | None:
     """Of one that its manager keeps, how many paths were restored; another one is gone."""
     if not _is_managed(registry, sandbox_id):
-        drop(registry, sandbox_id)
+        registry.remove_unused(sandbox_id)
         return None
     with Kept(registry, sandbox_id) as kept:
         return kept.transaction.discard()

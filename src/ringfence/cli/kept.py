@@ -13,8 +13,6 @@ import time
 from collections.abc import Iterable, Iterator
 
 from ringfence.checkpoint.entry import within
-from ringfence.checkpoint.leaving import finish
-from ringfence.checkpoint.lock import hold
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.cli.blocks import spelled_out
 from ringfence.cli.state_folder import current_folder, sandboxes_folder
@@ -45,6 +43,8 @@ def add_root(parser: argparse.ArgumentParser) -> None:
 
 
 def registry_of(arguments: argparse.Namespace) -> Registry:
+    if arguments.root and not os.path.isdir(arguments.root):
+        raise UsageError(f"{arguments.root}: no such folder")
     return Registry(arguments.root or sandboxes_folder())
 
 
@@ -72,7 +72,7 @@ class Kept:
 
     def throw_away(self) -> None:
         self.transaction.close()
-        drop(self.registry, self.sandbox_id)
+        self.registry.remove_unused(self.sandbox_id)
 
     def paths(self, words: Iterable[str]) -> list[str]:
         """As they are typed: from the current folder if that is in the sandbox, else from its only base."""
@@ -121,19 +121,6 @@ def _damaged_or_none(registry: Registry, word: str) -> str:
         return registry.read(word).sandbox_id
     except UsageError as error:
         raise UsageError(str(error), hint=error.hint or "ringfence sandboxes lists them") from None
-
-
-def drop(registry: Registry, sandbox_id: str, *, in_any_case: bool = True) -> None:
-    """Remove one that nobody uses, also where what it lies over is gone and it can't be opened any more.
-
-    A commit that was broken off is finished before. ``in_any_case``: also where that is not possible.
-    """
-    finish(registry.folder(sandbox_id), if_possible=in_any_case)
-    lock = hold(registry.folder(sandbox_id))
-    try:
-        registry.remove(sandbox_id)
-    finally:
-        lock.release()
 
 
 def take(registry: Registry, making: str, isolation: str, base: str, command: Iterable[str]) -> str:

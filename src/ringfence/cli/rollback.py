@@ -1,6 +1,8 @@
-"""Take a kept sandbox back to a checkpoint, all of it or some paths; without one, to the last."""
+"""Take a kept sandbox back to a checkpoint, all of it or some paths; without one, to where it stood last."""
 
 from __future__ import annotations
+
+import os
 
 from ringfence.cli.blocks import counted, spelled_out
 from ringfence.cli.kept import Kept, add_id, add_json, print_json, registry_of
@@ -31,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     with Kept(registry_of(arguments), arguments.sandbox) as kept:
         found = kept.transaction.checkpoints()
+        found.sort(key=lambda each: each.checkpoint_id == kept.transaction.current)  # the one it stands on comes last
         if not found:
             raise UsageError(f"{kept.sandbox_id} has no checkpoint", hint=f"ringfence discard {kept.sandbox_id}")
         chosen, words = _chosen(found, arguments.words)
@@ -65,4 +68,11 @@ def _chosen(found: list[Checkpoint], words: list[str]) -> tuple[Checkpoint, list
     if len(begun) > 1:
         raise UsageError(f"{words[0]!r} means {', '.join(each.checkpoint_id for each in begun)}",
                          hint="write one more letter")  # fmt: skip
+    if begun and not named and _is_path(found, words[0]):
+        raise UsageError(f"{words[0]!r} begins the checkpoint {begun[0].checkpoint_id}, and is a path",
+                         hint=f"write ./{words[0]} for the path, or more of the checkpoint")  # fmt: skip
     return (begun[0], words[1:]) if begun else (found[-1], words)
+
+
+def _is_path(found: list[Checkpoint], word: str) -> bool:
+    return os.path.lexists(word) or any(path.endswith(f"/{word}") for each in found for path in each.layer)

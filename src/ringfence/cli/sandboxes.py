@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ringfence.cli.blocks import spelled_out
-from ringfence.cli.kept import Kept, add_json, add_root, all_of, drop, print_json, registry_of, shown_path
+from ringfence.cli.kept import Kept, add_json, add_root, all_of, print_json, registry_of, shown_path
 from ringfence.errors import BusyError, SandboxError, UsageError
 from ringfence.manager.registry import Damaged, Metadata, Registry
 from ringfence.model.limits import format_size, parse_duration
@@ -39,6 +39,7 @@ def execute(arguments: argparse.Namespace) -> int:
         found = [_as_data(registry, each) for each in all_of(registry)]
         rows = [("ID", "MADE", "COMMAND", "OVER", "CHANGED", "SIZE"), *(_row(each) for each in found)]
         text = columns(rows) if found else "no sandboxes are kept"
+        text += "".join(f"\n{each['id']}: {spelled_out(str(each['problem']))}" for each in found if _has_more(each))
     if arguments.json:
         print_json(found)
     else:
@@ -67,6 +68,11 @@ def _as_data(registry: Registry, each: Metadata | Damaged) -> dict[str, object]:
     return found
 
 
+def _has_more(each: dict[str, object]) -> bool:
+    """A problem for which there is no room in its row."""
+    return "problem" in each and "created_s" in each
+
+
 def _row(each: dict[str, object]) -> tuple[str, ...]:
     if "created_s" not in each:
         return str(each["id"]), "", spelled_out(str(each["problem"])), "", "", ""
@@ -92,7 +98,7 @@ def _pruned(registry: Registry, older_than_s: float) -> list[dict[str, object]]:
 
 def _dropped(registry: Registry, sandbox_id: str) -> dict[str, object]:
     try:
-        drop(registry, sandbox_id, in_any_case=False)
+        registry.remove_unused(sandbox_id, in_any_case=False)
     except SandboxError as error:
         return {"id": sandbox_id, "removed": False, "problem": str(error)}
     return {"id": sandbox_id, "removed": True}

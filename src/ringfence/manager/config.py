@@ -5,7 +5,6 @@ It decides nothing: what it means for the engine is in ``manager/permissions.py`
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -15,7 +14,7 @@ from typing import Any
 from ringfence.errors import PolicyError
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.words import StrEnum
-from ringfence.monitor.limits import ResourceLimits
+from ringfence.monitor.limits import ResourceLimits, is_figure, shown_figure
 
 
 class SandboxMode(StrEnum):
@@ -167,15 +166,14 @@ def _variables(name: str, value: object) -> dict[str, str]:
 
 
 def _hours(name: str, value: object) -> object:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < 0:  # type: ignore[arg-type, operator]
-        raise PolicyError(name, f"{value!r} is not a number of hours")
+    if not is_figure(value):
+        raise PolicyError(name, f"{shown_figure(value)} is not a number of hours")
     return value
 
 
 def _count(name: str, value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise PolicyError(name, f"{value!r} is not a whole number from 1 on")
+        raise PolicyError(name, f"{shown_figure(value)} is not a whole number from 1 on")
     return value
 
 

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.checkpoint.layer import Committed
-from ringfence.checkpoint.leaving import finish
-from ringfence.checkpoint.lock import Lock
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.engine import boxed_call
 from ringfence.engine.box import Handle
 from ringfence.engine.returned import returned
 from ringfence.engine.run import backend_for, refuse
-from ringfence.errors import BusyError, CheckpointError, SandboxError, UsageError
+from ringfence.errors import SandboxError, UsageError
 from ringfence.manager import live_state, permissions, result
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.context import SandboxContext
@@ -42,6 +40,8 @@ if TYPE_CHECKING:
     from ringfence.backends.kept_processes import Revived
 
 _CLEANUP_EVERY_S = 60.0
+_MAKING_HOURS = 0.1
+"""Younger ones may be in the making: they are on disk before they can be locked."""
 
 
 class SandboxManager:
@@ -54,7 +54,7 @@ class SandboxManager:
     def __init__(
         self, config: SandboxConfig | None = None, *, sandbox_root: str | os.PathLike[str] | None = None
     ) -> None:
-        self.config = config or SandboxConfig()
+        self.config = _checked(config) or SandboxConfig()
         self._fixed = None if sandbox_root is None else Registry(sandbox_root)
         self._living: dict[str, Sandbox] = {}
         self._owner = os.getpid()
@@ -79,10 +79,15 @@ class SandboxManager:
     def _find(self, sandbox_id: str) -> Sandbox:
         self._check()
         with self._lock:
-            found = self._living.get(sandbox_id)
+            found = self._living.get(sandbox_id) if isinstance(sandbox_id, str) else None
         if found is None:
             raise UsageError(f"no sandbox {sandbox_id!r} is open here", hint="attach(id) opens one that is on disk")
         return found
+
+    def _of(self, context: SandboxContext) -> Sandbox:
+        if not isinstance(context, SandboxContext):
+            raise UsageError(f"{context!r:.80} is no SandboxContext", hint="create_sandbox and attach give one")
+        return self._find(context.sandbox_id)
 
     # ---- life
 
@@ -99,7 +104,7 @@ class SandboxManager:
     def create_sandbox(self, config: SandboxConfig | None = None) -> SandboxContext:
         """A new one; UnavailableError where this host can't hold what the config asks."""
         self._check()
-        config = config or self.config
+        config = _checked(config) or self.config
         policy = permissions.to_policy(config)
         backend = backend_for(policy.isolation)
         refuse(backend, policy)
@@ -122,16 +127,17 @@ class SandboxManager:
     def attach(self, sandbox_id: str) -> SandboxContext:
         """Open one that is on disk, after a restart; BusyError where somebody else has it open."""
         self._check()
+        registry = self._registry(self.config)
+        folder = registry.folder(sandbox_id)
         with self._attaching:
             with self._lock:
                 if sandbox_id in self._living:
                     return self._living[sandbox_id].context
-            registry = self._registry(self.config)
             metadata = registry.read(sandbox_id)
             config = _config_of(metadata)
             policy = permissions.to_policy(config)
             refuse(backend_for(policy.isolation), policy)
-            transaction = Transaction.open(registry.folder(sandbox_id))
+            transaction = Transaction.open(folder)
             registry.touch(sandbox_id)
             return self._open(config, policy, metadata, transaction).context
 
@@ -168,14 +174,14 @@ class SandboxManager:
     def destroy_sandbox(self, sandbox_id: str) -> None:
         """End what runs in it, and leave nothing of it, open here or only on disk."""
         self._check()
+        self._registry(self.config).folder(sandbox_id)  # which refuses what can be no id
         with self._lock:
             found = self._living.get(sandbox_id)
-        registry = _registry_of(found) if found else self._registry(self.config)
-        if found is not None:
-            found.close(lambda: registry.remove(sandbox_id))
-            self._forget(found)
-        elif not _remove_unused(registry, sandbox_id):
-            raise BusyError(f"{sandbox_id} is in use", hint="wait until its holder has ended")
+        if found is None:
+            self._registry(self.config).remove_unused(sandbox_id)
+            return
+        found.close(lambda: _registry_of(found).remove(sandbox_id))
+        self._forget(found)
 
     def list_active_sandboxes(self) -> list[SandboxContext]:
         """Those that are open here."""
@@ -211,8 +217,11 @@ class SandboxManager:
             self._cleaned_s[registry.root] = now_s
         registry.sweep()
         for metadata in registry.all():
-            if isinstance(metadata, Metadata) and _is_old(registry, metadata):
-                _clear_away(registry, metadata.sandbox_id)
+            try:
+                if isinstance(metadata, Metadata) and _is_old(registry, metadata):
+                    registry.remove_unused(metadata.sandbox_id, in_any_case=False)
+            except SandboxError:
+                continue  # in use, or not to be removed: no manager fails for another one's sandbox
 
     # ---- executions
 
@@ -227,35 +236,38 @@ class SandboxManager:
         """``tool_fn(**params)`` inside; what it does is in the result, never an exception here."""
         if not isinstance(params or {}, Mapping) or not all(isinstance(name, str) for name in params or {}):
             raise UsageError(f"params: {params!r:.80} is not a mapping of names to values")
-        job = boxed_call.call_job(tool_fn, params or {}, modules=context.config.allowed_imports)
+        if not callable(tool_fn):
+            raise UsageError(f"{tool_fn!r:.80} can't be called")
+        sandbox = self._of(context)
+        job = boxed_call.call_job(tool_fn, params or {}, modules=sandbox.context.config.allowed_imports)
         make = lambda outcome, more: result.of_call(returned(outcome), context.sandbox_id, more)  # noqa: E731
-        return self._execute(context, job, make, on_output)
+        return self._execute(sandbox, job, make, on_output)
 
     def run(
         self, context: SandboxContext, job: Job | Sequence[str | os.PathLike[str]], *, on_output: OnOutput | None = None
     ) -> ExecutionResult:
         """A command inside, to its end; what it leaves running in the background stays."""
         make = lambda outcome, more: result.of_command(outcome, context.sandbox_id, more)  # noqa: E731
-        return self._execute(context, Job.of(job), make, on_output)
+        return self._execute(self._of(context), Job.of(job), make, on_output)
 
     def start(
         self, context: SandboxContext, job: Job | Sequence[str | os.PathLike[str]], *, on_output: OnOutput | None = None
     ) -> Handle:
         """A command in the background, with a handle to stream, signal and wait."""
-        return self._find(context.sandbox_id).start(Job.of(job), on_output)
+        return self._of(context).start(Job.of(job), on_output)
 
     def restored(self, context: SandboxContext) -> tuple[Revived, ...]:
         """The process trees that the last rollback has brought back: output, input, and whether they have ended."""
-        return self._find(context.sandbox_id).restored()
+        return self._of(context).restored()
 
     def _execute(
         self,
-        context: SandboxContext,
+        sandbox: Sandbox,
         job: Job,
         make: Callable[[Outcome, Iterable[str]], ExecutionResult],
         on_output: OnOutput | None,
     ) -> ExecutionResult:
-        sandbox = self._find(context.sandbox_id)
+        context = sandbox.context
         _registry_of(sandbox).touch(context.sandbox_id)
         before = self.rollback_system.before_execution(sandbox) if context.config.checkpoint_before_execution else ""
         outcome, watched = sandbox.run(job, on_output)
@@ -279,21 +291,21 @@ class SandboxManager:
 
     def changes(self, context: SandboxContext) -> tuple[Change, ...]:
         """What differs from the allowed paths, by their own absolute paths."""
-        return self._find(context.sandbox_id).changes()
+        return self._of(context).changes()
 
     def links(self, context: SandboxContext) -> dict[str, str]:
         """The symbolic links that were made or changed, and where they point: the guest's choice."""
-        return self._find(context.sandbox_id).links()
+        return self._of(context).links()
 
     def diff(self, context: SandboxContext, path: str | None = None) -> str:
         """What changed, as text: added, modified, deleted, with unified diffs of texts."""
-        return self._find(context.sandbox_id).diff(path)
+        return self._of(context).diff(path)
 
     def commit(
         self, context: SandboxContext, paths: Iterable[str | os.PathLike[str]] | None = None
     ) -> Committed:
         """Carry the changes over into the allowed paths, all or some; ConflictError where somebody else was there."""
-        sandbox = self._find(context.sandbox_id)
+        sandbox = self._of(context)
         with sandbox.held() as transaction:
             done = sandbox.commit(paths)
             live_state.sweep(sandbox, transaction)
@@ -306,11 +318,14 @@ class SandboxManager:
         paths: Iterable[str | os.PathLike[str]] | None = None,
     ) -> RollbackResult:
         """Go back to a checkpoint; absent: to the last one, and where there is none, to the beginning."""
-        sandbox = self._find(context.sandbox_id)
+        sandbox = self._of(context)
         with sandbox.held() as transaction:
             wanted = checkpoint_id or transaction.current
             if wanted:
                 return self.rollback_system.rollback_to_checkpoint(wanted, paths)
+            if paths is not None:
+                hint = "create_checkpoint first, or go back to the beginning without paths"
+                raise UsageError("there is no checkpoint from which some paths could be restored", hint=hint)
             return self.rollback_system.discard(sandbox)
 
 
@@ -349,30 +364,11 @@ def _is_old(registry: Registry, metadata: Metadata) -> bool:
         config = SandboxConfig.from_dict(metadata.config)
     except SandboxError:
         return False
-    return config.auto_cleanup and registry.idle_hours(metadata.sandbox_id) > config.cleanup_age_hours
+    oldest_hours = max(config.cleanup_age_hours, _MAKING_HOURS)
+    return config.auto_cleanup and registry.idle_hours(metadata.sandbox_id) > oldest_hours
 
 
-def _clear_away(registry: Registry, sandbox_id: str) -> None:
-    """One that is old; a commit that was broken off and can't be finished now is left for better days."""
-    try:
-        finish(registry.folder(sandbox_id))
-    except CheckpointError:
-        return
-    _remove_unused(registry, sandbox_id)
-
-
-def _remove_unused(registry: Registry, sandbox_id: str) -> bool:
-    """Whether nobody holds it, and it is gone."""
-    folder = registry.folder(sandbox_id)
-    if os.path.islink(folder) or not os.path.isdir(folder):
-        raise UsageError(f"no sandbox {sandbox_id} in {registry.root}")
-    try:
-        finish(folder, if_possible=True)
-        held = Lock(os.path.join(folder, "lock"))
-    except BusyError:
-        return False
-    try:
-        registry.remove(sandbox_id)
-    finally:
-        held.release()
-    return True
+def _checked(config: object) -> SandboxConfig | None:
+    if config is not None and not isinstance(config, SandboxConfig):
+        raise UsageError(f"{config!r:.80} is no SandboxConfig")
+    return config

@@ -2,8 +2,9 @@
 
     sandbox_root/<id>/metadata.json, and what a transaction keeps beside it (workspace, layers, checkpoints, lock)
 
-Every name in the root is looked at as a name: no link is followed, and what is not ours is left alone. Whether a
-sandbox is in use is the lock's to say; here nothing is locked.
+Every name in the root is looked at as a name: no link is followed, and what is not ours is left alone. What
+metadata.json says is the word of whoever can write there: it is checked, and never more than data. Whether a sandbox is
+in use is the lock's to say.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from ringfence.checkpoint.leaving import finish
+from ringfence.checkpoint.lock import hold
 from ringfence.errors import SandboxError, UsageError
 from ringfence.posix.removal import remove_tree
 
@@ -27,6 +30,7 @@ MAX_METADATA_BYTES = 4 << 20
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LEAVING, _MAKING = ".leaving-", ".making-"
 _MAKING_S = 600.0
+_LATEST_S = 2**40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +69,10 @@ class Registry:
     """One folder of sandboxes."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = os.path.realpath(root)
+        try:
+            self.root = os.path.realpath(root)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"{root!r:.80} can be no folder of sandboxes") from error
 
     def folder(self, sandbox_id: str) -> str:
         if not isinstance(sandbox_id, str) or not _ID.fullmatch(sandbox_id):
@@ -99,7 +106,11 @@ class Registry:
         return folder
 
     def write(self, metadata: Metadata) -> None:
-        _write(self.folder(metadata.sandbox_id), metadata)
+        folder = self.folder(metadata.sandbox_id)
+        try:
+            _write(folder, metadata)
+        except OSError as error:
+            raise SandboxError(f"{folder}: {error.strerror}") from error
 
     def read(self, sandbox_id: str) -> Metadata:
         """SandboxError says what is wrong with a damaged one; UsageError names the nearest where there is none."""
@@ -151,6 +162,31 @@ class Registry:
         except OSError:
             return 0.0
 
+    def remove_unused(self, sandbox_id: str, *, in_any_case: bool = True) -> None:
+        """BusyError where somebody holds it; UsageError where it is none: nothing that is not ours is removed.
+
+        A commit that was broken off is finished before. ``in_any_case``: it goes also where that is not possible.
+        """
+        folder = self.folder(sandbox_id)
+        if os.path.islink(folder) or not os.path.isdir(folder):
+            raise UsageError(f"no sandbox {sandbox_id} in {self.root}", hint=self._nearest(sandbox_id))
+        if not self._is_ours(sandbox_id):
+            raise UsageError(f"{folder} is no sandbox", hint="what else it is, remove by hand")
+        finish(folder, if_possible=in_any_case)
+        held = hold(folder)
+        try:
+            self.remove(sandbox_id)
+        finally:
+            held.release()
+
+    def _is_ours(self, sandbox_id: str) -> bool:
+        """Damaged metadata beside a transaction is ours; a metadata.json of which nothing is known need not be."""
+        try:
+            self.read(sandbox_id)
+        except SandboxError:
+            return os.path.isfile(os.path.join(self.folder(sandbox_id), "transaction.json"))
+        return True
+
     def remove(self, sandbox_id: str) -> None:
         """It is gone at once, its contents as soon as that is done; what was broken off is finished by ``sweep``."""
         leaving = os.path.join(self.root, f"{_LEAVING}{os.urandom(6).hex()}")
@@ -182,10 +218,14 @@ class Registry:
 
 def _write(folder: str, metadata: Metadata) -> None:
     """Beside its place, and renamed: a reader finds the old text or the new one."""
+    text = json.dumps(metadata.to_dict(), indent=1)
+    if len(text) > MAX_METADATA_BYTES:
+        problem = f"{METADATA} of {len(text)} bytes would never be read again; {MAX_METADATA_BYTES} are the most"
+        raise UsageError(problem, hint="keep less in state_data, and the rest in a file")
     place = os.path.join(folder, METADATA)
     beside = f"{place}.{os.urandom(4).hex()}"
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        json.dump(metadata.to_dict(), file, indent=1)
+        file.write(text)
     os.rename(beside, place)
 
 
@@ -216,6 +256,8 @@ def _metadata(text: str, sandbox_id: str) -> Metadata:
     for name, kind in _KINDS.items():
         if not isinstance(values.get(name, _EMPTY.get(name)), kind):
             raise ValueError(f"{name}: {values.get(name)!r}")
+    if isinstance(values["created_s"], bool) or not 0 <= values["created_s"] < _LATEST_S:
+        raise ValueError("created_s is no time")
     if values["sandbox_id"] != sandbox_id:
         raise ValueError(f"it is the metadata of {values['sandbox_id']!r}")
     texts = {name: tuple(map(str, values.get(name, ()))) for name in ("bases", "command")}

@@ -42,7 +42,8 @@ _TRIES = 3
 
 
 class Watched:
-    """One execution, as the monitor sees it. File operations are counted from its beginning."""
+    """One execution, as the monitor sees it. File operations are counted from when this is made to the last look, and
+    both are looks at everything: the monitor's own may be a second old, and others' doings are not this one's."""
 
     def __init__(self, monitor: ResourceMonitor, context: SandboxContext) -> None:
         self._monitor = monitor
@@ -50,21 +51,26 @@ class Watched:
         self.violations: list[str] = []
         self.usage: ResourceUsage | None = None
         """As of the last look; absent: there was none."""
-        self._look()
-        self._before = self.usage.file_operations if self.usage else 0
+        self._before: int | None = None
+        """Operations up to the first look that succeeded; those before are not this one's."""
+        self._look(whole=True)
 
-    def _look(self) -> None:
+    def _look(self, *, whole: bool) -> None:
         try:
+            if whole:
+                self._monitor.sample(self._context.sandbox_id)
             self.usage = self._monitor.get_usage(self._context.sandbox_id)
         except SandboxError:
             return  # the box is gone, and with it what could be looked at
         self.violations = list(self.usage.violations)
+        if self._before is None:
+            self._before = self.usage.file_operations
 
-    def is_over(self) -> bool:
+    def is_over(self, *, whole: bool = False) -> bool:
         """Whether a limit has been passed; which, is in ``violations``."""
-        self._look()
+        self._look(whole=whole)
         limit = self._context.resource_limits.max_file_operations
-        count = self.usage.file_operations - self._before if self.usage else 0
+        count = self.usage.file_operations - (self._before or 0) if self.usage else 0
         if count > limit:
             self.violations.append(f"file operations: {count}, limit {limit}")
         return bool(self.violations)
@@ -175,13 +181,14 @@ class Sandbox:
     def start(self, job: Job, on_output: OnOutput | None = None) -> Handle:
         return self._start(job, on_output)[0]
 
-    def _start(self, job: Job, on_output: OnOutput | None) -> tuple[Handle, Box]:
+    def _start(self, job: Job, on_output: OnOutput | None) -> tuple[Handle, Box, Watched]:
         """In the box; in a new one where it has come to its end before it had heard of the job."""
         for _ in range(_TRIES):
             with self.lock:  # nobody may close the box under a job that is being started
                 box = self.box()
+                watched = Watched(self.monitor, self.context)
                 try:
-                    return box.start(job, on_output=on_output), box
+                    return box.start(job, on_output=on_output), box, watched
                 except SetupError as error:
                     if error.step not in _BOX_GONE:
                         raise
@@ -191,22 +198,23 @@ class Sandbox:
     def run(self, job: Job, on_output: OnOutput | None = None) -> tuple[Outcome, Watched]:
         """To its end, or until a limit is passed that only the monitor sees; Ctrl-C in here ends it first."""
         job = replace_record(job, stdin=b"") if job.stdin is None else job
-        handle, box = self._start(job, on_output)
+        handle, box, watched = self._start(job, on_output)
         try:
-            return self._to_its_end(handle)
+            return self._to_its_end(handle, watched)
         except SetupError as error:
             if error.step not in _BOX_GONE:
                 raise
         self.close_box(box)  # it was at its end when the job came to its door
-        return self._to_its_end(self.start(job, on_output))
+        handle, _, watched = self._start(job, on_output)
+        return self._to_its_end(handle, watched)
 
-    def _to_its_end(self, handle: Handle) -> tuple[Outcome, Watched]:
-        watched = Watched(self.monitor, self.context)
+    def _to_its_end(self, handle: Handle, watched: Watched) -> tuple[Outcome, Watched]:
         try:
             while not handle.done:
                 handle.join(_LOOK_EVERY_S)
                 if watched.is_over():
                     handle.signal(_SIGKILL)
+            watched.is_over(whole=True)
             return handle.wait(), watched
         except BaseException:
             handle.signal(_SIGKILL)

@@ -81,10 +81,12 @@ class Sequence:
 
     def _commit_part(self) -> None:
         some = self._some()
-        self.ground.tx.commit(self._names(some))
+        done = self.ground.tx.commit(self._names(some))
+        assert done.paths or all(self.base[number].get(path) == self.view[number].get(path) for number, path in some)
         for number, path in some:
             _set(self.base[number], path, self.view[number].get(path))
-        self.points = {}
+        if done.paths:  # else nothing was carried over, and nothing ends
+            self.points = {}
 
     def _discard(self) -> None:
         self.ground.tx.discard()

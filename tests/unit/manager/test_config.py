@@ -46,7 +46,8 @@ def test_the_fields_stand_in_the_specifications_order() -> None:
         ("enable_sandboxing", 1), ("sandbox_mode", "sometimes"), ("isolation_level", "vm2"), ("resource_limits", {}),
         ("sandbox_root", 5), ("sandbox_root", "a\0b"), ("allowed_paths", "/a"), ("allowed_paths", [5]),
         ("blocked_paths", None), ("allowed_hosts", "a.example"), ("allowed_hosts", [""]), ("cleanup_age_hours", -1),
-        ("cleanup_age_hours", float("nan")), ("cleanup_age_hours", True), ("environment_vars", {"a": 1}),
+        ("cleanup_age_hours", float("nan")), pytest.param("cleanup_age_hours", 10**400, id="hours-of-many-digits"),
+        ("cleanup_age_hours", True), ("environment_vars", {"a": 1}),
         ("allowed_imports", "os"), ("max_processes", 0), ("allow_partial", None),
     ],
 )  # fmt: skip

@@ -32,7 +32,7 @@ from ringfence import (
 from ringfence.checkpoint.workspace import Workspace
 from ringfence.engine.box import Box, Handle
 from ringfence.linux import procfs
-from ringfence.manager.registry import METADATA, Damaged
+from ringfence.manager.registry import MAX_METADATA_BYTES, METADATA, Damaged
 
 SLEEP_S = str(10**9 + int.from_bytes(os.urandom(3), "big"))
 """Nobody else on this machine sleeps for as long."""
@@ -141,6 +141,15 @@ def test_only_old_ones_that_nobody_uses_are_cleaned_up(manager: SandboxManager, 
     assert manager.run(manager.list_active_sandboxes()[0], ["true"]).success
 
 
+def test_one_that_may_be_in_the_making_is_never_cleaned_up(manager: SandboxManager, root: Path) -> None:
+    sandbox_id = manager.create_sandbox(config(IsolationLevel.NONE, cleanup_age_hours=0)).sandbox_id
+    manager.close()
+    for hours, left in ((0.05, [sandbox_id]), (0.2, [])):
+        aged(root, sandbox_id, hours)
+        SandboxManager(sandbox_root=root)
+        assert os.listdir(root) == left
+
+
 @pytest.mark.parametrize("base_is_there", (True, False))
 def test_a_commit_that_was_broken_off_is_finished_before_its_sandbox_is_cleaned_up(
     base_is_there: bool, manager: SandboxManager, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -198,6 +207,80 @@ def test_a_linked_sandbox_is_not_destroyed_through_its_link(manager: SandboxMana
     assert (elsewhere / METADATA).exists()
     with pytest.raises(UsageError):
         manager.destroy_sandbox("../elsewhere")
+
+
+def test_a_folder_that_is_no_sandbox_is_never_removed(manager: SandboxManager, root: Path) -> None:
+    for name, files in {"documents": ["letter"], "project": [METADATA], "other": [METADATA, "lock"]}.items():
+        (root / name).mkdir(parents=True)
+        for file in files:
+            (root / name / file).write_text("{}")
+        with pytest.raises(UsageError, match="no sandbox"):
+            manager.destroy_sandbox(name)
+        assert sorted(os.listdir(root / name)) == sorted(files)
+
+
+@pytest.mark.parametrize("wrong", [None, [], {}, 7, "..", "a/b", ""])
+def test_what_can_be_no_id_or_context_is_an_error_that_says_so(manager: SandboxManager, wrong: Any) -> None:
+    for use in (manager.destroy_sandbox, manager.attach, manager.detach, manager.rollback_system.list_checkpoints):
+        with pytest.raises(UsageError):
+            use(wrong)
+    for use in (manager.diff, manager.commit, manager.rollback, lambda each: manager.execute_in_sandbox(each, int)):
+        with pytest.raises(UsageError, match="no SandboxContext"):
+            use(wrong)
+
+
+def test_what_is_no_config_or_function_is_an_error_that_says_so(manager: SandboxManager) -> None:
+    for make in (manager.create_sandbox, SandboxManager):
+        with pytest.raises(UsageError, match="no SandboxConfig"):
+            make({"isolation_level": "strict"})  # type: ignore[arg-type]
+    for root in (5, "a\0b"):
+        with pytest.raises(UsageError, match="no folder"):
+            SandboxManager(sandbox_root=root)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="can't be called"):
+        manager.execute_in_sandbox(manager.create_sandbox(config()), 7)  # type: ignore[arg-type]
+
+
+HOSTILE = {
+    "a limit that no float holds": lambda place: _rewrite(place, "max_execution_time", 10**400),
+    "hours that no float holds": lambda place: _rewrite(place, "cleanup_age_hours", 10**400),
+    "a lock that is a folder": lambda place: _replaced(place / "lock", os.mkdir),
+    "a lock that is a link": lambda place: _replaced(place / "lock", lambda path: os.symlink("/etc/passwd", path)),
+    "a lock that is a pipe": lambda place: _replaced(place / "lock", os.mkfifo),
+    "a lock with a number of many digits": lambda place: (place / "lock").write_text("9" * 5000),
+}
+
+
+def _rewrite(place: Path, field: str, value: object) -> None:
+    kept = json.loads((place / METADATA).read_text())
+    limits = kept["config"]["resource_limits"]
+    (limits if field in limits else kept["config"])[field] = value
+    (place / METADATA).write_text(json.dumps(kept))
+
+
+def _replaced(path: Path, make: Callable[[Path], object]) -> None:
+    path.unlink()
+    make(path)
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_a_hostile_sandbox_stops_no_manager(manager: SandboxManager, root: Path, how: str) -> None:
+    good, bad = (manager.create_sandbox(config(IsolationLevel.NONE)).sandbox_id for _ in range(2))
+    manager.close()
+    HOSTILE[how](root / bad)
+    for sandbox_id in (good, bad):
+        aged(root, sandbox_id, hours=1000)
+    with SandboxManager(sandbox_root=root) as other:
+        assert good not in os.listdir(root)  # the clean-up went on behind it
+        assert other.run(other.create_sandbox(config(IsolationLevel.NONE)), ["true"]).success
+
+
+def test_state_that_could_not_be_read_again_is_refused(manager: SandboxManager) -> None:
+    context = manager.create_sandbox(config(IsolationLevel.NONE))
+    context.state_data["much"] = "x" * (MAX_METADATA_BYTES + 1)
+    with pytest.raises(UsageError, match="never be read") as error:
+        manager.detach(context.sandbox_id)
+    assert "state_data" in error.value.hint
+    assert manager.attach(context.sandbox_id).state_data == {}
 
 
 def test_a_gone_sandbox_says_so(manager: SandboxManager) -> None:

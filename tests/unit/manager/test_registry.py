@@ -55,6 +55,10 @@ DAMAGES = {
     "another's": json.dumps({**metadata("sandbox_2").to_dict()}).encode(),
     "unknown key": json.dumps({**metadata().to_dict(), "more": 1}).encode(),
     "wrong kind": json.dumps({**metadata().to_dict(), "bases": "x"}).encode(),
+    "no time": json.dumps({**metadata().to_dict(), "created_s": float("nan")}).encode(),
+    "endless time": json.dumps({**metadata().to_dict(), "created_s": float("inf")}).encode(),
+    "huge time": json.dumps({**metadata().to_dict(), "created_s": 10**400}).encode(),
+    "time that is none": json.dumps({**metadata().to_dict(), "created_s": True}).encode(),
 }  # fmt: skip
 
 

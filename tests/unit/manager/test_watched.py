@@ -1,0 +1,45 @@
+"""One execution, as the monitor sees it: only its own operations count, also where a look has failed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from ringfence.errors import SupervisionError
+from ringfence.manager.sandbox import Watched
+from ringfence.monitor.limits import ResourceLimits, ResourceUsage
+
+
+class Monitor:
+    """Answers with these numbers of operations; None: the look fails."""
+
+    def __init__(self, *counts: int | None) -> None:
+        self._counts = list(counts)
+
+    def sample(self, _: str) -> None:
+        if self._counts[0] is None:
+            self._counts.pop(0)
+            raise SupervisionError("could not be looked at")
+
+    def get_usage(self, _: str) -> ResourceUsage:
+        count = self._counts.pop(0)
+        assert count is not None
+        return ResourceUsage(0.0, 0.0, 0.0, 0.0, 0.0, count)
+
+
+def watched(*counts: int | None) -> Watched:
+    context: Any = SimpleNamespace(sandbox_id="a", resource_limits=ResourceLimits(max_file_operations=100))
+    monitor: Any = Monitor(*counts)
+    return Watched(monitor, context)
+
+
+def test_what_was_done_before_is_not_counted() -> None:
+    execution = watched(5000, 5100, 5101)
+    assert not execution.is_over() and execution.violations == []
+    assert execution.is_over(whole=True) and execution.violations == ["file operations: 101, limit 100"]
+
+
+def test_nor_is_it_where_the_first_look_fails() -> None:
+    execution = watched(None, 5000, 5100, None, 5101)
+    assert not execution.is_over() and not execution.is_over() and not execution.is_over(whole=True)
+    assert execution.is_over(whole=True)
