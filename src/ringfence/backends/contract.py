@@ -28,6 +28,8 @@ class Visit(Protocol):
 
     begun: bool
     """Its clock runs. Before, nothing of the job has happened."""
+    entered: bool
+    """False: the living box that it was for had come to its end, and nothing of the job has begun."""
 
     def may_begin(self) -> bool:
         """Of one that has not begun: whether waiting is right, for those who have to act are at work."""

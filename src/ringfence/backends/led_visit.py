@@ -88,6 +88,7 @@ class LedVisit:
         self._notes: list[dict[str, object]] = []
         self._recorder: dict[str, object] = {}
         self._forked = self._given_up = False
+        self.entered = True
         self.begun = False
         """Its leader has spoken."""
         self._asked_s = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
+from _collections_abc import Callable
 from _thread import allocate_lock
 
 from ringfence.backends.facts import Report
@@ -80,7 +81,9 @@ class VisitToBox(LedVisit):
         report = self._receive_own()
         ended = self._keeper.receive()
         if ended is None and report is not None and report.cause == _HOLDER_GONE:
-            ended = self._last_word()
+            ended = _last_word(self._keeper.fileno(), self._keeper.receive)
+        elif ended is not None and report is None:
+            report = self._own_last_word()
         if ended is not None:  # the box itself is at its end: that is why the visit is
             return replace(ended, wall_ns=report.wall_ns if report else ended.wall_ns)
         return None if report is None else self._counted(report)
@@ -92,6 +95,7 @@ class VisitToBox(LedVisit):
         except SetupError as error:
             if error.step != wire.ENTER:
                 raise
+            self.entered = False
             return Report(cause=_HOLDER_GONE, signal=9)
 
     def _counted(self, report: Report) -> Report:
@@ -105,16 +109,12 @@ class VisitToBox(LedVisit):
         """Of the whole box: a visit is led from beside it, not from above."""
         return self._keeper.source()
 
-    def _last_word(self) -> Report | None:
-        """Of the keeper, which has ended the whole box and says why a moment later; none where only the holder went."""
-        poller = select.poll()
-        poller.register(self._keeper.fileno(), select.POLLIN)
-        give_up = time.monotonic() + _PATIENCE_S
-        while poller.poll(max(0.0, give_up - time.monotonic()) * 1000):
-            ended = self._keeper.receive()
-            if ended is not None:
-                return ended
-        return None
+    def _own_last_word(self) -> Report | None:
+        """Whether the job has begun at all; why it ended says the keeper."""
+        try:
+            return _last_word(self.fileno(), self._receive_own)
+        except SetupError:
+            return None
 
     def take_notes(self) -> list[dict[str, object]]:
         return [*super().take_notes(), *self._keeper.take_notes()]
@@ -128,3 +128,15 @@ class Keeper:
     wish: Wish
     forker: FromMould
     stragglers: Stragglers
+
+
+def _last_word(source: int, receive: Callable[[], Report | None]) -> Report | None:
+    """Of one of the two leaders, which says a moment after the other what it has to say; None: it has nothing."""
+    poller = select.poll()
+    poller.register(source, select.POLLIN)
+    give_up = time.monotonic() + _PATIENCE_S
+    while (left_s := give_up - time.monotonic()) > 0 and poller.poll(left_s * 1000):
+        report = receive()
+        if report is not None:
+            return report
+    return None

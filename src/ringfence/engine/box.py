@@ -332,6 +332,11 @@ class Handle(Dialogue):
     def done(self) -> bool:
         return self._ended.is_set()
 
+    @property
+    def entered(self) -> bool:
+        """False: its box had come to its end before, and nothing of the job has begun. Known when it is done."""
+        return self._visit is None or self._visit.entered
+
     def signal(self, number: int) -> None:
         """Signal the job; SIGKILL ends all that belongs to this visit."""
         if number not in _SIGNALS:

@@ -200,7 +200,9 @@ class Sandbox:
         job = replace_record(job, stdin=b"") if job.stdin is None else job
         handle, box, watched = self._start(job, on_output)
         try:
-            return self._to_its_end(handle, watched)
+            ended = self._to_its_end(handle, watched)
+            if handle.entered or not box.ended:
+                return ended
         except SetupError as error:
             if error.step not in _BOX_GONE:
                 raise

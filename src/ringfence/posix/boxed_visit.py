@@ -7,6 +7,7 @@ when its job has ended stays, and ends with the box. As long as it runs somebody
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
+import errno
 import marshal
 import os
 import select
@@ -56,8 +57,11 @@ class BoxedVisit(Visit):
 
     def _note_end(self, ended: tuple[int, ...] | None) -> None:
         super()._note_end(ended)
-        if ended is None:
-            self._note("holder_gone", 0)  # somebody in the box has killed it: who belongs to this visit is lost
+        if ended is not None or self.contained is None:
+            return
+        if not _knows_holder(self.contained):  # pid 1 has ended, or had no room for it
+            raise plan.StepFailed(wire.ENTER, ProcessLookupError(errno.ESRCH, "nobody took the visit in"))
+        self._note("holder_gone", 0)  # somebody in the box has killed it: who belongs to this visit is lost
 
     def _usage(self) -> tuple[int, ...]:
         return self.tree.used or (0, 0, 0, 0, 0)

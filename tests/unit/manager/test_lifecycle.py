@@ -463,3 +463,19 @@ def test_a_box_that_ends_at_the_wrong_moment_is_replaced(
     monkeypatch.undo()
     with pytest.raises(SetupError):
         manager.run(context, ["no-such-program"])
+
+
+def test_a_box_that_has_ended_unnoticed_is_replaced(manager: SandboxManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of all that is in it ends a box a moment after the execution that passed it."""
+    context = manager.create_sandbox(config(IsolationLevel.STRICT))
+    assert manager.run(context, ["echo", "1"]).stdout == "1\n"
+    box = manager._find(context.sandbox_id).box()._box
+    leader = box._keeper.visit.leader  # type: ignore[attr-defined]
+    (pid_1,) = procfs.children(leader)
+    ended = type(box).ended
+    unnoticed = iter([True])
+    os.kill(pid_1, signal.SIGKILL)
+    eventually(lambda: (row := procfs.stat(pid_1)) is None or row.zombie)
+    monkeypatch.setattr(type(box), "ended", lambda self: not next(unnoticed, False) and ended(self))
+    assert manager.run(context, ["echo", "2"]).stdout == "2\n"
+    assert next(unnoticed, None) is None, "the box was thought to live"
