@@ -350,6 +350,18 @@ def test_levels_that_are_not_there_say_so(manager: SandboxManager) -> None:
     assert manager.stored_sandboxes() == []
 
 
+def test_a_limit_of_the_network_that_nothing_holds_is_refused_or_said(manager: SandboxManager) -> None:
+    with pytest.raises(UnavailableError, match="max_network_kb") as error:
+        manager.create_sandbox(SandboxConfig(allow_network=True))
+    assert "allow_partial" in error.value.hint
+    assert manager.stored_sandboxes() == []
+    with manager.sandbox(SandboxConfig(allow_network=True, allow_partial=True)) as context:
+        done = manager.run(context, ["true"])
+        assert done.success and done.partial and "max_network_kb" in done.reason
+    with manager.sandbox(SandboxConfig()) as context:
+        assert not manager.run(context, ["true"]).partial
+
+
 # ---- changes
 
 

@@ -20,7 +20,7 @@ from ringfence.engine import boxed_call
 from ringfence.engine.box import Handle
 from ringfence.engine.returned import returned
 from ringfence.engine.run import backend_for, refuse
-from ringfence.errors import SandboxError, UsageError
+from ringfence.errors import SandboxError, UnavailableError, UsageError
 from ringfence.manager import live_state, permissions, result
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.context import SandboxContext
@@ -37,6 +37,7 @@ from ringfence.monitor.resource_monitor import ResourceMonitor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ringfence.backends.contract import Backend
     from ringfence.backends.kept_processes import Revived
 
 _CLEANUP_EVERY_S = 60.0
@@ -105,9 +106,7 @@ class SandboxManager:
         """A new one; UnavailableError where this host can't hold what the config asks."""
         self._check()
         config = _checked(config) or self.config
-        policy = permissions.to_policy(config)
-        backend = backend_for(policy.isolation)
-        refuse(backend, policy)
+        policy, backend = _held(config)
         registry = self._registry(config)
         self._clean_up(registry)
         bases = tuple(os.path.realpath(path) for path in config.allowed_paths)
@@ -135,8 +134,7 @@ class SandboxManager:
                     return self._living[sandbox_id].context
             metadata = registry.read(sandbox_id)
             config = _config_of(metadata)
-            policy = permissions.to_policy(config)
-            refuse(backend_for(policy.isolation), policy)
+            policy, _ = _held(config)
             transaction = Transaction.open(folder)
             registry.touch(sandbox_id)
             return self._open(config, policy, metadata, transaction).context
@@ -271,7 +269,8 @@ class SandboxManager:
         _registry_of(sandbox).touch(context.sandbox_id)
         before = self.rollback_system.before_execution(sandbox) if context.config.checkpoint_before_execution else ""
         outcome, watched = sandbox.run(job, on_output)
-        done = replace_record(make(outcome, watched.violations), checkpoint_id=before, resource_usage=watched.usage)
+        done = result.with_unheld(make(outcome, watched.violations), permissions.unheld(context.config))
+        done = replace_record(done, checkpoint_id=before, resource_usage=watched.usage)
         if watched.violations:
             sandbox.close_box()  # what passed a limit is ended whole; the next execution has a new box
         if done.success or not context.config.enable_auto_rollback:
@@ -366,6 +365,17 @@ def _is_old(registry: Registry, metadata: Metadata) -> bool:
         return False
     oldest_hours = max(config.cleanup_age_hours, _MAKING_HOURS)
     return config.auto_cleanup and registry.idle_hours(metadata.sandbox_id) > oldest_hours
+
+
+def _held(config: SandboxConfig) -> tuple[SandboxPolicy, Backend]:
+    """The policy and who holds it; UnavailableError where some of it is not held, unless the config accepts that."""
+    policy = permissions.to_policy(config)
+    backend = backend_for(policy.isolation)
+    refuse(backend, policy)
+    unheld = permissions.unheld(config)
+    if unheld and not policy.allow_partial:
+        raise UnavailableError(unheld, missing=("max_network_kb",), hint="accept that with allow_partial=True")
+    return policy, backend
 
 
 def _checked(config: object) -> SandboxConfig | None:

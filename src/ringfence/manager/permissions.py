@@ -49,6 +49,13 @@ def to_policy(config: SandboxConfig) -> SandboxPolicy:
     )
 
 
+def unheld(config: SandboxConfig) -> str:
+    """Which limit nothing here holds, and why; empty: all are held."""
+    # Under strict there is no network but its own, whatever is asked for: the engine refuses that itself.
+    on_host = config.allow_network and config.isolation_level is not IsolationLevel.STRICT
+    return "max_network_kb is not held, for the host's network is counted for nobody" if on_host else ""
+
+
 def _network(config: SandboxConfig) -> str | tuple[str, ...]:
     if not config.allow_network:
         return NO_NETWORK

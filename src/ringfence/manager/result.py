@@ -9,8 +9,8 @@ from typing import Any
 from ringfence.engine.returned import Returned
 from ringfence.manager.permissions import QUIET
 from ringfence.model.events import EventKind
-from ringfence.model.outcome import Outcome, Status, Usage
-from ringfence.model.record import record
+from ringfence.model.outcome import PARTIAL_ENFORCEMENT, Outcome, Status, Usage
+from ringfence.model.record import record, replace
 from ringfence.monitor.limits import ResourceUsage
 
 MAX_VIOLATIONS = 100
@@ -116,6 +116,15 @@ def _result(outcome: Outcome, sandbox_id: str, seen: tuple[str, ...], **fields: 
         outcome=outcome,
         **fields,
     )
+
+
+def with_unheld(result: ExecutionResult, unheld: str) -> ExecutionResult:
+    """The same, with what was asked for and that nothing held said in it; empty: all was held."""
+    if not unheld:
+        return result
+    reason = result.reason.removeprefix(PARTIAL_ENFORCEMENT).removeprefix(": ")
+    told = f"{PARTIAL_ENFORCEMENT}: {unheld}" + (f"; {reason}" if reason else "")
+    return replace(result, partial=True, reason=told)
 
 
 def _told(seen: tuple[str, ...]) -> str:
