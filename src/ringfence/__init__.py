@@ -53,7 +53,8 @@ _PUBLIC = {
     "transaction_kind": "ringfence.engine.run",
 }
 
-__all__ = sorted([*_PUBLIC, "__version__"])
+# Without ``open``: a star import must not take Python's own away.
+__all__ = sorted({*_PUBLIC, "__version__"} - {"open"})
 
 
 def __getattr__(name: str) -> object:
@@ -67,7 +68,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted([*_PUBLIC, "__version__"])
 
 
 if TYPE_CHECKING:

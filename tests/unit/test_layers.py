@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import ringfence
+
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "src" / "ringfence"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -95,6 +97,13 @@ def test_the_spawner_loads_only_what_it_forks_with() -> None:
     by_linux = {"ringfence.linux", "ringfence.linux.processes", "ringfence.linux.syscalls"}  # every fork uses them
     assert ours == {"ringfence.posix", *(f"ringfence.posix.{name}" for name in names), *by_linux}
     assert not loaded & {"dataclasses", "typing", "json", "subprocess", "threading", "asyncio", "yaml"}
+
+
+def test_a_star_import_leaves_the_open_of_python_alone() -> None:
+    names: dict[str, object] = {}
+    exec("from ringfence import *", names)
+    assert "Pool" in names and "open" not in names
+    assert "open" in dir(ringfence) and callable(ringfence.open)
 
 
 def test_importing_ringfence_loads_nothing_else_of_it() -> None:
