@@ -34,7 +34,8 @@ UNMEASURED = (
     "tests/unit/linux/test_seccomp_programs.py", "tests/unit/linux/test_seccomp_attacks.py",
     "tests/unit/linux/test_tripwire_faults.py", "tests/unit/checkpoint/test_transaction.py",
     "tests/unit/engine/test_pool_turns.py", "tests/doors/test_readme.py", "tests/doors/test_safe_agent.py",
-    "tests/doors/test_manager.py", "tests/unit/manager/test_live_state.py",
+    "tests/doors/test_manager.py", "tests/unit/manager/test_live_state.py", "tests/doors/test_cli_transactions.py",
+    "tests/unit/posix/test_spawner.py",
 )  # fmt: skip
 # The same for every user, and long.
 NOT_AS_USER = ("verify_page", "test_tripwire.py", "test_tripwire_faults", "test_seccomp_profiles", "test_recorder.py")

@@ -1,7 +1,7 @@
 """STRICT on a real cgroup v2; run in the guest by test_cgroup_v2_guest.py, never collected elsewhere.
 
-As root in a group of its own and as an ordinary user in a delegated one: the whole conformance suite, the attacks
-that only a control group holds, what the table says, and that no group outlives its job or its caller.
+As root in a group of its own and as an ordinary user in a delegated one: the promises and the attacks in
+which a control group has a hand, what the table says, and that no group outlives its job or its caller.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import group_jobs as jobs
 import pytest
@@ -25,6 +26,7 @@ from ringfence.errors import UnavailableError
 from ringfence.linux import cgroup_host, cgroup_tree, cgroups
 from ringfence.linux.cgroups import CgroupLimits
 
+T = TypeVar("T")
 MIB = 1 << 20
 CGROUPS = "/sys/fs/cgroup"
 KERNEL = tuple(map(int, os.uname().release.split("-")[0].split(".")[:2]))
@@ -35,6 +37,11 @@ PYTHON = (sys.executable, "-I", "-S", "-c")
 NAMES = {"many memfds", "System V segments", "mappings of sleeping children", "pipe buffers", "fork bomb of orphans",
          "fork bomb of threads"}  # fmt: skip
 HELD_BY_GROUPS = [attack for attack in (*memory_attacks.ATTACKS, *process_attacks.ATTACKS) if attack.name in NAMES]
+
+
+def _some(cases: list[T]) -> list[T]:
+    """What a group holds it holds for everybody: root and the user take turns, for an emulated machine is slow."""
+    return cases if os.environ.get("RINGFENCE_LONG") else cases[os.environ["GUEST_WHO"] == "root" :: 2]
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +75,7 @@ IN_GROUPS = ("memory", "memory tree", "processes", "threads", "processor time tr
 
 
 @pytest.mark.parametrize(
-    "check", [check for check in conformance.CHECKS if check.name in IN_GROUPS], ids=lambda check: check.name
+    "check", _some([check for check in conformance.CHECKS if check.name in IN_GROUPS]), ids=lambda check: check.name
 )
 def test_the_backend_conforms(check: conformance.Check) -> None:
     finding = conformance.perform_one(run, IsolationLevel.STRICT, check)
@@ -84,7 +91,7 @@ def stage() -> Iterator[Stage]:
         yield made
 
 
-@pytest.mark.parametrize("attack", HELD_BY_GROUPS, ids=lambda attack: f"{attack.family}-{attack.name}")
+@pytest.mark.parametrize("attack", _some(HELD_BY_GROUPS), ids=lambda attack: f"{attack.family}-{attack.name}")
 def test_an_attack_that_a_group_holds_fails(attack: Attack, stage: Stage) -> None:
     outcome = perform(attack, STRICT, stage)
     told = outcome.stdout + outcome.stderr
@@ -94,7 +101,7 @@ def test_an_attack_that_a_group_holds_fails(attack: Attack, stage: Stage) -> Non
     assert "cgroup" in outcome.reason, "the group's own events tell, not a guess"
 
 
-@pytest.mark.parametrize("attack", HELD_BY_GROUPS, ids=lambda attack: f"{attack.family}-{attack.name}")
+@pytest.mark.parametrize("attack", _some(HELD_BY_GROUPS), ids=lambda attack: f"{attack.family}-{attack.name}")
 def test_the_same_succeeds_without_a_sandbox(attack: Attack, stage: Stage) -> None:
     told = control(attack, stage)
     assert ESCAPED in told, told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import guest
 import pytest
 
@@ -11,7 +13,11 @@ TESTS = (
     "tests/hosts/in_guest_v2_rules.py",
     "tests/hosts/in_guest_strict.py",
 )
-ENVIRONMENT = {"RINGFENCE_TEST_CGROUPS": "v2", "RINGFENCE_TEST_DISK": "/dev/vda"}
+ENVIRONMENT = {
+    "RINGFENCE_TEST_CGROUPS": "v2",
+    "RINGFENCE_TEST_DISK": "/dev/vda",
+    **{name: os.environ[name] for name in ("RINGFENCE_LONG",) if name in os.environ},
+}
 
 
 @pytest.mark.parametrize("who", ["root", "user"])
