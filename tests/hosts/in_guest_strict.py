@@ -87,7 +87,7 @@ def test_the_backend_conforms(check: conformance.Check) -> None:
 def stage() -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="stage-", dir="/var/tmp") as name, Stage(Path(name)) as made:
         os.chmod(name, 0o755)
-        made.policy["wall_time_s"] = PATIENCE_S
+        made.policy |= {"wall_time_s": PATIENCE_S, "cpu_time_s": PATIENCE_S}
         yield made
 
 

@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.monitor.source import Source
 
-_PATIENCE_S = 1.0
+_PATIENCE_S, _OWN_PATIENCE_S = 1.0, 10.0
 _HOLDER_GONE = "holder_gone"
 
 
@@ -81,7 +81,7 @@ class VisitToBox(LedVisit):
         report = self._receive_own()
         ended = self._keeper.receive()
         if ended is None and report is not None and report.cause == _HOLDER_GONE:
-            ended = _last_word(self._keeper.fileno(), self._keeper.receive)
+            ended = _last_word(self._keeper.fileno(), self._keeper.receive, _PATIENCE_S)
         elif ended is not None and report is None:
             report = self._own_last_word()
         if ended is not None:  # the box itself is at its end: that is why the visit is
@@ -110,9 +110,9 @@ class VisitToBox(LedVisit):
         return self._keeper.source()
 
     def _own_last_word(self) -> Report | None:
-        """Whether the job has begun at all; why it ended says the keeper."""
+        """Whether the job has begun at all; why it ended says the keeper. It will be said, for the box is gone."""
         try:
-            return _last_word(self.fileno(), self._receive_own)
+            return _last_word(self.fileno(), self._receive_own, _OWN_PATIENCE_S)
         except SetupError:
             return None
 
@@ -130,11 +130,11 @@ class Keeper:
     stragglers: Stragglers
 
 
-def _last_word(source: int, receive: Callable[[], Report | None]) -> Report | None:
+def _last_word(source: int, receive: Callable[[], Report | None], patience_s: float) -> Report | None:
     """Of one of the two leaders, which says a moment after the other what it has to say; None: it has nothing."""
     poller = select.poll()
     poller.register(source, select.POLLIN)
-    give_up = time.monotonic() + _PATIENCE_S
+    give_up = time.monotonic() + patience_s
     while (left_s := give_up - time.monotonic()) > 0 and poller.poll(left_s * 1000):
         report = receive()
         if report is not None:
