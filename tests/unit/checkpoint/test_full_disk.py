@@ -238,7 +238,7 @@ def _remount(place: Path, *, read_only: bool) -> None:
     syscalls.call("mount", b"none", os.fsencode(place), 0, 0x20 | (1 if read_only else 0), 0)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file immutable")
+@pytest.mark.root  # only root can make a file immutable
 def test_a_file_that_nobody_can_replace_ends_a_commit_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     for name in ("a", "fixed", "z"):
@@ -261,7 +261,7 @@ def test_a_file_that_nobody_can_replace_ends_a_commit_before_it_begins(tmp_path:
             fcntl.ioctl(fixed, SETFLAGS, bytes(8))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can put somebody else's file there")
+@pytest.mark.root  # only root can put somebody else's file there
 @pytest.mark.parametrize(("mode", "told"), ((0o1777, "theirs/file: Operation"), (0o755, "theirs: Permission")))
 def test_a_folder_that_is_not_ours_to_write_ends_a_commit_before_it_begins(
     mode: int, told: str, tmp_path: Path

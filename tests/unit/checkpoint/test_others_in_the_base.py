@@ -185,7 +185,7 @@ def test_a_folder_keeps_the_bits_that_its_owner_gave_it_and_gets_none(kind: str,
     on(kind, tmp_path, test)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+@pytest.mark.root  # only root can give a folder to somebody else
 def test_in_a_folder_that_another_user_shares_a_commit_is_finished(tmp_path: Path) -> None:
     shared = tmp_path / "base/theirs"
     shared.mkdir(parents=True)
