@@ -98,10 +98,6 @@ def ancestors(path: str) -> list[str]:
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
-def within(path: str, top: str) -> bool:
-    return path == top or path.startswith(top + "/")
-
-
 def shown(path: str) -> str:
     """For people: a program chose it, and a terminal obeys control characters."""
     return ascii(path)[1:-1]

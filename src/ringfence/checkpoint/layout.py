@@ -9,9 +9,9 @@ import os
 import stat
 from collections.abc import Iterable
 
-from ringfence.checkpoint.entry import within
 from ringfence.checkpoint.store import read_document, write_document
 from ringfence.errors import CheckpointError, UsageError
+from ringfence.model.paths import within
 from ringfence.model.record import record
 
 OVERLAY, SNAPSHOT = "overlay", "snapshot"

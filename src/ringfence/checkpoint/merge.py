@@ -19,8 +19,8 @@ from ringfence.checkpoint.entry import (
     hides_base,
     ordered,
     parent,
-    within,
 )
+from ringfence.model.paths import within
 from ringfence.model.record import replace
 
 ReadBase = Callable[[str], dict[str, Entry]]

@@ -9,7 +9,6 @@ import os
 import sys
 from types import SimpleNamespace
 
-from ringfence.checkpoint.entry import within
 from ringfence.cli.blocks import spelled_out
 from ringfence.cli.kept import Kept, print_diff, shown_path, take
 from ringfence.cli.run import lead, need_layer, tell
@@ -19,6 +18,7 @@ from ringfence.errors import CheckpointError, UsageError
 from ringfence.manager.registry import Registry
 from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome
+from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 

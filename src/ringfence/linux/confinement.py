@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 
 from ringfence.linux import cgroup_tree, landlock, namespaces, privileges, processes, seccomp
+from ringfence.model.paths import within
 
 Grant = tuple[str, str]
 """(path, key of RIGHTS)."""
@@ -38,18 +39,14 @@ def grants(readable: Iterable[str], writable: Iterable[str], hidden: tuple[str, 
 
 def _without(path: str, kind: str, hidden: tuple[str, ...]) -> Iterator[Grant]:
     """The path, or what is in it now but for the hidden: a grant holds for all below it and knows no exception."""
-    if any(_within(path, name) for name in hidden):
+    if any(within(path, name) for name in hidden):
         return
-    if not any(_within(name, path) for name in hidden):
+    if not any(within(name, path) for name in hidden):
         if os.path.lexists(path):
             yield path, kind
         return
     for name in _entries(path):
         yield from _without(os.path.join(path, name), kind, hidden)
-
-
-def _within(path: str, top: str) -> bool:
-    return path == top or path.startswith(top.rstrip("/") + "/")
 
 
 def _entries(folder: str) -> list[str]:

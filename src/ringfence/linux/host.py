@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from ringfence.errors import UnavailableError
 from ringfence.linux import rootfs, syscalls
 from ringfence.linux.rootfs import Shown
+from ringfence.model.paths import within
 from ringfence.model.record import replace
 
 _COPIED_BYTES, _COPIED_FILES = 128 * 1024, 64
@@ -326,7 +327,7 @@ def outside_the_system(paths: list[str], shown: tuple[str, ...]) -> list[str]:
     wanted = sorted({os.path.realpath(path) for path in paths} | {os.path.abspath(path) for path in paths})
     kept: list[str] = []
     for path in wanted:
-        covered = any(path == top or path.startswith(top.rstrip("/") + "/") for top in (*shown, *kept))
+        covered = any(within(path, top) for top in (*shown, *kept))
         if path != "/" and not covered and os.path.lexists(path):
             kept.append(path)
     return kept

@@ -12,6 +12,7 @@ from ringfence.errors import PolicyError
 from ringfence.linux import host
 from ringfence.manager.config import SandboxConfig, of_this_system
 from ringfence.model.limits import TEN_YEARS_S, IsolationLevel
+from ringfence.model.paths import within
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
 
 _MIB = 2**20
@@ -83,6 +84,6 @@ def _refuse_contradictions(config: SandboxConfig, blocked: list[str]) -> None:
     for field in ("allowed_paths", "readable_paths"):
         for path in map(os.path.realpath, getattr(config, field)):
             for name in map(os.path.realpath, blocked):
-                if path == name or path.startswith(name.rstrip("/") + "/"):
+                if within(path, name):
                     raise PolicyError(field, f"{path} lies in the blocked {name}")
 
