@@ -150,10 +150,10 @@ def _held_by_cgroup(report: Report, policy: SandboxPolicy, *_: object) -> Verdic
 
 
 def _out_of_memory(report: Report, *_: object) -> Verdict | None:
-    kills = report.box_oom_kills or report.oom_kills
-    if report.signal != 9 or kills <= 0:
+    """The box's own group killed while this visit ran. The host's count proves nothing: any process may raise it."""
+    if report.signal != 9 or report.box_oom_kills <= 0:
         return None
-    reason = f"killed by the kernel's out-of-memory killer (oom_kill +{kills} while it ran)"
+    reason = f"killed by the kernel's out-of-memory killer (oom_kill +{report.box_oom_kills} while it ran)"
     return _verdict(Status.MEM_LIMIT, report, reason, "memory")
 
 
@@ -180,13 +180,20 @@ def _signalled(report: Report, *_: object) -> Verdict | None:
     name = _signal_name(report.signal)
     status = _SIGNAL_STATUS.get(name, Status.CRASHED if name in _CRASH_SIGNALS else Status.KILLED_SIGNAL)
     reason = {
-        Status.KILLED_KILL: "SIGKILL from outside: no limit was hit, and no out-of-memory kill happened",
+        Status.KILLED_KILL: _killed_from_outside(report),
         Status.KILLED_TERM: "SIGTERM, sent by somebody or by itself",
         Status.FILE_SIZE_LIMIT: "wrote past the allowed size of a file (RLIMIT_FSIZE, SIGXFSZ)",
         Status.FORBIDDEN_SYSCALL: "made a system call that is not allowed (SIGSYS)",
         Status.CRASHED: f"crashed with {name}",
     }.get(status, f"ended by {name}")
     return _verdict(status, report, reason, "file_size" if status is Status.FILE_SIZE_LIMIT else "")
+
+
+def _killed_from_outside(report: Report) -> str:
+    if not report.oom_kills:
+        return "SIGKILL from outside: no limit was hit, and no out-of-memory kill happened"
+    meanwhile = f"the host ran out of memory meanwhile (oom_kill +{report.oom_kills})"
+    return f"SIGKILL from outside: no limit was hit; {meanwhile}"
 
 
 def _signal_name(number: int) -> str:

@@ -70,7 +70,7 @@ def test_a_clean_exit_is_ok_whatever_was_said_on_stderr() -> None:
         (Report(signal=9, cause="nofile"), "NOFILE_LIMIT", 137, "killed for nofile", ()),
         (Report(signal=9, cause="gravity"), "KILLED_KILL", 137, "killed for gravity", ()),
         (Report(signal=9, leader_lost=True), "KILLED_KILL", 137, "supervising process", ()),
-        (Report(signal=9, oom_kills=1), "MEM_LIMIT", 137, "oom_kill +1", ("memory",)),
+        (Report(signal=9, oom_kills=1), "KILLED_KILL", 137, "the host ran out of memory meanwhile (oom_kill +1)", ()),
         (Report(signal=9, box_oom_kills=2), "MEM_LIMIT", 137, "oom_kill +2", ("memory",)),
         (Report(exit_code=0, box_oom_kills=2), "OK", 0, "the box reached 512 MiB meanwhile", ("memory",)),
         (Report(exit_code=1, box_oom_kills=2), "FAILED", 1, "(memory cgroup, oom_kill 2)", ("memory",)),
