@@ -168,15 +168,23 @@ class Pool:
         try:
             if not turn.wait():
                 raise UsageError(f"the job never had its turn: {turn.refused}")
+            return self._deliver(job, listeners)
+        finally:
+            self._line.leave(turn)
+
+    def _deliver(self, job: Job, listeners: Listeners) -> Outcome:
+        """Run it in a sandbox that stands by, or in a new one when that ended before it heard of the job.
+
+        A new sandbox may still be asked of a zygote that is being killed. Its end is certain when that sandbox has
+        failed, and the one after it comes from a new zygote.
+        """
+        for source in (self._standing.take, self._open):
             try:
-                return self._run_in(self._standing.take(), job, listeners)
+                return self._run_in(source(), job, listeners)
             except SetupError as error:
                 if error.step not in UNDELIVERED:
                     raise
-            # It was gone before it had heard of the job; so may be the others that stand.
-            return self._run_in(self._open(), job, listeners)
-        finally:
-            self._line.leave(turn)
+        return self._run_in(self._open(), job, listeners)
 
     def _run_in(self, box: StandbyBox, job: Job, listeners: Listeners) -> Outcome:
         try:

@@ -13,6 +13,7 @@ from tests.unit.engine.pooled import pid_of, policy_of
 from ringfence import Outcome, Pool, Status, run
 from ringfence.backends import led_visit
 from ringfence.engine import supervision
+from ringfence.errors import SetupError
 from ringfence.linux import procfs
 from ringfence.posix import moulds, passing, spawner
 
@@ -85,6 +86,25 @@ def test_a_job_whose_waiting_process_was_killed_a_moment_ago_gets_another_one(fr
         visit._post = _nobody()
         box.stands = lambda: True  # type: ignore[method-assign]
     assert fresh.run_source("print(1)").stdout == b"1\n"
+
+
+def test_a_job_gets_a_third_sandbox_when_the_second_came_from_a_dying_zygote(
+    fresh: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [SetupError("stand by", "the sandbox ended before it had a job")] * 2
+    plain = fresh._run_in
+
+    def fails_twice(*given: object) -> Outcome:
+        outcome = plain(*given)  # type: ignore[arg-type]
+        if failures:
+            raise failures.pop()
+        return outcome
+
+    monkeypatch.setattr(fresh, "_run_in", fails_twice)
+    assert fresh.run_source("print(1)").stdout == b"1\n"
+    failures += [SetupError("stand by", "ended")] * 3
+    with pytest.raises(SetupError):
+        fresh.run_source("print(1)")
 
 
 def _nobody() -> int:
