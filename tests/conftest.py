@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.testable import is_untestable
+
 # Whoever starts the tests in the background has them ignore both, and all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGQUIT"):
@@ -101,7 +103,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not os.environ.get("RINGFENCE_NO_SKIPS") or hasattr(session.config, "workerinput"):
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    skipped = reporter.stats.get("skipped", []) if reporter else []
+    reports = reporter.stats.get("skipped", []) if reporter else []
+    skipped = [report for report in reports if not is_untestable(report)]
     if skipped:
         reporter.write_line(f"{len(skipped)} skipped, and RINGFENCE_NO_SKIPS is set: that is a failure", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -5,6 +5,7 @@ All traffic of the controls stays on this machine: on loopback, or in a network 
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 from tests.escape.attack import Attack, Stage, in_workspace
 from tests.escape.raw_calls import calling
+from tests.testable import needs_of_the_host
 
 Prepare = Callable[[Stage], Mapping[str, object]]
 _STREAM, _DATAGRAM = socket.SOCK_STREAM, socket.SOCK_DGRAM
@@ -45,7 +47,8 @@ def _listening(family: int, kind: int, address: object) -> tuple[socket.socket, 
 
 def _service(family: int, kind: int, host: str) -> Prepare:
     def prepare(stage: Stage) -> Mapping[str, object]:
-        listener, address = _listening(family, kind, (host, 0))
+        with needs_of_the_host(f"a service at {host}", (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)):
+            listener, address = _listening(family, kind, (host, 0))
         _hear(stage, listener)
         return {"port": address[1]}  # type: ignore[index]
 

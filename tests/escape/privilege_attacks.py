@@ -78,7 +78,8 @@ _FILE_CAPABILITY = (
 )
 _NESTED = calling("unshare") + (
     "who = os.getuid()\n"
-    "print(call('unshare', 0x10000000))\n"
+    "result, error = call('unshare', 0x10000000)\n"
+    "if result: host_refuses('unshare', error)\n"
     "try:\n"
     "  for name, text in (('setgroups', 'deny'), ('uid_map', f'0 {who} 1')):\n"
     "    open(f'/proc/self/{name}', 'w').write(text)\n"
@@ -136,7 +137,7 @@ _TIOCSETD = _ON_A_TERMINAL.format("fcntl.ioctl(0, termios.TIOCSETD, (0).to_bytes
 def _key(what: str) -> str:
     return calling("add_key", "request_key", "keyctl") + (
         f"result, error = {what}\nprint(result, error)\n"
-        "if result != -1 or error not in REFUSED: print('ESCAPED')\n"
+        "print('ESCAPED') if result != -1 or error not in REFUSED else host_refuses('keys', error)\n"
     )
 
 

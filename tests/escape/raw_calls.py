@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 
 from ringfence.linux.syscall_numbers import NUMBERS, architecture
+from tests.testable import HOST_REFUSES
 
 KNOWN = NUMBERS[architecture()]
 REFUSED = (errno.EPERM, errno.ENOSYS, errno.EACCES, errno.EOPNOTSUPP)
@@ -25,14 +26,20 @@ def calling(*names: str) -> str:
         "  ctypes.set_errno(0)\n"
         "  result = libc.syscall(ctypes.c_long(NUMBER[name] if isinstance(name, str) else name), *held)\n"
         "  return result, 0 if result != -1 else ctypes.get_errno()\n"
+        "def host_refuses(what, error):\n"
+        f"  if 'RINGFENCE_CONTROL' in os.environ: print({HOST_REFUSES!r}, what, errno.errorcode.get(error))\n"
     )
 
 
 def reaching(name: str, arguments: str) -> str:
-    """A probe that escapes when the kernel itself looked at the call: it worked, or failed for its arguments."""
+    """A probe that escapes when the kernel itself looked at the call: it worked, or failed for its arguments.
+
+    A kernel may be built without the call or have it switched off: as a control the probe says so.
+    """
     return (
         calling(name)
         + f"result, error = call({name!r}, {arguments})\n"
         + "print(result, errno.errorcode.get(error))\n"
         + "if result != -1 or error not in REFUSED: print('ESCAPED')\n"
+        + f"else: host_refuses({name!r}, error)\n"
     )

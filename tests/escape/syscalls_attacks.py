@@ -90,7 +90,7 @@ def _closed(name: str, arguments: str, gives: str, needs_root: bool) -> Attack:
 # The kernel takes 32 bits of a number and of most flags; a filter that compares 64 lets these through.
 _UPPER_BITS = calling("unshare") + (
     "result, error = call(NUMBER['unshare'] | 0xABCD << 32, 0x10000000)\n"
-    "if result == 0: print('ESCAPED')\n"
+    "print('ESCAPED') if result == 0 else host_refuses('unshare', error)\n"
     "child = os.fork()\n"
     "if child == 0:\n  print('ESCAPED' if call('unshare', 0x10000000 | 0x400)[0] == 0 else 'refused'); os._exit(0)\n"
     "os.waitpid(child, 0)\n"
@@ -98,15 +98,14 @@ _UPPER_BITS = calling("unshare") + (
 _CLONE = calling("clone") + (
     "result, error = call('clone', 0x10000000 | 17, 0, 0, 0, 0)\n"
     "if result == 0: os._exit(0)\n"
-    "if result > 0: print('ESCAPED')\n"
+    "print('ESCAPED') if result > 0 else host_refuses('clone', error)\n"
 )
 _CLONE3 = calling("clone3") + (
     "import struct\n"
     "args = ctypes.create_string_buffer(struct.pack('8Q', 0x10000000, 0, 0, 0, 17, 0, 0, 0))\n"
     "result, error = call('clone3', args, 64)\n"
     "if result == 0: os._exit(0)\n"
-    "print(result, error)\n"
-    "if result > 0: print('ESCAPED')\n"
+    "print('ESCAPED') if result > 0 else host_refuses('clone3', error)\n"
 )
 _LISTENER = calling("seccomp", "prctl") + (
     "import struct\n"
@@ -200,9 +199,11 @@ _FOREIGN = [
     Attack(name="a 32-bit program", family="syscalls", what="calls come in by the entry of another architecture",
            prepare=_stage_program, probe=_EXEC, status=("FORBIDDEN_SYSCALL",)),
 ]  # fmt: skip
-_X86_ONLY = [
+_X86_ENTRY = [
     Attack(name="int 0x80", family="syscalls", what="a 64-bit program uses the 32-bit entry", probe=_INT_80,
            status=("FORBIDDEN_SYSCALL",)),
+]  # fmt: skip
+_X86_ONLY = [
     Attack(name="modify_ldt", family="syscalls", what="a 16-bit segment is made",
            probe=reaching("modify_ldt", f"0, {_BUFFER}, 256") if not KNOWN_ARM else ""),
     Attack(name="iopl", family="syscalls", what="hardware ports are opened", needs_root=True,
@@ -227,5 +228,6 @@ ATTACKS = [
     Attack(name="socket under the tight profile", family="syscalls", what="a socket is made where none may be",
            probe=_SOCKET, policy={"syscall_profile": "tight"}),
     *(replace(attack, possible=_RUNS_32_BIT) for attack in _FOREIGN),
-    *(replace(attack, possible=_RUNS_32_BIT and not KNOWN_ARM) for attack in _X86_ONLY),
+    *(replace(attack, possible=_RUNS_32_BIT and not KNOWN_ARM) for attack in _X86_ENTRY),
+    *(replace(attack, possible=not KNOWN_ARM) for attack in _X86_ONLY),
 ]  # fmt: skip
