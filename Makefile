@@ -3,13 +3,26 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check bench clean
+.PHONY: run quick test test-all soak check bench clean
 
 run: $(VENV)/.ready
 	@$(BIN)/ringfence demo
 
+# Pure tests, in seconds.
+quick: $(VENV)/.ready
+	@$(BIN)/python -m tests.run quick
+
+# Everything that a change can break on this host, as root and as an ordinary user.
 test: $(VENV)/.ready
-	@$(BIN)/python -m tests.run
+	@$(BIN)/python -m tests.run test
+
+# That, and guest kernels, other people's suites, benches once, coverage.
+test-all: $(VENV)/.ready
+	@$(BIN)/python -m tests.run all
+
+# Long fuzzing, endurance, whole corpora.
+soak: $(VENV)/.ready
+	@$(BIN)/python -m tests.run soak
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check src tests bench examples

@@ -7,12 +7,16 @@ import signal
 import site
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import measured
 from tests.testable import is_untestable
 
+ROOT = Path(__file__).resolve().parent.parent
+UNIT = ROOT / "tests" / "unit"
 # Whoever starts the tests in the background has them ignore both, and all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGQUIT"):
@@ -40,6 +44,9 @@ def _measure_the_spawner() -> Iterator[None]:
         return
     from ringfence.posix import spawner
 
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    os.environ["COVERAGE_FILE"] = measured.own_file(worker)
+
     start = (
         f"import sys, os; sys.path += {site.getsitepackages()!r}; {_HANDS_NOTHING_ON}"
         f"os.environ['COVERAGE_PROCESS_START'] = {config!r}; "
@@ -51,6 +58,7 @@ def _measure_the_spawner() -> Iterator[None]:
     yield
     spawner.shutdown()
     spawner._BOOT = before
+    measured.combine_own(worker, ROOT)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -88,6 +96,31 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
 def ringfence_command() -> list[str]:
     """The command line of this very interpreter."""
     return [sys.executable, "-m", "ringfence"]
+
+
+_STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"})
+
+
+class _Purity:
+    held = False
+    """While a test runs that is not marked ``system``."""
+
+
+def _refuse_to_start(event: str, _: tuple[object, ...]) -> None:
+    if _Purity.held and event in _STARTS:
+        _Purity.held = False  # what reports this may start something
+        raise AssertionError(f"a pure test starts a process ({event}): mark it with pytest.mark.system")
+
+
+sys.addaudithook(_refuse_to_start)
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test in tests/unit starts nothing unless it says so: ``make quick`` rests on that."""
+    _Purity.held = UNIT in item.path.parents and not item.get_closest_marker("system")
+    yield
+    _Purity.held = False
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

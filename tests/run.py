@@ -1,107 +1,158 @@
-"""``make test``: the whole suite as the calling user and, when that is root, as an ordinary user too.
+"""``make quick``, ``make test``, ``make test-all``, ``make soak``: which tests run, as whom, and in which order.
 
-Ends with an error when a test fails, when one is skipped that could have run here, when coverage is
-below what is promised, or when a run leaves something behind.
+Markers choose the tests (pyproject.toml lists them). Every command ends with an error when a test fails, when one is
+skipped that could have run here, or when coverage is below what is promised. Nothing is tried a second time.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests import measured, ordinary_user
+
 ROOT = Path(__file__).resolve().parent.parent
-USER = "ringfence-test"
 # Another in every run, the same for all workers of one: some tests are named after a set.
 HASH_SEED = str(os.getpid())
-OVERALL_PERCENT, ENFORCEMENT_PERCENT = 85, 90
-ENFORCEMENT = ("posix", "linux", "backends", "engine")
-# Long, and of code that the rest measures: run without coverage, which would double their time.
-# The slowest first, so that the others go on beside it.
-UNMEASURED = (
-    "tests/programs", "tests/unit/evidence/test_evidence_mutations.py",
-    "tests/contract/test_conformance_warm.py", "tests/contract/test_without_user_namespaces.py",
-    "tests/doors/test_verify_page.py", "tests/doors/test_verify_page_parity.py", "tests/escape", "tests/unit/bench",
-    "tests/unit/engine/test_pool_limits.py", "tests/unit/engine/test_pool_mishaps.py",
-    "tests/unit/linux/test_seccomp_profiles.py", "tests/unit/linux/test_recorder.py", "tests/unit/model/test_values.py",
-    "tests/unit/evidence/test_evidence_chain.py", "tests/unit/checkpoint/test_sequences.py", "tests/unit/monitor",
-    "tests/unit/manager/test_side_by_side.py", "tests/unit/evidence/test_evidence_json.py",
-    "tests/unit/linux/test_seccomp_programs.py", "tests/unit/linux/test_seccomp_attacks.py",
-    "tests/unit/linux/test_tripwire_faults.py", "tests/unit/checkpoint/test_transaction.py",
-    "tests/unit/engine/test_pool_turns.py", "tests/doors/test_readme.py", "tests/doors/test_safe_agent.py",
-    "tests/doors/test_manager.py", "tests/unit/manager/test_live_state.py", "tests/doors/test_cli_transactions.py",
-    "tests/unit/posix/test_spawner.py",
-)  # fmt: skip
-# The same for every user, and long.
-NOT_AS_USER = ("verify_page", "test_tripwire.py", "test_tripwire_faults", "test_seccomp_profiles", "test_recorder.py")
-# Guest kernels, which keep one processor busy for many minutes and wait for nobody: they run beside all the rest.
-GUESTS = "tests/hosts"
-# What says something about privileges. The rest, the verifier among it, is the same for every user.
-USER_TESTS = (
-    "contract", "doors", "escape", "programs",
-    "unit/backends", "unit/checkpoint", "unit/engine", "unit/integrations", "unit/linux", "unit/manager", "unit/posix",
-)  # fmt: skip
-# Of the development packages the ordinary user's tests need all but the checkers.
-NOT_FOR_USER = ("mypy", "ruff", "types-")
-# What tests/programs installs with, and packages whose suites it runs; root's tests fetch those themselves.
-FOR_PROGRAMS = ("pip", "toolz", "simplejson", "joblib")
+NO_SKIPS = {"RINGFENCE_NO_SKIPS": "1", "PYTHONHASHSEED": HASH_SEED}
+# Most tests wait for something: more workers than cores end sooner. The order must not matter anyway.
+WORKERS = (os.cpu_count() or 1) + 2
+LATER = "not long and not guest and not soak"
+GUESTS = "guest and not soak"
 
 
-def main() -> int:
+def quick() -> int:
+    """Pure tests: nothing is started, and a hook in conftest.py holds that."""
+    pure = ["tests/unit", "-m", f"not system and not slow and {LATER}"]
+    return _pytest("pure tests", [sys.executable], ROOT, pure, workers=os.cpu_count() or 1)
+
+
+def test() -> int:
+    """Everything that a change can break on this host, as the caller and, when that is root, as an ordinary user."""
     if os.name != "posix":
-        return _pytest([sys.executable], ROOT, ["tests/unit"])
+        return quick()
+    with ordinary_user.prepared() as user:
+        failed = _pytest(_as_caller(), [sys.executable], ROOT, ["tests", "-m", LATER])
+        return failed | _as_user(user, f"privileges and {LATER}")
+
+
+def test_all() -> int:
+    """``test``, and what takes long: guest kernels, other people's suites, benches once, coverage."""
     with _in_the_background(GUESTS) as guests:
-        failed = _as_caller()
-        if os.geteuid() == 0:
-            failed |= _as_ordinary_user()
-        failed |= guests()
-    return 1 if failed else 0
+        failed = test()
+        failed |= _pytest(f"{_as_caller()}: long", [sys.executable], ROOT, ["tests", "-m", "long and not soak"])
+        with ordinary_user.prepared() as user:
+            failed |= _as_user(user, "privileges and long and not soak")
+        failed |= _measure()
+        return failed | guests()
+
+
+def soak() -> int:
+    """Long fuzzing, endurance and whole corpora: hours, in the nightly job or by hand."""
+    os.environ["RINGFENCE_LONG"] = "1"
+    return _pytest(f"{_as_caller()}: soak", [sys.executable], ROOT, ["tests", "-m", "soak or long or not system"])
+
+
+def user(arguments: Sequence[str]) -> int:
+    """Some tests as an ordinary user, for who is root: ``python -m tests.run user tests/escape -k fork``."""
+    if os.geteuid() != 0:
+        return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, check=False).returncode
+    with ordinary_user.prepared() as prepared:
+        place = prepared()
+        return subprocess.run([*place.python, "-m", "pytest", *arguments], cwd=place.project, check=False).returncode
+
+
+def coverage() -> int:
+    """The measured pass alone."""
+    return _measure()
+
+
+COMMANDS: dict[str, Callable[[], int]] = {
+    "quick": quick, "test": test, "all": test_all, "soak": soak, "coverage": coverage,
+}  # fmt: skip
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
+    parser.add_argument("command", choices=[*COMMANDS, "user"])
+    given, rest = parser.parse_known_args(arguments)
+    started = time.monotonic()
+    code = user(rest) if given.command == "user" else COMMANDS[given.command]()
+    _say(f"{given.command}: {'failed' if code else 'passed'} after {_minutes(time.monotonic() - started)}")
+    return 1 if code else 0
+
+
+def _as_caller() -> str:
+    return f"tests as uid {os.geteuid()}"
 
 
 def _say(text: str) -> None:
     print(f"\n── {text}", flush=True)
 
 
-def _pytest(python: list[str], folder: Path, arguments: list[str], **environment: str) -> int:
-    """Many at a time; what fails beside others is run again alone, and counts if it fails there too.
+def _minutes(seconds: float) -> str:
+    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
-    Some tests attack the machine that they run on, with all its memory and processors. A failure that goes away when
-    nobody else is there is the neighbour's, and is printed all the same.
+
+def _pytest(
+    title: str, python: Sequence[str], folder: Path, arguments: Sequence[str], workers: int = WORKERS, **environment: str
+) -> int:
+    """One pass, many tests at a time. Exit code 5, no test chosen, is no failure: a host may have none of a kind."""
+    _say(title)
+    started = time.monotonic()
+    beside = ["-n", str(workers), "--dist", "worksteal"]
+    command = [*python, "-m", "pytest", "-q", "--durations=15", "-p", "no:cacheprovider", *beside, *arguments]
+    code = subprocess.run(command, cwd=folder, env=os.environ | NO_SKIPS | environment, check=False).returncode
+    _say(f"{title}: {'passed' if code in (0, 5) else 'failed'} after {_minutes(time.monotonic() - started)}")
+    return 0 if code == 5 else code
+
+
+def _as_user(prepared: Callable[[], ordinary_user.Place], marks: str) -> int:
+    """Root is bound by less than a user and is trusted with more; both must hold."""
+    if os.geteuid() != 0:
+        return 0
+    place = prepared()
+    with _fuse_as_distributions_have_it():
+        return _pytest(f"tests as the user {ordinary_user.NAME}: {marks}", place.with_variables(NO_SKIPS),
+                       place.project, ["tests", "-m", marks])  # fmt: skip
+
+
+def _measure() -> int:
+    """Coverage, a pass of its own: it slows what it measures, so it asserts lines, not what the tests assert.
+
+    All of these tests have run without it, and counted there.
     """
-    cache = folder / ".pytest_cache"
-    shutil.rmtree(cache, ignore_errors=True)
-    variables = os.environ | {"RINGFENCE_NO_SKIPS": "1", "PYTHONHASHSEED": HASH_SEED} | environment
-    command = [*python, "-m", "pytest", "-q", "--durations=25", "-o", f"cache_dir={cache}", *arguments]
-    # Most tests wait for something: more workers than cores end sooner. The order must not matter anyway.
-    workers = ["-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
-    code = subprocess.run([*command, *workers], cwd=folder, env=variables, check=False).returncode
-    if code != 1:
-        return code
-    _say("what failed, once more and alone")
-    alone = ["--last-failed", "--last-failed-no-failures=none"]
-    return subprocess.run([*command, *alone], cwd=folder, env=variables, check=False).returncode
+    with measured.files(ROOT) as environment:
+        _pytest("coverage: the same tests, measured", measured.COMMAND, ROOT,
+                ["tests", "-m", f"not unmeasured and {LATER}"], **environment)  # fmt: skip
+        return measured.report(ROOT, _say)
 
 
 @contextmanager
-def _in_the_background(tests: str) -> Iterator[Callable[[], int]]:
-    """Run these from now on; what is yielded waits for them and says how they ended. Alone once more if they failed."""
-    environment = os.environ | {"RINGFENCE_NO_SKIPS": "1"}
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryDirectory() as cache:
-        command = [sys.executable, "-m", "pytest", "-q", "--durations=5", "-o", f"cache_dir={cache}", tests]
-        running = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=subprocess.STDOUT)
+def _in_the_background(marks: str) -> Iterator[Callable[[], int]]:
+    """Run these from now on; what is yielded waits for them and gives their exit code.
+
+    Guest kernels keep one processor busy for minutes and wait for nobody: they run beside all the rest.
+    """
+    command = [sys.executable, "-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider"]
+    command += ["tests/hosts", "-m", marks]
+    with tempfile.TemporaryFile("w+") as said:
+        running = subprocess.Popen(command, cwd=ROOT, env=os.environ | NO_SKIPS, stdout=said, stderr=subprocess.STDOUT)
 
         def result() -> int:
-            _say(f"{tests}, beside all the others")
+            _say("guest kernels, beside all the others")
             code = running.wait()
             said.seek(0)
-            print(said.read(), flush=True)
-            again = [*command, "--last-failed", "--last-failed-no-failures=none"]
-            return code and subprocess.run(again, cwd=ROOT, env=environment, check=False).returncode
+            shutil.copyfileobj(said, sys.stdout)
+            return code
 
         try:
             yield result
@@ -110,66 +161,13 @@ def _in_the_background(tests: str) -> Iterator[Callable[[], int]]:
             running.wait()
 
 
-def _as_caller() -> int:
-    _say(f"tests as uid {os.geteuid()}, with coverage")
-    for old in ROOT.glob(".coverage*"):
-        old.unlink()
-    environment = {
-        "COVERAGE_PROCESS_START": str(ROOT / "tests" / "coverage.ini"),
-        "COVERAGE_FILE": str(ROOT / ".coverage"),
-    }
-    command = [sys.executable, "-m", "coverage", "run", "--rcfile=tests/coverage.ini"]
-    elsewhere = [f"--ignore={part}" for part in (*UNMEASURED, GUESTS)]
-    failed = _pytest(command, ROOT, ["tests", *elsewhere], **environment)
-    failed |= _coverage()
-    _say(f"tests as uid {os.geteuid()}, without coverage")
-    return failed | _pytest([sys.executable], ROOT, list(UNMEASURED))
-
-
-def _coverage() -> int:
-    coverage = [sys.executable, "-m", "coverage"]
-    options = ["--rcfile=tests/coverage.ini"]
-    subprocess.run([*coverage, "combine", "-q", *options], cwd=ROOT, check=False)
-    failed = 0
-    for label, least, include in (
-        ("everything", OVERALL_PERCENT, "*/src/ringfence/*"),
-        ("enforcement code", ENFORCEMENT_PERCENT, ",".join(f"*/ringfence/{name}/*" for name in ENFORCEMENT)),
-    ):
-        _say(f"coverage of {label}: at least {least} %")
-        report = [*coverage, "report", *options, f"--include={include}", f"--fail-under={least}"]
-        done = subprocess.run([*report, "--skip-covered"], cwd=ROOT, check=False)
-        failed |= done.returncode
-    return failed
-
-
-def _as_ordinary_user() -> int:
-    """Root is bound by less than a user and is trusted with more; both must hold."""
-    _say(f"tests as the ordinary user {USER}")
-    if subprocess.run(["id", USER], capture_output=True, check=False).returncode:
-        subprocess.run(["useradd", "--create-home", USER], check=True)
-    with tempfile.TemporaryDirectory(prefix="ordinary-user-", dir="/var/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        python = _user_python(folder)
-        documents = [document.name for document in ROOT.glob("*.md")]
-        for part in ("src", "tests", "examples", "bench", "docs", "pyproject.toml", "Makefile", "LICENSE", *documents):
-            _copy(ROOT / part, folder / "project" / part)
-        subprocess.run(["chown", "-R", USER, str(folder / "project")], check=True)
-        drop = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups", "--reset-env"]
-        variables = ["env", f"PYTHONPATH={folder}/project/src", "RINGFENCE_NO_SKIPS=1", "PYTHONDONTWRITEBYTECODE=1",
-                     f"PYTHONHASHSEED={HASH_SEED}"]  # fmt: skip
-        there = [f"tests/{part}" for part in USER_TESTS if (ROOT / "tests" / part).exists()]
-        # The tripwires' tests try an ordinary caller by themselves, which takes root to prepare.
-        left_out = [f"--ignore-glob=*{name}*" for name in NOT_AS_USER]
-        arguments = [*left_out, *there]
-        with _fuse_as_distributions_have_it():
-            return _pytest([*drop, *variables, str(python)], folder / "project", arguments)
-
-
 @contextmanager
 def _fuse_as_distributions_have_it() -> Iterator[None]:
     """/dev/fuse is for everybody on ordinary distributions; in many containers it is root's alone."""
     device = Path("/dev/fuse")
+    if not device.exists():
+        yield
+        return
     before = device.stat().st_mode
     device.chmod(0o666)
     try:
@@ -178,55 +176,5 @@ def _fuse_as_distributions_have_it() -> Iterator[None]:
         device.chmod(before)
 
 
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "results"))
-    elif source.exists():
-        shutil.copy(source, target)
-
-
-def _user_python(folder: Path) -> Path:
-    """An environment that another user can read: an interpreter below root's home is not."""
-    base = next((path for path in _interpreters() if _readable_by_all(path)), None)
-    if base is None:
-        raise SystemExit("no Python 3.11 or later that an ordinary user could read; install python3")
-    _test_package(base)
-    environment = folder / "venv"
-    subprocess.run([str(base), "-m", "venv", "--without-pip", str(environment)], check=True)
-    python = environment / "bin" / "python"
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", *_packages()]
-    subprocess.run(install, check=True, stderr=subprocess.DEVNULL)
-    return python
-
-
-def _test_package(python: Path) -> None:
-    """CPython's own tests, which Debian keeps apart."""
-    if subprocess.run([str(python), "-c", "import test.test_os"], capture_output=True, check=False).returncode:
-        package = f"lib{python.resolve().name}-testsuite"
-        apt = ["apt-get", "-qq", "-o", "Dpkg::Use-Pty=0"]
-        for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
-            subprocess.run([*apt, *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def _packages() -> list[str]:
-    import tomllib
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
-    return [*(package for package in wanted if not package.startswith(NOT_FOR_USER)), *FOR_PROGRAMS]
-
-
-def _interpreters() -> list[Path]:
-    own = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
-    return [own, *(Path(f"/usr/bin/python3.{minor}") for minor in (13, 12, 11))]
-
-
-def _readable_by_all(path: Path) -> bool:
-    if not path.exists():
-        return False
-    return all(parent.stat().st_mode & 0o005 == 0o005 for parent in (path.resolve(), *path.resolve().parents))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

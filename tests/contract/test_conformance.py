@@ -12,6 +12,8 @@ from ringfence.backends import conformance
 from ringfence.backends.conformance import CHECKS, Check, perform_one
 from ringfence.linux import host
 
+pytestmark = pytest.mark.privileges
+
 LEVELS = (IsolationLevel.PROCESS, IsolationLevel.STRICT)
 
 

@@ -9,6 +9,8 @@ import pytest
 from ringfence import IsolationLevel, Job, Outcome, Pool, SandboxPolicy
 from ringfence.backends.conformance import CHECKS, Check, attack
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 LEVELS = (IsolationLevel.PROCESS, IsolationLevel.STRICT)
 
 

@@ -18,6 +18,8 @@ from ringfence.backends.led_visit import PythonJobs
 from ringfence.errors import UnavailableError
 from ringfence.linux import confinement, namespaces
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 HOST = Path(__file__).with_name("blocked_host.py")
 BLOCKED = {
     "filter": ("a filter of system calls", "--security-opt seccomp=unconfined"),

@@ -21,6 +21,8 @@ from ringfence import __version__
 from ringfence.cli import COMMANDS, main
 from ringfence.cli.hostile import ATTEMPTS
 
+pytestmark = pytest.mark.privileges
+
 
 def _ringfence(command: list[str], *words: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=60, **options)  # type: ignore[call-overload,no-any-return]

@@ -13,6 +13,8 @@ from ringfence.checkpoint.transaction import SNAPSHOT, Transaction
 from ringfence.cli import main
 from ringfence.manager.registry import Metadata, Registry
 
+pytestmark = pytest.mark.privileges
+
 ID = "3f2a"
 
 

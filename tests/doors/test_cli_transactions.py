@@ -21,6 +21,8 @@ from ringfence.cli.blocks import spelled_out
 from ringfence.cli.run import parse_quickly
 from ringfence.errors import UsageError
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 
 class Shell:
     """A person in a folder, with a state folder of their own."""

@@ -27,6 +27,8 @@ from ringfence import (
 from ringfence.engine.box import Handle
 from ringfence.linux import criu
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 LEVELS = (IsolationLevel.STRICT, IsolationLevel.PROCESS)
 LIMITS = ResourceLimits(max_execution_time=60, max_file_operations=100_000)
 

@@ -12,6 +12,8 @@ import pytest
 from ringfence import SandboxPolicy, run_pytests, run_pytests_v2
 from ringfence.pytest_runner.records import parse_records
 
+pytestmark = pytest.mark.privileges
+
 KEYS = {"version", "status", "rc", "reason", "stdout", "stderr", "duration_ms", "cmd", "traceId", "enforced", "usage",
         "counts", "tests", "limits_hit"}  # fmt: skip
 

@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import pytest
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = (
     "README.md", "docs/boxes.md", "docs/policy.md", "docs/pool.md", "docs/manager.md", "docs/monitor.md",

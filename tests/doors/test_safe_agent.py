@@ -17,6 +17,8 @@ from ringfence import IsolationLevel, ResourceLimits, SandboxConfig, SandboxMode
 from ringfence.errors import AttackError, CheckpointError, ConflictError, SupervisionError
 from ringfence.integrations.deep_agent import Commit, SafeConfig, SafeDeepAgent, verify_audit
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 ROOT = Path(__file__).resolve().parents[2]
 LEVELS = (IsolationLevel.STRICT, IsolationLevel.PROCESS)
 LIMITS = ResourceLimits(max_execution_time=60, max_file_operations=100_000, max_memory_mb=256)

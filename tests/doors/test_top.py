@@ -28,7 +28,10 @@ from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy
 from ringfence.monitor.sample import Sample
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds leaders in /proc")
+pytestmark = [
+    pytest.mark.privileges,
+    pytest.mark.skipif(sys.platform != "linux", reason="finds leaders in /proc"),
+]
 PATIENCE_S = 60
 
 # A process that calls itself a forker, with a child that calls itself a leader, with a child.

@@ -23,6 +23,8 @@ from ringfence.monitor import usage_log
 from ringfence.monitor.sample import Sample
 from ringfence.monitor.usage_log import DENSE_LINES, UsageLog
 
+pytestmark = pytest.mark.privileges
+
 EATER = "import time\nmass = b'x' * (60 << 20)\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass"
 
 

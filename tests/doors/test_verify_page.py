@@ -29,6 +29,8 @@ from ringfence.evidence.page import verify_page
 from ringfence.evidence.trust import Trust
 from ringfence.evidence.verify import verify_bundle
 
+pytestmark = pytest.mark.unmeasured
+
 DONE = "#result:not([data-state=busy]):not([data-state=empty])"
 GOOD = os.path.join(VECTORS, "good-ringfence-3-plain.json")
 FULL = os.path.join(VECTORS, "good-ringfence-3.json")

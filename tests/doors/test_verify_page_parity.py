@@ -30,6 +30,8 @@ from ringfence.evidence.strictjson import parse
 from ringfence.evidence.trust import Trust
 from ringfence.evidence.verify import STEPS, verify_bundle
 
+pytestmark = pytest.mark.unmeasured
+
 BYTES = "const bytes = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));"
 VERIFY = f"""async (cases) => {{ {BYTES}
   const results = [];

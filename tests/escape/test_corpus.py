@@ -27,6 +27,8 @@ from tests.escape.attack import (
 from tests.escape.promises import LESS, corpus, levels_of, statuses_of
 from tests.testable import host_refusal, not_testable_here
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 CORPUS = [attack for attack in corpus() if attack.possible]
 _GROUP = cgroups.probe().missing("memory") is None
 PROMISED = [(attack, level) for attack in CORPUS if _GROUP or not attack.held_by_group

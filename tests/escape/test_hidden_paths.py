@@ -10,6 +10,8 @@ import pytest
 
 from ringfence import Job, SandboxError, SandboxPolicy, Status, run
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 LOOK = "ls -A {folder}; cat {hidden} && echo ESCAPED; stat {hidden} && echo ESCAPED; cat {folder}/plain"
 
 

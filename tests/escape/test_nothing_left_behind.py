@@ -21,6 +21,8 @@ from ringfence import Job, SandboxPolicy, Status, run
 from ringfence.posix import spawner
 from tests.escape.attack import PARTIAL, interpreter_for
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 SLEEPER = "import os, sys, time\nif os.fork() == 0:\n os.setsid()\n os.fork()\ntime.sleep(60)  # {tag}"
 
 LEVELS = ("process", "strict")

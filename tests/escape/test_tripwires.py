@@ -13,6 +13,8 @@ import pytest
 from ringfence import Job, Outcome, SandboxPolicy, run
 from ringfence.linux import host
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 # Relative to the folder, through links and descriptors, by calls that read, change and execute.
 ROUTES = {
     "open": "open(HIDDEN)",

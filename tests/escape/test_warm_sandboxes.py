@@ -16,6 +16,8 @@ import pytest
 
 from ringfence import Pool, SandboxPolicy
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 LEVELS = ("process", "strict")
 MARKER = "dfb41c0a9e77"
 HALVES = f"MARKER = {MARKER[:6]!r} + {MARKER[6:]!r}  # never whole in this source\n"

@@ -14,6 +14,8 @@ from ringfence import Job, Outcome, Pool, SandboxPolicy, Status, run
 from ringfence.linux import host
 from tests.escape.raw_calls import KNOWN, calling
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 # Each route has a name of its own in the hidden folder, so that its record is known by it. P is that path.
 ROUTES: Mapping[str, tuple[str, str]] = {
     "absolute": ("open", "open(P)"),

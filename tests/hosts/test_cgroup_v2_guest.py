@@ -7,6 +7,8 @@ import os
 import guest
 import pytest
 
+pytestmark = pytest.mark.guest
+
 TESTS = (
     "tests/unit/linux/test_cgroups_enforced.py",
     "tests/unit/linux/test_cgroups_refused.py",

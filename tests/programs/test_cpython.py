@@ -11,7 +11,11 @@ import subprocess
 import sys
 import tempfile
 
+import pytest
+
 from tests.programs.workshop import POLICY, inside
+
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured, pytest.mark.long]
 
 MODULES = ("test_os", "test_subprocess", "test_threading", "test_socket", "test_posix", "test_signal")
 ASYNCIO = ("base_events", "events", "sock_lowlevel", "streams", "subprocess", "unix_events")

@@ -10,6 +10,8 @@ import pytest
 
 from tests.programs.workshop import POLICY, inside, python, script, succeeded
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured, pytest.mark.long]
+
 IDENTITY = "export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@b\n"
 
 GIT = {

@@ -14,6 +14,8 @@ import pytest
 
 from tests.programs.workshop import inside, python, script, succeeded
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured, pytest.mark.long]
+
 SNIPPETS = {
     "multiprocessing": """
 import multiprocessing as m

@@ -89,6 +89,7 @@ def _loaded_by(code: str) -> set[str]:
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
+@pytest.mark.system
 def test_the_spawner_loads_only_what_it_forks_with() -> None:
     loaded = _loaded_by("import ringfence.posix.forker")
     ours = {name for name in loaded if name.startswith("ringfence.")}
@@ -106,10 +107,12 @@ def test_a_star_import_leaves_the_open_of_python_alone() -> None:
     assert "open" in dir(ringfence) and callable(ringfence.open)
 
 
+@pytest.mark.system
 def test_importing_ringfence_loads_nothing_else_of_it() -> None:
     assert {name for name in _loaded_by("import ringfence") if name.startswith("ringfence.")} == set()
 
 
+@pytest.mark.system
 def test_the_main_path_does_not_load_what_is_slow_to_load() -> None:
     loaded = _loaded_by("import ringfence.cli.run, ringfence.backends.process")
     assert not loaded & {"dataclasses", "inspect", "typing", "json", "subprocess", "asyncio", "yaml", "tempfile"}

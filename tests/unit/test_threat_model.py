@@ -79,6 +79,7 @@ def test_every_check_of_the_suite_stands_in_the_column_of_the_process_level(chec
     assert check in {name for cell in COLUMNS["process"] for name in named(cell)}
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="the table is about Linux")
 @pytest.mark.parametrize("name", WITHOUT_ISOLATION)
 def test_what_is_promised_without_isolation_holds(name: str) -> None:

@@ -13,6 +13,8 @@ from ringfence.engine.pool import Pool
 from ringfence.linux import host
 from ringfence.model.policy import SandboxPolicy
 
+pytestmark = pytest.mark.privileges
+
 
 class Clock:
     now_s = 1000.0
@@ -80,6 +82,7 @@ def test_a_mount_during_the_making_is_seen_the_next_time(monkeypatch):
     assert found.find("policy", lambda: 2) == 2
 
 
+@pytest.mark.system
 def test_a_pool_shows_what_came_after_its_first_sandbox(tmp_path, monkeypatch):
     """A folder of packages that appears is there for the next standby sandbox, once the draft's time is over."""
     monkeypatch.setattr(drafts, "GOOD_FOR_S", 0.0)

@@ -20,6 +20,8 @@ from ringfence import SandboxPolicy
 from ringfence.linux import procfs
 from ringfence.posix import folder_keeper, spawner, wire
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 LEVELS = {
     "process": "SandboxPolicy(isolation='process', wall_time_s=60)",
     "process behind walls": "SandboxPolicy(isolation='process', wall_time_s=60, hidden_paths=['/var/mail'])",

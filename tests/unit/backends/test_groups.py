@@ -15,7 +15,11 @@ from ringfence.backends import groups
 from ringfence.errors import SupervisionError
 from ringfence.linux import cgroups, procfs
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.privileges,
+    pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's"),
+]
 # Killed with whatever could have cleaned up after it; what it leaves running sleeps in its group.
 KILLED = """
 import os, signal, sys, time

@@ -20,6 +20,8 @@ from ringfence.engine.box import Box
 from ringfence.linux import procfs
 from ringfence.posix import forker, moulds, passing, spawner
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 AT_ONCE = 50
 
 

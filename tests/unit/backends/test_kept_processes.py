@@ -20,6 +20,8 @@ from ringfence.errors import CheckpointError
 from ringfence.linux import criu, members
 from ringfence.model.limits import SyscallProfile
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 PYTHON = os.path.realpath(sys.executable)
 LOOP = "import time, sys\nfor number in range(10**9): print(number, sys.stdin and '', flush=True) or time.sleep(0.02)"
 PATIENCE_S = 60.0

@@ -16,6 +16,8 @@ from ringfence.errors import SetupError
 from ringfence.model.policy import SandboxPolicy
 from ringfence.posix import spawner, wire
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 
 @pytest.fixture
 def balanced():

@@ -20,7 +20,10 @@ from ringfence.backends.living import VisitToBox
 from ringfence.linux import procfs
 from ringfence.posix import wire
 
+pytestmark = pytest.mark.privileges
 
+
+@pytest.mark.system
 @pytest.mark.parametrize("level", ["strict", "process"])
 def test_a_box_that_everybody_has_forgotten_leaves_nothing(
     level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -138,6 +141,7 @@ def test_a_box_that_can_not_be_entered_because_it_has_ended_is_a_fact(monkeypatc
         visit.receive()
 
 
+@pytest.mark.system
 def test_a_box_without_room_for_a_visit_says_so_by_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the kernel's count, or where that is not to be had by the watchdog's, which ends the box."""
     with ringfence.open(SandboxPolicy(isolation="strict", pids_max=8, wall_time_s=60)) as box:

@@ -12,6 +12,8 @@ from ringfence.errors import SetupError, UsageError
 from ringfence.model.job import Job
 from ringfence.model.policy import SandboxPolicy
 
+pytestmark = pytest.mark.privileges
+
 
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch):

@@ -17,7 +17,11 @@ from ringfence.engine.run import refuse
 from ringfence.errors import UnavailableError
 from ringfence.linux import cgroups
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.privileges,
+    pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's"),
+]
 MIB = 1 << 20
 READ = (
     "import mmap, os, time\nstart, fd = time.monotonic(), os.open('data', os.O_RDONLY | os.O_DIRECT)\n"

@@ -13,6 +13,8 @@ from ringfence.linux import host, processes
 from ringfence.posix.contained import Contained
 from ringfence.posix.plan import StepFailed
 
+pytestmark = pytest.mark.privileges
+
 
 @pytest.mark.parametrize("below", ["", "/deep/down"])
 def test_a_hidden_path_in_a_writable_folder_is_refused_and_named(tmp_path: Path, below: str) -> None:

@@ -20,6 +20,8 @@ from ringfence.engine.box import Box
 from ringfence.engine.run import refuse
 from ringfence.model.outcome import Outcome
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 PLAIN = SandboxPolicy(wall_time_s=30)
 PYTHON = sys.executable
 

@@ -17,6 +17,8 @@ from bench import installing, peers, picture, process_tree, report
 from bench.contenders import expect, gather
 from bench.harness import Answer, NotHere, Row, Table, compare, figure, take_turns
 
+pytestmark = pytest.mark.unmeasured
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -60,6 +62,7 @@ def test_a_run_that_went_wrong_does_not_pass_for_a_fast_one() -> None:
         expect(SimpleNamespace(**{**vars(good), "stdout": b""}), b"2\n")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("program", "why"), [("false", "the probe failed"), ("true", "the probe failed")])
 def test_a_peer_that_is_there_and_does_not_work_takes_no_part(program: str, why: str) -> None:
     path = shutil.which(program)
@@ -69,6 +72,7 @@ def test_a_peer_that_is_there_and_does_not_work_takes_no_part(program: str, why:
         peers._ready(broken)
 
 
+@pytest.mark.system
 def test_a_peer_that_works_gives_the_answer_and_its_version() -> None:
     env = shutil.which("env")
     assert env
@@ -87,6 +91,7 @@ def test_nothing_is_installed_when_that_is_forbidden(monkeypatch: pytest.MonkeyP
     assert not list(tmp_path.rglob("python*"))
 
 
+@pytest.mark.system
 def test_the_floor_is_compiled_and_does_every_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if not (shutil.which("cc") or shutil.which("gcc")):
@@ -98,6 +103,7 @@ def test_the_floor_is_compiled_and_does_every_step(monkeypatch: pytest.MonkeyPat
     assert len(subprocess.check_output([program, "4"]).split()) == 4
 
 
+@pytest.mark.system
 def test_the_processes_below_are_found_with_their_memory_and_forgotten_after() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
@@ -133,6 +139,7 @@ def test_why_a_peer_is_left_out_is_told_without_the_paths_of_the_machine() -> No
     assert told == "open ~/.config/x: denied; ./bench/y: gone; host: unknown"
 
 
+@pytest.mark.system
 def test_a_question_that_fails_does_not_cost_the_answers_to_the_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+pytestmark = [pytest.mark.system, pytest.mark.unmeasured, pytest.mark.long]
+
 ROOT = Path(__file__).resolve().parents[3]
 NOT_QUESTIONS = {
     "__main__", "contenders", "docker_engine", "harness", "image", "installing", "peers", "picture", "process_tree",

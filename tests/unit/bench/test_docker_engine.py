@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from tests.patience import eventually
 
+pytestmark = [pytest.mark.system, pytest.mark.unmeasured]
+
 ROOT = Path(__file__).resolve().parents[3]
 DAEMON = """#!/bin/sh
 for word; do case "$word" in --data-root=*) data="${word#*=}";; esac; done

@@ -13,6 +13,8 @@ from ringfence.checkpoint.scan import MAX_PATH_CHARS
 from ringfence.checkpoint.workspace import Workspace, open_overlay, open_snapshot
 from ringfence.errors import CheckpointError
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 
 def _over(place: Path) -> Workspace:
     for name in ("base", "upper"):

@@ -19,6 +19,8 @@ from ringfence.checkpoint.transaction import OVERLAY, SNAPSHOT, Transaction
 from ringfence.checkpoint.workspace import open_overlay
 from ringfence.errors import BusyError, CheckpointError
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 KIB = 1024
 SETFLAGS, IMMUTABLE = 0x40086602, (0x10).to_bytes(8, sys.byteorder)
 

@@ -12,6 +12,8 @@ from undo_arena import enter, in_child, mount_tmpfs
 from ringfence.checkpoint import content
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 
+pytestmark = pytest.mark.privileges
+
 
 @pytest.fixture
 def mapped(tmp_path: Path) -> tuple[Workspace, mmap.mmap, Path]:
@@ -45,6 +47,7 @@ def test_without_a_word_to_the_kernel_it_is_not(
     assert _rolled_back(*mapped) == b"2"
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no tmpfs elsewhere")
 @pytest.mark.parametrize("believes_times", (False, True))
 @pytest.mark.parametrize("way", ("commit", "rollback"))

@@ -19,6 +19,8 @@ from ringfence.checkpoint.transaction import SNAPSHOT, Transaction
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import BusyError, CheckpointError, ConflictError
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 # ---- what is mounted there, and can't be seen through an overlay
 
 

@@ -11,6 +11,8 @@ from undo_sequences import crash_everywhere, run_in, sequence
 
 from ringfence.checkpoint import carry, tree
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
+
 SEQUENCES = int(os.environ.get("RINGFENCE_SEQUENCES", "60"))
 
 

@@ -40,6 +40,7 @@ def test_a_link_writes_no_line_of_its_own(tmp_path: Path) -> None:
     assert _heads(workspace.diff()) == ["+++ b/link", "@@ -0,0 +1,6 @@"]
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not os.access("/usr/bin/patch", os.X_OK), reason="there is no patch")
 def test_patch_makes_of_a_diff_what_the_program_made(tmp_path: Path) -> None:
     workspace = _over(tmp_path)

@@ -20,6 +20,8 @@ from ringfence.checkpoint.workspace import Workspace
 from ringfence.errors import BusyError, CheckpointError, ConflictError, UsageError
 from ringfence.linux import syscalls
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
+
 KINDS = (OVERLAY, SNAPSHOT)
 ODD = "new\nline", os.fsdecode(b"\xff\xfe"), "a b'\"$(x)"
 

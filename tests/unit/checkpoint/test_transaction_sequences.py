@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from test_transaction import KINDS, Ground, on, texts
 
+pytestmark = pytest.mark.system
+
 PATHS = ("a", "b", "d/a", "d/b")
 STEPS = ("edit", "edit", "edit", "checkpoint", "rollback", "rollback_part", "commit", "commit_part", "discard",
          "reopen")  # fmt: skip

@@ -18,6 +18,8 @@ from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import CheckpointError, ConflictError, UsageError
 from ringfence.model.record import replace
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 COPIES = ("overlay", "snapshot")
 ALL = (*COPIES, "in place")
 GIB = 1 << 30

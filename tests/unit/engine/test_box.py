@@ -19,6 +19,8 @@ from ringfence import Job, SandboxError, SandboxPolicy, SetupError, Status, Usag
 from ringfence.engine.box import Box, Handle
 from ringfence.linux import processes, procfs
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 PYTHON = sys.executable
 SERVER = textwrap.dedent(
     """

@@ -17,6 +17,8 @@ from ringfence.engine.box import Box
 from ringfence.engine.presence import Presence
 from ringfence.posix import removal
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 THREADS, CLOSERS = 50, 3
 # Found by nothing else on this machine.
 LONG = f"{600 + os.getpid() / 1e7:.7f}"

@@ -14,6 +14,8 @@ from ringfence import Job, SandboxError, SandboxPolicy, Status, UsageError
 from ringfence.engine import supervision
 from ringfence.engine.box import Box
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 ODD = os.fsdecode(b"n\xff\xe4")
 
 

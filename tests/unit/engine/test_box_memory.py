@@ -13,6 +13,8 @@ from ringfence import Outcome, SandboxPolicy, Status
 from ringfence.engine.box import Box
 from ringfence.linux import host
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 PYTHON = interpreter_for(PARTIAL)
 LIMIT_BYTES = 150 << 20
 HOG = "x = bytearray(400 << 20); x[::4096] = b'1' * len(x[::4096])"

@@ -18,6 +18,8 @@ from ringfence.checkpoint.transaction import OVERLAY, SNAPSHOT, Transaction
 from ringfence.engine.run import transaction_kind
 from ringfence.errors import ConflictError
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 LEVELS = ("strict", "process")
 ROOT = os.geteuid() == 0
 OWNERS = {"one": 1234, "two": 4321}

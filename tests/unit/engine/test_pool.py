@@ -21,6 +21,8 @@ from ringfence.model.reply import channel_bytes
 from ringfence.model.values import MAX_BYTES
 from ringfence.posix.standby import INLINE_BYTES
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 # ---- what a job finds
 
 

@@ -19,6 +19,8 @@ from ringfence.linux import procfs
 from ringfence.model.job import Job
 from ringfence.model.python_job import source_job
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 # What a job that wants to lie can find out.
 TOKEN = (
     "import os, sys; f = sys._getframe()\n"

@@ -9,6 +9,8 @@ from tests.unit.engine.pooled import policy_of
 
 from ringfence import Pool, Status, run
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
+
 LIMITS: dict[str, tuple[dict[str, object], str]] = {
     "wall_time": ({"wall_time_s": 0.4}, "import time; time.sleep(30)"),
     "cpu_time": ({"cpu_time_s": 1}, "while True: pass"),

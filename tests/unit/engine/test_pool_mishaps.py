@@ -17,6 +17,8 @@ from ringfence.errors import SetupError
 from ringfence.linux import procfs
 from ringfence.posix import moulds, passing, spawner
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
+
 
 @pytest.fixture
 def fresh(level: str) -> Iterator[Pool]:

@@ -26,6 +26,8 @@ from ringfence.engine.standing import Standing
 from ringfence.linux import procfs
 from ringfence.posix import moulds
 
+pytestmark = [pytest.mark.system, pytest.mark.unmeasured]
+
 # ---- the line
 
 

@@ -19,6 +19,8 @@ from ringfence.model.limits import TEN_YEARS_S
 from ringfence.model.outcome import Outcome, Status
 from ringfence.model.policy import SandboxPolicy
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 QUICK = SandboxPolicy(wall_time_s=0.3, output_bytes=4096)
 # Long enough for a job to come to its deed on a busy machine.
 ENOUGH = SandboxPolicy(wall_time_s=3, output_bytes=4096)

@@ -18,6 +18,8 @@ from ringfence.errors import EvidenceError, UsageError
 from ringfence.evidence import chain, chainfile
 from ringfence.evidence.chainfile import ChainWriter
 
+pytestmark = pytest.mark.unmeasured
+
 RECORDS = [{"n": n, "text": f"änd {n}"} for n in range(20)]
 
 
@@ -102,6 +104,7 @@ def test_a_broken_middle_is_refused_and_left_as_it_is(tmp_path: Path, line: int)
     assert path.read_bytes() == b"".join(lines)
 
 
+@pytest.mark.system
 def test_a_second_writer_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "c"
     with ChainWriter(str(path)):
@@ -146,6 +149,7 @@ def test_a_chain_that_became_shorter_than_its_known_position_is_refused(tmp_path
     assert ChainWriter(str(path)).count == 1  # control: who knows nothing can't tell
 
 
+@pytest.mark.system
 def test_a_killed_writer_leaves_a_chain_that_can_be_continued(tmp_path: Path) -> None:
     path = tmp_path / "c"
     probe = (
@@ -181,6 +185,7 @@ def test_the_fsync_policy_is_followed(
     assert len(calls) == expected
 
 
+@pytest.mark.system
 def test_a_full_disk_is_said_and_leaves_no_half_record(tmp_path: Path) -> None:
     path = tmp_path / "c"
     probe = (
@@ -245,6 +250,7 @@ def peak_kib(path: Path, collect: str = "") -> int:
     return int(done.stdout)
 
 
+@pytest.mark.system
 def test_200_000_records_verify_in_the_memory_of_1000(tmp_path: Path) -> None:
     few, many = tmp_path / "few", tmp_path / "many"
     write_long_chain(few, 1_000)

@@ -99,6 +99,7 @@ def test_a_fifo_or_socket_is_refused_and_does_not_hang(tmp_path: Path) -> None:
             tree_digest(str(tmp_path / "t"))
 
 
+@pytest.mark.system
 def test_a_tree_deeper_than_the_recursion_limit_is_hashed(tmp_path: Path) -> None:
     here = os.open(tmp_path, os.O_RDONLY)
     for _ in range(1500):

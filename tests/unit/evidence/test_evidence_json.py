@@ -21,6 +21,8 @@ from ringfence.evidence.strictjson import decode, parse
 from ringfence.evidence.trust import Trust
 from ringfence.evidence.verify import verify_bundle, verify_verdict
 
+pytestmark = pytest.mark.unmeasured
+
 # RFC 8785, appendix B: IEEE 754 bits and their text; None where there is none.
 NUMBERS = {
     "0000000000000000": "0",
@@ -96,12 +98,14 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(VALUES)
 def test_both_paths_agree_with_the_rfc8785_package(value: object) -> None:
     assert canonical(value) == rfc8785.dumps(value)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(VALUES)
 def test_canonical_text_reads_back_as_the_same_canonical_text(value: object) -> None:
@@ -194,6 +198,7 @@ def test_no_reader_answers_garbage_with_anything_but_an_evidence_error(data: byt
             pass
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     VALUES,

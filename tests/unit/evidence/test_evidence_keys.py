@@ -43,6 +43,7 @@ def test_a_key_file_is_private_and_reads_back(tmp_path: Path, form: KeyFormat) -
     assert read_key(path).public_hex == PUBLIC
 
 
+@pytest.mark.system
 def test_openssl_and_ssh_keygen_read_our_files(tmp_path: Path) -> None:
     key = SigningKey.from_seed_hex(SEED)
     write_key(str(tmp_path / "pem"), key, KeyFormat.PEM)
@@ -138,6 +139,7 @@ def test_what_is_no_key_is_refused_with_an_evidence_error(data: bytes) -> None:
         SigningKey.from_bytes(data)
 
 
+@pytest.mark.system
 def test_keys_of_other_kinds_are_refused(tmp_path: Path) -> None:
     made = subprocess.run(
         ["openssl", "genpkey", "-algorithm", "X25519"], capture_output=True, check=True

@@ -180,6 +180,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("tsa") / "a")
 
 
+@pytest.mark.system
 def test_a_time_stamped_bundle_verifies_under_that_authority_only(
     authority: Authority, tmp_path: Path
 ) -> None:
@@ -199,6 +200,7 @@ def test_a_time_stamped_bundle_verifies_under_that_authority_only(
         assert caught.value.step == 20
 
 
+@pytest.mark.system
 def test_a_time_stamp_of_another_bundle_fails_at_step_19(authority: Authority) -> None:
     foreign = stamp(b"something else", authority)
     bundle = {**s.ringfence_bundle(), "anchors": [foreign]}
@@ -208,6 +210,7 @@ def test_a_time_stamp_of_another_bundle_fails_at_step_19(authority: Authority) -
         assert caught.value.step == 19
 
 
+@pytest.mark.system
 def test_a_mangled_time_stamp_never_counts(authority: Authority) -> None:
     token = base64.b64decode(stamp(b"message", authority)["token"])
     assert stamped_time(token, b"message", [authority.root_pem]) is not None
@@ -221,6 +224,7 @@ def test_a_mangled_time_stamp_never_counts(authority: Authority) -> None:
         assert at is None or at == stamped_time(token, b"message", [authority.root_pem])
 
 
+@pytest.mark.system
 def test_without_the_package_a_time_stamp_is_not_counted_and_says_why(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,8 @@ from ringfence.evidence.strictjson import parse
 from ringfence.evidence.trust import Trust
 from ringfence.evidence.verify import verify_bundle
 
+pytestmark = [pytest.mark.unmeasured, pytest.mark.long]
+
 SUBSTITUTES = b'0a"\\,}\x00'
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, -1, 2, 3, 2**53 - 1, 0.5, 0.0, -0.0, 1e300),

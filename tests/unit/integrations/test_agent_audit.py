@@ -113,6 +113,7 @@ def writer(path: Path, count: int, name: str, **more: object) -> subprocess.Pope
     return subprocess.Popen(command, stdout=subprocess.PIPE, **more)  # type: ignore[call-overload, no-any-return]
 
 
+@pytest.mark.system
 def test_two_processes_and_several_threads_share_a_log_and_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     others = [writer(path, 40, f"p{number}") for number in range(2)]
@@ -132,6 +133,7 @@ def test_two_processes_and_several_threads_share_a_log_and_lose_nothing(tmp_path
         other.stdout.close()
 
 
+@pytest.mark.system
 def test_what_was_acknowledged_before_kill_9_is_there_and_the_log_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     with writer(path, 10_000, "killed") as other:

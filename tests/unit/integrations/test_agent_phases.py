@@ -323,6 +323,7 @@ def test_no_secret_of_a_call_is_in_the_log_neither_as_parameter_nor_in_a_message
     assert "hunter2" not in text and "[redacted]" in text
 
 
+@pytest.mark.system
 def test_a_secret_that_is_the_name_of_a_parameter_is_not_in_the_log_either(tmp_path: Path) -> None:
     made = agent(tmp_path)
     made.run_tool("read_notes", path=".env")

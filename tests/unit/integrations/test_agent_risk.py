@@ -223,6 +223,7 @@ UNITS = ["token_", "a-", "[", ".env.", "://a:", "${ifs", "-----BEGIN PRIVATE KEY
          "1.1.", "bearer ", "//a", "sk-", "password: "]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 def test_no_text_makes_the_patterns_run_away(unit: str) -> None:
     """Ten times the text takes about ten times as long, not a hundred; measured in processor time of this process. Also

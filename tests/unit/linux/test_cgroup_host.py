@@ -13,6 +13,8 @@ from ringfence.linux import cgroup_host, cgroup_tree, cgroups
 from ringfence.linux.cgroup_host import Mount, parse_mounts, parse_own_groups
 from ringfence.linux.cgroups import CgroupLimits
 
+pytestmark = pytest.mark.privileges
+
 HYBRID_GROUPS = "4:memory:/jobs/a\n3:cpu,cpuacct:/\n2:pids:/\n1:name=systemd:/init.scope\n0::/jobs\n"
 
 

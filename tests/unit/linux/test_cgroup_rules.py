@@ -12,6 +12,8 @@ from ringfence.linux import cgroup_fixes, cgroup_host, cgroup_limits, cgroup_tre
 from ringfence.linux.cgroup_host import CgroupHost, Hierarchy
 from ringfence.linux.cgroup_limits import CgroupLimits, disk_of, settings
 
+pytestmark = pytest.mark.privileges
+
 
 @pytest.fixture
 def parent(tmp_path: Path) -> Path:
@@ -167,6 +169,7 @@ def test_usage_is_read_from_v1_and_from_v2_files(tmp_path: Path) -> None:
         assert cgroup_usage.events(everywhere).throttled_periods == 3
 
 
+@pytest.mark.system
 def test_a_copy_forked_while_the_lock_is_held_does_not_wait_for_ever() -> None:
     with cgroups._preparing:
         child = os.fork()

@@ -22,6 +22,8 @@ from ringfence.errors import SetupError, UnavailableError
 from ringfence.linux import cgroup_tree, cgroups
 from ringfence.linux.cgroups import Cgroup, CgroupHost, CgroupLimits
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 MIB = 1 << 20
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 
 import group_jobs as jobs
+import pytest
 
 from ringfence.errors import UnavailableError
 from ringfence.linux import cgroups
 from ringfence.linux.cgroups import CgroupLimits
+
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
 
 def test_someone_who_has_no_group_is_told_what_to_do() -> None:

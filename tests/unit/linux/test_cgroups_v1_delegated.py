@@ -13,6 +13,8 @@ from ringfence.linux import cgroup_tree, cgroups
 from ringfence.linux.cgroup_host import PARENT_VARIABLE
 from ringfence.linux.cgroups import CgroupLimits
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 USER = 65534
 MIB = 1 << 20
 

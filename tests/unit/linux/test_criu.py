@@ -15,6 +15,8 @@ from ringfence.linux import bpf, criu, dumping, members, reviving, seccomp, sysc
 from ringfence.linux.seccomp_rules import Kind, decide
 from ringfence.linux.telling import profile_of
 
+pytestmark = pytest.mark.privileges
+
 IDENTITY = 1879048255
 HELD = {
     "NoNewPrivs": "1", "Seccomp": "2", "Uid": f"{IDENTITY} " * 4, "Gid": f"{IDENTITY} " * 4,
@@ -27,6 +29,7 @@ def _fake(folder: Path, script: str) -> None:
     (folder / "criu").chmod(0o755)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("script", "cause"), (
     ("", "is not installed"),
     ("echo Version: 3.17.1", "3.17.1, and 4.1 is needed"),
@@ -110,6 +113,7 @@ def test_mapped_files_are_shown_with_the_device_that_stat_names(tmp_path: Path) 
         assert dumping._MAPPED.sub(dumping._as_stat, other) == other
 
 
+@pytest.mark.system
 def test_members_are_those_of_one_pid_namespace_and_pipes_that_lead_out_are_found() -> None:
     with subprocess.Popen(["sleep", "1000"]) as other:
         me = next(member for member in members.of(other.pid) if member.pid == os.getpid())

@@ -10,6 +10,8 @@ import pytest
 
 from ringfence.linux import host
 
+pytestmark = pytest.mark.privileges
+
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

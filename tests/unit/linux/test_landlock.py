@@ -26,7 +26,11 @@ def needs(version: int) -> pytest.MarkDecorator:
     return pytest.mark.skipif(version > ABI, reason=f"Landlock ABI {version}, here {ABI}")
 
 
-pytestmark = needs(1)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.privileges,
+    needs(1),
+]
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from ringfence.linux.seccomp_profiles import DEFAULT, TELLING, noting
 from ringfence.linux.seccomp_rules import Kind, decide
 from ringfence.linux.syscall_numbers import NUMBERS, architecture
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 
 def wait_for(listener: Listener, seconds: float = 10) -> Notification:
     """The next notification, in a loop as the engine's."""

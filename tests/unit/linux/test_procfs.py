@@ -12,7 +12,11 @@ import pytest
 
 from ringfence.linux import procfs
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc elsewhere")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.privileges,
+    pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc elsewhere"),
+]
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import pytest
 
 from ringfence.linux.recorder import Attempt, Recorder
 
+pytestmark = pytest.mark.unmeasured
+
 
 def attempt(
     number: int = 0, *, path: str = "/oracle/a", operation: str = "open", argv: str = "cat"
@@ -37,6 +39,7 @@ def test_the_first_are_kept_in_full_and_the_rest_counted_by_operation_and_path()
     assert health.complete and not health.clean
 
 
+@pytest.mark.slow
 def test_a_million_attempts_on_a_million_paths_stay_in_bounded_memory_and_are_all_counted() -> None:
     recorder = Recorder()
     before_bytes = resident_bytes()

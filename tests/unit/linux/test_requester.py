@@ -15,9 +15,13 @@ import pytest
 from ringfence.linux import requester
 from ringfence.linux.requester import CALLS, identify
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+pytestmark = [
+    pytest.mark.privileges,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),
+]
 
 
+@pytest.mark.system
 def test_a_process_is_named_with_its_arguments_and_start_time() -> None:
     process = subprocess.Popen(["/bin/sleep", "60"])
     try:
@@ -38,6 +42,7 @@ def test_a_thread_is_reported_as_its_process() -> None:
     assert found[0].pid == os.getpid()
 
 
+@pytest.mark.system
 def test_a_call_that_waits_is_named_with_the_path_that_it_was_given(tmp_path: Path) -> None:
     fifo = tmp_path / "wait-é-here"
     os.mkfifo(fifo)
@@ -60,6 +65,7 @@ def test_a_process_that_is_not_there_is_nobody(pid: int) -> None:
     assert (found.comm, found.argv, found.syscall, found.start_ticks) == ("", (), "", 0)
 
 
+@pytest.mark.system
 def test_a_dead_process_is_not_confused_with_the_next_of_its_number() -> None:
     process = subprocess.Popen(["/bin/sleep", "60"])
     folder = os.open(f"/proc/{process.pid}", os.O_RDONLY | os.O_DIRECTORY)
@@ -83,6 +89,7 @@ def test_arguments_are_bounded_and_need_not_be_text() -> None:
     assert requester._parse_argv(b"") == ()
 
 
+@pytest.mark.system
 def test_a_million_arguments_are_read_to_the_bound_only() -> None:
     process = subprocess.Popen(["/bin/sleep", "60", *["x" * 1000] * 100], stderr=subprocess.DEVNULL)
     try:

@@ -23,6 +23,8 @@ from ringfence.linux.seccomp_rules import Kind, Profile, Rule
 from ringfence.linux.syscall_numbers import NUMBERS, architecture
 from ringfence.model.record import replace
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
+
 # An errno that no kernel uses: whoever sees it was stopped by the filter.
 MARK = 3999
 

@@ -25,6 +25,8 @@ from ringfence.linux.seccomp_rules import Action, Kind, Profile, Rule, When, any
 from ringfence.linux.syscall_numbers import AUDIT_ARCH, NUMBERS
 from ringfence.linux.watched_calls import WATCHED
 
+pytestmark = pytest.mark.unmeasured
+
 ARCHES = tuple(NUMBERS)
 KILL, NOTIFY, ALLOW = seccomp.RET_KILL_PROCESS, seccomp.RET_USER_NOTIF, seccomp.RET_ALLOW
 ZEROS = (0,) * 6
@@ -79,6 +81,7 @@ def _with(args: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
     return (*args[:index], value, *args[index + 1 :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("profile", [*PROFILES.values(), noting(DEFAULT), WATCHING_ALL], ids=lambda which: which.name)
 def test_the_program_means_what_the_rules_say(profile: Profile, arch: str) -> None:
@@ -90,6 +93,7 @@ def test_the_program_means_what_the_rules_say(profile: Profile, arch: str) -> No
             assert run(untold, data) == expected(rule, False), (call, args)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
 def test_a_number_without_a_name_does_not_exist(profile: Profile, arch: str) -> None:
@@ -99,12 +103,14 @@ def test_a_number_without_a_name_does_not_exist(profile: Profile, arch: str) -> 
         assert answer(profile, arch, number) == refused(errno.ENOSYS), number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
 def test_every_x32_number_kills(profile: Profile) -> None:
     for number in (*range(1024), 2**30 - 1, 2**31, 0xBFFFFFFE):
         assert answer(profile, "x86_64", 0x40000000 + number) == KILL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
 def test_every_other_architecture_kills(profile: Profile, arch: str) -> None:

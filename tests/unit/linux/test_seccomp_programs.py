@@ -17,6 +17,8 @@ from ringfence.linux.notify import Listener
 from ringfence.linux.seccomp_profiles import DEFAULT, TIGHT_EXEC
 from ringfence.linux.seccomp_rules import Profile, decide
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
+
 LIMIT_S = 120
 
 

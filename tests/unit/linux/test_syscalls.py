@@ -75,12 +75,14 @@ def test_a_call_that_this_architecture_lacks_does_not_exist() -> None:
     assert caught.value.errno == errno.ENOSYS
 
 
+@pytest.mark.system
 def test_the_profiles_load_nothing_slow() -> None:
     loaded = loaded_by("ringfence.linux.seccomp, ringfence.linux.seccomp_profiles")
     assert "ringfence.linux.seccomp_profiles" in loaded
     assert {"dataclasses", "inspect", "typing", "re", "ctypes"}.isdisjoint(loaded)
 
 
+@pytest.mark.system
 def test_what_runs_inside_loads_nothing_heavy() -> None:
     loaded = loaded_by("ringfence.linux.seccomp, ringfence.linux.landlock, ringfence.linux.notify")
     assert "ringfence.linux.seccomp" in loaded

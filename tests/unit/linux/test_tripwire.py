@@ -25,6 +25,8 @@ from ringfence.linux.tripwire_layout import (
     lay_out,
 )
 
+pytestmark = pytest.mark.system
+
 HIDDEN = frozenset((b"secret", b"vault", b"caf\xe9\xff"))
 VISIBLE = (
     Entry(name=b"own", mode=FILE_MODE),

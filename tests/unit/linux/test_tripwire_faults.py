@@ -33,6 +33,8 @@ from ringfence.linux.recorder import Recorder
 from ringfence.linux.requester import Requester, identify
 from ringfence.linux.tripwire_layout import FILE_MODE, Entry, Layout, Spot, Veil, lay_out
 
+pytestmark = [pytest.mark.system, pytest.mark.unmeasured]
+
 HIDDEN = FOLDER + b"/secret"
 VEIL = lay_out(veils=[Veil(folder=FOLDER, hidden=frozenset((b"secret",)))])
 GUESTS = 40

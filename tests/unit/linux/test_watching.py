@@ -16,6 +16,8 @@ from ringfence.linux.syscall_numbers import AUDIT_ARCH, NUMBERS, architecture
 from ringfence.linux.watched_calls import WATCHED
 from ringfence.linux.watching import Sighting, Watcher
 
+pytestmark = pytest.mark.privileges
+
 ARCH = architecture()
 AT_FDCWD = -100
 

@@ -34,6 +34,8 @@ from ringfence.engine.box import Box, Handle
 from ringfence.linux import procfs
 from ringfence.manager.registry import MAX_METADATA_BYTES, METADATA, Damaged
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 SLEEP_S = str(10**9 + int.from_bytes(os.urandom(3), "big"))
 """Nobody else on this machine sleeps for as long."""
 LEVELS = (IsolationLevel.STRICT, IsolationLevel.PROCESS)

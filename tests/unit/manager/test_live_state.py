@@ -24,6 +24,8 @@ from ringfence.manager import live_state
 from ringfence.manager.context import SandboxContext
 from ringfence.model.record import replace
 
+pytestmark = [pytest.mark.system, pytest.mark.unmeasured]
+
 PYTHON = os.path.realpath(sys.executable)
 PATIENCE_S = 60.0
 LINES = 3

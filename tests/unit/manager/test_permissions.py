@@ -12,6 +12,8 @@ from ringfence.manager.config import SandboxConfig
 from ringfence.model.limits import IsolationLevel
 from ringfence.monitor.limits import ResourceLimits
 
+pytestmark = pytest.mark.privileges
+
 
 def test_limits_become_the_policys() -> None:
     limits = ResourceLimits(max_memory_mb=64, max_disk_mb=32, max_execution_time=7)

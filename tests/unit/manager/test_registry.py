@@ -12,6 +12,8 @@ import pytest
 from ringfence.errors import SandboxError, UsageError
 from ringfence.manager.registry import METADATA, Damaged, Metadata, Registry, new_id
 
+pytestmark = pytest.mark.privileges
+
 
 def metadata(sandbox_id: str = "sandbox_1", **more: object) -> Metadata:
     return Metadata(sandbox_id=sandbox_id, created_s=1.5, isolation="strict", bases=("/a",), **more)  # type: ignore[arg-type]

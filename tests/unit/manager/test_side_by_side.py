@@ -22,6 +22,8 @@ from ringfence import (
     UsageError,
 )
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
+
 LIMITS = ResourceLimits(max_execution_time=60, max_file_operations=10**6)
 
 

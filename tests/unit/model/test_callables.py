@@ -17,6 +17,8 @@ from ringfence.model.callable_loader import load
 from ringfence.model.python_job import Surroundings, call_job
 from ringfence.model.reply import Reply, ReplyKind, read_reply
 
+pytestmark = pytest.mark.system
+
 LOCK = threading.Lock()
 FACTOR = 3
 

@@ -83,6 +83,7 @@ def test_a_record_can_be_copied_and_pickled_and_stays_read_only() -> None:
         assert made == point and type(made.notes) is MappingProxyType
 
 
+@pytest.mark.system
 def test_importing_the_model_does_not_load_dataclasses() -> None:
     code = "import sys, ringfence.model.policy, ringfence.model.outcome; print('dataclasses' in sys.modules)"
     plain = {name: value for name, value in os.environ.items() if not name.startswith("COV")}

@@ -21,6 +21,8 @@ from ringfence.model import value_reader
 from ringfence.model.value_reader import Undecodable, decode
 from ringfence.model.values import MAX_DEPTH, TooLarge, Unsendable, encode
 
+pytestmark = pytest.mark.unmeasured
+
 ZONE = dt.timezone(dt.timedelta(hours=-3, minutes=-30, seconds=5))
 VALUES = (
     None, True, False, 0, -1, 2**63 - 1, 2**63, -(2**63), 10**5000, -(10**5000), 0.1, -0.0, 5e-324, math.inf, -math.inf,
@@ -85,6 +87,7 @@ def test_any_value_comes_back(value: object) -> None:
     assert "nan" in repr(value).lower() or back == value
 
 
+@pytest.mark.slow
 @given(st.one_of(st.binary(), _ANY.map(encode).flatmap(lambda good: st.tuples(
     st.just(good), st.integers(0, len(good)), st.binary(max_size=4), st.integers(0, 5))
     .map(lambda cut: cut[0][:cut[1]] + cut[2] + cut[0][cut[1] + cut[3]:]))))  # fmt: skip
@@ -170,6 +173,7 @@ def test_a_value_may_be_as_deep_as_allowed_and_no_deeper() -> None:
         encode([value])
 
 
+@pytest.mark.slow
 def test_shared_parts_that_multiply_end_as_too_large() -> None:
     doubled: object = "x"
     for _ in range(60):

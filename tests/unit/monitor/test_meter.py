@@ -22,6 +22,8 @@ from ringfence.linux.process_files import own_network
 from ringfence.model.record import replace
 from ringfence.monitor.source import Source
 
+pytestmark = [pytest.mark.system, pytest.mark.unmeasured]
+
 MIB = 2**20
 BURN = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
 IDLE = "say(); say(); say()"

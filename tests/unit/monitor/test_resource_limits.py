@@ -9,6 +9,8 @@ import pytest
 from ringfence.errors import PolicyError
 from ringfence.monitor.limits import ResourceLimits, ResourceUsage
 
+pytestmark = pytest.mark.unmeasured
+
 DEFAULTS = {
     "max_cpu_percent": 80.0,
     "max_memory_mb": 512,

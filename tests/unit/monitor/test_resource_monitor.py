@@ -19,6 +19,8 @@ from ringfence.monitor.resource_monitor import ResourceMonitor
 from ringfence.monitor.source import Source
 from ringfence.monitor.violations import Violation
 
+pytestmark = pytest.mark.unmeasured
+
 IDLE = "say(); say(); say()"
 BURN = "say()\nwhile True: pass"
 ANY_CPU = ResourceLimits(max_cpu_percent=1)
@@ -30,6 +32,7 @@ def _threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "ringfence-monitor"]
 
 
+@pytest.mark.system
 @on_linux
 def test_a_burner_is_ended_and_an_idle_one_is_not() -> None:
     with acting(BURN) as burner, acting(IDLE) as idle:
@@ -46,6 +49,7 @@ def test_a_burner_is_ended_and_an_idle_one_is_not() -> None:
         assert idle.process.poll() is None
 
 
+@pytest.mark.system
 @on_linux
 def test_a_memory_eater_is_seen_before_it_is_asked_for() -> None:
     told: list[tuple[str, Violation]] = []
@@ -60,6 +64,7 @@ def test_a_memory_eater_is_seen_before_it_is_asked_for() -> None:
     assert usage.memory_mb > 48 and len(told) == 1
 
 
+@pytest.mark.system
 @on_linux
 def test_of_a_fork_storm_nothing_is_lost_and_nothing_counts_twice() -> None:
     storm = """import os
@@ -84,6 +89,7 @@ say()"""
     assert after.processes == 1
 
 
+@pytest.mark.system
 @on_linux
 def test_a_sandbox_that_ends_is_no_accident() -> None:
     with acting(IDLE) as actor, ResourceMonitor(interval_s=0.005) as monitor:
@@ -182,6 +188,7 @@ def test_a_monitor_that_nobody_holds_is_gone_with_its_thread() -> None:
     eventually(lambda: not _threads())
 
 
+@pytest.mark.system
 def test_a_program_ends_while_its_monitor_runs() -> None:
     program = (
         "from ringfence.monitor.resource_monitor import *\n"
@@ -193,6 +200,7 @@ def test_a_program_ends_while_its_monitor_runs() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"end\n", b"")
 
 
+@pytest.mark.system
 @on_linux
 def test_a_forked_copy_starts_with_nothing_and_can_monitor() -> None:
     with acting(IDLE) as actor, ResourceMonitor(interval_s=0.001) as monitor:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from random import Random
 
+import pytest
+
 from ringfence.monitor.tally import Counted, Tally
+
+pytestmark = pytest.mark.unmeasured
 
 SHELL, CHILD, GRANDCHILD = 10, 11, 12
 

@@ -11,6 +11,8 @@ from ringfence.monitor.limits import ResourceLimits
 from ringfence.monitor.sample import History, Sample, Window
 from ringfence.monitor.violations import MIB, Judge, Violation, checked_times
 
+pytestmark = pytest.mark.unmeasured
+
 
 def _judged(shares: list[float], *, over_for_s: float, step_s: float = 0.1) -> list[Violation]:
     """``shares``: of one core, in every step."""

@@ -28,7 +28,11 @@ for _ in range(2000): os.write(file, bytes(4096))
 STAY = "import sys\nprint('.', flush=True)\nsys.stdin.read()\n"
 DOUBLE_FORK = "import os\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\nwhile True: pass\n"
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="strict is Linux only")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.unmeasured,
+    pytest.mark.skipif(sys.platform != "linux", reason="strict is Linux only"),
+]
 
 
 @pytest.fixture(params=["process", "strict"])

@@ -15,6 +15,8 @@ from ringfence.posix import boxed_visit, passing
 from ringfence.posix.boxed_visit import BoxedVisit
 from ringfence.posix.contained import Visitor
 
+pytestmark = pytest.mark.system
+
 REQUEST = {"limits": {}, "plan": [], "scratch": "", "profile": "default", "ids": (0, 0), "watched": []}
 
 

@@ -13,6 +13,8 @@ from ringfence.posix import passing
 from ringfence.posix.contained import Guest, Visitor
 from ringfence.posix.visit import Visit
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 REQUEST = {"profile": "default", "ids": (1000, 1000), "watched": [], "limits": {}, "plan": [], "scratch": ""}
 PROFILE = seccomp_profiles.noting(seccomp_profiles.PROFILES["default"])
 

@@ -13,6 +13,8 @@ from tests.unit.posix.python_programs import PROGRAMS, TOLD_OTHERWISE, WITH_SOUR
 from ringfence.model.python_job import Surroundings, source_job
 from ringfence.model.reply import ReplyKind, read_reply
 
+pytestmark = pytest.mark.system
+
 
 def _folder(place: Path, program: Program) -> Path:
     place.mkdir()

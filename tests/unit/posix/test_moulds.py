@@ -12,7 +12,11 @@ import pytest
 from ringfence import Job, SandboxPolicy, SetupError, run
 from ringfence.posix import moulds, spawner
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there are no mount namespaces elsewhere")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.privileges,
+    pytest.mark.skipif(sys.platform != "linux", reason="there are no mount namespaces elsewhere"),
+]
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ import pytest
 
 from ringfence.posix import plan
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 
 def in_child(body) -> bytes:
     """What ``body(write)`` says in a forked child, which then ends."""

@@ -21,11 +21,13 @@ def test_processor_time_is_read_as_ps_prints_it(text: str, seconds: float) -> No
     assert process_table.parse_time(text) == pytest.approx(seconds)
 
 
+@pytest.mark.system
 def test_who_asks_does_not_count_the_asking() -> None:
     code = "import os; from ringfence.posix import process_table as table; print(len(table.descendants(os.getpid())))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"0\n"
 
 
+@pytest.mark.system
 def test_children_are_found_and_killed() -> None:
     child = subprocess.Popen(SLEEPER)
     while len(found := process_table.descendants(child.pid)) < 1:

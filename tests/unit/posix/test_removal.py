@@ -14,6 +14,8 @@ import pytest
 from ringfence.posix import removal
 from ringfence.posix.removal import remove_tree
 
+pytestmark = pytest.mark.privileges
+
 NOBODY = 65534
 
 
@@ -63,11 +65,13 @@ os.chmod('t/a/b/c', 0); os.chmod('t/a/b', 0o500); os.chmod('t/a', 0); os.chmod('
 """
 
 
+@pytest.mark.system
 def test_folders_without_permissions_are_removed_the_top_one_too(tmp_path: Path) -> None:
     done = as_ordinary_user(LOCKED + "remove_tree(os.path.abspath('t')); print(os.path.lexists('t'))", tmp_path)
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
+@pytest.mark.system
 def test_without_giving_permissions_back_such_folders_stay(tmp_path: Path) -> None:
     without = LOCKED + "_allow = lambda *_: None\nremove_tree(os.path.abspath('t'))"
     done = as_ordinary_user(without, tmp_path)

@@ -9,6 +9,8 @@ import pytest
 from ringfence.model.policy import SandboxPolicy
 from ringfence.posix import rlimits
 
+pytestmark = pytest.mark.privileges
+
 
 def test_what_is_asked_becomes_limits_with_room_for_the_warning_signal() -> None:
     asked = SandboxPolicy(cpu_time_s=1.2, mem_bytes=4096, nofile=10, file_bytes=7, pids_max=3).numbers()

@@ -22,6 +22,8 @@ from ringfence.model.outcome import Status
 from ringfence.model.policy import SandboxPolicy
 from ringfence.posix import forker, passing, spawner
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
+
 
 def descriptors() -> list[str]:
     return [os.readlink(f"/dev/fd/{name}") for name in os.listdir("/dev/fd") if os.path.lexists(f"/dev/fd/{name}")]

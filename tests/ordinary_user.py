@@ -1,0 +1,144 @@
+"""An ordinary user with an interpreter and a copy of the project that it can read: for root, who is bound by less."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NAME = "ringfence-test"
+PARTS = ("src", "tests", "examples", "bench", "docs", "pyproject.toml", "Makefile", "LICENSE")
+# Of the development packages the ordinary user's tests need all but the checkers.
+_CHECKERS = ("mypy", "ruff", "types-")
+# What tests/programs installs with, and packages whose suites it runs; root's tests fetch those themselves.
+_FOR_PROGRAMS = ("pip", "toolz", "simplejson", "joblib")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where that user's tests run, and with which interpreter."""
+
+    project: Path
+    python: tuple[str, ...]
+    """The command that becomes the user and starts its interpreter."""
+
+    def with_variables(self, variables: Mapping[str, str]) -> tuple[str, ...]:
+        """The same command with more in its environment, which is not the caller's."""
+        *become, interpreter = self.python
+        return (*become, *(f"{name}={value}" for name, value in variables.items()), interpreter)
+
+
+@contextmanager
+def prepared() -> Iterator[Callable[[], Place]]:
+    """Prepare it beside other work; what is yielded waits for it. Nothing is prepared unless the caller is root."""
+    with tempfile.TemporaryDirectory(prefix="ordinary-user-", dir="/var/tmp") as name, ThreadPoolExecutor(1) as beside:
+        if os.geteuid() == 0:
+            making = beside.submit(_prepare, Path(name))
+            yield making.result
+        else:
+            yield _refuse
+
+
+def _refuse() -> Place:
+    raise SystemExit("only root can become an ordinary user")
+
+
+def _prepare(folder: Path) -> Place:
+    folder.chmod(0o755)
+    if subprocess.run(["id", NAME], capture_output=True, check=False).returncode:
+        subprocess.run(["useradd", "--create-home", NAME], check=True)
+    python, project = _interpreter(folder), folder / "project"
+    documents = [document.name for document in ROOT.glob("*.md")]
+    for part in (*PARTS, *documents):
+        _copy(ROOT / part, project / part)
+    subprocess.run(["chown", "-R", NAME, str(project)], check=True)
+    become = ("setpriv", f"--reuid={NAME}", f"--regid={NAME}", "--init-groups", "--reset-env")
+    variables = ("env", f"PYTHONPATH={project}/src", "PYTHONDONTWRITEBYTECODE=1")
+    return Place(project=project, python=(*become, *variables, str(python)))
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "results"))
+    elif source.exists():
+        shutil.copy(source, target)
+
+
+def _interpreter(folder: Path) -> Path:
+    """An environment that another user can read: an interpreter below root's home is not."""
+    base = next((path for path in _interpreters() if _readable_by_all(path)), None)
+    if base is None:
+        raise SystemExit("no Python 3.11 or later that an ordinary user could read; install python3")
+    _test_package(base)
+    packages = _packages()
+    kept = _kept_place(base, packages)
+    if kept is not None and (kept / "bin" / "python").exists():
+        return kept / "bin" / "python"
+    making = folder / "venv" if kept is None else kept.with_name(f"{kept.name}.{os.getpid()}")
+    _make(base, making, packages)
+    if kept is not None:
+        _put(making, kept)
+    return (kept or making) / "bin" / "python"
+
+
+def _make(base: Path, environment: Path, packages: list[str]) -> None:
+    subprocess.run([str(base), "-m", "venv", "--without-pip", str(environment)], check=True)
+    python = environment / "bin" / "python"
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", *packages]
+    subprocess.run(install, check=True, stderr=subprocess.DEVNULL)
+    environment.chmod(0o755)
+
+
+def _kept_place(base: Path, packages: list[str]) -> Path | None:
+    """Where the environment is kept for the next run; None where another user could have prepared that place."""
+    folder = Path("/var/tmp/ringfence-tests")
+    folder.mkdir(mode=0o755, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != 0 or folder.is_symlink() or found.st_mode & 0o022:
+        return None
+    key = hashlib.sha256(repr((str(base), sys.version, packages)).encode()).hexdigest()[:16]
+    return folder / f"venv-{key}"
+
+
+def _put(made: Path, kept: Path) -> None:
+    try:
+        made.rename(kept)
+    except OSError:  # another run was faster
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _test_package(python: Path) -> None:
+    """CPython's own tests, which Debian keeps apart."""
+    if subprocess.run([str(python), "-c", "import test.test_os"], capture_output=True, check=False).returncode:
+        package = f"lib{python.resolve().name}-testsuite"
+        apt = ["apt-get", "-qq", "-o", "Dpkg::Use-Pty=0"]
+        for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
+            subprocess.run([*apt, *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _packages() -> list[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    return [*(package for package in wanted if not package.startswith(_CHECKERS)), *_FOR_PROGRAMS]
+
+
+def _interpreters() -> list[Path]:
+    own = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    return [own, *(Path(f"/usr/bin/python3.{minor}") for minor in (13, 12, 11))]
+
+
+def _readable_by_all(path: Path) -> bool:
+    if not path.exists():
+        return False
+    return all(parent.stat().st_mode & 0o005 == 0o005 for parent in (path.resolve(), *path.resolve().parents))
