@@ -103,8 +103,9 @@ def _minutes(seconds: float) -> str:
 
 
 def _pytest(
-    title: str, python: Sequence[str], folder: Path, arguments: Sequence[str], workers: int = WORKERS, **environment: str
-) -> int:
+    title: str, python: Sequence[str], folder: Path, arguments: Sequence[str], workers: int = WORKERS,
+    **environment: str,
+) -> int:  # fmt: skip
     """One pass, many tests at a time. Exit code 5, no test chosen, is no failure: a host may have none of a kind."""
     _say(title)
     started = time.monotonic()
