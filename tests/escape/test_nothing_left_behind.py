@@ -223,8 +223,12 @@ def _resident_kib(pid: int) -> int:
 ROUNDS = 3
 
 
-@pytest.mark.parametrize(("level", "runs"), [("process", 1000), ("strict", 300)])
-def test_a_thousand_runs_leave_nothing_and_grow_nothing(
+MANY = [("process", 150), ("strict", 60), pytest.param("process", 1000, marks=pytest.mark.long),
+        pytest.param("strict", 300, marks=pytest.mark.long)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("level", "runs"), MANY)
+def test_many_runs_leave_nothing_and_grow_nothing(
     private_tmp: Path, unmeasured_spawner: None, level: str, runs: int
 ) -> None:
     def state() -> dict[str, int]:
