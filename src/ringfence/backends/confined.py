@@ -86,7 +86,8 @@ def enforcement(policy: SandboxPolicy, found: Host) -> dict[str, Enforcement]:
               NAMESPACES: "user mount pid net ipc uts"}  # fmt: skip
     if policy.hidden_paths:
         asked[ABSENCE] = policy.hidden_paths
-    table = entries(asked, _MECHANISMS, {lack.capability: lack for lack in lacks(policy, found)})
+    held = {**_MECHANISMS, **(process.FILTERED if found.seccomp else {})}
+    table = entries(asked, held, {lack.capability: lack for lack in lacks(policy, found)})
     return walled.named(table, found.landlock_abi)
 
 

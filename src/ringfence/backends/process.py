@@ -45,9 +45,14 @@ MECHANISMS: Mapping[str, tuple[str, str]] = {
     "pids": ("watchdog", "tasks of the tree, looked at every 25 ms; RLIMIT_NPROC as a net under it"),
     "nofile": ("RLIMIT_NOFILE", "per process"),
     "output": ("pipe reader", "each stream"),
-    "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms"),
-    "file_size": ("RLIMIT_FSIZE", "each file"),
+    "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms; not what fallocate reserves"),
+    "file_size": ("RLIMIT_FSIZE", "each file; not what fallocate reserves behind its end"),
 }
+FILTERED: Mapping[str, tuple[str, str]] = {
+    "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms; none can be reserved unwritten"),
+    "file_size": ("RLIMIT_FSIZE", "each file; nothing can be reserved behind its end"),
+}
+"""What a filter makes of them."""
 
 
 class ProcessBackend:

@@ -15,6 +15,7 @@ from ringfence.model.record import replace
 
 MECHANISMS: Mapping[str, tuple[str, str]] = {
     **process.MECHANISMS,
+    **process.FILTERED,
     **groups.MECHANISMS,
     "wall_time": ("deadline", "the whole sandbox is killed at the deadline"),
     "network": ("network namespace", "empty but for its own loopback"),

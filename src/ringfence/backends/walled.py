@@ -14,7 +14,7 @@ import ringfence
 from ringfence.backends.facts import NO_EGRESS, Lack
 from ringfence.backends.forkers import SPAWNER
 from ringfence.backends.led_visit import LedVisit, PythonJobs
-from ringfence.backends.process import MECHANISMS, ProcessBox, entries, plan_limits
+from ringfence.backends.process import FILTERED, MECHANISMS, ProcessBox, entries, plan_limits
 from ringfence.errors import UnavailableError
 from ringfence.linux import confinement, host, landlock, rootfs
 from ringfence.model.job import Job
@@ -22,6 +22,7 @@ from ringfence.model.limits import SyscallProfile
 from ringfence.model.outcome import Enforcement
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
 from ringfence.model.record import record, replace
+from ringfence.posix import rlimits
 
 PATHS = ("readable_paths", "writable_paths", "hidden_paths")
 TRUNCATE_ABI = 3
@@ -78,7 +79,8 @@ def _lack(capability: str, missing: tuple[str, str]) -> Lack:
 def open_box(policy: SandboxPolicy, lacking: Mapping[str, Lack]) -> WalledBox:
     """A box of the process level behind walls."""
     found = look()
-    table = entries(policy.requested(), {**MECHANISMS, **WALLS}, lacking)
+    filtered = FILTERED if found.seccomp else {}
+    table = entries(policy.requested(), {**MECHANISMS, **WALLS, **filtered}, lacking)
     return WalledBox(policy, named(table, found.landlock_abi), found)
 
 
@@ -129,9 +131,8 @@ class WalledBox(ProcessBox):
             open_network = self.policy.network_rule == HOST_NETWORK
             steps.append(("wall in", self._granted(job, [*own, folder, *self._copies()]), open_network))
         steps.append(("give up privileges", [self._scratch.path, *own], self._own_id))
-        if self._kernel.seccomp:
-            steps.append(("close calls", _filter(self.policy)))
-        return [*steps, *self._limits()]
+        steps += self._limits()
+        return [*steps, ("close calls", _filter(self.policy))] if self._kernel.seccomp else steps
 
     def _copies(self) -> list[str]:
         return [self._transaction.place(base) for base in self._transaction.bases] if self._transaction else []
@@ -146,7 +147,7 @@ class WalledBox(ProcessBox):
         return confinement.grants(readable, writable, host.every_name(self.policy.hidden_paths))
 
     def _limits(self) -> list[tuple[object, ...]]:
-        return plan_limits(self.policy)
+        return [*(("rlimit", *row) for row in rlimits.shares()), *plan_limits(self.policy)]
 
 
 _filters: dict[str, bytes] = {}

@@ -309,6 +309,7 @@ class Revival:
                 handled, rows, ports = wall
                 own = landlock.Ruleset(files=tuple(landlock.FILE_RIGHTS), beneath=((images, landlock.READ),))
                 landlock.put_up(handled, [*rows, *landlock.compiled(own, landlock.abi())[1]], ports)
+            _refuse_cores()
             listener = seccomp.install(syscall_filter, notify=True)
             assert listener is not None
             socket.send_fds(self._theirs, [b"listener"], [listener])
@@ -319,6 +320,15 @@ class Revival:
             os.write(self._log_writer, f"(): {type(error).__name__}: {error}\n".encode())
         finally:
             os._exit(127)
+
+
+def _refuse_cores() -> None:
+    """The one limit that CRIU can't set, for the filter closes it: 1 is what a visit has."""
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    limit = 1 if most == resource.RLIM_INFINITY else min(1, most)
+    resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
 
 
 def _in_a_child(work: Any) -> None:

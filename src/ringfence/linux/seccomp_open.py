@@ -14,8 +14,8 @@ _ALLOW = Action(kind=Kind.ALLOW)
 _PURPOSES = {
     "read and write open files": """
         read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 lseek sendfile splice tee
-        vmsplice copy_file_range readahead fadvise64 sync_file_range fsync fdatasync sync syncfs fallocate
-        ftruncate io_setup io_destroy io_getevents io_pgetevents io_submit io_cancel cachestat
+        vmsplice copy_file_range readahead fadvise64 sync_file_range fsync fdatasync syncfs fallocate
+        ftruncate cachestat
     """,
     "open files and folders; the mounts say which": """
         open openat creat close close_range getdents getdents64 getcwd chdir fchdir truncate
@@ -29,7 +29,6 @@ _PURPOSES = {
         rename renameat renameat2 mkdir mkdirat rmdir link linkat unlink unlinkat symlink symlinkat
         chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
         setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat
-        file_setattr
     """,
     "wait for events": """
         poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2

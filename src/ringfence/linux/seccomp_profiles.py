@@ -55,6 +55,17 @@ _PRIO_USER, _IOPRIO_WHO_USER = 2, 3
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0xF000, 0x2000, 0x6000
 _RENAME_WHITEOUT = 4
 _SETID_BITS = 0o6000
+# What of fallocate gives blocks back: PUNCH_HOLE with KEEP_SIZE, COLLAPSE_RANGE. The rest takes blocks, or makes a file
+# longer than RLIMIT_FSIZE allows, without a byte written.
+_FALLOCATE_HARMLESS = (0x03, 0x08)
+# ALLOCSP FREESP ALLOCSP64 FREESP64 RESVSP UNRESVSP RESVSP64 UNRESVSP64 ZERO_RANGE: fallocate under older names, and
+# FSSETXATTR, whose hint has one byte take gigabytes.
+_RESERVING_COMMANDS = (
+    0x4030580A, 0x4030580B, 0x40305824, 0x40305825, 0x40305828, 0x40305829, 0x4030582A, 0x4030582B, 0x40305839,
+    0x401C5820,
+)  # fmt: skip
+_F_SETLEASE, _F_NOTIFY, _F_SETDELEG = 1024, 1026, 1040
+_RLIMIT_CORE = 4
 _MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: without them open has no mode, and the register is noise
 
 # Only somebody who is breaking out calls these: the process ends, and the result names the call.
@@ -205,6 +216,48 @@ PROBES = (
     ),
 )
 
+_DONE = _deny(0)
+"""The call does nothing and says that it did."""
+
+# What is used up for the whole host, or what no limit of ours counts.
+QUOTAS = (
+    _closed(
+        "io_setup io_destroy io_getevents io_pgetevents io_submit io_cancel",
+        _deny(_ENOSYS),
+        "fs.aio-max-nr is one number for the whole host, root included; programs fall back to plain reads",
+    ),
+    _closed(
+        "fallocate",
+        _deny(errno.EOPNOTSUPP),
+        "takes blocks that nobody wrote and no limit counts; the C library writes zeros instead",
+        none_of(1, *_FALLOCATE_HARMLESS),
+    ),
+    _closed("ioctl", _deny(errno.ENOTTY), "as fallocate", one_of(1, *_RESERVING_COMMANDS)),
+    _closed("file_setattr", _deny(_ENOSYS), "as the FSSETXATTR of ioctl"),
+    _closed(
+        "fcntl",
+        _deny(errno.EINVAL),
+        "a lease on a file in a writable path holds up whoever opens it on the host",
+        one_of(1, _F_SETLEASE, _F_NOTIFY, _F_SETDELEG),
+    ),
+    _closed("sync", _DONE, "writes back all of the host's disks; fsync and syncfs are for one's own"),
+    _closed(
+        "prlimit64",
+        _deny(_EPERM),
+        "as setrlimit; who asks for the old limit in the same call would get none",
+        one_of(1, _RLIMIT_CORE),
+        any_bit(2, ALL_64),
+        any_bit(3, ALL_64),
+    ),
+    _closed("prlimit64", _DONE, "as setrlimit", one_of(1, _RLIMIT_CORE), any_bit(2, ALL_64)),
+    _closed(
+        "setrlimit",
+        _DONE,
+        "the limit of 1 keeps the host's core helper from running, 0 does not; either way there is no core",
+        one_of(0, _RLIMIT_CORE),
+    ),
+)
+
 UNKNOWN = Rule(
     calls=(), action=_deny(_ENOSYS), reason="not known to this version: as on a kernel without the call"
 )
@@ -213,7 +266,7 @@ FOREIGN = Rule(
 )
 
 DEFAULT = Profile(
-    name="default", closed=ATTACKS + ATTEMPTS + PROBES, open=OPEN, unknown=UNKNOWN, foreign=FOREIGN
+    name="default", closed=ATTACKS + ATTEMPTS + PROBES + QUOTAS, open=OPEN, unknown=UNKNOWN, foreign=FOREIGN
 )
 
 _NO_NETWORK = (
@@ -249,6 +302,12 @@ _WITHOUT_NAMESPACES = (
     _closed("setpriority", _report(_EPERM), "slows another process; its own are 0", none_of(1, 0)),
     _closed("ioprio_set", _report(_EPERM), "as setpriority", one_of(0, _IOPRIO_WHO_USER)),
     _closed("ioprio_set", _report(_EPERM), "as setpriority", none_of(1, 0)),
+    _closed(
+        "sched_setscheduler sched_setparam sched_setattr sched_setaffinity",
+        _report(_EPERM),
+        "holds another process up, for good; its own are 0",
+        none_of(0, 0),
+    ),
 )
 WALLED = replace(DEFAULT, name="walled", closed=_WITHOUT_NAMESPACES + DEFAULT.closed)
 CONFINED = replace(WALLED, name="confined", closed=_NO_NETWORK + WALLED.closed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from _collections_abc import Mapping
 
 # How long after SIGXCPU a program that ignores it is left alive by the kernel.
@@ -10,6 +11,19 @@ CPU_GRACE_S = 2
 # RLIMIT_NPROC counts every process of the user, not this tree. It is only a net under the watchdog:
 # wide enough that other work of the same user never hits it, narrow enough that a bomb ends.
 NPROC_SLACK = 4096
+
+# Linux takes 1 as «no core, not by a helper at the end of a pipe either»; 0 only keeps files from being written.
+NO_CORE = 1 if sys.platform == "linux" else 0
+NET = "RLIMIT_NPROC"
+# What the kernel counts for a user as a whole, or lets only some users have. Signals and queues are counted for each
+# user namespace too, so that a sandbox has this share of the user's and no more.
+SHARES = (
+    ("RLIMIT_SIGPENDING", 1024),
+    ("RLIMIT_MSGQUEUE", 128 * 1024),
+    ("RLIMIT_MEMLOCK", 256 * 1024),
+    ("RLIMIT_RTPRIO", 0),
+    ("RLIMIT_NICE", 0),
+)
 
 # (capability, name of the limit, seconds or bytes between the soft and the hard limit)
 ROWS = (
@@ -28,7 +42,12 @@ def rows(asked: Mapping[str, float], host_tasks: int) -> list[tuple[str, int, in
         if capability in asked
     ]
     net = host_tasks + int(asked["pids"]) + NPROC_SLACK
-    return [("RLIMIT_CORE", 0, 0), ("RLIMIT_NPROC", net, net), *limits]
+    return [("RLIMIT_CORE", NO_CORE, NO_CORE), (NET, net, net), *limits]
+
+
+def shares() -> list[tuple[str, int, int]]:
+    """(name, soft, hard) of the share that a job behind walls may have of its user's."""
+    return [(name, most, most) for name, most in SHARES] if sys.platform == "linux" else []
 
 
 def beyond_hard_limit(asked: Mapping[str, float]) -> list[tuple[str, str, int]]:
@@ -44,11 +63,14 @@ def beyond_hard_limit(asked: Mapping[str, float]) -> list[tuple[str, str, int]]:
 
 
 def apply(name: str, soft: int, hard: int) -> None:
-    """Set one limit; the net against fork bombs is lowered to what the host allows."""
+    """Set one limit; what is not asked for by the policy is lowered to what the host allows."""
     import resource
 
     number = getattr(resource, name)
     ceiling = resource.getrlimit(number)[1]
-    if name == "RLIMIT_NPROC" and ceiling != resource.RLIM_INFINITY:
+    if name in _GIVES_WAY and ceiling != resource.RLIM_INFINITY:
         soft, hard = min(soft, ceiling), min(hard, ceiling)
     resource.setrlimit(number, (soft, hard))
+
+
+_GIVES_WAY = {"RLIMIT_CORE", NET, *(name for name, _ in SHARES)}

@@ -151,3 +151,33 @@ def test_calls_are_filtered_by_the_profile_that_is_asked_for(tree: Path) -> None
 def test_no_sandbox_stands_by_behind_walls(tree: Path) -> None:
     with pytest.raises(UnavailableError, match="stand by"):
         ringfence.Pool(walls(tree), warm=1)
+
+
+_SCHEDULE = """
+import os
+for go in (lambda: os.sched_setscheduler(os.getppid(), os.SCHED_BATCH, os.sched_param(0)),
+           lambda: os.sched_setaffinity(os.getppid(), os.sched_getaffinity(0))):
+    try: go(); print('content')
+    except PermissionError: print('refused')
+os.sched_setaffinity(0, os.sched_getaffinity(0))
+"""
+
+
+def test_other_processes_are_not_scheduled_anew(tree: Path) -> None:
+    outcome = ringfence.run([PYTHON, "-c", _SCHEDULE], walls(tree))
+    assert outcome.ok and outcome.stdout.split() == [b"refused"] * 2, outcome.stderr
+    assert ringfence.run([PYTHON, "-c", _SCHEDULE], PLAIN).stdout.split() == [b"content"] * 2
+
+
+def test_no_room_is_taken_that_is_not_written(tree: Path) -> None:
+    source = "import ctypes, os\nf = os.open('f', os.O_CREAT | os.O_RDWR)\n"
+    source += "ctypes.CDLL(None).fallocate(f, 1, ctypes.c_long(0), ctypes.c_long(32 << 20))\n"
+    source += "print(os.fstat(f).st_blocks * 512 >> 20)\n"
+    assert ringfence.run([PYTHON, "-c", source], walls(tree, file_bytes=1 << 20)).stdout == b"0\n"
+    assert ringfence.run([PYTHON, "-c", source], PLAIN.with_changes(file_bytes=1 << 20)).stdout == b"32\n"
+
+
+def test_no_core_is_for_the_hosts_helper(tree: Path) -> None:
+    source = "import resource as r\nr.setrlimit(r.RLIMIT_CORE, (0, 0)); print(r.getrlimit(r.RLIMIT_CORE))"
+    assert ringfence.run([PYTHON, "-c", source], walls(tree)).stdout == b"(1, 1)\n"
+    assert ringfence.run([PYTHON, "-c", source], PLAIN).stdout == b"(0, 0)\n"

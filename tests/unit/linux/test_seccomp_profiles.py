@@ -179,6 +179,20 @@ CLOSED = [
     *(("mknodat", (-100, 8, kind | 0o600), refused(errno.EPERM)) for kind in (0o020000, 0o060000)),
     ("mknodat", (-100, 8, 0x7FFF2000), refused(errno.EPERM)),
     ("renameat2", (-100, 8, -100, 8, 4), refused(errno.EINVAL)),
+    *((call, (1, 8), refused(errno.ENOSYS)) for call in ("io_setup", "io_submit", "io_getevents", "io_destroy")),
+    *(("fallocate", (3, mode, 0, 1), refused(errno.EOPNOTSUPP)) for mode in (0, 1, 2, 9, 0x10, 0x11, 0x20, 0x41, 0x80)),
+    *(("fallocate", (3, mode, 0, 1), refused(errno.EOPNOTSUPP)) for mode in (1 << 32, 1 | 1 << 32, 0xFFFFFFFF)),
+    *(("ioctl", (3, command), refused(errno.ENOTTY)) for command in (0x40305828, 0x4030582A, 0x40305839, 0x401C5820)),
+    ("ioctl", (3, 0x4030582A | 1 << 32), refused(errno.ENOTTY)),
+    ("file_setattr", (-100, 8, 8, 24), refused(errno.ENOSYS)),
+    *(("fcntl", (3, command, 0), refused(errno.EINVAL)) for command in (1024, 1026, 1040, 1024 | 1 << 32)),
+    ("sync", (), refused(0)),
+    ("setrlimit", (4, 8), refused(0)),
+    ("setrlimit", (4 | 1 << 32, 8), refused(0)),
+    ("prlimit64", (0, 4, 8), refused(0)),
+    ("prlimit64", (0, 4, 8 << 32), refused(0)),
+    ("prlimit64", (77, 4 | 1 << 40, 8), refused(0)),
+    ("prlimit64", (0, 4, 8, 8), refused(errno.EPERM)),
 ]
 OPEN = [
     *((call, ()) for call in ("read", "openat", "execve", "mmap", "futex", "seccomp", "landlock_add_rule")),
@@ -201,6 +215,14 @@ OPEN = [
     ("seccomp", (1, 0)),
     ("mknodat", (-100, 8, 0o010600)),
     ("renameat2", (-100, 8, -100, 8, 1)),
+    *(("fallocate", (3, mode, 0, 1)) for mode in (3, 8, 3 | 1 << 32)),
+    *(("fcntl", (3, command, 0)) for command in (0, 1, 2, 3, 4, 6, 1025, 1030, 1031, 1033)),
+    *(("ioctl", (3, command)) for command in (0x40086602, 0x801C581F, 0x40049409)),
+    *((call, (3,)) for call in ("fsync", "fdatasync", "syncfs")),
+    ("setrlimit", (7, 8)),
+    ("prlimit64", (0, 4, 0, 8)),
+    ("prlimit64", (0, 7, 8, 8)),
+    *((call, (1234, 8)) for call in ("sched_setscheduler", "sched_setaffinity")),
 ]
 
 
@@ -329,10 +351,14 @@ _HELD_BY_NAMESPACES = [
     ("setpriority", (2, 0, 19), errno.EPERM),
     ("ioprio_set", (1, 1234, 0), errno.EPERM),
     ("ioprio_set", (3, 0, 0), errno.EPERM),
-]
+    *((call, (1234, 5), errno.EPERM)
+      for call in ("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity")),
+    ("sched_setaffinity", (1 << 32 | 1, 8), errno.EPERM),
+]  # fmt: skip
 _STILL_OPEN = [
     ("prlimit64", (0, 7)), ("setpriority", (0, 0, 19)), ("ioprio_set", (1, 0, 0)), ("socketpair", (1, 1, 0)),
-    ("fork", ()), ("execve", ()),
+    ("fork", ()), ("execve", ()), ("sched_setaffinity", (0, 8)), ("sched_setscheduler", (0, 5)),
+    ("sched_setattr", (0,)),
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 
 import pytest
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.privileges
 def test_what_is_asked_becomes_limits_with_room_for_the_warning_signal() -> None:
     asked = SandboxPolicy(cpu_time_s=1.2, mem_bytes=4096, nofile=10, file_bytes=7, pids_max=3).numbers()
     assert {name: (soft, hard) for name, soft, hard in rlimits.rows(asked, 100)} == {
-        "RLIMIT_CORE": (0, 0), "RLIMIT_NPROC": (103 + rlimits.NPROC_SLACK,) * 2,
+        "RLIMIT_CORE": (rlimits.NO_CORE,) * 2, "RLIMIT_NPROC": (103 + rlimits.NPROC_SLACK,) * 2,
         "RLIMIT_CPU": (2, 2 + rlimits.CPU_GRACE_S), "RLIMIT_AS": (4096, 4096), "RLIMIT_NOFILE": (10, 10),
         "RLIMIT_FSIZE": (7, 7),
     }  # fmt: skip
@@ -42,10 +43,24 @@ def test_more_than_the_hosts_hard_limit_is_told(hard_limits) -> None:
     assert rlimits.beyond_hard_limit(asked) == [("cpu_time", "RLIMIT_CPU", 6), ("nofile", "RLIMIT_NOFILE", 99)]
 
 
-def test_only_the_net_against_bombs_gives_way_to_the_hosts_limit(hard_limits, monkeypatch) -> None:
+def test_only_what_no_policy_asks_for_gives_way_to_the_hosts_limit(hard_limits, monkeypatch) -> None:
     set_to: list[tuple[int, tuple[int, int]]] = []
     monkeypatch.setattr(resource, "setrlimit", lambda *row: set_to.append(row))
     hard_limits[resource.RLIMIT_NPROC] = hard_limits[resource.RLIMIT_NOFILE] = 50
+    hard_limits[resource.RLIMIT_CORE] = 0
     rlimits.apply("RLIMIT_NPROC", 4100, 4100)
     rlimits.apply("RLIMIT_NOFILE", 60, 60)
-    assert set_to == [(resource.RLIMIT_NPROC, (50, 50)), (resource.RLIMIT_NOFILE, (60, 60))]
+    rlimits.apply("RLIMIT_CORE", 1, 1)
+    assert set_to == [(resource.RLIMIT_NPROC, (50, 50)), (resource.RLIMIT_NOFILE, (60, 60)),
+                      (resource.RLIMIT_CORE, (0, 0))]  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="these limits are Linux's")
+def test_the_share_of_a_job_behind_walls_gives_way_to_the_hosts_limits(hard_limits, monkeypatch) -> None:
+    set_to: dict[int, tuple[int, int]] = {}
+    monkeypatch.setattr(resource, "setrlimit", lambda number, row: set_to.update({number: row}))
+    hard_limits[resource.RLIMIT_SIGPENDING] = 7
+    for row in rlimits.shares():
+        rlimits.apply(*row)
+    assert set_to[resource.RLIMIT_SIGPENDING] == (7, 7)
+    assert set_to[resource.RLIMIT_MEMLOCK] == (256 * 1024,) * 2 and set_to[resource.RLIMIT_RTPRIO] == (0, 0)
