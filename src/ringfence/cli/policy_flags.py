@@ -5,7 +5,7 @@ from __future__ import annotations
 from _collections_abc import Mapping
 
 from ringfence.errors import PolicyError
-from ringfence.model.limits import LIMITS, IsolationLevel, Limit, Unit, format_size
+from ringfence.model.limits import LIMITS, STRICT_DISK_BYTES, IsolationLevel, Limit, Unit, format_size
 from ringfence.model.policy import SandboxPolicy
 
 TYPE_CHECKING = False
@@ -42,6 +42,8 @@ def add_policy_flags(parser: argparse.ArgumentParser) -> None:
 
 def _help(limit: Limit) -> str:
     """With the default."""
+    if limit.capability == "disk":
+        return f"{limit.help} (strict: {format_size(STRICT_DISK_BYTES)}, else not limited)"
     default = getattr(SandboxPolicy(), limit.field)
     if default is None:
         return f"{limit.help} (not limited)"

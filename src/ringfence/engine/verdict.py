@@ -122,7 +122,7 @@ _EVIDENCE: dict[str, Callable[[Report, SandboxPolicy], str]] = {
     ),
     "pids": lambda r, p: f"the tree reached {r.measured} tasks, {p.pids_max} are allowed (watchdog)",
     "disk": lambda r, p: (
-        f"the tree wrote {format_size(r.measured)}, {format_size(p.disk_bytes or 0)} are allowed (watchdog)"
+        f"the tree wrote {format_size(r.measured)}, {format_size(int(p.numbers()['disk']))} are allowed (watchdog)"
     ),
     "output": lambda _, p: f"printed more than {format_size(p.output_bytes)} on one stream",
 }

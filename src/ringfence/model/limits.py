@@ -76,7 +76,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(capability="output", field="output_bytes", flag="--output", unit=Unit.BYTES,
           largest=2**40, help="bytes kept of each output stream"),
     Limit(capability="disk", field="disk_bytes", flag="--disk", unit=Unit.BYTES,
-          largest=2**62, help="bytes written to disk"),
+          largest=2**62, help="bytes written to disk, or unlimited"),
     Limit(capability="file_size", field="file_bytes", flag="--file-size", unit=Unit.BYTES,
           largest=2**62, help="size of any one file"),
     Limit(capability="cpu_share", field="cpu_share", flag="--cpu-share", unit=Unit.CORES,
@@ -84,7 +84,16 @@ LIMITS: tuple[Limit, ...] = (
     Limit(capability="io", field="io_bytes_per_s", flag="--io", unit=Unit.BYTES,
           largest=2**62, help="bytes a second from disk, and as many to it"),
 )  # fmt: skip
+STRICT_DISK_BYTES = 10 * GIB
+"""What a job of isolation ``strict`` may write where its policy says nothing; a guest must not fill the host's disk."""
+UNLIMITED, UNLIMITED_BYTES = "unlimited", 2**62
+"""How a policy says that a job may write as much as there is room for."""
 LIMIT_OF = {limit.capability: limit for limit in LIMITS}
+
+
+def disk_rule(disk_bytes: int | None, isolation: IsolationLevel) -> int | None:
+    """The bytes that may be written to disk when the policy does not say it either; None: not limited."""
+    return STRICT_DISK_BYTES if disk_bytes is None and isolation is IsolationLevel.STRICT else disk_bytes
 
 
 def _split_unit(text: str) -> tuple[str, str]:

@@ -14,11 +14,14 @@ from types import MappingProxyType
 from ringfence.errors import PolicyError
 from ringfence.model.limits import (
     LIMITS,
+    UNLIMITED,
+    UNLIMITED_BYTES,
     IsolationLevel,
     Limit,
     OutputOverflow,
     SyscallProfile,
     Unit,
+    disk_rule,
     parse_duration,
     parse_size,
 )
@@ -54,7 +57,7 @@ class SandboxPolicy:
     isolation: IsolationLevel = IsolationLevel.PROCESS
     on_output_limit: OutputOverflow = OutputOverflow.TRUNCATE
     disk_bytes: int | None = None
-    """Absent: disk use is not limited."""
+    """Absent: 10 GiB at isolation ``strict``, elsewhere not limited."""
     file_bytes: int | None = None
     """Absent: the size of one file is not limited."""
     cpu_share: float | None = None
@@ -103,6 +106,7 @@ class SandboxPolicy:
     def numbers(self) -> dict[str, float]:
         """The limits that this policy sets, by capability."""
         asked = {limit.capability: getattr(self, limit.field) for limit in LIMITS}
+        asked["disk"] = disk_rule(self.disk_bytes, self.isolation)
         return {name: value for name, value in asked.items() if value is not None}
 
     def with_changes(self, **changes: object) -> SandboxPolicy:
@@ -368,7 +372,8 @@ def _read_duration(value: object) -> object:
 
 _READ_UNIT = {Unit.BYTES: _read_size, Unit.SECONDS: _read_duration}
 _READERS: dict[str, Callable[[object], object]] = {
-    limit.field: _READ_UNIT.get(limit.unit, _as_is) for limit in LIMITS
+    **{limit.field: _READ_UNIT.get(limit.unit, _as_is) for limit in LIMITS},
+    "disk_bytes": lambda value: UNLIMITED_BYTES if value == UNLIMITED else _read_size(value),
 }
 
 

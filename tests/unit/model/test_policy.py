@@ -260,3 +260,17 @@ def test_an_unknown_key_is_named_with_the_nearest_known_one() -> None:
 def test_what_is_no_mapping_is_no_policy(values) -> None:
     with pytest.raises(PolicyError, match="mapping"):
         SandboxPolicy.from_dict(values)
+
+
+def test_strict_bounds_the_disk_unless_the_policy_says_otherwise() -> None:
+    assert SandboxPolicy(isolation="strict").numbers()["disk"] == 10 * 2**30
+    assert SandboxPolicy(isolation="strict", disk_bytes=5).numbers()["disk"] == 5
+    assert "disk" not in SandboxPolicy().numbers()
+
+
+def test_a_policy_can_say_that_the_disk_is_not_bounded() -> None:
+    policy = SandboxPolicy.from_dict({"isolation": "strict", "disk_bytes": "unlimited"})
+    assert policy.numbers()["disk"] == policy.disk_bytes == 2**62
+    assert SandboxPolicy.from_dict(policy.to_dict()) == policy
+    with pytest.raises(PolicyError, match="unlimited"):
+        SandboxPolicy.from_dict({"file_bytes": "unlimited"})
