@@ -37,11 +37,22 @@ def _variable(stage: Stage) -> Mapping[str, object]:
     return {"name": name, "half": word[:12], "rest": word[12:], "parent": os.getpid()}
 
 
+def _named_folder(stage: Stage) -> Mapping[str, object]:
+    """A folder in the caller's PATH whose name says something of him."""
+    before, word = os.environ["PATH"], f"client-{os.urandom(8).hex()}"
+    os.environ["PATH"] = f"/srv/{word}/bin:{before}"
+    stage.callback(os.environ.__setitem__, "PATH", before)
+    fresh_spawner(stage)
+    return {"half": word[:12], "rest": word[12:]}
+
+
 # The word is put together here, for on the command line it would be found in every case.
 _WORD = "GIVEN['word'] = GIVEN['half'] + GIVEN['rest']\n"
 _CALLER_ATTACKS = [
     _attack(name="a variable of the caller", what="the caller's environment is inherited", levels=BOTH,
             prepare=_variable, probe="if GIVEN['name'] in os.environ: print('ESCAPED')\n"),
+    _attack(name="the PATH of the caller", what="names of folders that are not shown are told", prepare=_named_folder,
+            probe="if GIVEN['half'] + GIVEN['rest'] in os.environ['PATH']: print('ESCAPED')\n"),
     _attack(name="the environment of every process", what="the environment of pid 1 or of the caller is read",
             prepare=_variable, probe=_WORD + _SEARCH.format(pattern="/proc/[0-9]*/environ")),
     _attack(name="the stack of its own process", what="traces of the caller's environment are left in "
@@ -125,6 +136,12 @@ _OTHERS_ATTACKS = [
 
 # ---- of the host
 
+# Exact, and changed by what any sandbox holds: two of them could pass numbers to each other.
+_COUNTS = (
+    "for name in ('sys/fs/aio-nr', 'sys/fs/file-nr', 'sys/fs/inode-nr', 'sys/fs/dentry-state', 'sys/kernel/pty/nr',\n"
+    "             'interrupts', 'cgroups', 'pressure/io', 'key-users', 'locks'):\n"
+    " try: text = open(f'/proc/{name}').read()\n except OSError: continue\n if text.strip(): print('ESCAPED', name)\n"
+)
 
 def _host(_: Stage) -> Mapping[str, object]:
     """What the host is called, and who lives on it."""
@@ -150,6 +167,7 @@ _HOST_ATTACKS = [
         "the kernel's command line": "if open('/proc/cmdline').read().strip(): print('ESCAPED')\n",
         "the kernel's symbols": "if open('/proc/kallsyms').readline(): print('ESCAPED')\n",
         "the keys of the host": "if open('/proc/key-users').read(): print('ESCAPED')\n",
+        "counts of the host": _COUNTS,
         "network interfaces": "if [n for _, n in socket.if_nameindex() if n != 'lo']: print('ESCAPED')\n",
         "routes": "if len(open('/proc/net/route').readlines()) > 1: print('ESCAPED')\n",
         "name servers": "if 'nameserver' in open('/etc/resolv.conf').read(): print('ESCAPED')\n",

@@ -160,8 +160,20 @@ _CACHED = (
 )
 
 
+# Connections over the loopback of its own: on v1 their buffers are beside the limit, and have one of their own.
+_CONNECTIONS = (
+    "server = socket.create_server(('127.0.0.1', 0), backlog=4); keep, sent = [], 0\n"
+    "while len(keep) < 200 and sent < 48 * MIB:\n"
+    " near = socket.socket(); near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 30)\n"
+    " near.connect(server.getsockname()); keep += [near, server.accept()[0]]; near.setblocking(False)\n"
+    " try:\n  while sent < 48 * MIB: sent += near.send(bytes(65536))\n except BlockingIOError: pass\n"
+    "print(sent)\nif sent >= 48 * MIB: print('ESCAPED')\n"
+)
+
 ATTACKS = [
     *_RESIDENT_ATTACKS, *_FILE_ATTACKS, *_NOBODYS_ATTACKS,
+    _attack(name="buffers of connections", what="memory that is no process' own is not counted", held_by_group=True,
+            policy=_TINY, probe=_START + _CONNECTIONS),
     _attack(name="page cache", what="files that are read fill the host's memory", held_by_group=True, policy=_SMALL,
             prepare=_workspace, probe=_START + _CACHED),
     _attack(name="locked memory", what="memory that can't be taken back is beyond the "

@@ -206,6 +206,7 @@ _ON_VICTIM = {
     "kill the group of": "os.killpg(os.getpgid(GIVEN['pid']), 0)",
     "lower the priority of": "os.setpriority(os.PRIO_PROCESS, GIVEN['pid'], 19)",
     "pin": "os.sched_setaffinity(GIVEN['pid'], os.sched_getaffinity(GIVEN['pid']))",
+    "give another scheduling class to": "os.sched_setscheduler(GIVEN['pid'], os.SCHED_BATCH, os.sched_param(0))",
     "limit": "__import__('resource').prlimit(GIVEN['pid'], 7, (64, 64))",
     "see the session of": "os.getsid(GIVEN['pid'])",
 }

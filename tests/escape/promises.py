@@ -12,7 +12,7 @@ from tests.escape.attack import PARTIAL, PROCESS, STRICT, Attack
 
 LEVELS = (PROCESS, STRICT, PARTIAL)
 FAMILIES = ("process", "memory", "descriptors", "output", "filesystem", "privilege", "syscalls", "network",
-            "information", "neighbours")  # fmt: skip
+            "information", "neighbours", "quotas")  # fmt: skip
 
 _HIDDEN_NAMES = ("stat", "readlink", "O_PATH", "chdir", "lstat", "access", "statx", "inotify", "getxattr", "statvfs")
 _HIDDEN_METADATA = ("chmod", "chown", "utime", "setxattr")
@@ -22,7 +22,7 @@ _BASE = ("written", "overwritten in place", "overwritten through a mapping", "de
 # (why strict_partial can't, family, attacks)
 WITHOUT_NAMESPACES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("without a pid namespace other processes are seen and named, though not signalled, traced or read", "process",
-     ("see the session of a process of the caller", "pin a process of the caller")),
+     ("see the session of a process of the caller",)),
     ("without a pid namespace other processes are seen and named, though not signalled, traced or read", "information",
      ("the parent's command line", "the list of processes", "a process that is not on the list",
       "command lines of the host")),
@@ -45,7 +45,9 @@ WITHOUT_NAMESPACES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
      ("ports of the host", "sockets of the host", "the list of segments", "the name of the host",
       "the name of the host in /proc", "the boot id", "the kernel's command line", "the kernel's symbols",
       "the keys of the host", "routes", "disks", "mounted file systems of the host", "the name of its control group",
-      "the control group of pid 1", "devices in /sys", "the base of the workspace in the mount table")),
+      "the control group of pid 1", "devices in /sys", "the base of the workspace in the mount table",
+      "counts of the host", "the PATH of the caller")),
+    ("without a user namespace of its own a job has its user's watches", "quotas", ("watches",)),
     ("locks and watches on a file that two jobs may both read are seen by both", "neighbours",
      ("lock on namespaces", "lock on /proc", "lock in a readable folder", "watch a readable folder", "record lock",
       "watch a program of the system", *(f"lock on {name}" for name in

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 NAMESPACES = ["user", "mount", "pid", "net", "ipc", "uts"]
 _UMASK = 0o022
+# The filter's listener is handed to the leader, which the kernel refuses while the user has more descriptors under way
+# than this limit: another sandbox of the same user keeps as many there as its own limit lets it.
+_AFTER_THE_FILTER = "RLIMIT_NOFILE"
 _UNWATCHED = dict.fromkeys(("cpu_time", "memory", "pids"), float("inf"))
 _USER = "user"
 _FOREVER_S = 1e9
@@ -104,6 +107,7 @@ class StrictBox:
     ) -> None:
         self.policy = policy
         self._hidden = hidden
+        self._path = ""
         self._scratch = Scratch(("work",))
         self._layers = Layers(hidden)
         self._waiting: groups.GroupVisit | None = None
@@ -118,7 +122,9 @@ class StrictBox:
         }
 
     def _name_recorder(self, wish: Wish) -> None:
-        """The table says what records attempts on hidden paths; that depends on where they and the job lie."""
+        """The table says what records attempts on hidden paths; that depends on where they and the job lie, as the PATH
+        does."""
+        self._path = rootfs.search_path(os.environ.get("PATH", ""), wish)
         if "hidden_paths" in self.enforced and self.enforced["hidden_paths"].applied:
             entry = replace(self.enforced["hidden_paths"], details=hiding.details_of(wish))
             self.enforced = {**self.enforced, "hidden_paths": entry}
@@ -126,9 +132,8 @@ class StrictBox:
     def start(self, job: Job, streams: tuple[int, ...]) -> LedVisit:
         if self._waiting is not None:
             return self._send_order(job, streams)
-        last: list[Step] = [("terminal",)] if job.terminal else []
-        last.append(("exec", list(job.argv), self._environment(job)))
         if self._keeper is not None:
+            last = self._last(job)
             return self.start_steps([("folder", job.cwd), *last] if job.cwd else last, streams)
         if (job.cwd or self._layers.transaction) and job.files:
             raise UsageError("files go into a private working folder, not over an existing one")
@@ -136,7 +141,12 @@ class StrictBox:
         self._scratch.prepare(replace(job, cwd=None, files={}) if job.cwd else job)
         wish = self._wish(job)
         self._name_recorder(wish)
-        return groups.GroupVisit(self._request(wish, last), streams, _mould(wish, {}), self._cgroup)
+        return groups.GroupVisit(self._request(wish, self._last(job)), streams, _mould(wish, {}), self._cgroup)
+
+    def _last(self, job: Job) -> list[Step]:
+        """How the job's own program begins."""
+        run = ("exec", list(job.argv), self._environment(job))
+        return [("terminal",), run] if job.terminal else [run]
 
     def work_on(self, transaction: Transaction) -> None:
         self._layers.work_on(transaction)
@@ -263,13 +273,15 @@ class StrictBox:
         """What the job is bound by; the filter last, for it closes what came before."""
         steps: list[Step] = [("session",)]
         steps += [("folder", wish.folder), ("umask", _UMASK), ("signals",), ("no new privileges",)]
-        steps += [("rlimit", *row) for row in rlimits.rows(self._by_rlimit(), 1 << 20)]
+        limits = [("rlimit", *row) for row in (*rlimits.shares(), *rlimits.rows(self._by_rlimit(), 1 << 20))]
+        steps += [step for step in limits if step[1] != _AFTER_THE_FILTER]
         steps += self._wall(wish, scopes)
         watched = hiding.is_watched(wish)
         if watched:  # the leader reads paths from it, also before an exec, and as an ordinary user
             steps.append(("show memory",))
         program = filters.compiled(filters.profile_name(self.policy), (wish.uid, wish.gid), watched)
-        return [*steps, ("seccomp", program, True)]
+        last = [step for step in limits if step[1] == _AFTER_THE_FILTER]
+        return [*steps, ("seccomp", program, True), *last]
 
     def _wall(self, wish: Wish, scopes: tuple[str, ...]) -> list[Step]:
         if not strict_table.landlock_abi():
@@ -352,7 +364,7 @@ class StrictBox:
 
     def _environment(self, job: Job) -> dict[str, str]:
         clean = {"HOME": rootfs.HOME, "TMPDIR": "/tmp", "USER": _USER, "LOGNAME": _USER, "SHELL": "/bin/sh"}
-        return self._scratch.environment(self.policy, job, clean)
+        return self._scratch.environment(self.policy, job, clean | {"PATH": self._path})
 
     def changes(self) -> tuple[Change, ...]:
         return self._layers.changes()

@@ -17,6 +17,9 @@ CPU_PERIOD_US = 100_000
 SMALLEST_QUOTA_US = 1_000
 """The kernel refuses less."""
 
+SOCKET_SHARE = 8
+"""On v1 an eighth of the memory limit may lie in buffers of sockets."""
+
 SWAP_FIX = "sudo swapoff -a, or boot with swapaccount=1"
 
 
@@ -111,10 +114,13 @@ def _v2_memory(limits: CgroupLimits) -> tuple[Setting, ...]:
 def _v1_memory(limits: CgroupLimits) -> tuple[Setting, ...]:
     size = limits.mem_bytes or 0
     both = size + limits.swap_bytes
+    # Buffers of sockets are beside the limit on v1, and not in it: this share comes on top.
+    buffers = size // SOCKET_SHARE
     return (
         Setting(file="memory.limit_in_bytes", text=str(size), holds=_at_most(size)),
         Setting(file="memory.memsw.limit_in_bytes", text=str(both), holds=_at_most(both),
                 only_if_there=not swap_is_on(), fix=SWAP_FIX),
+        Setting(file="memory.kmem.tcp.limit_in_bytes", text=str(buffers), holds=_at_most(buffers), only_if_there=True),
     )  # fmt: skip
 
 

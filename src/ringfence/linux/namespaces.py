@@ -48,7 +48,7 @@ def map_ids(pid: int | str, outside: tuple[int, int], inside: tuple[int, int]) -
         ("uid_map", f"{inside[0]} {outside[0]} 1"),
         ("gid_map", f"{inside[1]} {outside[1]} 1"),
     ):
-        _write(f"/proc/{pid}/{name}", text)
+        write(f"/proc/{pid}/{name}", text)
 
 
 def take_identity(uid: int, gid: int) -> None:
@@ -57,7 +57,8 @@ def take_identity(uid: int, gid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def _write(path: str, text: str) -> None:
+def write(path: str, text: str) -> None:
+    """Write a setting of the kernel, in one call as it wants it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode("ascii"))
@@ -107,8 +108,8 @@ def mapping_namespace(on_disk_uid: int, on_disk_gid: int, host_id: int) -> int:
         os.close(done_read)
         if os.read(ready_read, 1) != b"r":
             raise OSError("no user namespace for an idmapped mount")
-        _write(f"/proc/{child}/uid_map", f"{on_disk_uid} {host_id} 1")
-        _write(f"/proc/{child}/gid_map", f"{on_disk_gid} {host_id} 1")
+        write(f"/proc/{child}/uid_map", f"{on_disk_uid} {host_id} 1")
+        write(f"/proc/{child}/gid_map", f"{on_disk_gid} {host_id} 1")
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(ready_read)

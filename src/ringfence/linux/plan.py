@@ -104,6 +104,12 @@ def bind(source: str, target: str, *, read_only: bool = False, folder: bool | No
     os.close(tree)
 
 
+def kernel_settings(rows: list[tuple[str, str]]) -> None:
+    """(name below /proc/sys, value) of these namespaces; whoever has no capability can't change it again."""
+    for name, value in rows:
+        namespaces.write(f"root/proc/sys/{name}", value)
+
+
 def blank(files: list[str], folders: list[str]) -> None:
     """Cover them with empty ones."""
     os.mkdir("memory/none")
@@ -261,13 +267,23 @@ def drop_capabilities() -> None:
 
 
 def install_filter(program: bytes, told: bool) -> None:
-    """The last step before the exec. ``told``: the leader hears of what is refused."""
+    """Nothing that names a file may come between this and the exec. ``told``: the leader hears of what is refused."""
     # Once for nothing: from the filter on, whatever looks a file up waits for a leader that has no listener yet.
     BUILDING.hand_over(LISTENER, [])
+    if told:
+        _raise_soft_limit()
     listener = seccomp.install(program, notify=told)
     if listener is not None:
         BUILDING.hand_over(LISTENER, [listener])
         os.close(listener)
+
+
+def _raise_soft_limit() -> None:
+    """To the hard one: it bounds what is handed over, too, and the job's own limit comes after this step."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 STEPS: dict[str, Callable[..., None]] = {
@@ -284,6 +300,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "file system": file_system,
     "overlay": overlay,
     "bind": bind,
+    "kernel settings": kernel_settings,
     "blank": blank,
     "shield": shield,
     "whiteouts": whiteouts,

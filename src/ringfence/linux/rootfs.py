@@ -13,6 +13,7 @@ from ringfence.model.record import record
 Step = tuple[object, ...]
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt")
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 # Configuration that ordinary programs read. The rest of /etc tells of the host and its users.
 ETC_NAMES = (
     "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "fonts",
@@ -30,10 +31,21 @@ DEVICE_LINKS = {
 # What a fresh /proc lets anybody read that is the host's own: what only root may read needs no cover, for the
 # job is never the host's root.
 PROC_FILES = (
-    "cmdline", "diskstats", "kallsyms", "key-users", "keys", "locks", "modules", "partitions", "sched_debug", "swaps",
-    "sys/kernel/random/boot_id", "timer_list",
+    "buddyinfo", "cgroups", "cmdline", "diskstats", "interrupts", "kallsyms", "key-users", "keys", "locks", "mdstat",
+    "modules", "partitions", "sched_debug", "schedstat", "swaps", "sys/kernel/random/boot_id", "timer_list", "zoneinfo",
 )  # fmt: skip
-PROC_FOLDERS = ("acpi", "asound", "bus", "fs", "irq", "scsi")
+# In sys/fs and sys/kernel/pty beside settings: exact counts of what all sandboxes and the host hold, by which two
+# sandboxes could pass numbers to each other; pressure has the same of what they wait for.
+PROC_FOLDERS = ("acpi", "asound", "bus", "fs", "irq", "pressure", "scsi", "sys/fs", "sys/kernel/pty")
+# Settings of the sandbox's own namespaces. Watches are its user's too, and counted for each user namespace besides. A
+# TCP connection always gets its first buffer, whatever limit is reached: here that is small.
+KERNEL_SETTINGS = {
+    "user/max_inotify_instances": "16",
+    "user/max_inotify_watches": "8192",
+    "net/ipv4/tcp_rmem": "4096 16384 262144",
+    "net/ipv4/tcp_wmem": "4096 16384 262144",
+}
+TERMINALS = 64
 
 HOME, WORK = "/home/user", "/workspace"
 ROOT_BYTES = 4 << 20
@@ -192,6 +204,16 @@ def worked_on(wish: Wish) -> list[str]:
     return [each.path for each in wish.workspaces] or [WORK]
 
 
+def search_path(folders: str, wish: Wish) -> str:
+    """Those folders of a PATH of the host that the sandbox shows something of, and the system's own behind them."""
+    shown = entries(wish)
+    tops = {*worked_on(wish), *(entry.path for entry in shown), *(path for path, _ in wish.links)}
+    alone = {entry.path.rpartition("/")[0] for entry in shown if not entry.folder}
+    kept = [path for path in folders.split(":") if path.startswith("/") and not wish.hidden.cover(path)
+            and (path in alone or any(path[:end] in tops for end in _ends(path)))]  # fmt: skip
+    return ":".join(dict.fromkeys([*kept, *SYSTEM_PATH]))
+
+
 def _skeleton(wish: Wish) -> list[str]:
     """The folders of the bare root, outer ones first. Made at once, while there is no link yet that could lead astray;
     what belongs into something that is mounted later is made there when its turn comes."""
@@ -246,7 +268,8 @@ def device_folder() -> Step:
 
 def _devices(wish: Wish) -> list[Step]:
     """As root a folder that is ready made; else the host's devices, which the job could not make either."""
-    terminals = ("file system", "/dev/pts", "devpts", ["nosuid", "noexec"], "newinstance,ptmxmode=0666,mode=620")
+    options = f"newinstance,ptmxmode=0666,mode=620,max={TERMINALS}"
+    terminals = ("file system", "/dev/pts", "devpts", ["nosuid", "noexec"], options)
     if wish.by_root:
         return [("attach inside", "devices", "/dev"), terminals]
     plan: list[Step] = [("bind", f"base/dev-{name}", f"/dev/{name}") for name in DEVICES]
@@ -284,6 +307,7 @@ def _configuration(wish: Wish) -> Step:
 def _proc(wish: Wish) -> list[Step]:
     plan: list[Step] = [("file system", "/proc", "proc", ["nosuid", "nodev", "noexec"], "")]
     files, folders = ([f"/proc/{name}" for name in names] for names in (wish.proc_files, wish.proc_folders))
+    plan.append(("kernel settings", list(KERNEL_SETTINGS.items())))
     plan.append(("blank", files, folders))
     plan.append(("shield", "/proc/sys"))
     return plan

@@ -1,0 +1,93 @@
+"""Attacks on what no limit of a process counts: blocks without a byte written, and what the kernel counts for the whole
+host or for a user as a whole. Who uses that up stops programs that have nothing to do with the sandbox.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Mapping
+from functools import partial
+
+from tests.escape.attack import Attack, Stage
+from tests.escape.raw_calls import calling
+
+_attack = partial(Attack, family="quotas")
+MIB = 1 << 20
+_SMALL_DISK = {"disk_bytes": 4 * MIB}
+_FILE = (
+    "import fcntl, struct\nMIB = 1 << 20\nfile = os.open('reserving', os.O_CREAT | os.O_RDWR | os.O_TRUNC)\n"
+    "def judge():\n held, size = os.fstat(file).st_blocks * 512, os.fstat(file).st_size\n print(held, size)\n"
+    " if held > 16 * MIB or size > 16 * MIB: print('ESCAPED')\n"
+)
+# mode: the length may grow (0), KEEP_SIZE, ZERO_RANGE, INSERT_RANGE
+_MODES = {"blocks by fallocate": 0, "blocks behind the end of a file": 1, "blocks by a range of zeros": 0x10,
+          "length by an inserted range": 0x20}  # fmt: skip
+_FALLOCATE = _FILE + calling("fallocate") + "os.write(file, bytes(MIB))\n"
+_RESERVE = "print(fcntl.ioctl(file, {command}, struct.pack('hhqqiI4i', 0, 0, 0, 64 * MIB, 0, 0, 0, 0, 0, 0)) and 1)\n"
+_COMMANDS = {"blocks by FS_IOC_RESVSP64": 0x4030582A, "blocks by FS_IOC_RESVSP": 0x40305828,
+             "blocks by FS_IOC_ZERO_RANGE": 0x40305839}  # fmt: skip
+_DISK_ATTACKS = [
+    _attack(name=name, what="room on the host's disk is taken that no limit counts", policy=policy,
+            probe=_FALLOCATE + f"print(call('fallocate', file, {mode}, 0, 64 * MIB))\njudge()\n")
+    for policy in (_SMALL_DISK,) for name, mode in _MODES.items()
+] + [
+    _attack(name=name, what="room on the host's disk is taken that no limit counts", policy=_SMALL_DISK,
+            probe=_FILE + "try: " + _RESERVE.format(command=command) + "except OSError as e: print(e)\njudge()\n")
+    for name, command in _COMMANDS.items()
+] + [
+    _attack(name="a file larger than allowed by fallocate", what="the size of a file is passed by blocks behind its end",
+            policy={"file_bytes": MIB}, probe=_FALLOCATE + "print(call('fallocate', file, 1, 0, 64 * MIB))\njudge()\n"),
+]  # fmt: skip
+
+_QUEUE = (
+    "child = os.fork()\nif child == 0: signal.pthread_sigmask(signal.SIG_BLOCK, {40}); time.sleep(9); os._exit(0)\n"
+    "time.sleep(0.5)\ninfo = (ctypes.c_int * 32)(); info[0] = 40; info[2] = -1; queued = 0\n"
+    "while queued < 3000 and call('rt_sigqueueinfo', child, 40, ctypes.byref(info)) == (0, 0): queued += 1\n"
+    "os.kill(child, 9); os.waitpid(child, 0); print(queued)\nif queued == 3000: print('ESCAPED')\n"
+)
+_CALLING_WITH_POINTERS = calling("rt_sigqueueinfo").replace("hasattr(a, '_type_')", "not isinstance(a, int)")
+_SHARED = {
+    "asynchronous reads": ("no other program of the host can read asynchronously any more",
+                           calling("io_setup") + "room = (ctypes.c_ulong * 1)()\n"
+                           "if call('io_setup', 8, ctypes.addressof(room))[0] == 0: print('ESCAPED')\n"),
+    "watches": ("the caller's own programs can't watch files any more",
+                "libc = ctypes.CDLL(None)\nif all(libc.inotify_init1(0) >= 0 for _ in range(40)): print('ESCAPED')\n"),
+    "queued signals": ("the caller's own programs can make no timers any more", _CALLING_WITH_POINTERS + _QUEUE),
+    "terminals": ("other sandboxes get no terminals any more",
+                  "held = []\ntry:\n while len(held) < 150: held.append(os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY))\n"
+                  " print('ESCAPED')\nexcept OSError as e: print(e)\n"),
+}  # fmt: skip
+_SHARED_ATTACKS = [_attack(name=name, what=what, probe=probe) for name, (what, probe) in _SHARED.items()]
+
+# The kernel runs the host's helper, as root, for whoever crashes, unless the limit is 1.
+_CORE = calling("prlimit64") + (
+    "import resource, struct\nfor go in (lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),\n"
+    "           lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 1)),\n"
+    "           lambda: resource.prlimit(0, resource.RLIMIT_CORE, (0, 0)),\n"
+    "           lambda: print(call('prlimit64', os.getpid(), 4, struct.pack('QQ', 0, 0), 0))):\n"
+    " try: go()\n except (OSError, ValueError) as e: print(e)\n"
+    "if resource.getrlimit(resource.RLIMIT_CORE)[0] != 1: print('ESCAPED')\n"
+)
+
+
+def _writable(stage: Stage) -> Mapping[str, object]:
+    folder = stage.folder / "writable"
+    folder.mkdir()
+    folder.chmod(0o777)
+    (folder / "file").write_text("x")
+    (folder / "file").chmod(0o666)
+    stage.policy["writable_paths"] = [str(folder)]
+    return {"path": str(folder / "file")}
+
+
+_LEASE = (
+    "import fcntl\nfile = os.open(GIVEN['path'], os.O_RDONLY)\n"
+    "try: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK); print('ESCAPED')\nexcept OSError as e: print(e)\n"
+)
+
+ATTACKS = [
+    *_DISK_ATTACKS, *_SHARED_ATTACKS,
+    _attack(name="the host's core helper", what="a crash has the host's helper read the guest's memory as root",
+            possible=resource.getrlimit(resource.RLIMIT_CORE)[1] != 0, probe=_CORE),
+    _attack(name="a lease", what="who opens a file of the host is held up", prepare=_writable, probe=_LEASE),
+]  # fmt: skip

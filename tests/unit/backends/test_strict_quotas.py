@@ -1,0 +1,113 @@
+"""What a strict job may have of what the kernel counts for its user or for the whole host, and what still works."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ringfence import Job, Outcome, SandboxPolicy, Status, run
+
+STRICT = SandboxPolicy(isolation="strict", wall_time_s=40)
+_UNDER_WAY = """
+import array, socket
+keep, none = [], array.array("i", [0] * 253)
+try:
+    while len(keep) < 400:
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        keep += [near, far]
+        for _ in range(8): near.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, none)])
+except OSError as error: pass
+print("ready", flush=True)
+input()
+"""
+_SEND_ONE = """
+import array, resource, socket
+resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
+near, far = socket.socketpair()
+near.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0]))])
+"""
+
+
+def python(source: str, policy: SandboxPolicy = STRICT) -> Outcome:
+    return run([sys.executable, "-c", source], policy)
+
+
+def test_a_sandbox_starts_while_another_of_its_user_keeps_descriptors_under_way() -> None:
+    reader, writer = os.pipe()
+    ready, ended = threading.Event(), []
+
+    def listen(stream: str, piece: bytes) -> None:
+        ready.set()
+
+    def hold() -> None:
+        ended.append(run(Job(argv=(sys.executable, "-c", _UNDER_WAY), stdin=reader), STRICT, on_output=listen))
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert ready.wait(40)
+        if os.geteuid() != 0:  # root's sandboxes have ids of their own
+            control = subprocess.run([sys.executable, "-c", _SEND_ONE], capture_output=True, check=False)
+            assert b"Too many references" in control.stderr
+        assert run(["true"], STRICT).ok
+    finally:
+        os.write(writer, b"\n")
+        os.close(writer)
+        thread.join()
+        os.close(reader)
+    assert ended[0].ok, ended[0].stderr
+
+
+def test_a_job_has_a_share_of_what_its_user_may_have() -> None:
+    names = ("SIGPENDING", "MSGQUEUE", "MEMLOCK", "RTPRIO", "NICE", "NOFILE")
+    outcome = python(f"import resource as r\nprint([r.getrlimit(getattr(r, 'RLIMIT_' + n)) for n in {names}])")
+    assert outcome.stdout.decode().strip() == str([(n, n) for n in (1024, 131072, 262144, 0, 0, 512)])
+
+
+def test_programs_that_reserve_room_write_it_instead() -> None:
+    source = "import os\nf = os.open('f', os.O_CREAT | os.O_RDWR)\nos.posix_fallocate(f, 0, 1 << 20)\n"
+    source += "s = os.fstat(f)\nprint(s.st_size, s.st_blocks * 512 >= 1 << 20)\n"
+    outcome = python(source)
+    assert outcome.stdout == b"1048576 True\n", outcome.stderr
+
+
+def test_programs_that_sync_or_refuse_cores_go_on() -> None:
+    outcome = run(["sh", "-ec", "sync; ulimit -c 0; echo done"], STRICT)
+    assert outcome.ok and outcome.stdout == b"done\n", outcome.stderr
+
+
+def test_the_disk_is_bounded_unless_the_policy_says_otherwise() -> None:
+    bounded = run(["true"], STRICT).enforced["disk"]
+    assert bounded.applied and bounded.requested == 10 << 30
+    free = run(["true"], SandboxPolicy.from_dict({"isolation": "strict", "disk_bytes": "unlimited"}))
+    assert free.ok and free.enforced["disk"].requested == 2**62
+
+
+def test_files_without_a_byte_in_them_count(tmp_path: Path) -> None:
+    make = "import os\nfor n in range(12000): os.mknod(f'empty-{n}')\nos.sync()\nprint('all')\n"
+    job = Job(argv=(sys.executable, "-c", make), cwd=str(tmp_path))
+    control = run(job, STRICT)
+    if control.usage.written_bytes < 1 << 20:
+        pytest.skip("the private folder lies on a file system that counts no names")
+    assert control.ok
+    assert run(job, STRICT.with_changes(disk_bytes=1 << 20)).status is Status.DISK_LIMIT
+
+
+def test_commands_of_a_shown_environment_are_found_by_their_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = os.path.dirname(sys.executable)
+    monkeypatch.setenv("PATH", f"{folder}:relative::/nowhere:/usr/bin")
+    source = "import os, sys; print(os.environ['PATH'], sys.executable)"
+    outcome = run([os.path.basename(sys.executable), "-c", source], STRICT)
+    path, executable = outcome.stdout.decode().split()
+    assert executable == sys.executable and path == f"{folder}:/usr/bin:/usr/local/bin:/bin"
+
+
+def test_a_path_that_is_asked_for_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"/nowhere:{os.environ['PATH']}")
+    outcome = run(["/bin/sh", "-c", "echo $PATH"], STRICT.with_changes(pass_environment=("PATH",)))
+    assert outcome.stdout.startswith(b"/nowhere:")
