@@ -1,20 +1,23 @@
 """Reads what ``model/values.py`` writes, out of hands that are not trusted.
 
 Reading executes nothing, imports only the standard library's value types, and builds nothing larger than a
-fixed multiple of the bytes that arrived: lists and objects of two bytes become some sixty. It does not tell
-an honest value from a dishonest one: whatever it returns is the guest's word.
+fixed multiple of the bytes that arrived: lists and objects of two bytes become some sixty. It takes time in
+proportion to the bytes too, so it bounds what a dict or a set of chosen keys would cost (ADR 0080). It does not
+tell an honest value from a dishonest one: whatever it returns is the guest's word.
 """
 
 from __future__ import annotations
 
 import binascii
 import json
+import os
 import re
 import sys
-from _collections_abc import Callable
-from itertools import accumulate
+from _collections_abc import Callable, Iterator
+from itertools import accumulate, groupby
+from operator import ne
 
-from ringfence.model.values import MAX_BYTES, MAX_DEPTH
+from ringfence.model.values import MAX_BYTES, MAX_DEPTH, MAX_PLAIN_KEYS, has_random_hash
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_EQUAL_HASHES = 64
 """Numbers have no random hash: more keys than this with one hash are an attack on whoever reads them."""
+MAX_COMPARISONS = 1 << 24
+"""What it may cost to tell the keys apart that have one hash, in all containers of a value together."""
 
 _JSON_LEVELS_EACH = 3  # {"$dict": [[key, value]]}
 
@@ -39,6 +44,8 @@ def decode(data: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPT
     if len(data) > max_bytes:
         raise Undecodable(f"{len(data)} bytes, {max_bytes} are allowed")
     _check_depth(data, max_depth * _JSON_LEVELS_EACH + 1)
+    if _SEED_IS_KNOWN:
+        _check_names(data)
     try:
         return _decoder().decode(str(data, "utf-8", "surrogatepass"))
     except RecursionError:
@@ -62,6 +69,28 @@ def _check_depth(data: bytes, max_levels: int) -> None:
         raise Undecodable("nested too deep")
 
 
+_NAMES = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"?[ \t\r\n]*+(:?)', re.DOTALL)
+
+
+def _seed_is_known() -> bool:
+    """Whether a guest may know the hash of a string here: PYTHONHASHSEED is a number."""
+    asked = "" if sys.flags.ignore_environment else os.environ.get("PYTHONHASHSEED", "")
+    return not sys.flags.hash_randomization or asked not in ("", "random")
+
+
+_SEED_IS_KNOWN = _seed_is_known()
+
+
+def _check_names(data: bytes) -> None:
+    """Before parsing: the parser keeps each name of an object once in a dict of its own, of any size.
+
+    Equal names are found by sorting: a set of them is what must not be made.
+    """
+    names = sorted(name for name, colon in _NAMES.findall(data) if colon)
+    if sum(1 for _ in groupby(names)) > MAX_PLAIN_KEYS:
+        raise Undecodable(f"more than {MAX_PLAIN_KEYS} names, and PYTHONHASHSEED is set")
+
+
 def _short_int(digits: str) -> int:
     if len(digits) > 20:
         raise ValueError("a longer number has another form")
@@ -70,30 +99,83 @@ def _short_int(digits: str) -> int:
 
 def _decoder() -> json.JSONDecoder:
     # Python's own bound on digits makes long numbers harmless, unless the host has lifted it.
-    return _DECODER if 0 < sys.get_int_max_str_digits() <= 4300 else _WARY_DECODER
+    bounded = 0 < sys.get_int_max_str_digits() <= 4300
+    return json.JSONDecoder(object_hook=_Reading().value, parse_int=None if bounded else _short_int)
+
+
+class _Reading:
+    """Reads the tagged objects of one value, and holds what its keys may cost together."""
+
+    def __init__(self) -> None:
+        self._keys_left = MAX_PLAIN_KEYS
+        self._comparisons_left = MAX_COMPARISONS
+
+    def value(self, found: dict[str, Any]) -> object:
+        if len(found) != 1:
+            return found
+        (word,) = found
+        if word[:1] != "$":
+            return found
+        content = found[word]
+        if word == "$dict":
+            return self._dict(content)
+        if word in _SETS:
+            return _SETS[word](self._admitted(_listed(content)))
+        return _READERS[word](content)
+
+    def _dict(self, content: Any) -> dict[Any, Any]:
+        pairs = [(key, item) for key, item in _listed(content)]
+        self._admitted([key for key, _ in pairs])
+        return dict(pairs)
+
+    def _admitted(self, keys: list[Any]) -> list[Any]:
+        """The keys, refused before a table of them would take more than linear time."""
+        if _SEED_IS_KNOWN:
+            self._keys_left -= len(keys)
+        else:
+            self._keys_left -= sum(not has_random_hash(key) for key in keys)
+        if self._keys_left < 0:
+            raise Undecodable(f"more than {MAX_PLAIN_KEYS} keys whose hash is no secret")
+        for group in _colliding(keys):
+            self._comparisons_left -= len(group) * sum(map(_weight, group))
+            if len(group) > MAX_EQUAL_HASHES or self._comparisons_left < 0:
+                raise Undecodable("too many keys with one hash")
+        return keys
+
+
+def _colliding(keys: list[Any]) -> Iterator[list[Any]]:
+    """The keys that share a hash, hash by hash. By sorting: a dict of hashes costs what a dict of keys costs."""
+    chosen = [key for key in keys if type(key) not in (str, bytes)]
+    ordered = sorted(map(hash, chosen))
+    if all(map(ne, ordered, ordered[1:])):
+        return
+    for _, group in groupby(sorted(chosen, key=hash), key=hash):
+        alike = list(group)
+        if len(alike) > 1:
+            yield alike
+
+
+def _weight(key: Any) -> int:
+    """What a comparison of this key with another of the same hash may cost, in steps of some nanoseconds.
+
+    In sets each member may meet each of the other's. A number turned into a Decimal takes quadratic time.
+    """
+    kind = type(key)
+    if kind is tuple:
+        return 1 + sum(map(_weight, key))
+    if kind is frozenset:
+        return min((1 + sum(map(_weight, key))) ** 2, MAX_COMPARISONS)  # squares of squares are long numbers
+    if kind is int:
+        return int(1 + (key.bit_length() >> 6) ** 2)
+    if kind in (str, bytes):
+        return 1 + (len(key) >> 6)
+    return 1 + (len(str(key)) >> 6)
 
 
 def _listed(content: Any) -> list[Any]:
     if type(content) is not list:
         raise ValueError("not a list")
     return content
-
-
-def _keys(keys: list[Any]) -> list[Any]:
-    """The keys, refused when so many have the same hash that a dict of them takes quadratic time."""
-    if len(keys) <= MAX_EQUAL_HASHES:
-        return keys
-    from collections import Counter
-
-    if max(Counter(map(hash, keys)).values()) > MAX_EQUAL_HASHES:
-        raise ValueError("too many keys with one hash")
-    return keys
-
-
-def _read_dict(content: Any) -> dict[Any, Any]:
-    pairs = [(key, item) for key, item in _listed(content)]
-    _keys([key for key, _ in pairs])
-    return dict(pairs)
 
 
 def _read_complex(content: Any) -> complex:
@@ -141,9 +223,6 @@ def _read_timedelta(content: Any) -> object:
 _READERS: dict[str, Callable[[Any], object]] = {
     "$int": lambda content: int(content, 16),
     "$tuple": lambda content: tuple(_listed(content)),
-    "$dict": _read_dict,
-    "$set": lambda content: set(_keys(_listed(content))),
-    "$frozenset": lambda content: frozenset(_keys(_listed(content))),
     "$bytes": lambda content: binascii.a2b_base64(content, strict_mode=True),
     "$complex": _read_complex,
     "$decimal": _read_decimal,
@@ -153,15 +232,4 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "$time": _read_time("time"),
     "$timedelta": _read_timedelta,
 }
-
-
-def _untagged(found: dict[str, Any]) -> object:
-    if len(found) == 1:
-        (word,) = found
-        if word[:1] == "$":
-            return _READERS[word](found[word])
-    return found
-
-
-_DECODER = json.JSONDecoder(object_hook=_untagged)
-_WARY_DECODER = json.JSONDecoder(object_hook=_untagged, parse_int=_short_int)
+_SETS: dict[str, Callable[[list[Any]], object]] = {"$set": set, "$frozenset": frozenset}

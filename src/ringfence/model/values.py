@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 64
+MAX_PLAIN_KEYS = 1 << 15
+"""Of keys and members whose hash is no secret, in all dicts and sets of a value together. Whoever chooses them can
+make a table of them take quadratic time; so many take a second at worst.
+"""
 
 _AS_IS = frozenset({type(None), bool, float, str})
 _SMALL = 1 << 63
@@ -43,7 +47,7 @@ def encode(value: object, *, max_bytes: int = MAX_BYTES) -> bytes:
     b'{"$tuple":[1,{"a":null}]}'
     """
     try:
-        text = _JSON.encode(_plain(value, MAX_DEPTH, [max_bytes]))
+        text = _JSON.encode(_plain(value, MAX_DEPTH, [max_bytes, MAX_PLAIN_KEYS]))
     except Unsendable as unsendable:
         place = _place(value, MAX_DEPTH) or "value"
         raise Unsendable(unsendable.type_name, unsendable.hint, place) from None
@@ -86,16 +90,44 @@ def _mapping(mapping: Any, depth: int, room: list[int]) -> object:
     kinds = set(map(type, mapping))
     if kinds <= {str} and not (len(mapping) == 1 and next(iter(mapping))[:1] == "$"):
         return dict(zip(mapping, _items(list(mapping.values()), depth, room), strict=True))
+    _spend_keys(mapping, room)
     keys, items = _items(list(mapping), depth, room), _items(list(mapping.values()), depth, room)
     return {"$dict": list(zip(keys, items, strict=True))}
+
+
+def _members(word: str) -> Callable[[Any, int, list[int]], object]:
+    def members(values: Any, depth: int, room: list[int]) -> object:
+        _spend_keys(values, room)
+        return {word: _items(values, depth, room)}
+
+    return members
+
+
+def _spend_keys(keys: Iterable[object], room: list[int]) -> None:
+    room[1] -= sum(not has_random_hash(key) for key in keys)
+    if room[1] < 0:
+        raise TooLarge(f"it has more than {MAX_PLAIN_KEYS} keys that are not strings; return a list of pairs")
+
+
+def has_random_hash(key: object) -> bool:
+    """Whether the hash of a key has another value in each process, so that nobody can choose it from outside.
+
+    The empty string has the same hash everywhere.
+    """
+    if type(key) is tuple:
+        return any(type(part) in _RANDOM and part for part in key)
+    return type(key) in _RANDOM and bool(key)
+
+
+_RANDOM = frozenset({str, bytes})
 
 
 _CONTAINERS: dict[type, Callable[[Any, int, list[int]], object]] = {
     list: _items,
     dict: _mapping,
     tuple: lambda values, depth, room: {"$tuple": _items(values, depth, room)},
-    set: lambda values, depth, room: {"$set": _items(values, depth, room)},
-    frozenset: lambda values, depth, room: {"$frozenset": _items(values, depth, room)},
+    set: _members("$set"),
+    frozenset: _members("$frozenset"),
 }
 
 
@@ -147,7 +179,7 @@ def _place(value: Any, depth: int, path: str = "value") -> str:
     if type(value) in _CONTAINERS:
         return next(filter(None, (_place(part, depth - 1, path + step) for step, part in _parts(value))), "")
     try:
-        _plain(value, 0, [0])
+        _plain(value, 0, [0, 0])
     except Unsendable:
         return path
     return ""

@@ -7,6 +7,7 @@ import datetime as dt
 import enum
 import math
 import pathlib
+import subprocess
 import sys
 import time
 from collections import OrderedDict, namedtuple
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from ringfence.model import value_reader
 from ringfence.model.value_reader import Undecodable, decode
-from ringfence.model.values import MAX_DEPTH, TooLarge, Unsendable, encode
+from ringfence.model.values import MAX_DEPTH, MAX_PLAIN_KEYS, TooLarge, Unsendable, encode
 
 pytestmark = pytest.mark.unmeasured
 
@@ -49,7 +50,7 @@ def _told(value: object) -> str:
     return hex(value) if type(value) is int else repr(value)
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: _told(value)[:40])
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_a_value_comes_back_as_it_was(value: object) -> None:
     limit = sys.get_int_max_str_digits()
     assert _same(value, decode(encode(value)))
@@ -243,3 +244,87 @@ def test_keys_that_were_chosen_to_have_one_hash_are_refused(made) -> None:
         decode(encode(made(colliding)))
     honest = made([2.0**power for power in range(1000)])
     assert decode(encode(honest)) == honest
+
+
+M = sys.hash_info.modulus
+
+
+def _same_hash_tree(depth: int, leaf: int) -> str:
+    """Pairs of pairs, all with one hash: telling two of them apart takes quadratic time."""
+    if depth == 0:
+        return str(M * leaf)
+    return _in("$frozenset", f"{_same_hash_tree(depth - 1, leaf * 2)},{_same_hash_tree(depth - 1, leaf * 2 + 1)}")
+
+
+def _in(word: str, inner: object, times: int = 1) -> str:
+    return f'{{"{word}":[' * times + str(inner) + "]}" * times
+
+
+COSTLY_KEYS = {
+    # Python turns the number into a Decimal to compare them, which takes quadratic time.
+    "a long number beside a Decimal": f'{{"$set":[{{"$decimal":"5"}},{{"$int":"{(M << 800_000) + 5:x}"}}]}}',
+    "sets of sets": f'{{"$set":[{_same_hash_tree(9, 1)},{_same_hash_tree(9, 3)}]}}',
+    "sets of sets in tuples": f'{{"$set":[{",".join(_in("$tuple", _same_hash_tree(9, leaf)) for leaf in (1, 3))}]}}',
+    "sets as deep as may be": f'{{"$set":[{",".join(_in("$frozenset", M * leaf, 60) for leaf in (1, 3))}]}}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", COSTLY_KEYS.values(), ids=COSTLY_KEYS)
+def test_keys_that_take_long_to_tell_apart_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Undecodable, match="too many keys with one hash"):
+        decode(text.encode())
+    monkeypatch.setattr(value_reader, "_weight", lambda key: 0)
+    assert len(decode(text.encode())) == 2
+
+
+def test_keys_that_happen_to_share_a_hash_come_back() -> None:
+    grid = {(x, y, z): x for x in range(-4, 4) for y in range(-4, 4) for z in range(-4, 4)}
+    edges = {frozenset({one, other}) for one in range(-9, 9) for other in range(-9, 9)}
+    assert len(set(map(hash, grid))) < len(grid)
+    assert decode(encode([grid, edges])) == [grid, edges]
+
+
+@pytest.mark.parametrize("made", (set, frozenset, dict.fromkeys), ids=("set", "frozenset", "dict"))
+def test_keys_whose_hash_is_no_secret_are_bounded_on_both_sides(made) -> None:
+    most = made(range(MAX_PLAIN_KEYS))
+    assert decode(encode(most)) == most
+    with pytest.raises(TooLarge, match="more than 32768 keys that are not strings; return a list of pairs"):
+        encode([most, made([1.5])])
+    last = encode(made([1.5]))
+    with pytest.raises(Undecodable, match="more than 32768 keys"):
+        decode(b"[" + encode(most) + b"," + last + b"]")
+
+
+@pytest.mark.parametrize("key", (str, lambda number: b"%d" % number, lambda number: ("k", number)),
+                         ids=("str", "bytes", "tuple"))  # fmt: skip
+def test_keys_with_a_random_hash_may_be_many(key) -> None:
+    many = {key(number) for number in range(MAX_PLAIN_KEYS + 9)}
+    assert decode(encode(many)) == many
+
+
+READ_WITH_A_SEED = """
+import json, sys
+from ringfence.model.value_reader import Undecodable, decode
+many, few = range(32769), range(32768)
+def told(text):
+    try: return len(decode(text.encode()))
+    except Undecodable: return "refused"
+rows = json.dumps([{"name": number, "\\"": 1} for number in many])
+print(*map(told, (json.dumps(dict.fromkeys(many)), json.dumps(dict.fromkeys(few)),
+    json.dumps({"$set": list(map(str, many))}), json.dumps({"$set": list(map(str, few))}), rows)))
+"""
+
+
+@pytest.mark.parametrize("seed", ("0", "5", "random"))
+def test_strings_are_bounded_too_where_their_hash_is_no_secret(seed: str) -> None:
+    done = subprocess.run([sys.executable, "-c", READ_WITH_A_SEED], env={"PYTHONHASHSEED": seed}, capture_output=True)
+    free = seed == "random"
+    names, members = ("32769", "32769") if free else ("refused", "refused")
+    assert done.stdout.decode().split() == [names, "32768", members, "32768", "32769"], done.stderr.decode()
+
+
+def test_names_are_counted_in_linear_time_for_strings_that_never_end() -> None:
+    assert value_reader._NAMES.findall(b'"' + b'\\"' * 3) == [(b'\\"' * 3, b"")]
+    assert value_reader._NAMES.findall(rb'{"a\"b" : ["c:", "d"], "e":1}') == [
+        (rb"a\"b", b":"), (b"c:", b""), (b"d", b""), (b"e", b":")
+    ]  # fmt: skip
