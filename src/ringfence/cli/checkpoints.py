@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ringfence.cli.blocks import spelled_out
-from ringfence.cli.kept import Kept, add_id, add_json, print_json, registry_of
+from ringfence.cli.json_text import print_json
+from ringfence.cli.kept import Kept, add_id, add_json, registry_of
 from ringfence.cli.sandboxes import age, columns
 
 TYPE_CHECKING = False

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ringfence.cli.blocks import counted
-from ringfence.cli.kept import Kept, add_id, add_json, print_json, registry_of, shown_path
+from ringfence.cli.json_text import print_json
+from ringfence.cli.kept import Kept, add_id, add_json, registry_of, shown_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

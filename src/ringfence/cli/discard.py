@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ringfence.cli.blocks import counted
-from ringfence.cli.kept import Kept, add_json, add_root, find, print_json, registry_of
+from ringfence.cli.json_text import print_json
+from ringfence.cli.kept import Kept, add_json, add_root, find, registry_of
 from ringfence.errors import SandboxError
 from ringfence.manager.registry import Registry
 

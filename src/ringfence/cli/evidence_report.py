@@ -6,12 +6,12 @@ Does not: verify.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ringfence.cli.blocks import spelled_out
+from ringfence.cli.json_text import print_json
 from ringfence.errors import SandboxError, UsageError, VerificationError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def tell(
         return EXIT_NOT_OK
     known = found.state == "ok"
     if as_json:
-        print(json.dumps(as_document(found), ensure_ascii=True))
+        print_json(as_document(found), indent=None)
     else:
         print("\n".join(as_lines(what, found)))
         if not known and not allow_unknown_signer:
@@ -108,7 +108,7 @@ def _facts(found: Verification) -> list[str]:
 def _tell_failure(what: str, error: SandboxError, *, as_json: bool) -> None:
     step = error.step if isinstance(error, VerificationError) else None
     if as_json:
-        print(json.dumps({"state": "failed", "step": step, "problem": str(error), "hint": error.hint}))
+        print_json({"state": "failed", "step": step, "problem": str(error), "hint": error.hint}, indent=None)
         return
     print(f"{what} NOT OK: {spelled_out(str(error))}", file=sys.stderr)
     if error.hint:

@@ -143,12 +143,6 @@ def all_of(registry: Registry) -> Iterator[Metadata | Damaged]:
     return iter(sorted(registry.all(), key=lambda each: getattr(each, "created_s", 0.0)))
 
 
-def print_json(data: object) -> None:
-    import json
-
-    print(json.dumps(data, indent=2))
-
-
 # ---- what is shown: names and texts are a hostile program's, and a terminal obeys control characters
 
 

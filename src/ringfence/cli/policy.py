@@ -29,9 +29,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.action == "check":
         print(f"{arguments.file}: a sound policy")
     elif arguments.json:
-        import json
+        from ringfence.cli.json_text import print_json
 
-        print(json.dumps(policy.to_dict(), indent=2))
+        print_json(policy.to_dict())
     else:
         print(_as_yaml(policy), end="")
     return 0

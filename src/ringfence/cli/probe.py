@@ -42,10 +42,10 @@ def execute(arguments: argparse.Namespace) -> int:
     levels = {str(level): _level(level) for level in IsolationLevel if level is not IsolationLevel.NONE}
     holds = _holds_default()
     if arguments.json:
-        import json
+        from ringfence.cli.json_text import print_json
 
         host = {"host": _host(), "mechanisms": mechanisms}
-        print(json.dumps(host | {"default_policy_holds": holds, "levels": levels}, indent=2))
+        print_json(host | {"default_policy_holds": holds, "levels": levels})
     else:
         _print(mechanisms, levels)
     return 0 if holds else 1

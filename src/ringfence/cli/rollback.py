@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from ringfence.cli.blocks import counted, spelled_out
-from ringfence.cli.kept import Kept, add_id, add_json, print_json, registry_of
+from ringfence.cli.json_text import print_json
+from ringfence.cli.kept import Kept, add_id, add_json, registry_of
 from ringfence.errors import UsageError
 
 TYPE_CHECKING = False

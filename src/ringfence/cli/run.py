@@ -181,9 +181,9 @@ def _exec_code(error: SetupError) -> int:
 
 def tell(arguments: argparse.Namespace | SimpleNamespace, outcome: Outcome) -> None:
     if arguments.json:
-        import json
+        from ringfence.cli.json_text import print_json
 
-        print(json.dumps(outcome.to_dict(), indent=2, default=str))
+        print_json(outcome.to_dict())
     elif not arguments.quiet and (lines := explain(outcome, discard=arguments.discard)):
         from ringfence.cli.blocks import spelled_out
 

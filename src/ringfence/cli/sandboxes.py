@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from ringfence.cli.blocks import spelled_out
-from ringfence.cli.kept import Kept, add_json, add_root, all_of, print_json, registry_of, shown_path
+from ringfence.cli.json_text import print_json
+from ringfence.cli.kept import Kept, add_json, add_root, all_of, registry_of, shown_path
 from ringfence.errors import BusyError, SandboxError, UsageError
 from ringfence.manager.registry import Damaged, Metadata, Registry
 from ringfence.model.limits import format_size, parse_duration

@@ -36,11 +36,11 @@ def execute(arguments: argparse.Namespace) -> int:
             print(f"{_word(finding):<8}  {finding.check.promise}{_because(finding)}", flush=True)
     broken = sum(not finding.held for finding in findings)
     if arguments.json:
-        import json
+        from ringfence.cli.json_text import print_json
 
         rows = [{"name": f.check.name, "promise": f.check.promise, "held": f.held, "proven": f.proven,
                  "problem": f.problem} for f in findings]  # fmt: skip
-        print(json.dumps({"level": arguments.level, "checks": rows}, indent=2))
+        print_json({"level": arguments.level, "checks": rows})
     else:
         print(f"\n{len(findings) - broken} of {len(findings)} promises held on level {arguments.level}")
     return 1 if broken else 0

@@ -49,9 +49,9 @@ def execute(arguments: argparse.Namespace) -> int:
         on_output=None if arguments.json else write_through,
     )
     if arguments.json:
-        import json
+        from ringfence.cli.json_text import print_json
 
-        print(json.dumps(result, indent=2))
+        print_json(result)
     else:
         print("".join(f"{line}\n" for line in _explained(result)), end="", file=sys.stderr)
     return result["rc"]

@@ -56,9 +56,9 @@ def _print_once(overview: Overview, arguments: argparse.Namespace) -> int:
     time.sleep(min(arguments.interval, _FIRST_LOOK_S))  # a share of the processor is one of some time
     rows = overview.look()
     if arguments.json:
-        import json
+        from ringfence.cli.json_text import print_json
 
-        print(json.dumps([row.to_dict() for row in rows], indent=2))
+        print_json([row.to_dict() for row in rows])
     else:
         print("\n".join(lines(rows, _size()[0], levels())))
     return 0

@@ -46,9 +46,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
         _save(arguments.svg, path, "svg", usage_svg.picture(recorded).encode())
     elif arguments.json:
-        import json
+        from ringfence.cli.json_text import print_json
 
-        print(json.dumps(to_dict(recorded), indent=2))
+        print_json(to_dict(recorded))
     else:
         print("\n".join(lines(recorded)))
     return 0
