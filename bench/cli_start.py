@@ -28,7 +28,7 @@ def ask(effort: Effort) -> Answer:
 def _ringfence() -> list[str]:
     """The script beside the interpreter, where an installation puts it; without one, the module."""
     script = Path(sys.executable).parent / "ringfence"
-    return [str(script)] if script.exists() else [sys.executable, "-m", "ringfence"]
+    return [str(script)] if script.exists() else [sys.executable, "-P", "-m", "ringfence"]
 
 
 def _call(words: list[str]) -> None:

@@ -94,8 +94,8 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ringfence_command() -> list[str]:
-    """The command line of this very interpreter."""
-    return [sys.executable, "-m", "ringfence"]
+    """The command line of this very interpreter; -P: without it a test's folder could replace the package."""
+    return [sys.executable, "-P", "-m", "ringfence"]
 
 
 _STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"})

@@ -42,7 +42,7 @@ def folder() -> Iterator[Path]:
 
 
 def ringfence(how: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(HOST), how, sys.executable, "-m", "ringfence", *arguments]
+    command = [sys.executable, str(HOST), how, sys.executable, "-P", "-m", "ringfence", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder / "work", timeout=60)
 
 

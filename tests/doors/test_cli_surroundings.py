@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import sysconfig
 import termios
 from pathlib import Path
 
@@ -148,3 +149,18 @@ def test_an_output_that_does_not_wait_gets_everything(ringfence_command: list[st
             assert reader.read() == bytes(300000)
         assert process.stderr.read() == b"\n"
     assert process.returncode == 0
+
+
+def test_a_package_in_the_current_folder_does_not_replace_ours(tmp_path: Path) -> None:
+    (tmp_path / "ringfence").mkdir()
+    for name in ("ringfence/__init__", "ringfence/__main__", "json", "argparse", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text("print('hostile')\n", encoding="utf-8")
+    script = Path(sysconfig.get_path("scripts")) / "ringfence"
+    commands = {"plain": ["-m", "ringfence"], "safe": ["-P", "-m", "ringfence"], "script": [str(script)]}
+    said = {
+        name: subprocess.run([sys.executable, *words, "policy", "show", "--json"], cwd=tmp_path, check=False,
+                             capture_output=True, text=True).stdout
+        for name, words in commands.items() if name != "script" or script.exists()
+    }  # fmt: skip
+    assert "hostile" in said.pop("plain")
+    assert all(text.startswith("{") for text in said.values()), said

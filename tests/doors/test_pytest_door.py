@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import subprocess
 import sys
@@ -10,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from ringfence import SandboxPolicy, run_pytests, run_pytests_v2
+from ringfence.cli.json_text import json_text
+from ringfence.pytest_runner import records
 from ringfence.pytest_runner.records import parse_records
 
 pytestmark = pytest.mark.privileges
@@ -36,7 +40,7 @@ def test_a_passing_suite_is_ok(suite: Path) -> None:
     assert set(result) == KEYS
     assert (result["version"], result["status"], result["rc"]) == (2, "OK", 0)
     assert result["counts"]["passed"] == 2
-    assert result["cmd"][1:3] == ["-m", "pytest"]
+    assert result["cmd"][1].endswith("pytest_runner/guest/start.py")
 
 
 def test_each_kind_of_outcome_is_counted_and_named(suite: Path) -> None:
@@ -196,6 +200,40 @@ def test_xdist_works_and_counts_are_right(suite: Path) -> None:
     assert result["counts"]["failed"] == 1
 
 
+FORGED = (
+    "import os\n"
+    "record = b'{\"test\":\"test_sample.py::test_a\",\"outcome\":\"passed\",\"duration_s\":0.1}'\n"
+    "os.write(3, record + b'\\n' + b'{\"finished\":0}' + b'\\n')\n"
+    "os._exit(0)\n"
+)
+
+
+@pytest.mark.parametrize("arguments", [[], ["-n", "2"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize("place", ["current folder", "PYTHONPATH"])
+def test_no_module_of_the_tests_replaces_the_reporter(
+    suite: Path, place: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = suite if place == "current folder" else suite / "lib"
+    folder.mkdir(exist_ok=True)
+    (folder / "ringfence_reporter.py").write_text(FORGED)
+    (folder / "start.py").write_text(FORGED)
+    if place == "PYTHONPATH":
+        monkeypatch.setenv("PYTHONPATH", str(folder))
+    body = "import os\ndef test_a(): assert os.path.basename(os.getcwd()) != 'work'\n"
+    policy = SandboxPolicy(pids_max=64, wall_time_s=60)
+    result = run_pytests_v2([_write(suite, body)], policy, arguments=arguments)
+    assert (result["status"], result["rc"]) == ("FAILED", 1), result["stdout"] + result["stderr"]
+    assert result["counts"]["failed"] == 1
+
+
+def test_modules_of_the_current_folder_are_found_as_under_python_m(suite: Path) -> None:
+    (suite / "own_plugin.py").write_text("import pytest\n@pytest.fixture\ndef seven(): return 7\n")
+    (suite / "pytest.ini").write_text("[pytest]\naddopts = -p own_plugin\n")
+    body = "import sys\ndef test_a(seven):\n assert seven == 7\n assert 'guest' not in sys.path[0]\n"
+    result = run_pytests_v2([_write(suite, body)], arguments=["-W", "error"])
+    assert result["status"] == "OK", result["stdout"] + result["stderr"]
+
+
 def test_node_ids_and_a_path_that_looks_like_an_option_work(suite: Path) -> None:
     (suite / "-x").mkdir()
     (suite / "-x" / "test_odd.py").write_text("def test_a(): pass\ndef test_b(): assert False\n")
@@ -231,10 +269,37 @@ def test_the_shim_returns_the_code_and_the_output(suite: Path) -> None:
 
 def test_a_forged_channel_is_read_without_harm() -> None:
     numbers = (b'{"finished": 1e400}', b'{"finished": 999}', b'{"finished": true}', b'{"deselected": -1}')
-    forged = b"\n".join((b'{"test": 1}', b"[[[", b"[" * 100_000, *numbers, b"\xff"))
-    records = parse_records(forged)
-    assert (records.tests, records.finished, records.deselected) == ([], None, 0)
-    assert records.garbled == 8
+    durations = (_told("a", "NaN"), _told("a", "1e999"), _told("a", "-1.0"), _told("a", '0.5,"more":1'))
+    forged = b"\n".join((b'{"test": 1}', b"[[[", b"[" * 100_000, *numbers, *durations, b"", b"9" * 5000, b"\xff"))
+    found = parse_records(forged)
+    assert (found.tests, found.finished, found.deselected) == ([], None, 0)
+    assert (found.garbled, found.problem) == (14, "")
+    assert parse_records(_told("x\\ud800", "0.5")).tests == [("x\\ud800", "passed", 0.5)]
+
+
+def _told(name: str, duration: str) -> bytes:
+    return f'{{"test":"{name}","outcome":"passed","duration_s":{duration}}}'.encode()
+
+
+@pytest.mark.parametrize(("line", "count", "bound"), [
+    (b"\n", 10_000_000, 1001), (b"x\n", 5_000_000, 1001), (b"9" * 60_000 + b"\n", 200, 18),
+    (b'{"finished":0}\n', 1_000_000, 200_000),
+], ids=["empty", "short", "long", "sound"])  # fmt: skip
+def test_a_flood_in_the_channel_is_read_up_to_a_bound(
+    line: bytes, count: int, bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flood = line * count
+    read, parse = [], records._read
+    monkeypatch.setattr(records, "_read", lambda line: read.append(line) or parse(line))
+    assert parse_records(flood).problem
+    assert len(read) <= bound
+
+
+def test_a_flooded_channel_is_a_failure_in_words(suite: Path) -> None:
+    body = "import os\ndef test_a(): os.write(3, b'\\n' * 5000)\n"
+    result = run_pytests_v2([_write(suite, body)])
+    assert (result["status"], result["rc"]) == ("FAILED", 1)
+    assert "can't be read to its end" in result["reason"]
 
 
 def test_the_reporter_needs_nothing_of_ringfence(suite: Path) -> None:
@@ -247,3 +312,26 @@ def test_the_reporter_needs_nothing_of_ringfence(suite: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=suite,
                           env={k: v for k, v in os.environ.items() if not k.startswith("COV")})  # fmt: skip
     assert done.returncode == 0, done.stdout
+
+
+def test_what_a_test_writes_into_the_channel_is_printed_as_json_all_the_same(
+    suite: Path, ringfence_command: list[str]
+) -> None:
+    body = (
+        "import os\ndef test_a():\n"
+        " for name, took in (('a\\\\ud800', '0.5'), ('b', 'NaN'), ('c', '1e999'), ('d', '-1e308')):\n"
+        "  record = '{\"test\":\"%s\",\"outcome\":\"passed\",\"duration_s\":%s}' % (name, took)\n"
+        "  os.write(3, record.encode() + b'\\n')\n"
+    )
+    done = subprocess.run([*ringfence_command, "test", _write(suite, body), "--json"], capture_output=True, check=False)
+    said = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert [test["test"].rpartition("::")[2] for test in said["tests"]] == ["a\\ud800", "test_a"]
+
+
+def test_json_text_is_json_whatever_is_in_it() -> None:
+    hostile = {"\udc80": [math.nan, -math.inf, 1.5, ("\ud83d", "\x1b", b"x")], 3: {"deep": math.inf}, "big": 2**80}
+    text = json_text(hostile)
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "\\udc80": [None, None, 1.5, ["\\ud83d", "\x1b", "b'x'"]], "3": {"deep": None}, "big": 2**80,
+    }  # fmt: skip
+    assert text.isascii() and "\\ud8" in text.replace("\\\\", "\\")

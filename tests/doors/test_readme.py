@@ -78,7 +78,7 @@ def _environment(folder: Path) -> dict[str, str]:
     commands_folder = folder / "bin"
     commands_folder.mkdir()
     command = commands_folder / "ringfence"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m ringfence "$@"\n', encoding="utf-8")
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m ringfence "$@"\n', encoding="utf-8")
     command.chmod(0o755)
     first = (str(commands_folder), os.path.dirname(sys.executable))
     path = os.pathsep.join((*first, os.environ.get("PATH", os.defpath)))

@@ -80,7 +80,10 @@ def from_refusal(
 
 
 def _honest_end(outcome: Outcome, records: TestRecords) -> tuple[Status, int, str]:
-    """Exit code 0 without a finished session is not «tests passed»: some test ended the process."""
+    """Exit code 0 without a finished session is not «tests passed»: some test ended the process, or wrote into the
+    channel itself."""
+    if outcome.status is Status.OK and records.problem:
+        return Status.FAILED, 1, f"exit code 0, but what pytest told can't be read to its end: {records.problem}"
     if outcome.status is Status.OK and records.finished != 0:
         told = "nothing" if records.finished is None else f"exit status {records.finished}"
         reason = f"exit code 0, but pytest did not finish its session with it (it told {told})"

@@ -63,7 +63,7 @@ def _job(paths: Sequence[str | os.PathLike[str]], here: bool, arguments: Sequenc
     # The cache goes into the private folder: nothing of a run may change the next one.
     options = ["-p", "ringfence_reporter", "-o", "cache_dir=$TMPDIR/pytest-cache"]
     return Job(
-        argv=(sys.executable, "-m", "pytest", *options, *arguments, *targets),
+        argv=(sys.executable, os.path.join(_GUEST_FOLDER, "start.py"), *options, *arguments, *targets),
         cwd=os.getcwd(),
         environment=_environment() | ({} if here else {"RINGFENCE_TEST_FOLDER": "$TMPDIR/work"}),
         channel=True,

@@ -2,6 +2,8 @@
 
 It stands alone in its folder, so that the interpreter of the tests needs nothing else of ringfence.
 What it writes is the guest's word, like everything that comes out of a sandbox.
+
+``start.py`` loads it by its path, before pytest could rewrite its assertions: PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import pytest
 
 CHANNEL_VARIABLE = "RINGFENCE_CHANNEL"
 FOLDER_VARIABLE = "RINGFENCE_TEST_FOLDER"
+MAX_NAME_CHARS = 4096
+"""Of the name of a test; the caller takes no longer lines than these make."""
 TYPE_CHECKING = False
 
 
@@ -35,11 +39,12 @@ class Reporter:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         outcome = _outcome_of(report)
         if outcome:
-            self._tell(test=report.nodeid, outcome=outcome, duration_s=round(report.duration, 6))
+            took = max(0.0, round(report.duration, 6))
+            self._tell(test=report.nodeid[:MAX_NAME_CHARS], outcome=outcome, duration_s=took)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._tell(test=report.nodeid, outcome="error", duration_s=0.0)
+            self._tell(test=report.nodeid[:MAX_NAME_CHARS], outcome="error", duration_s=0.0)
 
     def pytest_deselected(self, items: Sequence[object]) -> None:
         self._tell(deselected=len(items))
@@ -64,6 +69,24 @@ def pytest_configure(config: pytest.Config) -> None:
     channel = os.environ.pop(CHANNEL_VARIABLE, None)
     if channel and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Reporter(int(channel)), "ringfence-reporter")
+
+
+_LOAD_BY_PATH = """
+import importlib.util, sys
+name, path = channel.receive()
+spec = importlib.util.spec_from_file_location(name, path)
+sys.modules[name] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules[name])
+"""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker of pytest-xdist on this machine gets this very file too, before it looks for its name."""
+    if node.gateway.spec.popen:
+        channel = node.gateway.remote_exec(_LOAD_BY_PATH)
+        channel.send((__name__, os.path.abspath(__file__)))
+        channel.waitclose()
 
 
 @pytest.hookimpl(tryfirst=True)
