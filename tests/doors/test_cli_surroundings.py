@@ -164,3 +164,23 @@ def test_a_package_in_the_current_folder_does_not_replace_ours(tmp_path: Path) -
     }  # fmt: skip
     assert "hostile" in said.pop("plain")
     assert all(text.startswith("{") for text in said.values()), said
+
+
+@pytest.mark.parametrize("words", [
+    ["run", "--policy", "F", "--", "true"], ["policy", "show", "F"], ["usage", "./F"],
+    ["verify-bundle", "--bundle", "F"], ["verify-bundle", "--bundle", "empty", "--trust", "F"],
+    ["verify", "--verdict", "F", "--pubkey", "00" * 32],
+], ids=["run", "policy", "usage", "bundle", "trust", "verdict"])  # fmt: skip
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
+def test_a_pipe_or_an_endless_file_is_refused_in_words(
+    ringfence_command: list[str], words: list[str], kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").touch()
+    if kind == "pipe":
+        os.mkfifo(tmp_path / "F")
+    else:
+        (tmp_path / "F").symlink_to("/dev/zero")
+    command = [*ringfence_command, *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2, done.stderr
+    assert "not a regular file" in done.stderr and "Traceback" not in done.stderr

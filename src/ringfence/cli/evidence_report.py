@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringfence.cli.blocks import spelled_out
 from ringfence.cli.json_text import print_json
-from ringfence.errors import SandboxError, UsageError, VerificationError
+from ringfence.errors import SandboxError, VerificationError
 
 if TYPE_CHECKING:
     from ringfence.evidence.trust import Trust
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PIN_HINT = "pin the signer with --pubkey or --trust; --allow-unknown-signer accepts this"
 EXIT_OK = 0
 EXIT_NOT_OK = 2
-_MAX_FILE_BYTES = (64 << 20) + 1
+_MAX_FILE_BYTES = 64 << 20
 
 
 def tell(
@@ -44,11 +44,9 @@ def tell(
 
 
 def read_file(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(_MAX_FILE_BYTES)
-    except OSError as error:
-        raise UsageError(f"cannot read {path!r}: {error.strerror}") from error
+    from ringfence.model import files
+
+    return files.read_file(path, _MAX_FILE_BYTES)
 
 
 def trust_from(pubkey: str | None, trust_file: str | None) -> Trust:

@@ -10,9 +10,11 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from io import BytesIO
 from types import MappingProxyType
 
 from ringfence.errors import UsageError
+from ringfence.model.files import read_file
 from ringfence.model.record import record
 from ringfence.monitor.limits import is_figure
 from ringfence.monitor.sample import Sample
@@ -84,14 +86,8 @@ class RecordedRun:
 
 def read(path: str) -> RecordedRun:
     """UsageError that names the line for anything that is no such file."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    if len(data) > MAX_BYTES:
-        raise UsageError(f"{path}: larger than {MAX_BYTES} bytes")
-    lines = [_object(path, number, line) for number, line in enumerate(data.splitlines(), start=1)]
+    data = BytesIO(read_file(path, MAX_BYTES))  # line by line: millions of empty ones are no list
+    lines = [_object(path, number, line) for number, line in enumerate(data, start=1)]
     if not lines or lines[0].get("ringfence_usage") != FORMAT:
         hint = "make one: ringfence run --usage-file FILE -- COMMAND"
         raise UsageError(f"{path}: not a usage file of ringfence", hint=hint)
