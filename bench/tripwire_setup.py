@@ -18,7 +18,7 @@ from tripwire_cage import ARENA, Cage, as_caller, enter_namespaces, furnish, mou
 
 from bench.harness import Answer, Effort, Table, compare, race
 from ringfence.linux import tripwire_mount
-from ringfence.linux.recorder import Recorder
+from ringfence.linux.recorder import BUDGETS, Budget, Recorder
 from ringfence.linux.tripwire_layout import FILE_MODE as FILE
 from ringfence.linux.tripwire_layout import Entry, Layout, Spot, Veil, lay_out
 
@@ -45,7 +45,7 @@ def measure(layout: Layout, count: int) -> tuple[float, float, float]:
 
     def scenario() -> tuple[float, float, float]:
         cage = Cage(layout, lambda: prepare(count), lambda: (stat_us(b"/h0", 2000), stat_us(b"/v0", 20000)))
-        cage.recorder = Recorder(keep_full=0)
+        cage.recorder = Recorder(budgets=dict.fromkeys(BUDGETS, Budget(names=0, full=0)))
         ran = cage.serve()
         return ran.setup_s * 1e3, *ran.result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import pytest
 
 from ringfence import Job, Outcome, SandboxPolicy, run
 from ringfence.linux import host
+from tests.escape.raw_calls import calling
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
 
@@ -75,6 +77,21 @@ def test_an_attempt_is_recorded_by(route: str, folder: Path) -> None:
     assert all(attempt["errno"] == 2 and attempt["argv"][0] == sys.executable for attempt in attempts)
     assert outcome.recorder["complete"] is True
     assert outcome.enforced["hidden_paths"].details == "absent; who asks is recorded by tripwires"
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [("openat2', AT, HIDDEN.encode(), bytes(24), 24)", errno.ENOSYS),
+     ("name_to_handle_at', AT, HIDDEN.encode(), bytes(136), bytes(8), 0)", errno.EOPNOTSUPP)],
+)  # fmt: skip
+def test_a_call_that_is_refused_before_any_tripwire_sees_it_is_recorded_too(call: str, code: int, folder: Path) -> None:
+    start = "import ctypes\nAT = -100 & (2**64 - 1)\n" + calling("openat2", "name_to_handle_at")
+    beside = call.replace("HIDDEN", "(FOLDER + '/plain')")
+    outcome = _ask(folder, f"{start}\ntry: call('{beside}\nexcept OSError as error: pass\n"
+                           f"try: call('{call}\nexcept OSError as error: print(error.errno)\n")  # fmt: skip
+    (attempt,) = _attempts(outcome)
+    assert (attempt["path"], attempt["aim"], attempt["errno"]) == (str(folder / "answers"), "hidden", code)
+    assert outcome.recorder["complete"] is True and outcome.recorder["caveat"] == ""
 
 
 def test_a_record_says_who_asked_and_how(folder: Path) -> None:

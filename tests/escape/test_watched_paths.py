@@ -73,6 +73,19 @@ ROUTES: Mapping[str, tuple[str, str]] = {
     "thread": ("open", "import threading; t = threading.Thread(target=open, args=[P]); t.start(); t.join()"),
     "daemon": ("open", "os.setsid(); os.fork() or open(P)"),
     "not_dumpable": ("open", "libc.prctl(4, 0, 0, 0, 0); open(P)"),
+    "spawned": ("exec", "os.posix_spawn(P, [P], {})"),
+    "big_environment": ("exec", "os.execve(P, [P], {f'A{n}': 'x' * 10000 for n in range(50)})"),
+    "script": ("exec", "script('/tmp/script', P); os.execv('/tmp/script', ['x'])"),
+    "script_of_a_script": ("exec", "script('/tmp/a', P); script('/tmp/b', '/tmp/a'); os.execv('/tmp/b', ['x'])"),
+    "script_without_name": ("exec", "os.execv(f'/proc/self/fd/{nameless(P)}', ['x'])"),
+    "script_by_descriptor": ("exec", "call('execveat', nameless(P), b'', ARGV, 0, 0x1000)"),
+    "loader": ("exec", "program('/tmp/program', P); os.execv('/tmp/program', ['x'])"),
+    "removed_folder": ("open", "os.symlink('vault', 'alias'); os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); "
+                               "os.symlink('/tmp', PLACE + '/gone (deleted)'); open('../alias/removed_folder')"),
+    "passed_folder": ("open", "open('vault/passed_folder', opener=lambda p, f: os.open(p, f, dir_fd=passed('.')))"),
+    "long": ("open", "open(PLACE + '/vault' + '/' * (4090 - len(P)) + '/long')"),
+    "socket_tail": ("connect", "s = socket.socket(socket.AF_UNIX); "
+                               "call('connect', s.fileno(), b'\\1\\0' + P.encode() + b'tail', 2 + len(P))"),
 }
 if "rmdir" in KNOWN:  # an architecture with the old calls has this one of its own
     ROUTES = {**ROUTES, "rmdir": ("rmdir", "os.rmdir(P)")}
@@ -80,7 +93,29 @@ if "rmdir" in KNOWN:  # an architecture with the old calls has this one of its o
 GUEST = (
     "import ctypes, os, socket, sys\nAT = -100 & (2**64 - 1)\n"
     + calling("openat2", "execveat", "statx", "faccessat2", "renameat2", "inotify_add_watch", "name_to_handle_at")
+    + f"NUMBER['connect'] = {KNOWN['connect']}\n"
     + """
+import struct
+ARGV = (ctypes.c_char_p * 2)(b'x', None)
+def script(path, interpreter, mode=0o755):
+    with open(path, 'w') as file: file.write(f'#!{interpreter}\\n')
+    os.chmod(path, mode)
+def nameless(interpreter):
+    file = os.memfd_create('x', 0)
+    os.write(file, f'#!{interpreter}\\n'.encode())
+    return file
+def program(path, loader):
+    with open(os.path.realpath('/bin/true'), 'rb') as file: head = file.read(64)
+    entry = struct.pack('<IIQQQQQQ', 3, 4, 120, 0, 0, len(loader) + 1, 0, 1)
+    head = head[:32] + struct.pack('<Q', 64) + head[40:56] + b'\\1\\0' + bytes(6)
+    with open(path, 'wb') as file: file.write(head + entry + loader.encode() + b'\\0')
+    os.chmod(path, 0o755)
+def passed(folder):
+    here, there = socket.socketpair()
+    if os.fork() == 0:
+        socket.send_fds(there, [b'x'], [os.open(folder, os.O_PATH)])
+        os._exit(0)
+    return socket.recv_fds(here, 1, 1)[1][0]
 def go(P, source):
     try: exec(source)
     except OSError as error: return error.errno
@@ -204,6 +239,13 @@ def test_a_flood_is_counted_and_summarised(place: Path) -> None:
     assert outcome.status is Status.OK, outcome.stderr
     assert health["total"] == 3000 == int(str(health["kept"])) + int(str(health["summarised"])) and health["complete"]
     assert 0 < int(str(health["kept"])) <= 200 and health["uncategorised"] == 0
+    (row,) = health["summary"]  # type: ignore[misc]
+    assert row["named"] and row["count"] == health["summarised"] and row["path"] == f"{place}/vault/absolute"
+
+
+def test_bytes_that_are_no_text_are_recorded(place: Path) -> None:
+    outcome = _run(place, "os.access(b'vault/\\xff\\xfe', 0)")
+    assert list(_seen(outcome)) == ["\\xff\\xfe"] and outcome.recorder["complete"]
 
 
 def test_processes_that_die_in_mid_call_leave_the_recorder_whole(place: Path) -> None:

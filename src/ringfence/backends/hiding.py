@@ -34,11 +34,6 @@ def details_of(wish: Wish) -> str:
     return DETAILS[TRIPWIRES if wish.tripwires else OPEN_NOTIFICATION if wish.hidden else ""]
 
 
-def is_watched(wish: Wish) -> bool:
-    """Whether every call that names a file is told to the recorder."""
-    return bool(wish.hidden) and not wish.tripwires
-
-
 def hidden_by(policy: SandboxPolicy) -> HiddenPaths:
     return HiddenPaths(host.every_name(policy.hidden_paths))
 

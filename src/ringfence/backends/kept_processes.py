@@ -51,6 +51,7 @@ class Held:
     filter: bytes = b""
     profile: str = ""
     watched: tuple[str, ...] = ()
+    wired: bool = False
     wall_time_s: float = 0.0
     output_bytes: int = 0
     kept: tuple[str, ...] = ()
@@ -72,10 +73,11 @@ def held(
     fields = members.status(first)
     if not fields:
         raise CheckpointError("the box has ended", hint="run something in it first")
-    profile = reviving.profile(heard["profile"], heard["ids"], watched=bool(heard["watched"]))
+    watched, wired = tuple(heard["watched"]), heard["wired"]
+    profile = reviving.profile(heard["profile"], heard["ids"], watched=bool(watched), wired=wired)
     return Held(
         first=first, ids=heard["ids"], identity=int(fields["Uid"].split()[0]), enter=enter,
-        wall=tuple(walls[0][1:]) if walls else (), profile=heard["profile"], watched=tuple(heard["watched"]),
+        wall=tuple(walls[0][1:]) if walls else (), profile=heard["profile"], watched=watched, wired=wired,
         filter=seccomp.compile(profile, syscall_numbers.architecture(), notify=True),
         wall_time_s=policy.wall_time_s, output_bytes=policy.output_bytes,
         kept=(*rootfs.worked_on(wish), *(shown.path for shown in wish.shown)),
@@ -207,7 +209,7 @@ class Revived(Dialogue):
             "first": held.first, "ids": held.ids, "identity": held.identity, "criu": criu.find(), "folder": folder,
             "enter": held.enter, "wall": held.wall, "filter": held.filter, "profile": held.profile,
             "watched": list(held.watched), "last_pid": last_pid, "expected": limits, "resume": list(tree["resume"]),
-            "pipes": pipes, "wall_time_s": held.wall_time_s,
+            "pipes": pipes, "wired": held.wired, "wall_time_s": held.wall_time_s,
         })  # fmt: skip
         assert self._process.stdin is not None and self._process.stdout is not None
         try:

@@ -224,7 +224,8 @@ class StrictBox:
         return {
             "ids": (wish.uid, wish.gid),
             "profile": filters.profile_name(self.policy),
-            "watched": self._hidden_names() if hiding.is_watched(wish) else [],
+            "watched": self._hidden_names() if wish.hidden else [],
+            "wired": wish.tripwires,
         }
 
     def _request(self, wish: Wish, last: list[Step], *, confined: bool = True) -> dict[str, object]:
@@ -276,10 +277,10 @@ class StrictBox:
         limits = [("rlimit", *row) for row in (*rlimits.shares(), *rlimits.rows(self._by_rlimit(), 1 << 20))]
         steps += [step for step in limits if step[1] != _AFTER_THE_FILTER]
         steps += self._wall(wish, scopes)
-        watched = hiding.is_watched(wish)
+        watched = bool(wish.hidden)
         if watched:  # the leader reads paths from it, also before an exec, and as an ordinary user
             steps.append(("show memory",))
-        program = filters.compiled(filters.profile_name(self.policy), (wish.uid, wish.gid), watched)
+        program = filters.compiled(filters.profile_name(self.policy), (wish.uid, wish.gid), watched, wish.tripwires)
         last = [step for step in limits if step[1] == _AFTER_THE_FILTER]
         return [*steps, ("seccomp", program, True), *last]
 

@@ -64,6 +64,17 @@ def beside(root: int, path: bytes, follow: bool) -> bytes | None:
         os.close(place)
 
 
+def join(folder: bytes, path: bytes) -> bytes:
+    """A path that is relative to a folder. The folder's name is the kernel's own and has no links in it, so «..» is
+    what stands before; that also holds for one that was removed, whose name may be another's by now."""
+    names = _names(path)
+    while names[-1:] == [b".."]:
+        names.pop()
+        folder = folder.rpartition(b"/")[0]
+    rest = b"/".join(reversed(names)) + (b"/" if path.endswith((b"/", b"/.")) else b"")
+    return folder.rstrip(b"/") + b"/" + rest
+
+
 def _is_link(name: bytes, folder: int) -> bool:
     try:
         return bool(os.readlink(name, dir_fd=folder))
@@ -86,6 +97,24 @@ def walk(root: int, path: bytes, follow: bool, myself: Myself) -> Place | None:
         raise OSError(errno.E2BIG, f"more than {MAX_STEPS} names on the way")
     finally:
         way.close()
+
+
+def reach(root: int, path: bytes, myself: Myself) -> int:
+    """A descriptor of what a path leads to, as a name only (O_PATH); -1: nothing that ``walk`` could find."""
+    way = _Way(root, path, True)
+    try:
+        for _ in range(MAX_STEPS):
+            if not way.names:
+                return os.dup(way.here)
+            if len(way.names) == 1 and way.is_in_proc():  # a file without a name has one there
+                return os.open(way.names[0], _O_PATH, dir_fd=way.here)
+            if not way.step(myself):
+                break
+    except OSError:
+        pass
+    finally:
+        way.close()
+    return -1
 
 
 class _Way:
@@ -122,6 +151,10 @@ class _Way:
 
     def _follow(self, target: bytes) -> bool:
         self.links += 1
+        if target.startswith(b"/") and self.is_in_proc():  # the kernel's own name of a folder, see ``join``
+            while self.names[-1:] == [b".."]:
+                self.names.pop()
+                target = target.rpartition(b"/")[0] or b"/"
         self.names += _names(target)
         if self.links > MAX_LINKS:
             return False
@@ -129,6 +162,12 @@ class _Way:
             self.done = []
             return self._stand_in([])
         return True
+
+    def is_in_proc(self) -> bool:
+        try:
+            return os.fstat(self.here).st_dev == os.stat(b"proc", dir_fd=self.root, follow_symlinks=False).st_dev
+        except OSError:
+            return False
 
     def _target(self, name: bytes, myself: Myself) -> bytes:
         """Where the name points, nothing if it is no link."""

@@ -141,6 +141,15 @@ def identify(tid: int, proc: int = -1) -> Requester:
         return Requester(pid=tid)
 
 
+def is_writing(tid: int, proc: int = -1) -> bool:
+    """Whether the call that a task waits in may change a file; False also where that can't be found out."""
+    try:
+        with _in_proc(tid, proc) as folder:
+            return _describe_call(folder)[2]
+    except OSError:
+        return False
+
+
 def _in_proc(tid: int, proc: int) -> AbstractContextManager[int]:
     flags = os.O_RDONLY | os.O_DIRECTORY
     return _opened(f"/proc/{tid}", flags) if proc < 0 else _opened(str(tid), flags, proc)

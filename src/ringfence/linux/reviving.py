@@ -31,7 +31,7 @@ from ringfence.linux import (
     seccomp_rules,
 )
 from ringfence.linux.recorder import Recorder
-from ringfence.linux.telling import KEEP_FULL, Telling, profile_of
+from ringfence.linux.telling import Telling, profile_of
 from ringfence.model.record import replace
 
 TYPE_CHECKING = False
@@ -56,9 +56,9 @@ _IDS = ("setuid", "setgid", "setgroups")
 # ---- the filter
 
 
-def profile(name: str, ids: tuple[int, int], *, watched: bool) -> Profile:
+def profile(name: str, ids: tuple[int, int], *, watched: bool, wired: bool = False) -> Profile:
     """A visit's profile where the supervisor is told of everything that it refuses, to let it pass for a while."""
-    plain = profile_of(name, ids, watched=watched)
+    plain = profile_of(name, ids, watched=watched, wired=wired)
     groups = seccomp_rules.Rule(
         calls=("setgroups",), reason="the sandbox has no groups to give",
         action=seccomp_rules.Action(kind=seccomp_rules.Kind.WATCH_DENIED, errno=errno.EPERM),
@@ -169,10 +169,10 @@ class Revival:
         if data == b"holder":
             self.holder = descriptors[0]
         elif data == b"listener":
-            recorder = Recorder(write=lambda attempt: _say({"attempt": dict(attempt)}), keep_full=KEEP_FULL)
-            wanted = self.request
-            made = lambda: profile(wanted["profile"], wanted["ids"], watched=bool(wanted["watched"]))  # noqa: E731
-            self.telling = Lenient(descriptors[0], made, recorder, wanted["watched"])
+            recorder = Recorder(write=lambda attempt: _say({"attempt": dict(attempt)}))
+            wanted, wired = self.request, self.request["wired"]
+            made = lambda: profile(wanted["profile"], wanted["ids"], watched=bool(wanted["watched"]), wired=wired)  # noqa: E731
+            self.telling = Lenient(descriptors[0], made, recorder, wanted["watched"], wired=wired)
         else:
             return int(data) if data else 1
         return None

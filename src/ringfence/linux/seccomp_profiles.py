@@ -359,7 +359,12 @@ def noting(profile: Profile, rules: tuple[Rule, ...] = TELLING) -> Profile:
 
 def watching(profile: Profile) -> Profile:
     """The same profile, with a supervisor that is told of every call that names a file, the denied ones too."""
-    return replace(noting(profile, WATCHING), closed=tuple(part for rule in profile.closed for part in _told(rule)))
+    return noting(watching_denied(profile), WATCHING)
+
+
+def watching_denied(profile: Profile) -> Profile:
+    """The same profile, with a supervisor that is told of the denied calls that name a file."""
+    return replace(profile, closed=tuple(part for rule in profile.closed for part in _told(rule)))
 
 
 def _told(rule: Rule) -> tuple[Rule, ...]:

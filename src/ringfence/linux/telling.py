@@ -17,13 +17,12 @@ from struct import unpack_from
 from ringfence.linux import requester, seccomp_profiles, syscall_numbers
 from ringfence.linux.guest_paths import inside_numbers
 from ringfence.linux.notify import Listener, Notification
-from ringfence.linux.recorder import Attempt, Recorder
+from ringfence.linux.recorder import HIDDEN, NOTED, REFUSED, Attempt, Recorder
 from ringfence.linux.seccomp_rules import Action, Kind, Profile, Rule, decider
 from ringfence.linux.watched_calls import WATCHED
-from ringfence.linux.watching import CAVEAT, Sighting, Watcher
+from ringfence.linux.watching import CAVEAT, Look, Sighting, Watcher
 
 MAX_CALLS_PER_TURN = 64
-KEEP_FULL = 200
 # Who opens one file mostly opens another at once: waiting for that here is cheaper than a turn of the leader's loop.
 _WAIT_MS = 1
 _MAX_TURN_NS = 20_000_000
@@ -39,16 +38,23 @@ class Telling:
     """The listener of one sandbox with its recorder."""
 
     def __init__(
-        self, descriptor: int, profile: Callable[[], Profile], recorder: Recorder, hidden: Sequence[str] = ()
+        self,
+        descriptor: int,
+        profile: Callable[[], Profile],
+        recorder: Recorder,
+        hidden: Sequence[str] = (),
+        *,
+        wired: bool = False,
     ) -> None:
         """``hidden`` are the paths to watch for; the profile must be one that tells of the calls that name them. It is
-        asked for when the first call is told: most jobs make none."""
+        asked for when the first call is told: most jobs make none. ``wired``: tripwires see all calls that go on."""
         self._listener = Listener(descriptor)
         self._profile = profile
         self.recorder = recorder
-        self._watcher = Watcher(hidden, recorder.lose) if hidden else None
-        if hidden:
+        self._watcher = Watcher(hidden) if hidden else None
+        if hidden and not wired:
             recorder.caveat = CAVEAT
+        self._wait_ms = _WAIT_MS if hidden and not wired else 0
         self.forbidden = ""
         """The first call for which a process was ended."""
 
@@ -74,7 +80,7 @@ class Telling:
             self._answer(told)
             if time.monotonic_ns() > until_ns:
                 return
-            wait_ms = _WAIT_MS if self._watcher else 0
+            wait_ms = self._wait_ms
 
     def close(self) -> None:
         self._listener.close()
@@ -95,12 +101,13 @@ class Telling:
 
     def _record(self, told: Notification, action: Action, code: int) -> None:
         name = told.name
-        sightings = self._watcher.look(told, name) if self._watcher and name in WATCHED else []
-        if sightings and not self._listener.valid(told):
+        look = self._watcher.look(told, name) if self._watcher and name in WATCHED else Look()
+        if (look.sightings or look.problem) and not self._listener.valid(told):
             return  # its process was killed before the call was made: what was read may be anybody's
-        for sighting in sightings:
+        for sighting in look.sightings:
             self.recorder.record(self._sighted(told, sighting, code))
-        if not sightings and action.kind not in (Kind.WATCH, Kind.WATCH_DENIED):
+        self.recorder.lose(bool(look.problem), look.problem)
+        if not look.sightings and action.kind not in (Kind.WATCH, Kind.WATCH_DENIED):
             self.recorder.record(self._attempt(told, code, operation=name, path=self._address(told)))
 
     def _sighted(self, told: Notification, sighting: Sighting, code: int) -> Attempt:
@@ -108,17 +115,20 @@ class Telling:
         absent = sighting.absent and not call.may_create(told.args)
         return self._attempt(
             told, code or (errno.ENOENT if absent else NOT_KNOWN), operation=call.operation,
-            path=os.fsdecode(sighting.resolved), asked=os.fsdecode(sighting.asked), writes=call.may_write(told.args),
+            path=os.fsdecode(sighting.resolved), root=os.fsdecode(sighting.root), asked=os.fsdecode(sighting.asked),
+            writes=call.may_write(told.args),
         )  # fmt: skip
 
     def _attempt(
-        self, told: Notification, code: int, *, operation: str, path: str, asked: str = "", writes: bool = False
-    ) -> Attempt:
+        self, told: Notification, code: int, *, operation: str, path: str, root: str = "", asked: str = "",
+        writes: bool = False,
+    ) -> Attempt:  # fmt: skip
         who, pid = requester.Requester(), 0
-        if self.recorder.wants_detail:
+        aim = HIDDEN if root else REFUSED if code else NOTED
+        if self.recorder.wants(aim, (operation, path, writes)):
             who, pid = requester.identify(told.thread), inside_numbers(told.thread)[0]
         return Attempt(
-            time_ns=time.monotonic_ns(), wall_ns=time.time_ns(), operation=operation, path=path, asked=asked,
+            time_ns=time.monotonic_ns(), wall_ns=time.time_ns(), operation=operation, path=path, root=root, asked=asked,
             writes=writes, errno=code, pid=pid, start_ticks=who.start_ticks, comm=who.comm, argv=who.argv,
             syscall=told.name,
         )  # fmt: skip
@@ -149,7 +159,13 @@ def describe_address(raw: bytes) -> str:
     return f"family {family}"
 
 
-def profile_of(name: str, ids: tuple[int, int], *, watched: bool) -> Profile:
-    """What the filter of a sandbox is compiled from and its supervisor answers by. ``ids``: its user and group."""
+def profile_of(name: str, ids: tuple[int, int], *, watched: bool, wired: bool = False) -> Profile:
+    """What the filter of a sandbox is compiled from and its supervisor answers by. ``ids``: its user and group.
+
+    ``watched``: it has hidden paths, and the calls that name a file are told; ``wired``: only those of them that fail
+    before any tripwire could see them.
+    """
     profile = seccomp_profiles.alone(seccomp_profiles.noting(seccomp_profiles.PROFILES[name]), *ids)
-    return seccomp_profiles.watching(profile) if watched else profile
+    if not watched:
+        return profile
+    return seccomp_profiles.watching_denied(profile) if wired else seccomp_profiles.watching(profile)

@@ -19,8 +19,8 @@ from collections.abc import Callable
 
 from ringfence.linux import fuse_wire as wire
 from ringfence.linux.fuse_wire import Op, Request
-from ringfence.linux.recorder import Attempt
-from ringfence.linux.requester import Requester, identify
+from ringfence.linux.recorder import Attempt, Key
+from ringfence.linux.requester import Requester, identify, is_writing
 from ringfence.linux.tripwire_layout import LINK_MODE, Layout, Node, Role, join
 
 MAX_REQUESTS_PER_TURN = 256
@@ -38,6 +38,14 @@ _REFUSALS: dict[int, int] = {
     Op.FSYNCDIR: errno.ENOSYS,
     Op.STATX: errno.ENOSYS,
 }
+
+
+Wants = Callable[[Key], bool]
+"""Whether an attempt is worth finding out who made it."""
+
+
+def _always(_: Key) -> bool:
+    return True
 
 
 class Tripwire:
@@ -77,7 +85,7 @@ class Tripwire:
                 os.close(descriptor)
         self._device, self._proc, self.finished = -1, -1, True
 
-    def handle(self, *, detailed: bool = True) -> list[Attempt]:
+    def handle(self, wants: Wants = _always) -> list[Attempt]:
         """Answer what is waiting, but never so long that a flood starves the caller's loop."""
         attempts: list[Attempt] = []
         for _ in range(MAX_REQUESTS_PER_TURN):
@@ -85,7 +93,7 @@ class Tripwire:
             if data is None:
                 break
             if data:
-                attempts += self._serve(data, detailed)
+                attempts += self._serve(data, wants)
         return attempts
 
     def _next(self) -> bytes | None:
@@ -108,13 +116,13 @@ class Tripwire:
         self.finished = True
         self.lost += error.errno != errno.ENODEV
 
-    def _serve(self, data: bytes, detailed: bool) -> list[Attempt]:
+    def _serve(self, data: bytes, wants: Wants) -> list[Attempt]:
         request = wire.decode(data)
         if request is None or request.op in wire.SILENT_OPS:
             self.lost += request is None
             return []
         try:
-            attempts, answer = self._decide(request, detailed)
+            attempts, answer = self._decide(request, wants)
         except (struct.error, ValueError):
             # A body shorter than its kind has. The requester must not wait for ever because of it.
             self.lost += 1
@@ -122,20 +130,22 @@ class Tripwire:
         self._send(answer)
         return attempts
 
-    def _decide(self, request: Request, detailed: bool) -> tuple[list[Attempt], bytes]:
+    def _decide(self, request: Request, wants: Wants) -> tuple[list[Attempt], bytes]:
         if request.op == Op.INIT:
             return [], wire.init_reply(request)
         if request.op == Op.DESTROY:
             return [], wire.reply(request.unique)
         error, answer = self._answer(request)
-        touched = self._touched(request)
-        who = self._who(request, detailed) if touched else Requester()
-        return [_attempt(request, who, path, error) for path in touched], answer
+        attempts = [self._attempt(request, path, error, wants) for path in self._touched(request)]
+        return attempts, answer
 
-    def _who(self, request: Request, detailed: bool) -> Requester:
+    def _attempt(self, request: Request, path: bytes, error: int, wants: Wants) -> Attempt:
         if not self.names_processes:
-            return Requester()
-        return identify(request.pid, self._proc) if detailed else Requester(pid=request.pid)
+            return _attempt(request, Requester(), path, error)
+        writes = request.op in _CHANGES or is_writing(request.pid, self._proc)
+        wanted = wants((_operation(request), os.fsdecode(path), writes))
+        who = identify(request.pid, self._proc) if wanted else Requester(pid=request.pid, writes=writes)
+        return _attempt(request, who, path, error)
 
     def _send(self, message: bytes) -> None:
         self.answered += 1
@@ -246,14 +256,19 @@ def _access(request: Request, node: Node) -> bytes | None:
     return None if wire.access_mask(request) & os.W_OK else wire.reply(request.unique)
 
 
+def _operation(request: Request) -> str:
+    op = wire.KNOWN_OPS.get(request.op)
+    return op.name.lower() if op is not None else f"request {request.op}"
+
+
 def _attempt(request: Request, who: Requester, path: bytes, error: int) -> Attempt:
     name = path.rpartition(b"/")[2]
-    op = wire.KNOWN_OPS.get(request.op)
     return Attempt(
         time_ns=time.monotonic_ns(),
         wall_ns=time.time_ns(),
-        operation=op.name.lower() if op is not None else f"request {request.op}",
+        operation=_operation(request),
         path=os.fsdecode(path),
+        root=os.fsdecode(path),
         errno=error,
         pid=who.pid,
         uid=request.uid,

@@ -36,6 +36,10 @@ class Watched:
     """Argument with open flags; -1: none."""
     skip_bytes: int = 0
     """What stands before the path where the pointer leads: a socket address begins with its family."""
+    runs: bool = False
+    """Executes the file, for which the kernel may open others."""
+    size: int = 0
+    """Of a socket address: the argument with its length."""
 
     def follows(self, args: tuple[int, ...]) -> bool:
         argument, bits = self.unless
@@ -68,8 +72,8 @@ WATCHED: dict[str, Watched] = {
     "openat": _look("open", _AT, flags=2, unless=(2, _O_NOFOLLOW)),
     "openat2": _look("open", _AT),
     "creat": _change("open", _HERE, creates=True),
-    "execve": _look("exec", _HERE),
-    "execveat": _look("exec", _AT, unless=(4, _AT_SYMLINK_NOFOLLOW)),
+    "execve": _look("exec", _HERE, runs=True),
+    "execveat": _look("exec", _AT, unless=(4, _AT_SYMLINK_NOFOLLOW), runs=True),
     "stat": _look("stat", _HERE),
     "lstat": _look("stat", _HERE, follow=False),
     "newfstatat": _look("stat", _AT, unless=(3, _AT_SYMLINK_NOFOLLOW)),
@@ -123,8 +127,8 @@ WATCHED: dict[str, Watched] = {
     "mkdirat": _make("mkdir", _AT),
     "mknod": _make("mknod", _HERE),
     "mknodat": _make("mknod", _AT),
-    "connect": _look("connect", (CWD, 1), skip_bytes=_SOCKADDR_PATH),
-    "sendto": _look("sendto", (CWD, 4), skip_bytes=_SOCKADDR_PATH),
+    "connect": _look("connect", (CWD, 1), skip_bytes=_SOCKADDR_PATH, size=2),
+    "sendto": _look("sendto", (CWD, 4), skip_bytes=_SOCKADDR_PATH, size=5),
     "bind": Watched(operation="bind", places=((CWD, 1),), writes=True, creates=True, follow=False,
-                    skip_bytes=_SOCKADDR_PATH),
+                    skip_bytes=_SOCKADDR_PATH, size=2),
 }  # fmt: skip

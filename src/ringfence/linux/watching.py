@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+import stat
+from collections.abc import Iterable
 from functools import partial
 from posixpath import dirname, normpath
 
-from ringfence.linux import guest_paths, memory
+from ringfence.linux import guest_paths, interpreters, memory
 from ringfence.linux.guest_paths import Place
 from ringfence.linux.notify import Notification
 from ringfence.linux.watched_calls import CWD, WATCHED, Watched
 from ringfence.model.record import record
 
 CAVEAT = (
-    "paths were read before the kernel read them: a program that changes a path, a link or a folder at that moment "
-    "can keep an attempt out of the record or put another path into it; sendmsg to a hidden socket is not watched"
+    "paths were read before the kernel read them: a guest that changes a path, a link, a folder or the first bytes of "
+    "a program at that moment can keep an attempt out of the record or put another path into it; sendmsg to a hidden "
+    "socket is not watched"
 )
 _AT_FDCWD = -100
 _AF_UNIX = 1
@@ -36,19 +38,32 @@ class Sighting:
 
     asked: bytes
     resolved: bytes
+    root: bytes
+    """The hidden path that it is at or below."""
     absent: bool
     """False: the guest has made something of its own at that place."""
+
+
+@record
+class Look:
+    """What came of looking at one call."""
+
+    sightings: tuple[Sighting, ...] = ()
+    problem: str = ""
+    """Why there may be one more that was not seen; empty: there is none."""
 
 
 class Watcher:
     """Knows the hidden paths of one sandbox, and its root once somebody asked for something."""
 
-    def __init__(self, hidden: Iterable[str], lose: Callable[[int, str], None]) -> None:
+    def __init__(self, hidden: Iterable[str]) -> None:
         self._hidden = frozenset(map(os.fsencode, hidden))
-        self._lose = lose
+        self._problem = ""
         self._root = -1
         # Paths that can't lead to anything hidden, ever; by whether a link at the end is followed.
         self._harmless: tuple[set[bytes], set[bytes]] = (set(), set())
+        # Programs that the kernel opens nothing hidden for, ever.
+        self._harmless_programs: set[bytes] = set()
         # Folders of which that can't be said, since the guest may change what lies on the way.
         self._changing: set[bytes] = set()
 
@@ -57,31 +72,83 @@ class Watcher:
             os.close(self._root)
             self._root = -1
 
-    def look(self, told: Notification, call: str) -> list[Sighting]:
+    def look(self, told: Notification, call: str) -> Look:
         """The hidden paths that a waiting call names. Only true if the call still waits afterwards."""
         watched = WATCHED[call]
         follow = watched.follows(told.args)
-        found = (self._look_at(told, watched, place, follow) for place in watched.places)
-        return [sighting for sighting in found if sighting is not None]
+        self._problem = ""
+        found = [self._look_at(told, watched, place, follow) for place in watched.places]
+        return Look(sightings=tuple(sighting for sighting in found if sighting is not None), problem=self._problem)
 
     def _look_at(
         self, told: Notification, watched: Watched, place: tuple[int, int], follow: bool
     ) -> Sighting | None:
-        asked = self._asked(told, told.args[place[1]], watched.skip_bytes)
-        if not asked or asked in self._harmless[follow]:
-            return None
+        asked = self._asked(told, told.args[place[1]], watched)
+        folder = _folder(told, place[0])
         try:
-            return self._sight(told.thread, asked, _folder(told, place[0]), follow)
+            seen = self._sight(told.thread, asked, folder, follow) if self._may_lead(asked, follow) else None
+            if seen is None and watched.runs and asked not in self._harmless_programs:
+                return self._sight_interpreter(told.thread, asked, folder)
+            return seen
         except OSError as error:
             self._blind(error)
             return None
 
-    def _asked(self, told: Notification, address: int, skip_bytes: int) -> bytes:
+    def _may_lead(self, asked: bytes, follow: bool) -> bool:
+        return bool(asked) and asked not in self._harmless[follow]
+
+    def _sight_interpreter(self, thread: int, asked: bytes, folder: bytes) -> Sighting | None:
+        """What the kernel opens besides the program: the interpreter of a script, its interpreter, a loader."""
+        program, steady = asked, asked in self._harmless[True]
+        for _ in range(interpreters.MAX_DEPTH):
+            names, is_script = self._named_in(thread, program, folder)
+            for name in names:
+                seen = self._sight(thread, name, b"cwd", True) if self._may_lead(name, True) else None
+                if seen is not None:
+                    return seen
+                steady = steady and name in self._harmless[True]
+                program, folder = name, b"cwd"
+            if not is_script:
+                break
+        if steady:
+            _remember(self._harmless_programs, asked)
+        return None
+
+    def _named_in(self, thread: int, program: bytes, folder: bytes) -> tuple[list[bytes], bool]:
+        """The paths that the kernel reads in a program, and whether they are those of a script."""
+        file = self._open_program(thread, program, folder)
+        if file < 0:
+            return [], False
+        try:
+            head = interpreters.head_of(file)
+            return interpreters.named_in(file, head), interpreters.is_script(head)
+        finally:
+            os.close(file)
+
+    def _open_program(self, thread: int, program: bytes, folder: bytes) -> int:
+        """To read; -1: nothing that can be executed. Nothing but a plain file is opened, and no lease is waited for."""
+        if program:
+            full = self._full(thread, program, folder)
+            place = guest_paths.reach(self._root_at(thread), full, partial(guest_paths.inside_numbers, thread))
+        else:
+            place = os.open(b"/proc/%d/%s" % (thread, folder), os.O_PATH | os.O_CLOEXEC)
+        if place < 0:
+            return -1
+        try:
+            if not stat.S_ISREG(os.fstat(place).st_mode):
+                return -1
+            return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        finally:
+            os.close(place)
+
+    def _asked(self, told: Notification, address: int, watched: Watched) -> bytes:
         """The path as it was written; nothing where there is none."""
+        skip_bytes = watched.skip_bytes
         try:
             if not skip_bytes:
                 return memory.read_string(told.thread, address)
-            head = memory.read(told.thread, address, 110)  # struct sockaddr_un
+            # struct sockaddr_un; the kernel reads no more of it than it is told, whatever stands behind
+            head = memory.read(told.thread, address, min(110, told.args[watched.size] & 0x7FFFFFFF))
         except OSError as error:
             self._blind(error)
             return b""
@@ -91,17 +158,26 @@ class Watcher:
     def _blind(self, error: OSError) -> None:
         """A bad pointer fails in the kernel, and who is gone asks for nothing. All else is a loss."""
         if error.errno not in (errno.EFAULT, errno.ESRCH, errno.ENOENT):
-            self._lose(1, f"a path could not be followed: {error.strerror}")
+            self._problem = f"a path could not be followed: {error.strerror}"
 
     def _sight(self, thread: int, asked: bytes, folder: bytes, follow: bool) -> Sighting | None:
-        if self._root < 0:
-            # One for all: a sandbox has one root, and no call to change it.
-            self._root = os.open(b"/proc/%d/root" % thread, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        full = asked if asked[:1] == b"/" else os.readlink(b"/proc/%d/%s" % (thread, folder)) + b"/" + asked
-        if self._is_changing(asked) and not self._is_hidden(full) and self._is_elsewhere(full, follow):
+        self._root_at(thread)
+        full = self._full(thread, asked, folder)
+        if self._is_changing(asked) and not self._root_of(full) and self._is_elsewhere(full, follow):
             return None
         place = guest_paths.walk(self._root, full, follow, partial(guest_paths.inside_numbers, thread))
         return self._judge(asked, full, place, follow)
+
+    def _root_at(self, thread: int) -> int:
+        if self._root < 0:
+            # One for all: a sandbox has one root, and no call to change it.
+            self._root = os.open(b"/proc/%d/root" % thread, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return self._root
+
+    def _full(self, thread: int, asked: bytes, folder: bytes) -> bytes:
+        if asked[:1] == b"/":
+            return asked
+        return guest_paths.join(os.readlink(b"/proc/%d/%s" % (thread, folder)), asked)
 
     def _is_elsewhere(self, full: bytes, follow: bool) -> bool:
         """By few steps, whether it is certainly not hidden."""
@@ -109,15 +185,18 @@ class Watcher:
         if guest_paths.exists(self._root, full, follow):
             return True
         place = guest_paths.beside(self._root, full, follow)
-        return place is not None and not self._is_hidden(place)
+        return place is not None and not self._root_of(place)
 
     def _judge(self, asked: bytes, full: bytes, place: Place | None, follow: bool) -> Sighting | None:
         if place is None:  # more links than the kernel follows
-            return Sighting(asked=asked, resolved=full, absent=True) if self._is_hidden(full) else None
-        if self._is_hidden(place.path) or self._is_hidden(full):
-            return Sighting(asked=asked, resolved=place.path, absent=not place.there)
-        if not place.there and self._is_hidden(normpath(full)):
-            return Sighting(asked=asked, resolved=normpath(full), absent=True)
+            root = self._root_of(full)
+            return Sighting(asked=asked, resolved=full, root=root, absent=True) if root else None
+        root = self._root_of(place.path) or self._root_of(full)
+        if root:
+            return Sighting(asked=asked, resolved=place.path, root=root, absent=not place.there)
+        root = b"" if place.there else self._root_of(normpath(full))
+        if root:
+            return Sighting(asked=asked, resolved=normpath(full), root=root, absent=True)
         if full is asked:
             self._learn(asked, place, follow)
         return None
@@ -132,11 +211,12 @@ class Watcher:
         """Whether it is no use to walk the whole way, since the answer can't be remembered."""
         return asked[:1] != b"/" or dirname(asked) in self._changing
 
-    def _is_hidden(self, path: bytes) -> bool:
-        """By the folders above it, since there may be thousands of hidden paths."""
+    def _root_of(self, path: bytes) -> bytes:
+        """The hidden path that it is at or below, empty if there is none; by the folders above it, since there may be
+        thousands of hidden paths."""
         while path and path not in self._hidden:
             path = path[: path.rfind(b"/")] if b"/" in path else b""
-        return bool(path)
+        return path
 
 
 def _remember(known: set[bytes], path: bytes) -> None:

@@ -135,13 +135,16 @@ def violations(outcome: Outcome, more: Iterable[str] = ()) -> tuple[str, ...]:
     """Each once, in the order in which they came."""
     tried = (_tried(event.details) for event in outcome.events if event.kind is EventKind.VIOLATION)
     hit = (f"limit {name} reached" for name in outcome.limits_hit if name != "output")  # which is only cut
-    return tuple(dict.fromkeys(text for text in (*tried, *hit, *more) if text))[:MAX_VIOLATIONS]
+    # What nobody can name may be anything: not to see it is as bad as to see it.
+    unnamed = (f"{outcome.unrecorded} attempts not named",) if outcome.unrecorded else ()
+    return tuple(dict.fromkeys(text for text in (*unnamed, *tried, *hit, *more) if text))[:MAX_VIOLATIONS]
 
 
 def _tried(details: Any) -> str:
     """Empty: what honest programs try too, and calls that were answered as if the kernel had none such."""
     path = str(details.get("path", ""))
-    if details.get("errno") == errno.ENOSYS or (path in QUIET and not details.get("writes")):
+    unknown_call = details.get("errno") == errno.ENOSYS and details.get("aim") != "hidden"
+    if unknown_call or (path in QUIET and not details.get("writes")):
         return ""
     asked = str(details.get("asked") or path)
     return f"{details.get('operation', '')} {ascii(asked)[1:-1]}".strip()

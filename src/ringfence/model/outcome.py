@@ -124,6 +124,14 @@ class Outcome:
     events: tuple[Event, ...] = ()
 
     @property
+    def unrecorded(self) -> int:
+        """How many attempts on forbidden things there were, or may have been, that no event names; 0: the recorder is
+        sure that there is none, or there was no recorder."""
+        counts = [self.recorder.get(name, 0) for name in ("unnamed", "lost", "late", "unwritten")]
+        known = sum(count for count in counts if isinstance(count, int) and count > 0)
+        return known or int(self.recorder.get("complete", True) is not True)
+
+    @property
     def ok(self) -> bool:
         return self.status is Status.OK
 

@@ -14,8 +14,8 @@ from _collections_abc import Callable, Mapping, Sequence
 from ringfence.linux import cgroup_tree, namespaces, processes, stage
 from ringfence.linux.building import BUILDING, HOLDER, LISTENER, TRIPWIRE
 from ringfence.linux.init import ENDED
-from ringfence.linux.recorder import Recorder
-from ringfence.linux.telling import KEEP_FULL, Telling, profile_of
+from ringfence.linux.recorder import HIDDEN, Recorder, as_rows
+from ringfence.linux.telling import Telling, profile_of
 from ringfence.posix import passing, plan, wire
 
 TYPE_CHECKING = False
@@ -37,7 +37,7 @@ class Guest:
 
     def __init__(self, request: dict[str, Any], tell: Tell) -> None:
         self.request = request
-        self.recorder = Recorder(write=tell, keep_full=KEEP_FULL)
+        self.recorder = Recorder(write=tell)
         self.telling: Telling | None = None
         self.tripwire: Tripwire | None = None
         self.pid = 0
@@ -56,7 +56,8 @@ class Guest:
         """Something handed over through the door; False: nobody is there."""
         kind, descriptors = passing.receive(self.door)
         if kind == LISTENER and descriptors:
-            self.telling = Telling(descriptors[0], self._profile, self.recorder, self.request["watched"])
+            hidden, wired = self.request["watched"], self.request["wired"]
+            self.telling = Telling(descriptors[0], self._profile, self.recorder, hidden, wired=wired)
             self._poller.register(descriptors[0], select.POLLIN)
         elif kind == TRIPWIRE and len(descriptors) == 3:
             self._poller.register(self._lay(*descriptors), select.POLLIN)
@@ -83,7 +84,8 @@ class Guest:
         self.door = -1
 
     def _profile(self) -> Profile:
-        return profile_of(self.request["profile"], self.request["ids"], watched=bool(self.request["watched"]))
+        request = self.request
+        return profile_of(request["profile"], request["ids"], watched=bool(request["watched"]), wired=request["wired"])
 
     def _lay(self, device: int, proc: int, layout: int) -> int:
         """A tripwire of this layout; before the job's program runs, so what pid 1 says is trusted."""
@@ -104,7 +106,7 @@ class Guest:
             self.telling.handle()
             self._forget(self.telling)
         elif self.tripwire is not None and descriptor == self.tripwire.fileno():
-            for attempt in self.tripwire.handle(detailed=self.recorder.wants_detail):
+            for attempt in self.tripwire.handle(lambda key: self.recorder.wants(HIDDEN, key)):
                 self.recorder.record(attempt)
             self._forget(self.tripwire)
 
@@ -132,7 +134,8 @@ class Guest:
         counted = {name: value for name, value in vars(health).items() if isinstance(value, int)}
         forbidden = self.telling.forbidden if self.telling is not None else ""
         words = {"forbidden": forbidden, "problems": list(health.problems), "caveat": health.caveat}
-        told = counted | words | {"complete": health.complete}
+        rows = {"totals": self.recorder.totals(), "summary": as_rows(self.recorder.summary)}
+        told = counted | words | rows | {"complete": health.complete}
         if told == wire.NOTHING_SEEN:
             return b""
         import json

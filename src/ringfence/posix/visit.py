@@ -66,6 +66,7 @@ class Visit:
         self.owner_gone = False
         self.commands = commands
         self.reports = reports
+        self.outbox = wire.Outbox(reports)
         self.owner = owner
         self.tree = self.make_tree()
         self.table = self.tree.table
@@ -201,6 +202,7 @@ class Visit:
             # Rounded up: waking before the time is due would mean to ask again at once.
             for descriptor, _ in self.poller.poll(max(0, until - time.monotonic_ns()) // 1_000_000 + 1):
                 self._hear(descriptor)
+            self.outbox.flush()
             now = time.monotonic_ns()
             if now >= deadline:
                 self._note("wall_time", self.limits["wall_time"])
@@ -209,13 +211,10 @@ class Visit:
                 self._note(*(self.watchdog.look() or ("", 0)))
 
     def _note_attempt(self, attempt: Mapping[str, object]) -> None:
-        """Tell the caller, unless it does not read: the limits must be held all the same."""
+        """Tell the caller, now or when it reads: the limits must be held meanwhile."""
         import json
 
-        data = wire.frame(wire.NOTED, json.dumps(dict(attempt)).encode())
-        if len(data) > select.PIPE_BUF or not wire.has_room(self.reports):
-            raise OSError("the caller does not read")
-        os.write(self.reports, data)
+        self.outbox.put(wire.frame(wire.NOTED, json.dumps(dict(attempt)).encode()))
 
     def _hear(self, descriptor: int) -> None:
         if descriptor == self.tree.wakeup:
@@ -279,7 +278,7 @@ class Visit:
 
     def _tell(self, wall_ns: int) -> None:
         health = b"" if self.contained is None else wire.frame(wire.HEALTH, self.contained.close())
-        wire.say(self.reports, health + wire.ended_frame(self._report(wall_ns)))
+        self.outbox.end(health + wire.ended_frame(self._report(wall_ns)))
 
     def _report(self, wall_ns: int) -> dict[str, int]:
         user_us, system_us, largest, voluntary, involuntary = self._usage()

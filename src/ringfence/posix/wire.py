@@ -22,8 +22,8 @@ root is the caller), the set-up failed (step, problem), the end,
 an attempt on something forbidden, and how sure the recorder is that it saw them all (both JSON)."""
 
 NOTHING_SEEN: dict[str, object] = {
-    **dict.fromkeys(("total", "kept", "summarised", "uncategorised", "lost", "late", "unwritten"), 0),
-    "forbidden": "", "problems": [], "caveat": "", "complete": True,
+    **dict.fromkeys(("total", "kept", "summarised", "uncategorised", "unnamed", "lost", "late", "unwritten"), 0),
+    "forbidden": "", "problems": [], "caveat": "", "complete": True, "totals": {}, "summary": [],
 }  # fmt: skip
 """What the recorder says of most jobs, for which an empty body stands: reading JSON takes as long as a small job."""
 
@@ -82,6 +82,35 @@ def say(descriptor: int, data: bytes) -> None:
         write_all(descriptor, data)
     except OSError:
         pass
+
+
+class Outbox:
+    """Small frames for a caller that may read slowly: they wait here in order, and none is dropped. Who puts them in
+    bounds their number."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._waiting: list[bytes] = []
+
+    def put(self, data: bytes) -> None:
+        """A frame of at most PIPE_BUF bytes, which the kernel takes whole or not at all."""
+        if len(data) > select.PIPE_BUF:
+            raise ValueError(f"a frame of {len(data)} bytes")
+        self._waiting.append(data)
+        self.flush()
+
+    def flush(self) -> None:
+        """What the pipe has room for now."""
+        sent = 0
+        while sent < len(self._waiting) and has_room(self._pipe):
+            say(self._pipe, self._waiting[sent])
+            sent += 1
+        del self._waiting[:sent]
+
+    def end(self, last: bytes) -> None:
+        """All that waits, and the last word; here the caller is waited for."""
+        say(self._pipe, b"".join(self._waiting) + last)
+        self._waiting.clear()
 
 
 def has_room(pipe: int) -> bool:

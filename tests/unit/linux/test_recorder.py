@@ -5,21 +5,29 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
 from collections.abc import Mapping
 
 import pytest
 
-from ringfence.linux.recorder import Attempt, Recorder
+from ringfence.linux.recorder import BUDGETS, HIDDEN, NOTED, REFUSED, Attempt, Budget, Recorder, as_rows
+from ringfence.model.record import replace
+from ringfence.posix import wire
 
 pytestmark = pytest.mark.unmeasured
 
 
 def attempt(
-    number: int = 0, *, path: str = "/oracle/a", operation: str = "open", argv: str = "cat"
+    number: int = 0, *, path: str = "/oracle/a", operation: str = "open", argv: str = "cat", aim: str = HIDDEN
 ) -> Attempt:
     return Attempt(
-        time_ns=number, wall_ns=number, operation=operation, path=path, errno=errno.ENOENT, argv=(argv,)
-    )
+        time_ns=number, wall_ns=number, operation=operation, path=path, argv=(argv,),
+        root="/oracle" if aim == HIDDEN else "", errno=0 if aim == NOTED else errno.ENOENT,
+    )  # fmt: skip
+
+
+def budgets(names: int, full: int) -> dict[str, Budget]:
+    return dict.fromkeys(BUDGETS, Budget(names=names, full=full))
 
 
 def resident_bytes() -> int:
@@ -28,7 +36,7 @@ def resident_bytes() -> int:
 
 
 def test_the_first_are_kept_in_full_and_the_rest_counted_by_operation_and_path() -> None:
-    recorder = Recorder(keep_full=2)
+    recorder = Recorder(budgets=budgets(9, 2))
     for number in range(10):
         recorder.record(attempt(number, operation="open" if number % 2 else "stat"))
     assert [kept.time_ns for kept in recorder.attempts] == [0, 1]
@@ -48,16 +56,66 @@ def test_a_million_attempts_on_a_million_paths_stay_in_bounded_memory_and_are_al
     grown_bytes = resident_bytes() - before_bytes
     health = recorder.close()
     assert health.total == 1_000_000 == health.kept + health.summarised + health.uncategorised
-    assert (health.kept, health.summarised) == (1000, 1000)
-    assert health.complete
+    assert (health.kept, health.unnamed) == (BUDGETS[HIDDEN].names, 1_000_000 - BUDGETS[HIDDEN].names)
+    assert not health.complete, "what is not named is not accounted for"
+    (row,) = recorder.summary
+    assert (row.aim, row.path, row.count, row.named) == (HIDDEN, "/oracle", health.unnamed, False)
     assert grown_bytes < 8 << 20
 
 
 def test_detail_is_wanted_only_while_records_are_kept_in_full() -> None:
-    recorder = Recorder(keep_full=1)
-    assert recorder.wants_detail
-    recorder.record(attempt())
-    assert not recorder.wants_detail
+    recorder = Recorder(budgets=budgets(2, 1))
+    first, other = attempt(), attempt(path="/oracle/b")
+    assert recorder.wants(HIDDEN, first.key)
+    recorder.record(first)
+    assert not recorder.wants(HIDDEN, first.key) and recorder.wants(HIDDEN, other.key)
+
+
+@pytest.mark.parametrize("aim", [REFUSED, NOTED, HIDDEN])
+def test_no_flood_keeps_the_first_attempt_on_another_hidden_path_from_being_told(aim: str) -> None:
+    told: list[Mapping[str, object]] = []
+    recorder = Recorder(write=told.append)
+    for number in range(5000):
+        recorder.record(attempt(number, aim=aim, path="/oracle/decoy"))
+    for operation in ("open", "stat"):
+        recorder.record(attempt(operation=operation, path="/oracle/key"))
+    assert [(row["operation"], row["aim"]) for row in told if row["path"] == "/oracle/key"] == [
+        ("open", HIDDEN), ("stat", HIDDEN)
+    ]  # fmt: skip
+    assert recorder.close().complete, "the rest was told once and is counted"
+
+
+def test_to_write_is_another_attempt_than_to_read() -> None:
+    told: list[Mapping[str, object]] = []
+    recorder = Recorder(write=told.append)
+    read = attempt()
+    for _ in range(1000):
+        recorder.record(read)
+    recorder.record(replace(read, writes=True))
+    assert told[-1]["writes"] is True
+
+
+@pytest.mark.parametrize(("aim", "complete"), [(HIDDEN, False), (REFUSED, False), (NOTED, True)])
+def test_more_kinds_than_there_is_room_for_are_counted_and_only_allowed_ones_are_forgiven(
+    aim: str, complete: bool
+) -> None:
+    recorder = Recorder(budgets=budgets(3, 3))
+    for number in range(10):
+        recorder.record(attempt(number, aim=aim, path=f"/oracle/{number}"))
+    health = recorder.close()
+    assert (health.total, health.kept, health.uncategorised, health.complete) == (10, 3, 7, complete)
+    assert recorder.totals() == {aim: 10}
+    assert [(row["aim"], row["count"], row["named"]) for row in as_rows(recorder.summary)] == [(aim, 7, False)]
+
+
+def test_the_summary_fits_into_one_frame_and_hidden_paths_come_first() -> None:
+    recorder = Recorder(budgets=budgets(5000, 0))
+    for aim in (NOTED, REFUSED, HIDDEN):
+        for number in range(2000):
+            for _ in range(2):
+                recorder.record(attempt(aim=aim, path=f"/oracle/{number}/" + "\U0001f600" * 300))
+    rows = as_rows(recorder.summary)
+    assert len(rows) > 10 and len(json.dumps(rows)) < 40_000 and {row["aim"] for row in rows} == {HIDDEN}
 
 
 def test_nothing_recorded_and_nothing_lost_is_clean() -> None:
@@ -85,7 +143,7 @@ def test_anything_lost_late_or_unwritten_is_never_clean_nor_complete(reason: str
 
 def test_a_full_disk_is_reported_once_and_the_records_stay() -> None:
     disk = os.open("/dev/full", os.O_WRONLY)
-    recorder = Recorder(write=lambda record: _append(disk, record), keep_full=50)
+    recorder = Recorder(write=lambda record: _append(disk, record), budgets=budgets(50, 50))
     for number in range(100):
         recorder.record(attempt(number))
     os.close(disk)
@@ -132,6 +190,24 @@ def test_long_text_of_the_guest_s_choice_is_cut_so_that_a_record_fits_into_one_w
     assert written["argv"][:2] == ["python", "-c"] and written["argv"][-1] == "…"  # type: ignore[index]
     short = attempt(argv="short").as_record()
     assert short["path"] == "/oracle/a" and short["argv"] == ["short"]
+
+
+_HOSTILE = ("\U0001f600", "\udcff", "\0", "\x01", "\\", '"', "é", "\u2028")
+
+
+@pytest.mark.parametrize("character", _HOSTILE)
+@pytest.mark.parametrize("length", (1, 60, 600, 5000))
+def test_a_record_fits_into_one_write_however_its_characters_are_written(character: str, length: int) -> None:
+    text = character * length
+    for argv in ((text,), (text,) * 64, ("",) * 64):
+        hostile = Attempt(
+            time_ns=2**63, wall_ns=2**63, operation="name_to_handle_at", path="/oracle/" + text, root="/oracle",
+            errno=-1, pid=2**22, uid=2**32, start_ticks=2**63, comm=text[:64], argv=argv, asked=text, writes=True,
+            syscall="name_to_handle_at",
+        )  # fmt: skip
+        record = hostile.as_record()
+        assert len(wire.frame(wire.NOTED, json.dumps(record).encode())) <= select.PIPE_BUF
+        assert str(record["path"]).startswith("/oracle/")
 
 
 def test_what_a_mechanism_can_t_see_is_part_of_the_health() -> None:

@@ -29,7 +29,7 @@ from tripwire_cage import (
 from tripwire_routes import FOLDER, prepare
 
 from ringfence.linux import tripwire
-from ringfence.linux.recorder import Recorder
+from ringfence.linux.recorder import BUDGETS, Budget, Recorder
 from ringfence.linux.requester import Requester, identify
 from ringfence.linux.tripwire_layout import FILE_MODE, Entry, Layout, Spot, Veil, lay_out
 
@@ -137,7 +137,7 @@ def test_a_flood_is_counted_to_the_last_attempt_in_bounded_memory(caller: str) -
 
     def scenario() -> Any:
         cage = Cage(VEIL, prepare, probe)
-        cage.recorder = Recorder(keep_full=100)
+        cage.recorder = Recorder(budgets=dict.fromkeys(BUDGETS, Budget(names=10, full=100)))
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         ran = cage.serve()
         grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib

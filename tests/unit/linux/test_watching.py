@@ -27,7 +27,7 @@ class Guest:
 
     def __init__(self, hidden: str) -> None:
         self.losses: list[str] = []
-        self.watcher = Watcher([hidden], lambda count, reason: self.losses.append(reason))
+        self.watcher = Watcher([hidden])
 
     def look(self, call: str, *args: object, thread: int = 0) -> list[Sighting]:
         held = [ctypes.create_string_buffer(arg) if isinstance(arg, bytes) else arg for arg in args]
@@ -36,7 +36,9 @@ class Guest:
         unsigned = [value & (2**64 - 1) for value in registers]
         head = (1, thread or os.getpid(), 0, NUMBERS[ARCH].get(call, 0), AUDIT_ARCH[ARCH], 0)
         raw = pack("<QIIiIQ6Q", *head, *unsigned)
-        return self.watcher.look(Notification(raw), call)
+        look = self.watcher.look(Notification(raw), call)
+        self.losses += filter(None, [look.problem])
+        return list(look.sightings)
 
 
 @pytest.fixture
@@ -54,8 +56,10 @@ def test_a_hidden_path_is_seen_whatever_it_is_relative_to(place: Path) -> None:
     os.symlink(place, "up")
     asked = [(AT_FDCWD, resolved), (AT_FDCWD, b"../vault/key"), (folder, b"vault/key"), (AT_FDCWD, b"up/vault/key"),
              (AT_FDCWD, b"/proc/self/cwd/../vault/key"), (2**32 - 100, b"../vault/key")]  # fmt: skip
+    root = os.fsencode(place / "vault")
     for base, path in asked:
-        assert guest.look("openat", base, path) == [Sighting(asked=path, resolved=resolved, absent=True)], path
+        found = [Sighting(asked=path, resolved=resolved, root=root, absent=True)]
+        assert guest.look("openat", base, path) == found, path
     os.close(folder)
     assert guest.look("openat", AT_FDCWD, b"file") == [] == guest.look("openat", AT_FDCWD, b"../vaults")
     assert guest.losses == []
@@ -97,6 +101,87 @@ def test_socket_addresses_count_when_they_are_paths(place: Path) -> None:
     assert guest.look("bind", 0, pack("<H", 1) + b"../vault/socket", 20)
     assert not guest.look("connect", 0, pack("<H", 1) + b"\0../vault/socket", 20)
     assert not guest.look("connect", 0, pack("<H", 2) + b"../vault/socket", 20)
+
+
+def test_what_stands_behind_a_socket_address_is_no_part_of_its_path(place: Path) -> None:
+    guest = Guest(f"{place}/vault")
+    address = pack("<H", 1) + b"../vault"
+    assert guest.look("connect", 0, address + b"s/and/more", len(address))[0].resolved == os.fsencode(place / "vault")
+    assert not guest.look("connect", 0, address + b"s/and/more", len(address) + 1)
+
+
+@pytest.mark.parametrize("route", ["../link/key", "/proc/self/cwd/../link/key", ".././work/../link/key"])
+def test_a_folder_that_was_removed_leads_up_whatever_has_its_name_now(place: Path, route: str) -> None:
+    guest = Guest(f"{place}/vault")
+    os.symlink("vault", place / "link")
+    (place / "harmless/below").mkdir(parents=True)
+    (place / "gone").mkdir()
+    os.chdir(place / "gone")
+    (place / "gone").rmdir()
+    os.symlink("harmless/below", place / "gone (deleted)")
+    (place / "harmless/link").mkdir()
+    (place / "harmless/link/key").write_text("not this one")
+    assert guest.look("openat", AT_FDCWD, os.fsencode(route))[0].resolved == os.fsencode(place / "vault/key")
+
+
+def _elf(loader: bytes, *, bits: int) -> bytes:
+    """A program of this machine's kind, as far as its loader goes."""
+    if bits == 64:
+        head = b"\x7fELF\x02\x01\x01" + bytes(25) + pack("<QQIHHHHHH", 64, 0, 0, 64, 56, 1, 0, 0, 0)
+        return head + pack("<IIQQQQQQ", 3, 4, 200, 0, 0, len(loader) + 1, 0, 1) + bytes(80) + loader + b"\0"
+    head = b"\x7fELF\x01\x01\x01" + bytes(21) + pack("<IIIHHHHHH", 52, 0, 0, 52, 32, 1, 0, 0, 0)
+    return head + pack("<IIIIIIII", 3, 200, 0, 0, len(loader) + 1, 0, 4, 1) + bytes(116) + loader + b"\0"
+
+
+@pytest.mark.parametrize("made", ["script", "blanks", "chain", "elf 64", "elf 32", "relative"])
+def test_what_the_kernel_opens_to_execute_a_program_is_seen(place: Path, made: str) -> None:
+    guest = Guest(f"{place}/vault")
+    hidden = os.fsencode(place / "vault/interpreter")
+    contents = {
+        "script": b"#!" + hidden + b" -x\n", "blanks": b"#! \t" + hidden,
+        "chain": b"#!%s/work/next\n" % os.fsencode(place),
+        "elf 64": _elf(hidden, bits=64), "elf 32": _elf(hidden, bits=32), "relative": b"#!../vault/interpreter\n",
+    }  # fmt: skip
+    Path("next").write_bytes(contents["script"])
+    Path("program").write_bytes(contents[made])
+    Path("plain").write_bytes(contents[made].replace(b"vault", b"vaults").replace(b"next", b"none"))
+    file = os.open("program", os.O_PATH)
+    for call in (("execve", b"program"), ("execveat", file, b"", 0, 0, 0x1000), ("execve", b"/proc/self/fd/%d" % file)):
+        assert [seen.resolved for seen in guest.look(*call)] == [hidden], call
+    os.close(file)
+    assert guest.look("execve", b"plain") == guest.look("openat", AT_FDCWD, b"program") == guest.losses == []
+
+
+def test_a_program_without_a_name_is_looked_at_too(place: Path) -> None:
+    guest = Guest(f"{place}/vault")
+    file = os.memfd_create("program")
+    os.write(file, b"#!../vault/interpreter\n")
+    for call in (("execveat", file, b"", 0, 0, 0x1000), ("execve", b"/proc/self/fd/%d" % file)):
+        assert [seen.resolved for seen in guest.look(*call)] == [os.fsencode(place / "vault/interpreter")], call
+    os.close(file)
+
+
+def test_a_pipe_a_folder_or_a_broken_program_are_no_trouble(place: Path) -> None:
+    guest = Guest(f"{place}/vault")
+    os.mkfifo("pipe")
+    for name, content in {"empty": b"", "short": b"\x7fELF", "far": _elf(b"x", bits=64)[:32] + b"\xff" * 300}.items():
+        Path(name).write_bytes(content)
+    for name in (b"pipe", b".", b"empty", b"short", b"far", b"/dev/null", b"absent", b"/proc/self/fd/999"):
+        assert guest.look("execve", name) == []
+    assert guest.losses == []
+
+
+def test_a_program_that_can_t_be_read_is_a_loss(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guest, real = Guest(f"{place}/vault"), os.open
+    Path("program").write_bytes(b"#!../vault/x\n")
+
+    def refuse(path: object, flags: int, *args: object, **more: object) -> int:
+        if str(path).startswith("/proc/self/fd/"):
+            raise BlockingIOError(11, "Resource temporarily unavailable")  # as a lease has it
+        return real(path, flags, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(watching.os, "open", refuse)
+    assert guest.look("execve", b"program") == [] and len(guest.losses) == 1
 
 
 @pytest.mark.parametrize("address", [0, 1, 2**47 - 8, 2**64 - 1])
@@ -141,7 +226,7 @@ def test_memory_of_paths_is_bounded(place: Path, monkeypatch: pytest.MonkeyPatch
      (b"", False), (b"a/b", False), (b"x/a/b", False)],
 )  # fmt: skip
 def test_hidden_is_the_path_itself_and_what_lies_below(path: bytes, hidden: bool) -> None:
-    assert Watcher(["/a/b", "/c"], lambda count, reason: None)._is_hidden(path) is hidden
+    assert bool(Watcher(["/a/b", "/c"])._root_of(path)) is hidden
 
 
 _NOT_BY_PATH = frozenset((

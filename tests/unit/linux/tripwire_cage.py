@@ -25,7 +25,7 @@ from posix import _exit as leave
 from typing import Any
 
 from ringfence.linux import tripwire_mount
-from ringfence.linux.recorder import Attempt, Recorder
+from ringfence.linux.recorder import HIDDEN, Attempt, Recorder
 from ringfence.linux.tripwire import Tripwire
 from ringfence.linux.tripwire_layout import Layout
 
@@ -211,7 +211,7 @@ class Cage:
         self.attempts: list[Attempt] = []
 
     def turn(self) -> None:
-        for attempt in self.tripwire.handle(detailed=self.recorder.wants_detail):
+        for attempt in self.tripwire.handle(lambda key: self.recorder.wants(HIDDEN, key)):
             self.recorder.record(attempt)
             if len(self.attempts) < 10_000:
                 self.attempts.append(attempt)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 
+import pytest
+
 from ringfence.engine.returned import returned
 from ringfence.manager import result
 from ringfence.model.events import Event, EventKind
@@ -48,6 +50,24 @@ def test_what_honest_programs_try_too_is_no_violation() -> None:
     assert result.of_command(outcome(events=quiet), "sandbox_1").success
     writing = tried(operation="open", path="/etc/gitconfig", errno=errno.ENOENT, writes=True)
     assert not result.of_command(outcome(events=(writing,)), "sandbox_1").success
+
+
+def test_a_hidden_path_is_a_violation_by_a_call_that_no_kernel_has_too() -> None:
+    asked = tried(operation="open", path="/hidden", aim="hidden", errno=errno.ENOSYS)
+    assert result.violations(outcome(events=(asked,))) == ("open /hidden",)
+
+
+@pytest.mark.parametrize("recorder", [{"unnamed": 7}, {"lost": 3, "unwritten": 4}, {"late": 7, "complete": False}])
+def test_attempts_that_nobody_can_name_are_a_violation(recorder: dict[str, object]) -> None:
+    done = result.of_command(outcome(recorder=recorder), "sandbox_1")
+    assert not done.success and done.violations == ("7 attempts not named",)
+
+
+def test_a_recorder_that_is_not_sure_is_a_violation_whatever_it_says() -> None:
+    for recorder in ({"complete": False}, {"complete": None}, {"complete": 1, "lost": "many"}):
+        assert result.violations(outcome(recorder=recorder)) == ("1 attempts not named",)
+    assert result.violations(outcome(recorder={"complete": True, "total": 9, "summarised": 5})) == ()
+    assert result.violations(outcome(recorder={})) == (), "no recorder: nothing was promised"
 
 
 def test_a_limit_is_a_violation_but_cut_output_is_none() -> None:

@@ -17,7 +17,7 @@ from ringfence.posix.contained import Visitor
 
 pytestmark = pytest.mark.system
 
-REQUEST = {"limits": {}, "plan": [], "scratch": "", "profile": "default", "ids": (0, 0), "watched": []}
+REQUEST = {"limits": {}, "plan": [], "scratch": "", "profile": "default", "ids": (0, 0), "watched": [], "wired": False}
 
 
 @pytest.fixture

@@ -56,6 +56,28 @@ def test_a_frame_of_no_kind_or_of_any_size_is_refused_before_its_body_comes(head
         wire.Frames().feed(head)
 
 
+def test_nothing_is_dropped_for_a_caller_that_reads_slowly_and_nobody_waits_for_it() -> None:
+    reader, writer = os.pipe()
+    outbox, frames, told = wire.Outbox(writer), wire.Frames(), []
+    for number in range(500):
+        outbox.put(wire.frame(wire.NOTED, b"%04d" % number + b"x" * 4000))
+    while len(told) < 490:
+        told += [body[:4] for _, body in frames.feed(os.read(reader, 65536))]
+        outbox.flush()
+    while wire.is_readable(reader):
+        told += [body[:4] for _, body in frames.feed(os.read(reader, 65536))]
+        outbox.flush()
+    outbox.end(wire.ended_frame(REPORT))
+    told += [kind for kind, _ in frames.feed(os.read(reader, 65536))]
+    assert told == [*(b"%04d" % number for number in range(500)), wire.ENDED]
+    with pytest.raises(ValueError):
+        outbox.put(bytes(5000))
+    os.close(reader)
+    outbox.put(b"nobody listens")
+    outbox.end(b"any more")
+    os.close(writer)
+
+
 @given(st.binary(max_size=200))
 @pytest.mark.parametrize("decode", DECODERS)
 def test_any_body_is_understood_or_garbled(decode, body: bytes) -> None:
