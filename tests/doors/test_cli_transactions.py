@@ -23,6 +23,8 @@ from ringfence.errors import UsageError
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
 
+EMPTY = "diff --git a/d/empty b/d/empty\nnew file mode 100644\n"
+
 
 class Shell:
     """A person in a folder, with a state folder of their own."""
@@ -107,8 +109,9 @@ def test_diff_shows_text_and_names_the_rest(shell: Shell) -> None:
     sandbox = shell.keep("echo more >> old; printf '\\0' > binary; mkdir d; echo x > d/x")
     text = shell("diff", sandbox).stdout
     assert "--- a/old\n+++ b/old\n@@ -1 +1,2 @@\n old\n+more\n" in text
-    assert "binary: not text\n" in text and "d: added\n" in text and "+++ b/d/x" in text
-    assert shell("diff", sandbox, "d/x", "binary").stdout.count("\n") == 5
+    assert "file binary: added, mode 0644, not text\n" in text and "folder d: added, mode 0755\n" in text
+    assert "+++ b/d/x" in text
+    assert shell("diff", sandbox, "d/x", "binary").stdout.count("\n") == 7
     assert "x: nothing changed there" in shell("diff", sandbox, "x", cwd=shell.here.parent, code=2).stderr
     patched = shell.here.parent / "patched"
     patched.mkdir()
@@ -390,10 +393,10 @@ def test_the_diff_of_a_folder_is_that_of_all_below_it(shell: Shell, quickly: Qui
     kept = shell.keep("mkdir d; touch d/empty; echo 1 > d/one; rm -r gone; echo new >> old")
     _, whole, _ = quickly("diff", kept)
     _, shown, _ = quickly("diff", kept, "d")
-    assert shown in whole and "d/empty: added\n" in shown and "+1\n" in shown and "old" not in shown
+    assert shown in whole and EMPTY in shown and "+1\n" in shown and "/old" not in shown
     assert quickly("diff", kept, ".")[1] == whole
     assert "-1\n" in quickly("diff", kept, "gone/file")[1]
-    assert quickly("diff", kept, "d/empty") == (0, "d/empty: added\n", "")
+    assert quickly("diff", kept, "d/empty") == (0, EMPTY, "")
 
 
 @pytest.mark.usefixtures("unmeasured")

@@ -14,7 +14,7 @@ from ringfence.backends.facts import Lack, Report
 from ringfence.backends.led_visit import PythonJobs
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
-from ringfence.model.outcome import Change, Enforcement
+from ringfence.model.outcome import Changes, Enforcement
 from ringfence.model.policy import SandboxPolicy
 from ringfence.monitor.source import Source
 
@@ -81,7 +81,7 @@ class Box(Protocol):
         """Jobs work on its folders, in layers that outlive the box. Before the first job."""
         ...
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> Changes:
         """What differs from the workspace's base; always empty where the job writes the workspace itself."""
         ...
 

@@ -13,7 +13,7 @@ from ringfence.errors import UsageError
 from ringfence.linux import rootfs
 from ringfence.linux.hidden import HiddenPaths
 from ringfence.linux.rootfs import Laid
-from ringfence.model.outcome import Change
+from ringfence.model.outcome import Changes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ class Layers:
                              hint=f"they are {', '.join(self.transaction.bases)}")  # fmt: skip
         return path
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> Changes:
         if self.transaction is not None:
             return self.transaction.changes()
-        return self._own.changes() if self._own else ()
+        return self._own.changes() if self._own else Changes()
 
     def commit(self, *, mounted: bool) -> None:
         if self.transaction is not None:

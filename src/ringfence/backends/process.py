@@ -18,7 +18,7 @@ from ringfence.backends.scratch import Scratch
 from ringfence.errors import UsageError
 from ringfence.model.job import Job
 from ringfence.model.limits import LIMIT_OF, IsolationLevel
-from ringfence.model.outcome import Change, Enforcement
+from ringfence.model.outcome import Changes, Enforcement
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 from ringfence.posix import rlimits
@@ -282,9 +282,9 @@ class ProcessBox:
         numbers = self.policy.numbers()
         return unlimited | {name: numbers[name] for name in numbers if self.enforced[name].applied}
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> Changes:
         """Without a transaction the job writes the caller's files themselves."""
-        return self._transaction.changes() if self._transaction else ()
+        return self._transaction.changes() if self._transaction else Changes()
 
     def commit(self) -> None:
         if self._transaction:

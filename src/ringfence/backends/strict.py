@@ -25,7 +25,7 @@ from ringfence.linux.hidden import HiddenPaths
 from ringfence.linux.rootfs import Shown, Step, Wish
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
-from ringfence.model.outcome import Change, Enforcement
+from ringfence.model.outcome import Changes, Enforcement
 from ringfence.model.policy import NO_NETWORK, SandboxPolicy
 from ringfence.model.record import replace
 from ringfence.posix import rlimits
@@ -367,7 +367,7 @@ class StrictBox:
         clean = {"HOME": rootfs.HOME, "TMPDIR": "/tmp", "USER": _USER, "LOGNAME": _USER, "SHELL": "/bin/sh"}
         return self._scratch.environment(self.policy, job, clean | {"PATH": self._path})
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> Changes:
         return self._layers.changes()
 
     def commit(self) -> None:

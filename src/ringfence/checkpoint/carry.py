@@ -1,8 +1,7 @@
 """What a commit does to the base: what it finds there, what it makes of it, and who else was there.
 
-Pure planning and checks; ``apply`` carries out. Set-user-id, set-group-id and sticky bits are dropped, for
-the file may get another owner than who made it; a folder keeps those that the base itself gave it. Sockets,
-FIFOs and devices stay in the layer.
+Pure planning and checks; ``apply`` carries out, ``modes`` says which mode is given. Sockets, FIFOs and devices stay
+in the layer.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from ringfence.checkpoint.entry import (
     shown,
 )
 from ringfence.checkpoint.merge import is_below
+from ringfence.checkpoint.modes import granted
 from ringfence.checkpoint.scan import OF_BASE, Reading, Scan
 from ringfence.errors import CheckpointError, ConflictError
 from ringfence.model.record import record, replace
 
 Foreign = Callable[[str, Seen | None, Entry | None], bool]
 """Whether somebody else changed what the base has at a path, given what the layer has there."""
-_KEPT_BITS = 0o777
 
 
 @record
@@ -43,17 +42,17 @@ class Carry:
     target: dict[str, Entry]
 
 
-def plan(layer: Manifest, base: Scan, hidden: frozenset[str]) -> Carry:
+def plan(layer: Manifest, base: Scan, hidden: frozenset[str], umask: int) -> Carry:
     """What the layer makes of the base; what is hidden from the job stays, and the folders above it."""
     found = Carry(now={}, target={})
     ways = frozenset(above for secret in hidden for above in ancestors(secret))
     for path in ordered(layer):
         if not is_below(path, hidden):
-            _plan_one(path, layer[path], base, found, ways)
+            _plan_one(path, layer[path], base, found, ways, umask)
     return found
 
 
-def _plan_one(path: str, entry: Entry, base: Scan, found: Carry, ways: frozenset[str]) -> None:
+def _plan_one(path: str, entry: Entry, base: Scan, found: Carry, ways: frozenset[str], umask: int) -> None:
     """``ways``: the folders that lead to something hidden."""
     for above in ancestors(path):
         _stays(above, base, found)
@@ -67,12 +66,10 @@ def _plan_one(path: str, entry: Entry, base: Scan, found: Carry, ways: frozenset
     if seen is not None and entry.kind != FOLDER and path in ways:
         found.target[path] = seen.entry
     elif entry.kind != DELETED and entry.kind not in SPECIAL:
-        found.target[path] = replace(entry, mode=_mode(entry, seen), opaque=False, copied=False)
-
-
-def _mode(entry: Entry, seen: Seen | None) -> int:
-    own = entry.kind == FOLDER and seen is not None and seen.entry.kind == FOLDER
-    return entry.mode & (_KEPT_BITS | seen.entry.mode if own and seen else _KEPT_BITS)
+        twin = found.target.get(entry.twin)  # the same file has the same mode
+        same = twin is not None and twin.kind == entry.kind
+        mode = twin.mode if twin and same else granted(entry, seen.entry if seen else None, umask)
+        found.target[path] = replace(entry, mode=mode, opaque=False, copied=False)
 
 
 def _stays(path: str, base: Scan, found: Carry) -> None:

@@ -14,7 +14,7 @@ from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.apply import Writer
 from ringfence.checkpoint.carry import Carry
 from ringfence.checkpoint.entry import Entry, Index, Manifest, Seen, index_rows, parent
-from ringfence.checkpoint.scan import UNREAD, Reading, Scan
+from ringfence.checkpoint.scan import MAX_ENTRIES, UNREAD, Reading, Scan
 from ringfence.checkpoint.store import Moment, Store, reading
 from ringfence.checkpoint.tree import Tree
 
@@ -51,7 +51,7 @@ class OverlayLayer:
         """The changes as they are now."""
         begun = self._store.now()
         self._since_ns = self._opened.wall_ns - begun.set_back_since(self._opened)
-        found = self.scan.below("", how, self._index, cut=how is UNREAD)
+        found = self.scan.below("", how, self._index, cut=how is UNREAD, most=MAX_ENTRIES)
         self._store.tick("read")
         self._index = settled(found, begun)
         self._note_folders(found)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator, Mapping
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from types import MappingProxyType
 
@@ -28,8 +29,13 @@ if TYPE_CHECKING:
 
 MAX_DEPTH, MAX_PATH_CHARS = 500, 4096
 """Deeper trees are a program's mischief: neither shown nor kept, but removed all the same."""
+MAX_ENTRIES = 500_000
+"""The most that a layer is read for, and so shown or committed. A path weighs one, and one more for each KiB of it, of
+its link and of its attributes: a program chooses all three, and the caller's memory holds them."""
 _REFUSED = ("redirect", "metacopy")
 _WITHOUT_TIMES = ("tmpfs", "ramfs")
+_VANISHED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ESTALE)
+"""What was seen a moment ago is not there any more, or something else is: a program is at work."""
 NOTHING: Index = MappingProxyType({})
 
 
@@ -63,41 +69,81 @@ class Scan:
         self.without = without
         self.mounted = mounted
         """Whether what is mounted in it is a part of it. Not of what an overlay shows."""
+        self.cut_short = False
+        """The last look left something out that is too deep or too much."""
         self._telling: bool | None = None
 
-    def below(self, top: str, take: Reading, index: Index = NOTHING, *, cut: bool = False) -> dict[str, Seen]:
-        """Everything below a folder, itself not included, in order. ``cut``: what is too deep is left out."""
+    def below(
+        self, top: str, take: Reading, index: Index = NOTHING, *, cut: bool = False, most: int | None = None
+    ) -> dict[str, Seen]:
+        """Everything below a folder, itself not included, in order. ``cut``: what is too deep, or more than ``most``,
+        is left out; else that is an error."""
         found: dict[str, Seen] = {}
         inodes: dict[str, tuple[int, int]] = {}
-        with closing(self._walk(top, cut=cut)) as walk:  # at once: what it opened must not stay open after an error
+        room = most = sys.maxsize - 1 if most is None else most
+        self.cut_short = False
+        with closing(self._walk(top, cut=cut, most=room)) as walk:  # at once: nothing stays open after an error
             for path, status in walk:
-                found[path] = self._seen(path, status, take, index.get(path))
+                try:
+                    seen = self._seen(path, status, take, index.get(path))
+                except OSError as error:
+                    if cut and error.errno in _VANISHED:
+                        continue
+                    raise
+                room -= _weight(path, seen.entry)
+                if room < 0:
+                    self._leave_out(_too_many(most), cut=cut)
+                    break
+                found[path] = seen
                 if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
                     inodes[path] = (status.st_dev, status.st_ino)
         return _with_twins(found, inodes)
+
+    def _leave_out(self, problem: str, *, cut: bool) -> None:
+        if not cut:
+            raise CheckpointError(problem, hint="remove it, or roll back")
+        self.cut_short = True
 
     def one(self, path: str, take: Reading) -> Seen | None:
         status = None if path in self.without or self._is_bare(entries.parent(path)) else self.tree.status(path)
         return None if status is None else self._seen(path, status, take, None)
 
-    def _walk(self, top: str, *, cut: bool) -> Generator[tuple[str, os.stat_result], None, None]:
+    def _walk(self, top: str, *, cut: bool, most: int) -> Generator[tuple[str, os.stat_result], None, None]:
         waiting = [] if self._is_bare(top) else [top]
         locked: list[tuple[str, int]] = []
         try:
             while waiting:
                 folder = waiting.pop()
-                for name in sorted(self.tree.names(folder)):
+                for name in sorted(self._names(folder, most, cut=cut)):
                     path = f"{folder}/{name}" if folder else name
                     status = None if path in self.without else self.tree.status(path)
                     if status is None:
                         continue
                     yield path, status
-                    if stat.S_ISDIR(status.st_mode) and _is_shown(path, cut=cut) and not self._is_bare(path):
+                    if stat.S_ISDIR(status.st_mode) and self._is_shown(path, cut=cut) and not self._is_bare(path):
                         waiting.append(path)
                         self._unlock(path, status, locked)
         finally:
             for path, mode in reversed(locked):
                 self.tree.allow(path, mode)
+
+    def _names(self, folder: str, most: int, *, cut: bool) -> list[str]:
+        try:
+            names = self.tree.names(folder, most + 1)
+        except OSError as error:
+            if cut and error.errno in _VANISHED:
+                return []
+            raise
+        if len(names) > most:
+            self._leave_out(_too_many(most), cut=cut)
+        return names
+
+    def _is_shown(self, path: str, *, cut: bool) -> bool:
+        shown = path.count("/") < MAX_DEPTH and len(path) <= MAX_PATH_CHARS
+        if not shown:
+            problem = f"more than {MAX_DEPTH} folders deep, or {MAX_PATH_CHARS} characters"
+            self._leave_out(f"{entries.shown(path[:100])}…: {problem}", cut=cut)
+        return shown
 
     def _is_bare(self, folder: str) -> bool:
         """Whether something is mounted there, or above, that is no part of it."""
@@ -127,6 +173,12 @@ class Scan:
         if kept and (self.times_tell() or self._read(path, status, content.digest) == known):
             return known
         return self._read(path, status, take.take)
+
+    def used_bytes(self, paths: Iterable[str]) -> int:
+        """What these take on the disk, also beyond their ends; a file with more names once."""
+        statuses = (self.tree.status(path) for path in paths)
+        blocks = {(each.st_dev, each.st_ino): getattr(each, "st_blocks", 0) for each in statuses if each is not None}
+        return 512 * sum(blocks.values())
 
     def unread(self) -> Reading:
         """For a tree that is to be overwritten where it differs: times tell that, or only the content does."""
@@ -201,13 +253,13 @@ class Scan:
                 )
 
 
-def _is_shown(path: str, *, cut: bool) -> bool:
-    if path.count("/") < MAX_DEPTH and len(path) <= MAX_PATH_CHARS:
-        return True
-    if not cut:
-        problem = f"more than {MAX_DEPTH} folders deep, or {MAX_PATH_CHARS} characters"
-        raise CheckpointError(f"{entries.shown(path[:100])}…: {problem}", hint="remove it, or roll back")
-    return False
+def _weight(path: str, entry: Entry) -> int:
+    texts = len(path) + len(entry.target) + sum(len(name) + len(value) for name, value in entry.attributes)
+    return 1 + texts // 1024
+
+
+def _too_many(most: int) -> str:
+    return f"more than {most} paths, or as much in long names, links and attributes: too many to look through"
 
 
 def _plain(marks: Mapping[str, bytes]) -> tuple[tuple[str, str], ...]:

@@ -25,7 +25,7 @@ from ringfence.checkpoint.entry import (
     shown,
 )
 from ringfence.checkpoint.overlay import count_changed, settled
-from ringfence.checkpoint.scan import OF_BASE, UNREAD, Reading, Scan
+from ringfence.checkpoint.scan import MAX_ENTRIES, OF_BASE, UNREAD, Reading, Scan
 from ringfence.checkpoint.store import Store
 from ringfence.checkpoint.tree import Tree
 from ringfence.errors import ConflictError
@@ -78,7 +78,10 @@ class Snapshot:
     def read(self, how: Reading) -> dict[str, Entry]:
         """The changes as they are now."""
         found = self._look(how)
-        layer = merge.delta(self._below(), of_index(found))
+        base = self._below()
+        if self.scan.cut_short:  # what was not looked at is not deleted
+            base = {path: base[path] for path in base if path in found}
+        layer = merge.delta(base, of_index(found))
         for twin in {entry.twin for entry in layer.values() if entry.twin} - layer.keys():
             # The first name of a file must be in the layer too, or the others would have nothing to join.
             seen = self.scan.one(twin, how)
@@ -88,7 +91,8 @@ class Snapshot:
 
     def _look(self, how: Reading) -> dict[str, Seen]:
         begun = self._store.now()
-        found = self.scan.below("", how, self._index, cut=how is UNREAD)
+        most = len(self._base) + MAX_ENTRIES  # it is the whole tree, of which the base's own part is nobody's mischief
+        found = self.scan.below("", how, self._index, cut=how is UNREAD, most=most)
         self._store.tick("read")
         self._index = settled(found, begun)
         return found
@@ -159,10 +163,11 @@ class Snapshot:
             self._base.pop(path, None)
             return
         held = replace(entry, digest="") if entry.kind == FILE else entry
-        self._base[path] = Seen(entry=held, fingerprint=mark)
         known = self._index.get(path)
-        if known is not None and known.entry == entry:
+        if known is not None and replace(known.entry, mode=entry.mode) == entry:
+            held = replace(held, mode=known.entry.mode)  # of the copy: the base may have got less of it
             self._index[path] = Seen(entry=held, fingerprint=known.fingerprint)
+        self._base[path] = Seen(entry=held, fingerprint=mark)
 
     def held(self) -> Manifest:
         """Contents of the store that it needs beside the checkpoints': in place, those of the base."""

@@ -8,7 +8,8 @@ Runs no program and mounts nothing; while its layers are written (rollback, comm
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 
 from ringfence.checkpoint import carry, layout
@@ -16,11 +17,11 @@ from ringfence.checkpoint.layer import Committed, Planned, Rollback
 from ringfence.checkpoint.layout import OVERLAY, SNAPSHOT, Layout, Parts
 from ringfence.checkpoint.ledger import COMMIT, DISCARD, ROLLBACK, Ledger, Noted
 from ringfence.checkpoint.lock import Lock, hold
-from ringfence.checkpoint.scan import UNREAD
 from ringfence.checkpoint.store import Checkpoint
+from ringfence.checkpoint.texts import MAX_TEXT_CHARS
 from ringfence.checkpoint.workspace import Workspace, new_checkpoint_id, open_overlay, open_snapshot
 from ringfence.errors import CheckpointError, ConflictError
-from ringfence.model.outcome import Change
+from ringfence.model.outcome import Changes
 from ringfence.model.record import replace
 
 TYPE_CHECKING = False
@@ -158,10 +159,11 @@ class Transaction:
 
     # ---- what changed
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> Changes:
         """What differs from the bases."""
-        rows = ((number, each) for number, workspace in self._numbered() for each in workspace.changes())
-        return tuple(replace(each, path=self._layout.absolute(number, each.path)) for number, each in rows)
+        found = [(number, workspace.changes()) for number, workspace in self._numbered()]
+        rows = (replace(each, path=self._layout.absolute(number, each.path)) for number, told in found for each in told)
+        return Changes(rows, complete=all(told.complete for _, told in found))
 
     def links(self) -> dict[str, str]:
         """The symbolic links of the layers, and where they point."""
@@ -169,12 +171,13 @@ class Transaction:
         return {self._layout.absolute(number, path): target for number, (path, target) in rows}
 
     def diff(self, path: Path | None = None) -> str:
-        """What changed, as text: all, or one file. Names are relative to the base where there is only one."""
-        if path is None:
-            return "".join(workspace.diff(title=self._title(number)) for number, workspace in self._numbered())
-        ((number, inside),) = self._layout.parts([path]).items()
-        workspace, title = self._workspaces[number], self._title(number)
-        return workspace.diff(inside[0] if inside else None, title=title)
+        """What changed, as text: all, or one path. Names are relative to the base where there is only one."""
+        return "".join(self.diffs(None if path is None else [path], most=MAX_TEXT_CHARS))
+
+    def diffs(self, paths: Iterable[Path] | None = None, *, most: int = sys.maxsize) -> Iterator[str]:
+        """The same part by part; of each base, what comes after so many characters is only named."""
+        for number, inside in self._layout.parts(paths).items():
+            yield from self._workspaces[number].diffs(inside, title=self._title(number), most=most)
 
     def _title(self, number: int) -> str:
         return "" if len(self.bases) == 1 else self.bases[number].lstrip("/") + "/"
@@ -232,9 +235,8 @@ class Transaction:
         return sum(workspace.store.used_bytes() for workspace in self._workspaces)
 
     def layer_bytes(self) -> int:
-        """What the changed files hold."""
-        layers = (workspace.layer.read(UNREAD) for workspace in self._workspaces)
-        return sum(entry.size for layer in layers for entry in layer.values() if not entry.twin)
+        """What the changed files take on the disk."""
+        return sum(workspace.layer_bytes() for workspace in self._workspaces)
 
     def _forget_orphans(self) -> None:
         """Checkpoints whose making or deletion was broken off."""

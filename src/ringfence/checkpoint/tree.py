@@ -9,8 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 from ringfence.checkpoint.entry import shown
 from ringfence.checkpoint.lock import await_turn, let_go
@@ -159,8 +161,10 @@ class Tree:
                 return None
             raise
 
-    def names(self, path: str) -> list[str]:
-        return os.listdir(self.folder(path) if _BY_DESCRIPTOR else self._checked(path, "."))
+    def names(self, path: str, most: int = sys.maxsize) -> list[str]:
+        """What is in a folder; not more than ``most``, for a program may have made millions."""
+        with os.scandir(self.folder(path) if _BY_DESCRIPTOR else self._checked(path, ".")) as found:
+            return [each.name for each in islice(found, most)]
 
     def read(self, path: str) -> int:
         """A descriptor of a regular file, and of nothing else."""

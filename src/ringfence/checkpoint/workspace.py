@@ -8,53 +8,34 @@ as far as the file system orders renames; nothing is forced to the disk. Runs no
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 
 from ringfence.checkpoint import carry, differences, journal, merge
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.apply import Writer, new_name
 from ringfence.checkpoint.carry import Carry
+from ringfence.checkpoint.conversion import as_ours, converted
 from ringfence.checkpoint.entry import Entry, Manifest
 from ringfence.checkpoint.journal import Carrying, GoingBack, Staging
 from ringfence.checkpoint.layer import Committed, Planned, Rollback
+from ringfence.checkpoint.modes import callers_umask
 from ringfence.checkpoint.overlay import USER_PREFIX, OverlayLayer
 from ringfence.checkpoint.scan import UNREAD, Reading, Scan
 from ringfence.checkpoint.snapshot import Snapshot
 from ringfence.checkpoint.store import JOURNAL, STATE, Checkpoint, Store
+from ringfence.checkpoint.texts import MAX_TEXT_CHARS, Texts
 from ringfence.checkpoint.tree import Tree
 from ringfence.errors import CheckpointError, ConflictError, UsageError
-from ringfence.model.outcome import Change
+from ringfence.model.outcome import Changes
 from ringfence.model.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Concatenate, ParamSpec, TypeVar
+    from typing import Any
 
     from ringfence.checkpoint.layer import Layer
-
-    P = ParamSpec("P")
-    T = TypeVar("T")
-
-
-def _converted(method: Callable[Concatenate[Workspace, P], T]) -> Callable[Concatenate[Workspace, P], T]:
-    """Around every operation: it begins with a fresh look, and errors of the file system become ours."""
-
-    def call(self: Workspace, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        for tree in (self.base, self.layer.scan.tree):
-            tree.forget()  # others may have replaced folders since
-        try:
-            return method(self, *args, **kwargs)
-        except OSError as error:
-            name = entries.shown(os.fsdecode(error.filename)) if error.filename else self.base.path
-            hint = "once that is mended, it is carried to its end by recover() or when it is opened next"
-            begun = self.store.holds(JOURNAL)
-            if not begun:
-                self._tidy()
-            raise CheckpointError(f"{name}: {error.strerror}", hint=hint if begun else "") from error
-
-    call.__name__, call.__doc__ = method.__name__, method.__doc__
-    return call
 
 
 class Workspace:
@@ -76,21 +57,40 @@ class Workspace:
         if store.holds(JOURNAL):
             self.recover()
 
-    @_converted
-    def changes(self) -> tuple[Change, ...]:
+    @converted
+    def changes(self) -> Changes:
         """What differs from the base."""
-        return differences.changes(self.layer.read(UNREAD), self._below)
+        return self._changes(self.layer.read(UNREAD))
 
-    @_converted
+    def _changes(self, layer: Manifest) -> Changes:
+        return differences.changes(layer, self._below, complete=not self.layer.scan.cut_short)
+
     def diff(self, path: str | None = None, *, title: str = "") -> str:
         """What changed in one file, or in all, as text; ``title`` is put before the names."""
-        layer = self.layer.read(UNREAD)
-        if path is not None:
-            return differences.text_diff(_path(path), layer, self.layer.scan, self._below, title)
-        told = differences.changes(layer, self._below)
-        return "".join(differences.told_diff(each, layer, self.layer.scan, self._below, title) for each in told)
+        return "".join(self.diffs(None if path is None else (path,), title=title, most=MAX_TEXT_CHARS))
 
-    @_converted
+    @converted
+    def diffs(
+        self, paths: tuple[str, ...] | None = None, *, title: str = "", most: int = sys.maxsize
+    ) -> Iterator[str]:
+        """The same part by part, of these paths and what is below; after so many characters the rest is only named."""
+        wanted = None if paths is None else tuple(map(_path, paths))
+        layer = self.layer.read(UNREAD)
+        texts = Texts(layer, self.layer.scan, self._below, title)
+        return self._guarded(texts.all(self._changes(layer), wanted, most))
+
+    def _guarded(self, parts: Iterator[str]) -> Iterator[str]:
+        try:
+            yield from parts
+        except OSError as error:
+            raise as_ours(self, error) from error
+
+    @converted
+    def layer_bytes(self) -> int:
+        """What the changed files take on the disk."""
+        return self.layer.scan.used_bytes(self.layer.read(UNREAD))
+
+    @converted
     def links(self) -> dict[str, str]:
         """The symbolic links of the layer, and where they point: the program's choice. None is followed."""
         layer = self.layer.read(UNREAD)
@@ -98,7 +98,7 @@ class Workspace:
 
     # Checkpoints
 
-    @_converted
+    @converted
     def create_checkpoint(
         self, name: str = "", state_data: Mapping[str, Any] | None = None, *, checkpoint_id: str = ""
     ) -> Checkpoint:
@@ -116,7 +116,7 @@ class Workspace:
         self._set_state(number=made.number, current=made.checkpoint_id)
         return made
 
-    @_converted
+    @converted
     def checkpoints(self) -> list[Checkpoint]:
         """The oldest first."""
         return self.store.checkpoints()
@@ -126,7 +126,7 @@ class Workspace:
         """The checkpoint that was made or gone back to last; empty where there is none."""
         return str(self._state().get("current", ""))
 
-    @_converted
+    @converted
     def rollback_to_checkpoint(self, checkpoint_id: str, paths: tuple[str, ...] | None = None) -> Rollback:
         """Go back, or forward, to a checkpoint; with ``paths``, only these and what is below them."""
         then = self.store.load(checkpoint_id)
@@ -137,12 +137,12 @@ class Workspace:
             checkpoint_id=checkpoint_id, partial=paths is not None, files_restored=count, state_data=state
         )
 
-    @_converted
+    @converted
     def drop_hidden(self) -> None:
         """Take out of the layer what stands where something has been hidden since."""
         self.go_to(self.layer.read(self._keep))
 
-    @_converted
+    @converted
     def discard(self) -> int:
         """Drop all changes; checkpoints stay. How many paths were restored."""
         return self.go_to({})
@@ -184,19 +184,19 @@ class Workspace:
         self.store.reserve()
         return count
 
-    @_converted
+    @converted
     def delete_checkpoint(self, checkpoint_id: str) -> None:
         if checkpoint_id not in self.store.checkpoint_ids():  # one that is damaged can be deleted too
             self.store.load(checkpoint_id)
         self.store.drop(checkpoint_id)
         self.store.collect(self.layer.held())
 
-    @_converted
+    @converted
     def sweep(self) -> None:
         """Remove contents that nothing needs, as those that a commit with a conflict kept in vain."""
         self.store.collect(self.layer.held())
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         """After an error: a disk that is full must not stay so for what was kept in vain."""
         try:
             self.store.collect(self.layer.held())
@@ -205,7 +205,7 @@ class Workspace:
 
     # Commit
 
-    @_converted
+    @converted
     def commit(self, paths: tuple[str, ...] | None = None, *, mounted: bool = False) -> Committed:
         """Carry the layer over into the base, all of it or some paths. This ends the history: checkpoints go.
 
@@ -217,7 +217,7 @@ class Workspace:
             self.check_again(planned)
             return self.carry_out(planned)
 
-    @_converted
+    @converted
     def plan_commit(self, paths: tuple[str, ...] | None = None, *, mounted: bool = False) -> Planned:
         """The first half of a commit, which changes nothing: what would be done, or the conflicts."""
         wanted = None if paths is None else tuple(map(_path, paths))
@@ -233,7 +233,7 @@ class Workspace:
         whole = wanted is None and not mounted
         return Planned(chosen=chosen, plan=plan, rest=rest, whole=whole, temporary=new_name())
 
-    @_converted
+    @converted
     def stage(self, planned: Planned) -> None:
         """Between the two: make every new file beside its place. What can't be made ends the commit here."""
         self.layer.begin_staging()
@@ -244,7 +244,7 @@ class Workspace:
             self._unstage(planned.temporary)
             raise
 
-    @_converted
+    @converted
     def check_again(self, planned: Planned) -> None:
         """Making the new files took its time, in which somebody may have changed the old ones."""
         try:
@@ -253,7 +253,7 @@ class Workspace:
             self._unstage(planned.temporary)
             raise
 
-    @_converted
+    @converted
     def unstage(self, planned: Planned) -> None:
         """After all nothing is to be committed."""
         self._unstage(planned.temporary)
@@ -263,7 +263,7 @@ class Workspace:
         self.layer.end_staging()
         self.store.remove(JOURNAL)
 
-    @_converted
+    @converted
     def carry_out(self, planned: Planned) -> Committed:
         """The second half: from the journal on it is carried to its end, now or at the next start."""
         self._set_state()
@@ -280,7 +280,9 @@ class Workspace:
 
     def _plan(self, chosen: Manifest) -> Carry:
         """In place there is nothing to carry: the commit is that it can't be undone any more."""
-        return Carry(now={}, target={}) if self._in_place else carry.plan(chosen, self._scan, self.hidden)
+        return Carry(now={}, target={}) if self._in_place else carry.plan(
+            chosen, self._scan, self.hidden, callers_umask()
+        )
 
     def _finish_commit(self, carrying: Carrying) -> None:
         plan, temporary = carrying.plan, carrying.temporary
@@ -293,7 +295,7 @@ class Workspace:
         self.store.remove(JOURNAL)
         self.store.collect(self.layer.held())
 
-    @_converted
+    @converted
     def forget_checkpoints(self) -> None:
         """What a commit does to the history, without one."""
         self._drop_history()
@@ -313,7 +315,7 @@ class Workspace:
 
     # After a crash
 
-    @_converted
+    @converted
     def recover(self) -> None:
         """Carry to its end what was broken off. What somebody else changed since is theirs, and named."""
         begun = journal.noted(self.store)
@@ -344,7 +346,7 @@ class Workspace:
     def _set_state(self, **changed: object) -> None:
         self.store.write(STATE, {**self._state(), "base": list(self.base.identity), **changed})
 
-    @_converted
+    @converted
     def pin(self) -> None:
         """It is to last: remember which folder the base is, so that another one in its place will be refused."""
         self.store.reserve()

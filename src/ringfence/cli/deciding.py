@@ -55,7 +55,7 @@ def named(outcome: Outcome, job: Job, policy: SandboxPolicy) -> Outcome:
 
 def _decide(kept: Kept, outcome: Outcome) -> Outcome:
     """Show what it changed and do what the person says. Nothing is thrown away without a word."""
-    print_diff(kept.transaction.diff())
+    print_diff(kept.transaction.diffs())
     answer = _ask()
     if answer == "n":
         kept.throw_away()

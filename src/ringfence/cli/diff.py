@@ -1,8 +1,8 @@
-"""Show what a kept sandbox changed: text as a diff, the rest by name."""
+"""Show what a kept sandbox changed: texts, links and modes as git shows them, the rest by name."""
 
 from __future__ import annotations
 
-from ringfence.cli.kept import Kept, add_id, print_diff, registry_of, shown_path
+from ringfence.cli.kept import Kept, add_id, print_diff, registry_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,10 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     with Kept(registry_of(arguments), arguments.sandbox) as kept:
-        print_diff(_some(kept, arguments.paths) if arguments.paths else kept.transaction.diff())
+        if arguments.paths:
+            kept.meant(arguments.paths)
+        print_diff(kept.transaction.diffs(kept.paths(arguments.paths) if arguments.paths else None))
     return 0
-
-
-def _some(kept: Kept, words: list[str]) -> str:
-    texts = ((path, kind, kept.transaction.diff(path)) for path, kind in kept.meant(words).items())
-    return "".join(text or f"{shown_path(path)}: {kind}\n" for path, kind, text in texts if text or kind)

@@ -158,12 +158,19 @@ def shown_path(path: str) -> str:
 _COLOURS = (("+++", "1"), ("---", "1"), ("@@", "36"), ("+", "32"), ("-", "31"))
 
 
-def print_diff(text: str) -> None:
+def print_diff(parts: Iterable[str]) -> None:
     """On a terminal in colour and without control characters; elsewhere as it is, for ``patch``."""
-    if not sys.stdout.isatty():
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
-        return
+    sys.stdout.flush()
+    show = _print_safely if sys.stdout.isatty() else _print_raw
+    for text in parts:
+        show(text)
+
+
+def _print_raw(text: str) -> None:
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+
+
+def _print_safely(text: str) -> None:
     coloured = not os.environ.get("NO_COLOR")
     for line in text.split("\n")[:-1]:
         colour = next((code for start, code in _COLOURS if line.startswith(start)), "")

@@ -228,7 +228,8 @@ def _changes(outcome: Outcome) -> str:
 
     names = [ascii(change.path)[1:-1] for change in outcome.changes[:3]]
     more = ", …" if len(outcome.changes) > 3 else ""
-    return f"{counted(len(outcome.changes), 'path')} changed: {', '.join(names)}{more}"
+    untold = "" if outcome.changes_complete else " and more, too deep or too much to be told or committed"
+    return f"{counted(len(outcome.changes), 'path')} changed: {', '.join(names)}{more}{untold}"
 
 
 def _fate(outcome: Outcome) -> str:

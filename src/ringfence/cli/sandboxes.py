@@ -60,7 +60,9 @@ def _as_data(registry: Registry, each: Metadata | Damaged) -> dict[str, object]:
     }
     try:
         with Kept(registry, each.sandbox_id) as kept:
-            found["changed"] = len(kept.transaction.changes())
+            changes = kept.transaction.changes()
+            found["changed"] = len(changes)
+            found["changes_complete"] = changes.complete
             found["bytes"] = kept.transaction.layer_bytes() + kept.transaction.used_bytes()
     except BusyError as error:
         found["in_use_by"] = error.pid
@@ -79,7 +81,8 @@ def _row(each: dict[str, object]) -> tuple[str, ...]:
         return str(each["id"]), "", spelled_out(str(each["problem"])), "", "", ""
     command, bases = (each[name] for name in ("command", "bases"))
     over = ", ".join(map(shown_path, bases)) or "its own folder"  # type: ignore[call-overload]
-    changed = f"in use ({each['in_use_by']})" if "in_use_by" in each else str(each.get("changed", "?"))
+    more = "" if each.get("changes_complete", True) else " and more"
+    changed = f"in use ({each['in_use_by']})" if "in_use_by" in each else f"{each.get('changed', '?')}{more}"
     size = format_size(int(str(each["bytes"]))) if "bytes" in each else ""
     words = " ".join(map(str, command))  # type: ignore[call-overload]
     return str(each["id"]), age(float(str(each["created_s"]))), _cut(spelled_out(words)), over, changed, size

@@ -18,7 +18,7 @@ from ringfence.errors import SandboxError, UnavailableError, UsageError
 from ringfence.model.events import OnEvent, OnOutput
 from ringfence.model.job import Job
 from ringfence.model.limits import LIMIT_OF, IsolationLevel, OutputOverflow
-from ringfence.model.outcome import Change, Enforcement, Outcome, Status
+from ringfence.model.outcome import Changes, Enforcement, Outcome, Status
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 
@@ -206,7 +206,7 @@ class Box:
 
     # ---- changes and the end
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> Changes:
         """What differs from the workspace that it was opened on."""
         with self._enter(our_work=True):
             return self._box.changes()
@@ -370,8 +370,8 @@ class _Steps:
     def start(self, job: Job, streams: tuple[int, ...]) -> Visit:
         return self._box.start_steps(self._steps, streams)
 
-    def changes(self) -> tuple[Change, ...]:
-        return ()
+    def changes(self) -> Changes:
+        return Changes()
 
     def commit(self) -> None:
         return

@@ -62,7 +62,8 @@ def run(
         if transaction is not None:
             box.work_on(transaction)
         outcome = supervise(box, job, policy, partial=bool(lacks), listeners=listeners)
-        outcome = replace(outcome, changes=box.changes())
+        changes = box.changes()
+        outcome = replace(outcome, changes=tuple(changes), changes_complete=changes.complete)
         if commit:
             outcome = _carried_over(box, outcome, keep)
         elif keep and outcome.changes:

@@ -30,7 +30,7 @@ from ringfence.manager.rollback import RollbackSystem, failed, plain_copy
 from ringfence.manager.sandbox import Sandbox
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
-from ringfence.model.outcome import Change, Outcome
+from ringfence.model.outcome import Changes, Outcome
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace as replace_record
 from ringfence.monitor.resource_monitor import ResourceMonitor
@@ -288,7 +288,7 @@ class SandboxManager:
 
     # ---- what changed
 
-    def changes(self, context: SandboxContext) -> tuple[Change, ...]:
+    def changes(self, context: SandboxContext) -> Changes:
         """What differs from the allowed paths, by their own absolute paths."""
         return self._of(context).changes()
 

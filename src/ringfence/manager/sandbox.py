@@ -22,7 +22,7 @@ from ringfence.manager.context import SandboxContext
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
 from ringfence.model.limits import TEN_YEARS_S
-from ringfence.model.outcome import Change, Outcome
+from ringfence.model.outcome import Changes, Outcome
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace as replace_record
 from ringfence.model.reply import shown
@@ -225,7 +225,7 @@ class Sandbox:
 
     # ---- the transaction
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> Changes:
         with self.held() as transaction:
             return transaction.changes()
 

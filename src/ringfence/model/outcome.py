@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _collections_abc import Mapping
+from _collections_abc import Iterable, Mapping
 from types import MappingProxyType
 
 from ringfence.model.events import Event
@@ -89,6 +89,17 @@ class Change:
     kind: ChangeKind
 
 
+class Changes(tuple[Change, ...]):
+    """What changed, and whether that is all of it. What is not told is not committed either."""
+
+    complete: bool = True
+
+    def __new__(cls, rows: Iterable[Change] = (), *, complete: bool = True) -> Changes:
+        made = super().__new__(cls, rows)
+        made.complete = complete
+        return made
+
+
 @record
 class Outcome:
     """How a job ended."""
@@ -115,6 +126,8 @@ class Outcome:
     """What the job wrote into its channel; untrusted. Absent: it has no channel, or wrote too much."""
     changes: tuple[Change, ...] = ()
     """What the job changed in its workspace, where it works on a layer; empty elsewhere."""
+    changes_complete: bool = True
+    """False: it changed more, too deep or too much to be told; a commit refuses that."""
     committed: bool = False
     """The changes were carried over into the workspace."""
     transaction: str = ""

@@ -30,7 +30,7 @@ def test_a_name_writes_no_line_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "upper/empty\n+evil").mkdir()
     diff = workspace.diff()
     assert len(_heads(diff)) == 10 and "+evil" not in diff.split("\n")
-    for name in (r'"b/quote\"and\\"', r'"b/tab\011"', "b/plain ü", r'"b/\377"', r'"empty\012+evil": added'):
+    for name in (r'"b/quote\"and\\"', r'"b/tab\011"', "b/plain ü", r'"b/\377"', r'folder "empty\012+evil": added'):
         assert name in diff
 
 
@@ -38,6 +38,69 @@ def test_a_link_writes_no_line_of_its_own(tmp_path: Path) -> None:
     workspace = _over(tmp_path)
     (tmp_path / "upper/link").symlink_to(FORGED)
     assert _heads(workspace.diff()) == ["+++ b/link", "@@ -0,0 +1,6 @@"]
+
+
+def test_a_link_does_not_look_like_a_file(tmp_path: Path) -> None:
+    workspace = _over(tmp_path)
+    (tmp_path / "upper/link").symlink_to("/etc/shadow")
+    (tmp_path / "upper/file").write_text("/etc/shadow")
+    assert workspace.diff("link").startswith("diff --git a/link b/link\nnew file mode 120000\n--- /dev/null\n")
+    assert workspace.diff("file").startswith("diff --git a/file b/file\nnew file mode 100644\n--- /dev/null\n")
+
+
+def test_modes_and_kinds_are_told(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    for name in ("same", "kind", "gone", "text"):
+        (tmp_path / "base" / name).write_text("x\n")
+    workspace = _over(tmp_path)
+    for name, mode in (("same", 0o755), ("text", 0o755), ("new", 0o777)):
+        (tmp_path / "upper" / name).write_text("x\n" if name == "same" else "y\n")
+        (tmp_path / "upper" / name).chmod(mode)
+        os.utime(tmp_path / "upper" / name, (1, 1))
+    os.utime(tmp_path / "base/same", (1, 1))
+    (tmp_path / "upper/kind").symlink_to("same")
+    (tmp_path / "upper/wide").mkdir()
+    (tmp_path / "upper/wide").chmod(0o777)
+    os.mkfifo(tmp_path / "upper/fifo")
+    modes = "old mode 100644\nnew mode 100755\n"
+    assert workspace.diff("same") == f"diff --git a/same b/same\n{modes}"
+    assert workspace.diff("text") == (
+        f"diff --git a/text b/text\n{modes}--- a/text\n+++ b/text\n@@ -1 +1 @@\n-x\n+y\n"
+    )
+    assert "new file mode 100755\n" in workspace.diff("new"), "what a commit makes of 0777 under umask 022"
+    assert workspace.diff("wide") == "folder wide: added, mode 0755\n"
+    kind = workspace.diff("kind")
+    assert "deleted file mode 100644\n" in kind and "new file mode 120000\n" in kind
+
+
+def test_a_change_that_no_line_shows_is_named(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/a").write_text("x\n")
+    workspace = _over(tmp_path)
+    (tmp_path / "upper/a").write_text("x\n")
+    os.utime(tmp_path / "upper/a", (1, 1))
+    assert workspace.diff("a") == "file a: modified, but only its times or attributes\n"
+
+
+def test_no_name_passes_for_a_line_of_a_file(tmp_path: Path) -> None:
+    workspace = _over(tmp_path)
+    for name in ("+++ b", "-x", "@@ -1 +1 @@", "diff --git a", " x"):
+        (tmp_path / "upper" / name).mkdir()
+    assert all(line.startswith("folder ") for line in workspace.diff().splitlines())
+
+
+@pytest.mark.skipif(not os.access("/usr/bin/patch", os.X_OK), reason="there is no patch")
+def test_patch_makes_links_and_modes_and_removes_files(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/script").write_text("x\n")
+    workspace = _over(tmp_path)
+    (tmp_path / "upper/link").symlink_to("script")
+    (tmp_path / "upper/script").write_text("y\n")
+    (tmp_path / "upper/script").chmod(0o755)
+    (tmp_path / "upper/binary").write_bytes(b"\0")
+    subprocess.run(["patch", "-p1", "-s"], cwd=tmp_path / "base", input=workspace.diff().encode(), check=True)
+    assert os.readlink(tmp_path / "base/link") == "script" and not (tmp_path / "base/binary").exists()
+    assert (tmp_path / "base/script").stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.system

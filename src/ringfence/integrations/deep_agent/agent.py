@@ -223,12 +223,12 @@ class SafeDeepAgent:
         try:
             if done.success and self._runs_some_outside():
                 done = self.sandbox.without_links_out(done)
-            changed = self.sandbox.changed()
+            changes = self.sandbox.changes()
             keeps = done.success and self.safe_config.commit is Commit.EACH_CALL
             committed = self._keep() if keeps else ()
         except CheckpointError as error:  # what a tool leaves must not decide whether there is a result
             done = self.sandbox.undone(done, f"what it changed can't be kept: {error}")
-            changed, committed = self.sandbox.changed(), ()
+            changes, committed = self.sandbox.changes(), ()
         return ToolResult(
             tool=call.tool,
             success=done.success,
@@ -238,7 +238,8 @@ class SafeDeepAgent:
             sandboxed=True,
             violations=done.violations,
             rolled_back=done.rolled_back,
-            changed=changed,
+            changed=tuple(change.path for change in changes),
+            changed_complete=changes.complete,
             committed=committed,
             execution=done,
         )

@@ -28,6 +28,8 @@ class ToolResult:
     rolled_back: bool = False
     changed: tuple[str, ...] = ()
     """Paths that differed when it had ended and, where it failed, been rolled back."""
+    changed_complete: bool = True
+    """False: there are more, too deep or too much to be told; these can't be committed."""
     committed: tuple[str, ...] = ()
     """Paths that now are in the allowed paths."""
     execution: ExecutionResult | None = None
@@ -42,7 +44,10 @@ class ToolResult:
             "violations": [redact.text(text) for text in self.violations],
             "rolled_back": self.rolled_back,
             "changed": printable(self.changed),
+            "changed_total": len(self.changed),
+            "changed_complete": self.changed_complete,
             "committed": printable(self.committed),
+            "committed_total": len(self.committed),
         }
         return {**told, **_stats(self.execution)} if self.execution else told
 

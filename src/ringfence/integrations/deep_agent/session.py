@@ -15,6 +15,7 @@ from ringfence.manager.config import SandboxConfig
 from ringfence.manager.context import SandboxContext
 from ringfence.manager.manager import SandboxManager
 from ringfence.manager.result import ExecutionResult, RollbackResult
+from ringfence.model.outcome import Changes
 from ringfence.model.record import replace
 
 
@@ -60,16 +61,20 @@ class SandboxSession:
         folders = tuple(os.path.realpath(folder) for folder in self._config.allowed_paths)
         return bool(folders) and not leads_below(os.path.dirname(path), target, folders)
 
+    def changes(self) -> Changes:
+        """What differs from the allowed paths."""
+        return self.manager.changes(self.context) if self.context else Changes()
+
     def changed(self) -> tuple[str, ...]:
-        """Paths that differ from the allowed paths."""
-        return tuple(change.path for change in self.manager.changes(self.context)) if self.context else ()
+        """The paths of these."""
+        return tuple(change.path for change in self.changes())
 
     def diff(self) -> str:
         return self.manager.diff(self.context) if self.context else ""
 
     def keep(self) -> tuple[str, ...]:
         """Carry over what changed. Nothing changed: the sandbox is not disturbed."""
-        if self.context is None or not self.changed():
+        if self.context is None or not self.changes():
             return ()
         return self.manager.commit(self.context).paths
 
@@ -94,7 +99,7 @@ class SandboxSession:
 
     def _count_changed(self) -> int:
         try:
-            return len(self.changed())
+            return len(self.changes())
         except SandboxError:
             return 0  # somebody else has destroyed it
 

@@ -1,0 +1,196 @@
+"""What is committed was told before: no number of changes ends what is shown while a commit carries over the rest."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from undo_arena import Arena, in_child
+
+from ringfence.checkpoint import overlay, scan, snapshot
+from ringfence.checkpoint.texts import CUT
+from ringfence.checkpoint.transaction import Transaction
+from ringfence.checkpoint.workspace import Workspace, open_overlay
+from ringfence.cli.run import explain
+from ringfence.engine.run import run
+from ringfence.errors import CheckpointError
+from ringfence.model.job import Job
+from ringfence.model.outcome import Changes
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import replace
+
+COPIES = ("upper", "store/work")
+
+
+def _of(place: str, top: Path) -> Workspace:
+    """With a layer that is written directly, at ``place``."""
+    (top / "base").mkdir()
+    (top / "base/old").write_text("old")
+    return _open(place, top)
+
+
+def _open(place: str, top: Path) -> Workspace:
+    (top / "upper").mkdir()
+    if place == "upper":
+        return open_overlay(*(str(top / name) for name in ("upper", "base", "store")))
+    return Arena("snapshot", top).open()
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (overlay, snapshot):
+        monkeypatch.setattr(module, "MAX_ENTRIES", 10)
+
+
+def test_more_than_a_hundred_thousand_changes_are_all_told(tmp_path: Path) -> None:
+    workspace = _of("upper", tmp_path)
+    many = tmp_path / "upper/many"
+    many.mkdir()
+    for each in range(4):
+        (many / f"{each}").touch()
+        for number in range(25_001):
+            os.link(many / f"{each}", many / f"{each}_{number}")
+    (tmp_path / "upper/zz").write_text("evil")
+    told = workspace.changes()
+    assert len(told) == 100_010 and told.complete and told[-1].path == "zz"
+    assert "+evil" in "".join(workspace.diffs(("zz",)))
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("place", COPIES)
+def test_what_is_too_much_to_be_told_is_not_committed(place: str, tmp_path: Path) -> None:
+    workspace = _of(place, tmp_path)
+    for number in range(11):
+        (tmp_path / place / f"new{number}").write_text("x")
+    told = workspace.changes()
+    assert not told.complete and len(told) >= 10 and {str(change.kind) for change in told} == {"added"}
+    assert workspace.diff().endswith(CUT)
+    with pytest.raises(CheckpointError, match="too many to look through"):
+        workspace.commit()
+    with pytest.raises(CheckpointError):
+        workspace.commit(paths=("new1",))
+    assert os.listdir(tmp_path / "base") == ["old"]
+    workspace.discard()
+    assert workspace.changes() == () and workspace.changes().complete
+    assert not [name for name in os.listdir(tmp_path / place) if name.startswith("new")]
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("place", COPIES)
+def test_as_much_as_can_be_told_is_committed(place: str, tmp_path: Path) -> None:
+    workspace = _of(place, tmp_path)
+    for number in range(10):
+        (tmp_path / place / f"new{number}").write_text("x")
+    assert workspace.changes().complete and CUT not in workspace.diff()
+    workspace.commit()
+    assert len(os.listdir(tmp_path / "base")) == 11
+
+
+@pytest.mark.usefixtures("few")
+def test_long_names_and_links_count_for_more(tmp_path: Path) -> None:
+    workspace = _of("upper", tmp_path)
+    for number in range(4):
+        (tmp_path / f"upper/link{number}").symlink_to("x" * 3000)
+    assert not workspace.changes().complete
+
+
+def test_what_is_too_deep_is_missed_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "MAX_DEPTH", 2)
+    workspace = _of("upper", tmp_path)
+    (tmp_path / "upper/a/b/c/d").mkdir(parents=True)
+    assert not workspace.changes().complete and workspace.diff().endswith(CUT)
+    with pytest.raises(CheckpointError, match="folders deep"):
+        workspace.commit()
+
+
+@pytest.mark.usefixtures("few")
+def test_a_folder_with_more_names_than_are_told_is_not_listed_whole(tmp_path: Path) -> None:
+    """Names that are hidden, or vanish in the middle, do not make up for those that were not read."""
+    (tmp_path / "base").mkdir()
+    (tmp_path / "upper").mkdir()
+    hidden = tuple(str(tmp_path / f"base/n{number}") for number in range(5))
+    workspace = open_overlay(*(str(tmp_path / name) for name in ("upper", "base", "store")), hidden=hidden)
+    for number in range(13):
+        (tmp_path / f"upper/n{number}").touch()
+    assert not workspace.changes().complete
+    with pytest.raises(CheckpointError):
+        workspace.commit()
+
+
+@pytest.mark.usefixtures("few")
+def test_a_transaction_is_told_whole_only_if_all_of_its_folders_are(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with Transaction.create(tmp_path / "t", [tmp_path / "one", tmp_path / "two"]) as transaction:
+        for number in range(11):
+            Path(transaction.layers[1][1], "upper", f"n{number}").touch()
+        Path(transaction.layers[0][1], "upper/a").touch()
+        assert not transaction.changes().complete and CUT in transaction.diff()
+        with pytest.raises(CheckpointError):
+            transaction.commit()
+        assert not os.listdir(tmp_path / "one"), "nor is anything of the others"
+
+
+def test_changes_are_a_tuple_that_knows_whether_it_is_all() -> None:
+    assert Changes() == () and Changes().complete and not Changes((), complete=False).complete
+
+
+def test_a_text_of_everything_has_a_bound_and_still_names_all(tmp_path: Path) -> None:
+    workspace = _of("upper", tmp_path)
+    for name in "abc":
+        (tmp_path / "upper" / name).write_text("line\n" * 100)
+    parts = list(workspace.diffs(most=200))
+    assert parts[0].count("+line") == 100
+    assert [part[:35] for part in parts[1:]] == [f"file {name}: added, mode 0644, not shown" for name in "bc"]
+    assert "".join(workspace.diffs()).count("+line") == 300
+
+
+@pytest.mark.parametrize("mask", (0o022, 0o077, 0))
+@pytest.mark.parametrize("place", COPIES)
+def test_a_commit_gives_modes_as_if_the_caller_had_made_the_files(place: str, mask: int, tmp_path: Path) -> None:
+    def work() -> None:
+        os.umask(mask)
+        (tmp_path / "base").mkdir()
+        for name in ("shared", "plain", "script"):
+            (tmp_path / "base" / name).write_text("old")
+        (tmp_path / "base/shared").chmod(0o666)
+        (tmp_path / "base/plain").chmod(0o640)
+        (tmp_path / "base/script").chmod(0o4755)
+        (tmp_path / "base/sticky").mkdir()
+        (tmp_path / "base/sticky").chmod(0o1777)
+        workspace = _open(place, tmp_path)
+        top = tmp_path / place
+        for name in ("shared", "plain", "script", "new"):
+            (top / name).write_text("new!")
+            (top / name).chmod(0o777 if name in ("new", "plain") else 0o666)
+        for name in ("sticky", "wide"):
+            (top / name).mkdir(exist_ok=True)
+            (top / name).chmod(0o1777)
+        os.link(top / "shared", top / "twin")
+        workspace.commit(mounted=True)
+        modes = {path.name: path.stat().st_mode & 0o7777 for path in (tmp_path / "base").iterdir()}
+        assert modes == {
+            "shared": 0o666, "twin": 0o666, "plain": 0o777 & (~mask | 0o640), "script": 0o666 & (~mask | 0o755),
+            "new": 0o777 & ~mask, "sticky": 0o1777, "wide": 0o777 & ~mask,
+        }, {name: oct(mode) for name, mode in modes.items()}  # fmt: skip
+        assert workspace.changes() == (), "what the caller does not give is no change that is left"
+
+    assert in_child(work) == 0
+
+
+@pytest.mark.usefixtures("few")
+def test_a_run_that_changed_too_much_says_so_and_carries_nothing_over(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    here = tmp_path / "here"
+    here.mkdir()
+    policy = SandboxPolicy(isolation="strict")
+    job = Job(argv=("sh", "-c", "for n in 1 2 3 4 5 6 7 8 9 10 11; do : > $n; done"), cwd=str(here))
+    outcome = run(job, policy, commit=True, keep=str(tmp_path / "kept"))
+    assert outcome.ok and not outcome.changes_complete and not outcome.committed and "too many" in outcome.reason
+    assert "and more, too deep or too much" in explain(outcome)[-1] and outcome.to_dict()["changes_complete"] is False
+    with pytest.raises(CheckpointError, match="too many"):
+        run(job, policy, commit=True)
+    assert not os.listdir(here)
+    few = run(replace(job, argv=("sh", "-c", ": > 1")), policy, commit=True)
+    assert few.committed and few.changes_complete and os.listdir(here) == ["1"]
