@@ -73,6 +73,28 @@ def test_a_file_of_ones_own_is_whole_or_not_there(call, tmp_path: Path) -> None:
     assert missing.returncode == 2 and "no/such/folder" in missing.stderr
 
 
+def test_a_link_beside_the_file_is_not_written_through(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """A guest leaves one, a commit carries it over."""
+    (tmp_path / "victim").write_text("precious")
+    for name in ("u.jsonl.part", "u.jsonl", "p.svg.part", "p.svg"):
+        os.symlink("victim", tmp_path / name)
+    assert call("run", "--usage-file", "u.jsonl", "--quiet", "--", "true").returncode == 0
+    assert call("usage", "./u.jsonl", "--svg", "p.svg").returncode == 0
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert (tmp_path / "u.jsonl").stat().st_mode & 0o777 == 0o600 and not (tmp_path / "p.svg").is_symlink()
+
+
+def test_no_umask_opens_the_state_folder_to_others(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    before = os.umask(0)
+    try:
+        assert call("run", "--usage", "--", "true").returncode == 0
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "state").rglob("*")}
+    assert modes.pop("ringfence") == modes.pop("usage") == 0o700
+    assert set(modes.values()) == {0o600}
+
+
 def test_only_the_latest_recordings_are_kept(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     folder = tmp_path / "state" / "ringfence" / "usage"
     folder.mkdir(parents=True)

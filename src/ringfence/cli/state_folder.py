@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ringfence.errors import UsageError
+from ringfence.model.state_folder import sandboxes_folder, state_folder
 
 
 def current_folder() -> str:
@@ -14,14 +15,9 @@ def current_folder() -> str:
         raise UsageError(f"the current folder: {error.strerror}", hint="change to one that is there") from error
 
 
-def sandboxes_folder() -> str:
-    """``$XDG_STATE_HOME/ringfence/sandboxes``; a relative value counts as none, as that standard has it."""
-    return os.path.join(_state_folder(), "sandboxes")
-
-
 def usage_folder() -> str:
     """Where recorded runs lie that were given no file of their own."""
-    return os.path.join(_state_folder(), "usage")
+    return os.path.join(state_folder(), "usage")
 
 
 def new_place() -> str:
@@ -33,12 +29,3 @@ def new_place() -> str:
         return os.path.join(sandboxes_folder(), f".making-{os.urandom(6).hex()}")
     except UsageError:
         return ""
-
-
-def _state_folder() -> str:
-    state = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):
-        state = os.path.join(os.path.expanduser("~"), ".local", "state")
-    if not os.path.isabs(state):  # nobody knows a home; else it would be a folder «~» in the current one
-        raise UsageError("there is no home folder to keep it in", hint="set HOME or XDG_STATE_HOME")
-    return os.path.join(state, "ringfence")

@@ -7,6 +7,7 @@ import os
 from ringfence.cli.blocks import graph, harmless, levels
 from ringfence.cli.usage_curves import curves_of, duration_s, title
 from ringfence.errors import UsageError
+from ringfence.model.own_files import write_whole
 from ringfence.monitor import usage_log
 from ringfence.monitor.usage_log import RecordedRun
 
@@ -110,10 +111,7 @@ def _save(name: str, path: str, kind: str, content: bytes) -> None:
 
 
 def _write(path: str, content: bytes) -> None:
-    beside = f"{path}.part"
     try:
-        with open(beside, "wb") as file:
-            file.write(content)
-        os.replace(beside, path)
+        write_whole(path, content)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from ringfence.cli.state_folder import usage_folder
 from ringfence.engine.streams import Streams
 from ringfence.errors import UsageError
+from ringfence.model import state_folder
 from ringfence.model.outcome import Outcome
+from ringfence.model.own_files import PART
 from ringfence.model.policy import SandboxPolicy
 from ringfence.monitor.limits import ResourceLimits
 from ringfence.monitor.resource_monitor import ResourceMonitor
-from ringfence.monitor.usage_log import PART, UsageLog
+from ringfence.monitor.usage_log import UsageLog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def _broken_off(folder: str) -> list[str]:
     """What was left by recorders that were killed; one that lives writes more often than once a day."""
     now_s = time.time()
     with os.scandir(folder) as entries:
-        parts = [entry for entry in entries if entry.name.endswith(ENDING + PART)]
+        parts = [entry for entry in entries if entry.name.endswith(PART)]
     return [entry.path for entry in parts if now_s - entry.stat(follow_symlinks=False).st_mtime > _DAY_S]
 
 
@@ -50,7 +52,7 @@ def new_file() -> str:
     """A new place there; its name without the ending is the id. The oldest make room."""
     folder = usage_folder()
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        state_folder.made(os.path.basename(folder))
         for path in (*recorded()[KEPT - 1 :], *_broken_off(folder)):
             os.unlink(path)
     except FileNotFoundError:

@@ -7,8 +7,6 @@ Does not: run or measure anything, or look for keys.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +23,7 @@ from ringfence.evidence.runrecord import RunRecord
 from ringfence.evidence.schema import INPUTS_NAME, RUN_NAME
 from ringfence.evidence.trust import Trust
 from ringfence.evidence.verify import verify_bundle
+from ringfence.model.own_files import write_whole
 
 MAKER = f"ringfence-3/{__version__}"
 
@@ -109,17 +108,7 @@ def encode_bundle(bundle: Mapping[str, Any]) -> bytes:
 def write_beside(path: str, data: bytes) -> None:
     """Write a file under a temporary name in its folder, then rename: nobody ever sees half of it."""
     try:
-        with tempfile.NamedTemporaryFile(dir=os.path.dirname(os.path.abspath(path)), delete=False) as file:
-            try:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-                os.chmod(file.name, 0o644)
-                file.close()
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+        write_whole(path, data, mode=0o644, sync=True)  # to be shown to others
     except OSError as error:
         raise EvidenceError(f"cannot write {path!r}: {error.strerror}") from error
 

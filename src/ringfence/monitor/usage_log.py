@@ -15,12 +15,12 @@ from types import MappingProxyType
 
 from ringfence.errors import UsageError
 from ringfence.model.files import read_file
+from ringfence.model.own_files import new_beside
 from ringfence.model.record import record
 from ringfence.monitor.limits import is_figure
 from ringfence.monitor.sample import Sample
 
 FORMAT = 1
-PART = ".part"
 MAX_BYTES = 64 * 2**20
 DENSE_LINES = 2048
 """So many samples are written as they come; then every second one, for as many again, then every fourth."""
@@ -31,11 +31,11 @@ class UsageLog:
 
     def __init__(self, path: str, about: Mapping[str, object]) -> None:
         self.path = path
-        self._part = path + PART
         self._written = 0
         self._due = 0
         try:
-            self._file = open(self._part, "w", encoding="utf-8")  # noqa: SIM115
+            descriptor, self._part = new_beside(path)
+            self._file = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}", hint="it must be a file that can be made") from error
         self._write({"ringfence_usage": FORMAT, "began": round(time.time(), 3), **about})

@@ -1,0 +1,103 @@
+"""Files and folders of ours: nothing is written through a link, and nobody else can write them, whatever the umask.
+
+Knows nothing of what is in them. Standard library only, and cheap to import: every layer above uses it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from ringfence.errors import UsageError
+
+FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+PART = ".part"
+"""How the name of a file ends that is not whole yet."""
+_NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | FLAGS
+_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | FLAGS
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_NAME_CHARS = 50
+"""Of a name that is kept in a temporary one: a name has at most 255 bytes."""
+
+
+def new_beside(path: str, *, mode: int = 0o600, dir_fd: int | None = None) -> tuple[int, str]:
+    """(descriptor, path) of a new file in the same folder, under a name that nobody can have guessed."""
+    folder, name = os.path.split(path)
+    beside = os.path.join(folder, f"{name[:_NAME_CHARS]}.{os.urandom(8).hex()}{PART}")
+    descriptor = os.open(beside, _NEW_FLAGS, 0o600, dir_fd=dir_fd)
+    if hasattr(os, "fchmod"):
+        os.fchmod(descriptor, mode)  # the umask has no say
+    return descriptor, beside
+
+
+def write_whole(path: str, data: bytes, *, mode: int = 0o600, dir_fd: int | None = None, sync: bool = False) -> None:
+    """A reader finds the old file or the new one. A link at the path is replaced, never followed."""
+    descriptor, beside = new_beside(path, mode=mode, dir_fd=dir_fd)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(descriptor)
+        os.replace(beside, path, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    except BaseException:
+        os.unlink(beside, dir_fd=dir_fd)
+        raise
+
+
+def read_regular(path: str, most_bytes: int, *, dir_fd: int | None = None) -> tuple[bytes, os.stat_result]:
+    """At most one byte more than ``most_bytes``, and the file's status. No link is followed, no FIFO waited for."""
+    with open(os.open(path, _READ_FLAGS, dir_fd=dir_fd), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{path} is no regular file")
+        return file.read(most_bytes + 1), status
+
+
+def make_private(path: str) -> None:
+    """Make a folder, and those above it that are missing, each for us alone."""
+    above = os.path.dirname(path)
+    if above != path and not os.path.isdir(above):
+        make_private(above)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return
+    os.chmod(path, 0o700)
+
+
+def open_private(path: str) -> int:
+    """A descriptor of a folder of ours; UsageError where it is a link, another user's, or others can write it."""
+    try:
+        descriptor = os.open(path, _FOLDER_FLAGS)
+    except NotADirectoryError:
+        raise UsageError(f"{path} is a link or a file, no folder", hint="give the folder itself") from None
+    try:
+        check_private(os.fstat(descriptor), path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def check_private(status: os.stat_result, path: str) -> None:
+    """UsageError unless the folder is ours, and ours alone to write."""
+    if not hasattr(os, "geteuid"):
+        return
+    if status.st_uid != os.geteuid():
+        raise UsageError(f"{path} belongs to another user ({status.st_uid})", hint="use a folder of your own")
+    if status.st_mode & _OTHERS_WRITE:
+        raise UsageError(f"{path} can be written by other users", hint=f"look at what is in it, then chmod go-w {path}")
+
+
+def check_shared(status: os.stat_result, path: str) -> None:
+    """UsageError unless what is ours in the folder stays ours: nobody but us and root may rename or replace it."""
+    if not hasattr(os, "geteuid"):
+        return
+    if status.st_uid not in (0, os.geteuid()):
+        raise UsageError(f"{path} belongs to another user ({status.st_uid}), who could replace what is in it",
+                         hint="use a folder of your own")  # fmt: skip
+    if status.st_mode & _OTHERS_WRITE and not status.st_mode & stat.S_ISVTX:
+        raise UsageError(f"{path} can be written by other users, who could replace what is in it",
+                         hint=f"chmod go-w {path}, or chmod +t {path} where it is meant to be shared")  # fmt: skip

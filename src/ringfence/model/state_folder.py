@@ -1,0 +1,92 @@
+"""The folder that outlives every process: sandboxes, recordings, and the key that tells our records from others'.
+
+``$XDG_STATE_HOME/ringfence``, 0700. Nothing is made before it is needed. No guest sees it (``backends/hiding``).
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.errors import UsageError
+from ringfence.model import own_files
+
+_KEY, _KEY_BYTES = "key", 32
+_keys: dict[str, bytes] = {}
+
+
+def state_folder() -> str:
+    """Its path; a relative ``XDG_STATE_HOME`` counts as none, as that standard has it."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+    if not os.path.isabs(state):  # nobody knows a home; else it would be a folder «~» in the current one
+        raise UsageError("there is no home folder to keep it in", hint="set HOME or XDG_STATE_HOME")
+    return os.path.join(state, "ringfence")
+
+
+def sandboxes_folder() -> str:
+    return os.path.join(state_folder(), "sandboxes")
+
+
+def made(name: str = "") -> str:
+    """A folder in it, or itself, for us alone; made where it is missing."""
+    top = state_folder()
+    try:
+        own_files.make_private(top)
+        descriptor = own_files.open_private(top)
+        try:
+            if os.fstat(descriptor).st_mode & 0o077 and hasattr(os, "fchmod"):
+                os.fchmod(descriptor, 0o700)
+        finally:
+            os.close(descriptor)
+        if name:
+            own_files.make_private(os.path.join(top, name))
+            os.close(own_files.open_private(os.path.join(top, name)))
+    except OSError as error:
+        raise UsageError(f"{top}: {error.strerror}", hint="set XDG_STATE_HOME to a folder of your own") from error
+    return os.path.join(top, name) if name else top
+
+
+def key() -> bytes:
+    """The secret that seals records; made once for each state folder, and never shown to a guest."""
+    top = made()
+    if top not in _keys:
+        _keys[top] = _read(top) or _new(top)
+    return _keys[top]
+
+
+def _read(top: str) -> bytes:
+    """Empty where there is none yet."""
+    path = os.path.join(top, _KEY)
+    try:
+        found, status = own_files.read_regular(path, _KEY_BYTES)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    if len(found) != _KEY_BYTES or not _is_ours_alone(status):
+        raise UsageError(f"{path} is no key of ours, or others can read it",
+                         hint="remove it; then each kept sandbox must be trusted anew")  # fmt: skip
+    return found
+
+
+def _is_ours_alone(status: os.stat_result) -> bool:
+    return not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & 0o077)
+
+
+def _new(top: str) -> bytes:
+    """By a hard link, so that of two processes that make one at the same time both have the same."""
+    path = os.path.join(top, _KEY)
+    try:
+        descriptor, beside = own_files.new_beside(path)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(os.urandom(_KEY_BYTES))
+            os.link(beside, path)
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(beside)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", hint="set XDG_STATE_HOME to a folder of your own") from error
+    return _read(top)
