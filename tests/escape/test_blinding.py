@@ -27,6 +27,8 @@ from ringfence.integrations.deep_agent import Commit, SafeConfig, SafeDeepAgent
 from ringfence.linux import host
 from tests.escape.raw_calls import KNOWN
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 RECORDERS = ("tripwires", "open notification")
 _ASK = "try: open(FOLDER + '/secret/key')\nexcept OSError: pass\n"
 _KNOCK = "\n  try: {what}\n  except OSError: pass\n"

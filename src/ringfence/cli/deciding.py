@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from ringfence.cli.blocks import spelled_out
 from ringfence.cli.kept import Kept, print_diff, shown_path, take
 from ringfence.cli.run import lead, need_layer, tell
-from ringfence.cli.state_folder import new_place, sandboxes_folder
+from ringfence.cli.state_folder import new_place
 from ringfence.engine.run import transaction_kind
 from ringfence.errors import CheckpointError, UsageError
 from ringfence.manager.registry import Registry
@@ -21,6 +21,7 @@ from ringfence.model.outcome import Outcome
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
+from ringfence.model.state_folder import sandboxes_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

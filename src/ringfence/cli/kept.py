@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator
 
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.cli.blocks import spelled_out
-from ringfence.cli.state_folder import current_folder, sandboxes_folder
+from ringfence.cli.state_folder import current_folder
 from ringfence.errors import SandboxError, UsageError
 from ringfence.manager.registry import Damaged, Metadata, Registry
 from ringfence.model.outcome import ChangeKind
 from ringfence.model.paths import within
+from ringfence.model.state_folder import sandboxes_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

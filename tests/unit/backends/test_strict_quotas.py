@@ -12,6 +12,8 @@ import pytest
 
 from ringfence import Job, Outcome, SandboxPolicy, Status, run
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
+
 STRICT = SandboxPolicy(isolation="strict", wall_time_s=40)
 _UNDER_WAY = """
 import array, socket

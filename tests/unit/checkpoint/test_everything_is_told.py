@@ -20,6 +20,8 @@ from ringfence.model.outcome import Changes
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 COPIES = ("upper", "store/work")
 
 

@@ -89,6 +89,7 @@ def test_no_name_passes_for_a_line_of_a_file(tmp_path: Path) -> None:
     assert all(line.startswith("folder ") for line in workspace.diff().splitlines())
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not os.access("/usr/bin/patch", os.X_OK), reason="there is no patch")
 def test_patch_makes_links_and_modes_and_removes_files(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()

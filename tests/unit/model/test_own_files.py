@@ -113,6 +113,7 @@ def test_the_key_is_made_once_and_read_by_nobody_else(any_umask: None, state: Pa
     assert mode(state / "key") == 0o600 and os.listdir(state) == ["key"]
 
 
+@pytest.mark.system
 def test_processes_that_make_the_key_at_the_same_time_have_the_same(state: Path) -> None:
     code = "from ringfence.model import state_folder; print(state_folder.key().hex())"
     started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(6)]

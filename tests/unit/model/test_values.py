@@ -315,6 +315,7 @@ print(*map(told, (json.dumps(dict.fromkeys(many)), json.dumps(dict.fromkeys(few)
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("seed", ("0", "5", "random"))
 def test_strings_are_bounded_too_where_their_hash_is_no_secret(seed: str) -> None:
     done = subprocess.run([sys.executable, "-c", READ_WITH_A_SEED], env={"PYTHONHASHSEED": seed}, capture_output=True)
