@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from ringfence.backends.facts import Lack
+from ringfence.errors import PolicyError
 from ringfence.linux import host, rootfs
 from ringfence.linux.hidden import HiddenPaths
 from ringfence.linux.rootfs import Wish
@@ -36,6 +38,15 @@ def details_of(wish: Wish) -> str:
 
 def hidden_by(policy: SandboxPolicy) -> HiddenPaths:
     return HiddenPaths(host.every_name(policy.hidden_paths))
+
+
+def refuse_covered(hidden: HiddenPaths, **paths: Iterable[str]) -> None:
+    """What is shown by its own name can't be hidden by a folder above it: the job would see it, and the table would
+    say that it does not."""
+    for field, path in ((field, path) for field, named in paths.items() for path in named):
+        if hidden.cover(os.path.realpath(path)):
+            problem = f"{path} ({field}) lies in them, and the job is to see it; name what is meant"
+            raise PolicyError("hidden_paths", problem)
 
 
 def lacks(policy: SandboxPolicy, hidden: HiddenPaths) -> list[Lack]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from ringfence.backends.hiding import refuse_covered
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import UsageError
 from ringfence.linux import rootfs
@@ -60,6 +61,7 @@ class Layers:
             rows = [(os.path.realpath(workspace), "")] if workspace else []
         else:
             rows = list(self.transaction.layers)
+        refuse_covered(self._hidden, workspace=[path for path, _ in rows])
         found = tuple(self._one(path, layer) for path, layer in rows)
         for each in found:
             if each.path == "/" or each.path in rootfs.SYSTEM_FOLDERS:

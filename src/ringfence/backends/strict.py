@@ -86,6 +86,7 @@ class StrictBackend:
 
             return confined.ConfinedBox(policy, confined.look(blocked))
         hidden = hiding.hidden_by(policy)
+        hiding.refuse_covered(hidden, readable_paths=policy.readable_paths, writable_paths=policy.writable_paths)
         lacks = self._lacks_in_namespaces(policy, hidden) if _is_linux() else self.lacks(policy)
         return StrictBox(policy, hidden, lacks, self._drafts)
 
