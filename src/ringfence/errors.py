@@ -37,6 +37,12 @@ def _restored(kind: type[SandboxError], args: tuple[object, ...], state: dict[st
     return error
 
 
+def is_of_a_call(error: BaseException) -> bool:
+    """Whether the system refused a call. What a signal's handler raises, such as the TimeoutError of an alarm, may be
+    an OSError too, but has no errno: it is the caller's own, to be passed on as it is."""
+    return isinstance(error, OSError) and error.errno is not None
+
+
 class UsageError(SandboxError):
     """The caller asked for something malformed."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import marshal
 
+from ringfence.errors import is_of_a_call
 from ringfence.posix import moulds, passing, spawner
 
 TYPE_CHECKING = False
@@ -53,7 +54,9 @@ class FromMould:
         self._mould = moulds.for_template(self._key, self._template)
         try:
             self._mould.fork_leader(descriptors)
-        except OSError:  # it has ended; once more, with a new one
+        except OSError as error:  # it has ended; once more, with a new one
+            if not is_of_a_call(error):
+                raise
             moulds.forget(self._mould)
             self._mould = moulds.for_template(self._key, self._template)
             self._mould.fork_leader(descriptors)

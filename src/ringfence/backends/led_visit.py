@@ -14,7 +14,7 @@ from _collections_abc import Callable, Sequence
 from _thread import RLock
 
 from ringfence.backends.facts import Report
-from ringfence.errors import SetupError
+from ringfence.errors import SetupError, is_of_a_call
 from ringfence.model.job import Job
 from ringfence.model.record import record, replace
 from ringfence.posix import passing, spawner, standby, wire
@@ -99,7 +99,7 @@ class LedVisit:
             self._send(message)
         except BaseException as error:
             self.close()
-            if isinstance(error, OSError):
+            if is_of_a_call(error):
                 raise SetupError("reach the leader", str(error)) from error
             raise
 
@@ -129,7 +129,7 @@ class LedVisit:
             standby.send_order(self._post, order, streams)
         except BaseException as error:
             self.close()
-            if isinstance(error, OSError):
+            if is_of_a_call(error):
                 raise SetupError(_REACH, str(error)) from error
             raise
         post, self._post = self._post, -1

@@ -6,7 +6,7 @@ import os
 from _collections_abc import Mapping
 from types import MappingProxyType
 
-from ringfence.errors import SetupError, UsageError
+from ringfence.errors import SetupError, UsageError, is_of_a_call
 from ringfence.model.job import Job
 from ringfence.model.policy import SandboxPolicy
 
@@ -62,6 +62,8 @@ class Scratch:
             for name in self.folders:
                 os.mkdir(os.path.join(self.path, name), 0o700)
         except OSError as error:
+            if not is_of_a_call(error):
+                raise
             problem = f"{error.strerror}: {self.path}"
             raise SetupError("make the private folder", problem, hint="set TMPDIR to a folder with room") from error
 
@@ -69,8 +71,9 @@ class Scratch:
         self._made = True  # before: Ctrl-C may come between the two
         try:
             os.mkdir(self.name(), 0o700)
-        except OSError:
-            self._made = False  # what may be there is not ours
+        except OSError as error:
+            # Its name is new, so what is there is ours, whatever was raised, unless it was there before.
+            self._made = not isinstance(error, FileExistsError) and os.path.lexists(self.path)
             raise
 
     def environment(
@@ -102,6 +105,8 @@ class Scratch:
         try:
             remove_tree(self.path)
         except OSError as error:
+            if not is_of_a_call(error):
+                raise
             left = f"the private folder could not be removed, remove {self.path} by hand ({error.strerror})"
         self.path, self._made = "", False
         self._unlock()
@@ -134,6 +139,8 @@ def _write_file(folder: str, name: str, content: bytes) -> None:
         finally:
             os.close(place)
     except OSError as error:
+        if not is_of_a_call(error):
+            raise
         raise SetupError("put the job's files", f"{name}: {error.strerror}") from error
 
 

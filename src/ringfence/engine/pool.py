@@ -22,7 +22,7 @@ from ringfence.engine.returned import Returned, returned
 from ringfence.engine.run import backend_for, close_whole, refuse
 from ringfence.engine.standing import Standing
 from ringfence.engine.supervision import Listeners, supervise
-from ringfence.errors import SetupError, UnavailableError, UsageError
+from ringfence.errors import SetupError, UnavailableError, UsageError, is_of_a_call
 from ringfence.model import callables, python_job
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
@@ -281,6 +281,8 @@ def _with_own_input(job: Job) -> Iterator[Job]:
     try:
         ours = os.dup(job.stdin)
     except OSError as error:
+        if not is_of_a_call(error):
+            raise
         raise SetupError("open the streams", str(error)) from error
     try:
         yield replace(job, stdin=ours)

@@ -79,8 +79,6 @@ def close_whole(box: Box) -> str:
     when nothing is left."""
     try:
         return box.close()
-    except Exception:
-        raise
     except BaseException:
         box.close()
         raise

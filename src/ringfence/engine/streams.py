@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-from ringfence.errors import SetupError
+from ringfence.errors import SetupError, is_of_a_call
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
 
@@ -93,9 +93,11 @@ class Streams:
         self._job = job
         try:
             self._open()
-        except OSError as error:
+        except BaseException as error:
             self.close()
-            raise SetupError("open the streams", str(error)) from error
+            if is_of_a_call(error):
+                raise SetupError("open the streams", str(error)) from error
+            raise
 
     def _open(self) -> None:
         if self._job.terminal:
@@ -160,7 +162,9 @@ class Streams:
             piece = os.read(descriptor, _PIECE_BYTES)
         except BlockingIOError:
             return True
-        except OSError:
+        except OSError as error:
+            if not is_of_a_call(error):
+                raise
             piece = b""  # a terminal whose last user has gone says EIO
         if piece:
             self.readers[descriptor].add(piece)
@@ -185,7 +189,9 @@ class Streams:
     def _next_piece(self) -> bytes:
         try:
             piece = os.read(self._source, _PIECE_BYTES)
-        except OSError:
+        except OSError as error:
+            if not is_of_a_call(error):
+                raise
             piece = b""  # a folder, or a disk that can't be read
         if not piece:
             self._close_source()
@@ -198,7 +204,9 @@ class Streams:
             os.write(self.terminal, typed)
         except BlockingIOError:
             return True  # a terminal whose job does not read drops what is typed
-        except OSError:
+        except OSError as error:
+            if not is_of_a_call(error):
+                raise
             return False  # one of the two terminals is gone
         return bool(typed)
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ringfence.errors import SetupError, SupervisionError, UnavailableError
+from ringfence.errors import SetupError, SupervisionError, UnavailableError, is_of_a_call
 from ringfence.linux import cgroup_host, cgroup_tree, cgroup_usage, procfs
 from ringfence.linux.cgroup_host import CgroupHost, Hierarchy, probe
 from ringfence.linux.cgroup_limits import CgroupLimits, Setting, disk_of, settings
@@ -203,11 +203,13 @@ def _make(host: CgroupHost, name: str, capabilities: tuple[str, ...]) -> dict[st
     try:
         for hierarchy in {hierarchy.parent: hierarchy for hierarchy in parents.values()}.values():
             _prepare(hierarchy)
-            os.mkdir(f"{hierarchy.parent}/{name}", 0o755)
-            made.append(f"{hierarchy.parent}/{name}")
-    except OSError as error:
-        cgroup_tree.remove(made)
-        raise SetupError("create cgroup", f"{error.filename}: {error.strerror}") from error
+            made.append(f"{hierarchy.parent}/{name}")  # before: a signal's handler may raise between the two
+            os.mkdir(made[-1], 0o755)
+    except BaseException as error:
+        cgroup_tree.remove(made[:-1] if isinstance(error, FileExistsError) else made)
+        if isinstance(error, OSError) and is_of_a_call(error):
+            raise SetupError("create cgroup", f"{error.filename}: {error.strerror}") from error
+        raise
     return {capability: f"{hierarchy.parent}/{name}" for capability, hierarchy in parents.items()}
 
 
@@ -270,6 +272,8 @@ def _apply(directory: str, setting: Setting) -> str | None:
     except FileNotFoundError as error:
         raise SetupError("limit cgroup", f"this kernel has no {setting.file}", hint=setting.fix) from error
     except OSError as error:
+        if not is_of_a_call(error):
+            raise
         raise SetupError("limit cgroup", f"{path}: {setting.text!r}: {error.strerror}") from error
     value = (cgroup_tree.read(path) or "").strip()
     if not setting.holds(value):

@@ -49,7 +49,10 @@ def pack(thing: object, importable: Importable = installed) -> bytes:
     try:
         return _dumped(thing, importable)
     except Exception as error:
-        # Whatever a __reduce__ of the caller's objects raises; it is the caller's to read.
+        # Whatever a __reduce__ of the caller's objects raises; it is the caller's to read. But not what a signal's
+        # handler raised in the middle.
+        if _can_be_sent(thing, importable):
+            raise
         where = _culprit(thing, importable)
         hint = "pass plain data, and open files, locks and connections inside the function"
         raise UsageError(f"{where} can't be sent into a sandbox: {error}", hint=hint) from error
@@ -66,12 +69,17 @@ def _dumped(thing: object, importable: Importable) -> bytes:
     return file.getvalue()
 
 
+def _can_be_sent(thing: object, importable: Importable) -> bool:
+    try:
+        return bool(_dumped(thing, importable))
+    except Exception:
+        return False
+
+
 def _culprit(thing: object, importable: Importable) -> str:
     """The innermost named part that fails by itself."""
     for name, part in _named_parts(thing):
-        try:
-            _dumped(part, importable)
-        except Exception:
+        if not _can_be_sent(part, importable):
             return f"{name} of {_name(thing)}" if isinstance(thing, FunctionType) else name
     return _name(thing)
 

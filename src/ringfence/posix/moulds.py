@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from _thread import allocate_lock
 
-from ringfence.errors import SetupError
+from ringfence.errors import SetupError, is_of_a_call
 from ringfence.posix import passing, spawner, wire
 
 MOST = 4
@@ -42,7 +43,7 @@ class Mould:
         """OSError when it has ended, or its door is closed."""
         with self.gate:
             if self.door < 0:
-                raise OSError("its door is closed")
+                raise BrokenPipeError(errno.EPIPE, "its door is closed")
             passing.send(self.door, passing.LEADER, descriptors)
 
     def kill(self) -> None:
@@ -82,6 +83,8 @@ def _await_start(request: dict[str, object], template: int, reports: int) -> tup
                 # Only now: a pipe takes no more than somebody reads.
                 wire.write_all(template, message)
     except (OSError, wire.Garbled) as error:
+        if isinstance(error, OSError) and not is_of_a_call(error):
+            raise
         raise SetupError(_BUILD, str(error)) from error
 
 

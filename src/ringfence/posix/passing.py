@@ -47,13 +47,16 @@ def send(door: int, kind: bytes, descriptors: list[int], body: bytes = b"") -> N
     """Send copies of the descriptors, and a few words with them; OSError when nobody is there."""
     rights = Struct(f"{len(descriptors)}i").pack(*descriptors)
     message = kind + bytes((len(descriptors),)) + body
-    link = _socket.socket(_socket.AF_UNIX, _KIND, 0, door)
     give_up = time.monotonic() + _BUSY_WAIT_S
+    links: list[_socket.socket] = []
     try:
-        while not _sent(link, message, rights, time.monotonic() > give_up):
+        # In one call: a signal's handler that raises before the object has a name would have it close the door.
+        links.extend(map(_socket.socket, [_socket.AF_UNIX], [_KIND], [0], [door]))
+        while not _sent(links[0], message, rights, time.monotonic() > give_up):
             time.sleep(0.002)
     finally:
-        link.detach()
+        for link in links:
+            link.detach()
 
 
 def _sent(link: _socket.socket, message: bytes, rights: bytes, last_try: bool) -> bool:

@@ -11,6 +11,8 @@ import os
 import stat
 import time
 
+from ringfence.errors import is_of_a_call
+
 _PAUSES_S = (0.0, 0.01, 0.05, 0.2, 0.5)
 
 
@@ -20,7 +22,9 @@ def remove_tree(path: str) -> None:
         try:
             _remove(path)
             return
-        except OSError:
+        except OSError as error:
+            if not is_of_a_call(error):
+                raise
             time.sleep(pause_s)
     _remove(path)
 

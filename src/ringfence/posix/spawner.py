@@ -13,7 +13,7 @@ import time
 from _collections_abc import Callable
 from _thread import allocate_lock
 
-from ringfence.errors import SetupError
+from ringfence.errors import SetupError, is_of_a_call
 from ringfence.posix import passing
 
 _BOOT = (
@@ -48,9 +48,11 @@ class Spawner:
                 pass_fds=(theirs,), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, env={}, cwd="/",
             )  # fmt: skip
-        except OSError as error:
+        except BaseException as error:
             os.close(ours)
-            raise SetupError("start the spawner", str(error)) from error
+            if is_of_a_call(error):
+                raise SetupError("start the spawner", str(error)) from error
+            raise
         finally:
             os.close(theirs)
         process.returncode = 0  # collected below, by its pid
@@ -121,11 +123,15 @@ def send(kind: bytes, descriptors: list[int]) -> None:
     with _lock:
         try:
             _running().send(kind, descriptors)
-        except OSError:
+        except OSError as broken:
+            if not is_of_a_call(broken):
+                raise
             _forget()
             try:
                 _running().send(kind, descriptors)
             except OSError as error:
+                if not is_of_a_call(error):
+                    raise
                 raise SetupError("reach the spawner", str(error)) from error
 
 

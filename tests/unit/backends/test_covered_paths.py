@@ -39,9 +39,9 @@ def test_a_workspace_in_a_hidden_path_is_refused(place: Path, hidden: str) -> No
     with pytest.raises(PolicyError, match="workspace"), ringfence.open(policy, place / "above/here"):
         pass
     kind = transaction_kind(policy)
-    with ringfence.Transaction.create(place / "tx", [place / "above/here"], kind=kind) as transaction:
-        with pytest.raises(PolicyError, match="workspace"):
-            ringfence.open(policy, transaction=transaction).close()
+    made = ringfence.Transaction.create(place / "tx", [place / "above/here"], kind=kind)
+    with made as transaction, pytest.raises(PolicyError, match="workspace"):
+        ringfence.open(policy, transaction=transaction).close()
 
 
 def test_what_lies_in_the_workspace_is_hidden(place: Path) -> None:
