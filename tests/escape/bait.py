@@ -89,6 +89,14 @@ def signalled(stage: Stage) -> Mapping[str, object]:
     return {"pid": os.getpid()}
 
 
+def mount_at(stage: Stage, folder: Path, options: str = "mode=777") -> None:
+    """Something else is mounted there while the attack runs; only root can mount."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], check=True)
+        stage.callback(subprocess.run, ["umount", "-lq", str(folder)], check=False, capture_output=True)
+
+
 def secret_file(stage: Stage) -> Path:
     path = stage.folder / "secret.txt"
     path.write_text(SECRET)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.escape.attack import BOTH, Attack, Stage, in_workspace
+from tests.escape.bait import mount_at
 from tests.escape.change_attacks import ATTACKS as CHANGES
 from tests.escape.hidden_attacks import ATTACKS as HIDDEN
 from tests.escape.raw_calls import calling
@@ -170,10 +171,7 @@ def _mounted(options: str) -> Prepare:
         folder = stage.folder / "shown"
         (folder / "sub").mkdir(parents=True)
         (folder / "sub" / "secret.txt").write_text(SECRET)
-        if _is_root():
-            command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder / "sub")]
-            subprocess.run(command, check=True)
-            stage.callback(subprocess.run, ["umount", "-lq", str(folder / "sub")], check=False, capture_output=True)
+        mount_at(stage, folder / "sub", options)
         stage.policy["readable_paths"] = [str(folder)]
         return {"path": str(folder / "sub")}
 
@@ -279,6 +277,31 @@ def _fifo(stage: Stage) -> Mapping[str, object]:
     return {"path": str(path)}
 
 
+def _fifo_beside_a_mount(stage: Stage) -> Mapping[str, object]:
+    given = _fifo(stage)
+    mount_at(stage, stage.folder / "shown" / "sub")
+    return given
+
+
+def _under_a_mount(stage: Stage) -> Mapping[str, object]:
+    """Since it was mounted, nobody on the host sees the secret. Something beside it is hidden, without a tripwire."""
+    mount = _mounted("mode=755")(stage)["path"]
+    stage.policy["hidden_paths"] = [f"{mount}/other", "/tmp/no-such-file"]
+    return {"path": f"{mount}/secret.txt", "mount": mount}
+
+
+@in_workspace
+def _under_a_mount_in_the_workspace(stage: Stage) -> Mapping[str, object]:
+    given = _under_a_mount(stage)
+    stage.policy.clear()
+    stage.cwd = stage.folder / "shown"
+    return given
+
+
+_TAKE_IT_AWAY = calling("unshare", "mount", "umount2") + (  # in a mount namespace of its own
+    "assert call('unshare', 0x20000)[0] == 0 and call('mount', b'none', b'/', 0, 0x44000, 0)[0] == 0\n"
+    "call('umount2', GIVEN['mount'].encode(), 2)\n"
+)
 _WRITE_FIFO = (
     "try: os.write(os.open(GIVEN['path'], os.O_WRONLY | os.O_NONBLOCK), b'hello')\n"
     "except OSError as e: print(e)\ntime.sleep(0.05)\n"
@@ -337,6 +360,8 @@ _ROWS = (
     ("keys in the home folder", "an ssh key is read", READ, False, _home),
     ("scratch folder of another sandbox", "another sandbox's files are read", READ, False, _other_scratch),
     ("FIFO in a readable folder", "a FIFO of the host is written", _WRITE_FIFO, False, _fifo),
+    ("FIFO beside a mount in a readable folder", "a FIFO of the host is written", _WRITE_FIFO, False,
+     _fifo_beside_a_mount),
 )  # fmt: skip
 
 
@@ -347,6 +372,9 @@ def _row(name: str, what: str, probe: str, needs_root: bool, prepare: Prepare | 
 
 ATTACKS = [
     *(_row(*row) for row in _ROWS),
+    *(Attack(name=f"under a mount in a {place}", family="filesystem", what="what a mount covers is read", probe=READ,
+             control=_TAKE_IT_AWAY + READ, needs_root=True, possible=_is_root(), prepare=prepare)
+      for place, prepare in (("readable folder", _under_a_mount), ("workspace", _under_a_mount_in_the_workspace))),
     *CHANGES,
     Attack(name="/proc/1/root", family="filesystem", what="the first process leads out", prepare=_secret,
            probe=_reading("'/proc/1/root' + GIVEN['path']"), control=_reading("'/proc/self/root' + GIVEN['path']")),

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from tests.escape.attack import Attack, Stage, in_workspace
+from tests.escape.bait import mount_at
 from tests.escape.raw_calls import calling
 from tests.testable import needs_of_the_host
 
@@ -148,13 +149,16 @@ def _abstract_datagram(stage: Stage) -> Mapping[str, object]:
     return {"path": name}
 
 
-def _unix_path(kind: int, shown: str) -> Prepare:
-    """A socket of the host in a folder that the sandbox shows, open to everybody, as docker.sock may be."""
+def _unix_path(kind: int, shown: str, mounted: str = "", name: str = "socket") -> Prepare:
+    """A socket of the host in a folder that the sandbox shows, open to everybody, as docker.sock may be. ``mounted``:
+    where in the folder something else is mounted."""
 
     def prepare(stage: Stage) -> Mapping[str, object]:
         folder = stage.folder / "shown"
         folder.mkdir()
-        path = str(folder / "socket")
+        if mounted:
+            mount_at(stage, folder / mounted)
+        path = str(folder / name)
         listener, _ = _listening(socket.AF_UNIX, kind, path)
         os.chmod(path, 0o777)
         _hear(stage, listener)
@@ -245,6 +249,12 @@ _ROWS = (
     ("socket through /proc/self/cwd", "a service is reached by another path", _UNIX_BY_DIRECTORY, False,
      _unix_path(_STREAM, "readable_paths")),
     ("socket in the workspace", "a service is reached by its path", _UNIX, False, _unix_path(_STREAM, "workspace")),
+    ("socket beside a mount in a readable folder", "a service is reached by its path", _UNIX, False,
+     _unix_path(_STREAM, "readable_paths", "sub")),
+    ("datagram socket beside a mount in a readable folder", "a datagram reaches a path", _UNIX_DATAGRAM, False,
+     _unix_path(_DATAGRAM, "readable_paths", "sub")),
+    ("socket in a mount in a readable folder", "a service is reached by its path", _UNIX, False,
+     _unix_path(_STREAM, "readable_paths", "sub", "sub/socket")),
     ("answer on a port of the host", "the job plays a service to the host", _BIND, False, _client),
     ("see the host's services", "open ports of the host are listed", _SEE_SERVICE, False, TCP),
 )  # fmt: skip

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import ringfence
 from ringfence import Job, SandboxError, SandboxPolicy, Status, run
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
@@ -84,3 +86,37 @@ def test_a_writable_path_is_written_and_a_readable_one_is_not(data: Path) -> Non
     assert (data / "out" / "file").stat().st_uid == data.stat().st_uid
     assert (data / "deep" / "plain").read_text() == "text of deep/plain\n"
     assert outcome.status is Status.FAILED
+
+
+@pytest.mark.parametrize("name", ["answers", "deep/answers", "deep"])
+def test_a_hidden_path_in_a_readable_folder_is_absent_where_no_tripwire_can_be_laid(data: Path, name: str) -> None:
+    hidden = (str(data / name), "/tmp/none")
+    outcome = run(_look(data, data / name), SandboxPolicy(isolation="strict", readable_paths=(str(data),),
+                                                          hidden_paths=hidden))  # fmt: skip
+    assert "open notification" in outcome.enforced["hidden_paths"].details
+    assert b"text of plain" in outcome.stdout
+    assert b"ESCAPED" not in outcome.stdout
+
+
+def test_a_hidden_path_whose_folder_appears_later_is_absent(data: Path) -> None:
+    hidden = (str(data / "later" / "answers"), "/tmp/none")
+    policy = SandboxPolicy(isolation="strict", readable_paths=(str(data),), hidden_paths=hidden)
+    with ringfence.open(policy) as box:
+        run(["true"], policy)
+        (data / "later").mkdir()
+        (data / "later" / "answers").write_text("text")
+        (data / "later" / "plain").write_text("text")
+        look = _look(data, data / "later" / "answers")
+        assert b"ESCAPED" not in box.run(look).stdout
+    outcome = run([*look[:2], f"{look[2]}; ls {data}/later"], policy)
+    assert b"ESCAPED" not in outcome.stdout
+    assert outcome.stdout.endswith(b"plain\n"), "what lies beside it is shown to whom it was there for"
+
+
+def test_a_closed_folder_is_not_opened_by_what_is_hidden_in_it(data: Path) -> None:
+    (data / "deep").chmod(0o700)
+    os.chown(data / "deep", *((12345, 12345) if os.geteuid() == 0 else (-1, -1)))
+    hidden = (str(data / "deep" / "answers"), "/tmp/none")
+    policy = SandboxPolicy(isolation="strict", readable_paths=(str(data),), hidden_paths=hidden)
+    outcome = run(["cat", str(data / "deep" / "plain")], policy)
+    assert (outcome.stdout == b"") == (os.geteuid() == 0), "it is the user's own, or another's"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from ringfence.backends import showing
 from ringfence.backends.hiding import refuse_covered
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import UsageError
@@ -66,6 +67,7 @@ class Layers:
         for each in found:
             if each.path == "/" or each.path in rootfs.SYSTEM_FOLDERS:
                 raise UsageError(f"{each.path} can't be a workspace", hint="change to a folder of your own first")
+            showing.refuse_mounts_within(each.path)
         return found
 
     def _one(self, path: str, layer: str) -> Laid:

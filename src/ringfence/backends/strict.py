@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from ringfence.backends import filters, groups, hiding, strict_table
+from ringfence.backends import filters, groups, hiding, showing, strict_table
 from ringfence.backends.drafts import Draft, Drafts
 from ringfence.backends.facts import NO_EGRESS, Lack
 from ringfence.backends.forkers import FromMould
@@ -22,7 +22,7 @@ from ringfence.backends.scratch import Scratch
 from ringfence.errors import UsageError
 from ringfence.linux import host, landlock, namespaces, rootfs
 from ringfence.linux.hidden import HiddenPaths
-from ringfence.linux.rootfs import Shown, Step, Wish
+from ringfence.linux.rootfs import Step, Wish
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.outcome import Changes, Enforcement
@@ -75,7 +75,7 @@ class StrictBackend:
         if policy.network_rule != NO_NETWORK:
             missing.append(NO_EGRESS)
         missing += groups.lacks(policy)
-        missing += hiding.lacks(policy, hidden)
+        missing += [*hiding.lacks(policy, hidden), *showing.lacks(policy)]
         return tuple(missing)
 
     def open(self, policy: SandboxPolicy) -> Box:
@@ -288,7 +288,7 @@ class StrictBox:
     def _wall(self, wish: Wish, scopes: tuple[str, ...]) -> list[Step]:
         if not strict_table.landlock_abi():
             return []
-        writable = [*rootfs.PRIVATE, *rootfs.worked_on(wish), *self.policy.writable_paths]
+        writable = [*rootfs.PRIVATE, *rootfs.worked_on(wish), *showing.shared(self.policy)]
         return [rootfs.wall(writable, strict_table.landlock_abi(), scopes)]
 
     def held(self) -> Held:
@@ -326,18 +326,16 @@ class StrictBox:
         tops = tuple(entry.path for entry in system) + tuple(path for path, _ in links)
         readable = list(self.policy.readable_paths) + host.interpreter_folders(job.argv[0], self._search_path(job))
         named = frozenset(self.policy.readable_paths) | set(map(os.path.realpath, self.policy.readable_paths))
-        extra = [
-            Shown(path=path, mode="ro", folder=os.path.isdir(path), own=True, explicit=path in named)
-            for path in host.outside_the_system(readable, tops + within)
-            if path in named or not any(each.startswith(path + "/") for each in within)
-        ]  # fmt: skip
-        writable = [Shown(path=path, mode="rw", folder=os.path.isdir(path), own=True, explicit=True)
-                    for path in self.policy.writable_paths if os.path.lexists(path)]  # fmt: skip
+        found = [path for path in host.outside_the_system(readable, tops + within)
+                 if path in named or not any(each.startswith(path + "/") for each in within)]  # fmt: skip
+        extra = showing.entries(found, "ro", named)
+        there = filter(os.path.lexists, self.policy.writable_paths)
+        writable = showing.entries(there, "rw", frozenset(self.policy.writable_paths))
         root = _is_root()
         etc, copies = host.configuration()
         wish = Wish(
-            shown=host.sealed((*system, *extra, *writable)),
-            etc=host.sealed(etc),
+            shown=(*system, *extra, *writable),
+            etc=etc,
             copies=copies,
             workspaces=laid,
             folder=self._layers.first_folder(job.cwd, laid),
@@ -393,7 +391,8 @@ class StrictBox:
 def _mould(wish: Wish, python: dict[str, object]) -> FromMould:
     """Where what sandboxes of this wish have in common is built once."""
     template = {"template": rootfs.template(wish), "owner": list(wish.owner), "python": python}
-    return FromMould(template, host.mount_table())
+    about_the_host = host.mount_table() + host.which_are_there(wish.hidden.folders)
+    return FromMould(template, about_the_host)
 
 
 def _is_root() -> bool:

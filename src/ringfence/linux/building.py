@@ -15,6 +15,14 @@ class Building:
 
     def __init__(self) -> None:
         self.trees: dict[str, int] = {}
+        self.points: dict[int, tuple[str, bool]] = {}
+        """What is mounted where, in the mould; see ``submounts``."""
+        self.parts: dict[str, list[tuple[str, str, bool]]] = {}
+        """Of a directory with mounts below it: (source in the building, path in it, whether it is a directory)."""
+        self.taken_apart: set[str] = set()
+        """Directories that consist of their parts alone."""
+        self.covered: dict[str, list[str]] = {}
+        """Workspace: where something is mounted in it."""
         self.identity = 0
         """The id on the host of a sandbox whose caller is root; 0: none was chosen yet."""
         self.idmaps: dict[tuple[int, int], int] = {}

@@ -13,7 +13,6 @@ from ringfence.errors import UnavailableError
 from ringfence.linux import rootfs, syscalls
 from ringfence.linux.rootfs import Shown
 from ringfence.model.paths import within
-from ringfence.model.record import replace
 
 _COPIED_BYTES, _COPIED_FILES = 128 * 1024, 64
 _CONFIGURED_S = 5
@@ -109,16 +108,6 @@ def system_folders() -> tuple[Shown, ...]:
     return tuple(Shown(path=path, mode="ro", folder=True) for path in real)
 
 
-def sealed(shown: tuple[Shown, ...]) -> tuple[Shown, ...]:
-    """Each through an overlay, except where something else is mounted below, which an overlay would not show."""
-    table = mount_table().decode("utf-8", "surrogateescape")
-    points = [line.split(" ", 5)[4] for line in table.splitlines()]
-    return tuple(
-        entry if any(point.startswith(entry.path + "/") for point in points) else replace(entry, sealed=True)
-        for entry in shown
-    )
-
-
 def configuration() -> tuple[tuple[Shown, ...], tuple[tuple[str, bytes, str], ...]]:
     """The part of /etc that ordinary programs read: what is shown, and what is copied, for small things are cheaper
     to copy once than to mount for every sandbox: (path, content, where it points if it is a link).
@@ -152,7 +141,7 @@ def _copied(path: str) -> list[tuple[str, bytes, str]] | None:
     if stat.S_ISREG(found.st_mode) and found.st_size <= _COPIED_BYTES:
         return [(path, _public_content(path), "")]
     if not stat.S_ISDIR(found.st_mode):
-        return None
+        return None if stat.S_ISREG(found.st_mode) else []
     listed = [os.path.join(here, name) for here, _, names in os.walk(path) for name in names][: _COPIED_FILES + 1]
     if len(listed) > _COPIED_FILES or any(os.lstat(name).st_size > _COPIED_BYTES for name in listed):
         return None
@@ -195,6 +184,11 @@ def mount_table() -> bytes:
     """Changes when something is mounted or unmounted."""
     with open("/proc/self/mountinfo", "rb") as file:
         return file.read()
+
+
+def which_are_there(folders: Iterable[str]) -> bytes:
+    """Changes when one of them appears or goes."""
+    return bytes(os.path.isdir(folder) for folder in sorted(folders))
 
 
 def has_fuse() -> bool:

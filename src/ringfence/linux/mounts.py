@@ -13,6 +13,7 @@ from struct import pack
 from ringfence.linux import syscalls
 
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
+_AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT = 0x100, 0x800
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC if hasattr(os, "O_CLOEXEC") else 0
 _MOVE_FROM_EMPTY, _MOVE_TO_EMPTY = 0x4, 0x40
 _RESOLVE_NO_SYMLINKS, _RESOLVE_IN_ROOT, _RESOLVE_NO_MAGICLINKS = 0x04, 0x10, 0x02
@@ -29,10 +30,18 @@ DEVICE = _ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NOEXEC
 FLAGS = {"nosuid": 2, "nodev": 4, "noexec": 8, "ro": 1}
 
 
-def clone(path: str) -> int:
-    """A detached copy of the mount at ``path`` with everything mounted below it. No link is followed at its end."""
-    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE | 0x100  # AT_SYMLINK_NOFOLLOW
+def clone(path: str, *, alone: bool = False) -> int:
+    """A detached copy of the mount at ``path``, with everything mounted below it or ``alone``. No link is followed at
+    its end, and nothing is mounted by looking at it."""
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT
+    flags |= 0 if alone else _AT_RECURSIVE
     return syscalls.call("open_tree", _AT_FDCWD, os.fsencode(path), flags)
+
+
+def clone_opened(descriptor: int) -> int:
+    """A detached copy of the mount that a descriptor leads to, without what is mounted below it."""
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_EMPTY_PATH
+    return syscalls.call("open_tree", descriptor, b"", flags)
 
 
 def set_attributes(tree: int, attributes: int, *, idmap: int = -1) -> None:

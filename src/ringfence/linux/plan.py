@@ -7,6 +7,7 @@ leader has forked into its namespaces, and then, after one of ``init`` has forke
 
 from __future__ import annotations
 
+import errno
 import marshal
 import os
 import stat
@@ -16,6 +17,7 @@ from ringfence.linux import (
     confinement,
     init,
     landlock,
+    layout,
     mounts,
     namespaces,
     privileges,
@@ -60,10 +62,12 @@ def new_root(size_bytes: int, skeleton: list[str]) -> None:
 
 
 def attach(name: str) -> None:
-    """A cloned source at its place in the building."""
-    tree = BUILDING.trees.pop(name)
-    mounts.attach_at(tree, f"base/{name}")
-    os.close(tree)  # some seventy of them would leave no room under a small RLIMIT_NOFILE
+    """A cloned source, and those of its parts, at its place in the building."""
+    for part in (name, *(row[0] for row in BUILDING.parts.get(name, ()))):
+        if part in BUILDING.trees:
+            tree = BUILDING.trees.pop(part)
+            mounts.attach_at(tree, f"base/{part}")
+            os.close(tree)  # some seventy of them would leave no room under a small RLIMIT_NOFILE
 
 
 def attach_inside(name: str, target: str) -> None:
@@ -93,6 +97,37 @@ def overlay(target: str, flags: list[str], options: str) -> None:
         mounts.mount("overlay", where, ["nosuid", "nodev", *flags], f"{options},userxattr", source="overlay")
     finally:
         os.close(place)
+
+
+def show(target: str, name: str) -> None:
+    """A directory of the host through an overlay, and what is mounted below it through one of its own."""
+    try:
+        overlay(target, ["ro"], layout.lower(name))
+    except OSError as error:
+        words = "no overlay can be laid over its file system, and nothing is shown without; copy what is needed"
+        raise OSError(error.errno, words) if error.errno == errno.EINVAL else error from error
+    for part, below, is_folder in BUILDING.parts.get(name, ()):
+        if is_folder:
+            overlay(f"{target}/{below}", ["ro"], layout.lower(part))
+        else:
+            bind(f"base/{part}", f"{target}/{below}", folder=False)
+
+
+def cover_mounts(target: str, name: str) -> None:
+    """Where something is mounted in a workspace on the host, nothing is shown: neither that nor what lies under it."""
+    for below in BUILDING.covered[name]:
+        try:
+            place = mounts.open_inside(BUILDING.root, f"{target}{below}".lstrip("/"))
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+            continue  # the layer has something else in its place
+        os.close(place)
+        bind(_cover_for(target + below), target + below)
+
+
+def _cover_for(path: str) -> str:
+    return "memory/none" if mounts.is_folder(f"root{path}") else "memory/nothing"
 
 
 def bind(source: str, target: str, *, read_only: bool = False, folder: bool | None = None) -> None:
@@ -129,48 +164,9 @@ def shield(target: str) -> None:
 
 
 def whiteouts(layer: str, base: str, names: list[str]) -> None:
-    """Make names of the tree at ``base`` absent, as overlayfs does it for removed ones."""
+    """Make names of the tree at ``base`` absent."""
     os.makedirs(layer, exist_ok=True)
-    folders: dict[str, list[str]] = {}
-    for path in names:
-        folder, _, name = path.rpartition("/")
-        folders.setdefault(folder, []).append(name)
-    # Outer folders first: a folder that is made on the way to something deeper could not be hidden any more.
-    for folder in sorted(folders, key=lambda path: len(path.split("/")) if path else 0):
-        if os.path.isdir(f"{base}/{folder}"):
-            _white_out(layer, folder, folders[folder])
-
-
-def _white_out(layer: str, folder: str, names: list[str]) -> None:
-    """Never through a link: nothing of the kind should be here, and it would lead to the host."""
-    within = os.open(layer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for part in filter(None, folder.split("/")):
-            within = _step_into(within, part)
-        for name in names:
-            _white_out_one(within, name)
-    except NotADirectoryError:
-        pass  # the folder itself is hidden
-    finally:
-        os.close(within)
-
-
-def _white_out_one(within: int, name: str) -> None:
-    try:
-        os.mknod(name, stat.S_IFCHR, dir_fd=within)
-    except FileExistsError:
-        pass  # hidden twice
-
-
-def _step_into(folder: int, name: str) -> int:
-    """Like chdir, for a descriptor; makes the folder where it is missing."""
-    try:
-        os.mkdir(name, 0o755, dir_fd=folder)
-    except FileExistsError:
-        pass
-    deeper = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    os.close(folder)
-    return deeper
+    layout.white_out(layer, base, names)
 
 
 def folder(target: str, mode: int) -> None:
@@ -299,6 +295,8 @@ STEPS: dict[str, Callable[..., None]] = {
     "memory": memory,
     "file system": file_system,
     "overlay": overlay,
+    "show": show,
+    "cover mounts": cover_mounts,
     "bind": bind,
     "kernel settings": kernel_settings,
     "blank": blank,

@@ -54,6 +54,7 @@ PRIVATE = (*IN_MEMORY, "/dev/pts")
 """Where every job may write; gone with the sandbox."""
 TMP_BYTES_LEAST = 16 << 20
 TMP_BYTES_PER_FILE = 4096
+_OF_A_FILE = {"ro": "file", "rw": "rw file"}
 
 
 @record
@@ -62,15 +63,12 @@ class Shown:
 
     path: str
     mode: str
-    """``ro``, ``rw`` or ``dev``."""
+    """``ro`` or ``rw``."""
     folder: bool
     own: bool = False
     """Belongs to the caller and not to the system: as root it is mapped to the job's id."""
     explicit: bool = False
     """Named by the policy: shown also below something hidden."""
-    sealed: bool = False
-    """Shown through an overlay, whose inodes are the sandbox's own: a socket, a FIFO or a lock of the host that
-    lies in it leads nowhere. A read-only mount alone stops none of the three."""
 
 
 @record
@@ -141,7 +139,7 @@ def own_sources(wish: Wish, scratch: str) -> list[Source]:
     listed = [row for row in _shown_sources(wish) if row[3]]
     if uses_scratch(wish):
         listed.append(("scratch", scratch, "rw", ()))
-    return [*listed, *((_workspace_name(number), each.path, "ro", each.owner)
+    return [*listed, *((_workspace_name(number), each.path, "base", each.owner)
                        for number, each in enumerate(wish.workspaces))]  # fmt: skip
 
 
@@ -160,8 +158,8 @@ def _workspace_name(number: int) -> str:
 
 
 def _shown_sources(wish: Wish) -> list[Source]:
-    return [(str(number), entry.path, entry.mode, wish.owner if entry.own else ())
-            for number, entry in enumerate(entries(wish))]  # fmt: skip
+    return [(str(number), entry.path, entry.mode if entry.folder else _OF_A_FILE[entry.mode],
+             wish.owner if entry.own else ()) for number, entry in enumerate(entries(wish))]  # fmt: skip
 
 
 def template(wish: Wish) -> list[Step]:
@@ -171,12 +169,17 @@ def template(wish: Wish) -> list[Step]:
     places += [(name, False) for name, *_ in sources if name.startswith("dev-")]
     places += [(_workspace_name(number), True) for number in range(1, len(wish.workspaces))]
     places += [(name, True) for name, _ in kept_layers(wish)]
-    plan: list[Step] = [("enter mould", *wish.caller), ("stage", wish.stage, places)]
+    plan: list[Step] = [("enter mould", *wish.caller), ("stage", wish.stage, places), _layout(wish)]
     plan.append(("clone sources", sources))
     plan += [("attach", name) for name, *_ in sources]
-    plan += [("whiteouts", f"cover/{number}", f"base/{number}", _within(entry, wish))
-             for number, entry in enumerate(entries(wish)) if _is_sealed(entry, wish)]  # fmt: skip
     return [*plan, _configuration(wish)]
+
+
+def _layout(wish: Wish) -> Step:
+    """What stands in each directory that is shown, and what not."""
+    rows = [(str(number), entry.path, _within(entry, wish), wish.owner if entry.own else ())
+            for number, entry in enumerate(entries(wish)) if _is_sealed(entry)]  # fmt: skip
+    return ("lay out", rows, [entry.path for entry in entries(wish)])
 
 
 def steps(wish: Wish) -> list[Step]:
@@ -190,7 +193,7 @@ def steps(wish: Wish) -> list[Step]:
     plan.append(("overlay", "/etc", ["ro"], "lowerdir=none:etc"))
     # Shorter paths first: what lies deeper is attached on top of what contains it.
     for number, entry in sorted(enumerate(entries(wish)), key=lambda pair: pair[1].path.count("/")):
-        plan.append(_show(number, entry, wish))
+        plan.append(_show(number, entry))
     plan += _proc(wish)
     plan += _workspace(wish)
     plan += [("loopback",), ("host name", "ringfence")]
@@ -249,15 +252,17 @@ def _within(entry: Shown, wish: Wish) -> list[str]:
     return [] if wish.tripwires else wish.hidden.below(entry.path)
 
 
-def _is_sealed(entry: Shown, wish: Wish) -> bool:
-    return entry.mode == "ro" and entry.folder and (entry.sealed or bool(_within(entry, wish)))
+def _is_sealed(entry: Shown) -> bool:
+    """Whether it is shown through an overlay, whose inodes are the sandbox's own: a socket, a FIFO or a lock of the
+    host that lies in it leads nowhere. A read-only mount alone stops none of the three."""
+    return entry.mode == "ro" and entry.folder
 
 
-def _show(number: int, entry: Shown, wish: Wish) -> Step:
-    """Something of the host at its own path; through an overlay, so that its inodes are the sandbox's own."""
-    if not _is_sealed(entry, wish):
-        return ("bind", f"base/{number}", entry.path)
-    return ("overlay", entry.path, ["ro"], f"lowerdir=cover/{number}:base/{number}")
+def _show(number: int, entry: Shown) -> Step:
+    """Something of the host at its own path."""
+    if _is_sealed(entry):
+        return ("show", entry.path, str(number))
+    return ("bind", f"base/{number}", entry.path)
 
 
 def device_folder() -> Step:
@@ -332,6 +337,7 @@ def _laid(number: int, laid: Laid) -> list[Step]:
         # folders in it are seen as the workspace's own, and must belong to the job.
         ("whiteouts", cover, source, list(laid.absent)),
         ("overlay", laid.path, [], f"lowerdir={cover}:{source},{layer}"),
+        ("cover mounts", laid.path, _workspace_name(number)),
     ]
 
 

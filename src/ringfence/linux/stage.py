@@ -9,10 +9,21 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 
-from ringfence.linux import mounts, namespaces, processes
+from ringfence.linux import layout, mounts, namespaces, processes, submounts
 from ringfence.linux.building import BUILDING
 
 STAGE_BYTES = 64 << 20
+_FOLDER, _FILE, _DEVICE = (stat.S_IFDIR,), (stat.S_IFREG, stat.S_IFLNK), (stat.S_IFCHR,)
+# How a source is taken: (attributes, without the mounts below it, kinds). A writable path is the host's own directory,
+# with all that is in it; of everything else a mount below is shown by itself, or not at all.
+_TAKEN = {
+    "ro": (mounts.READ_ONLY, True, _FOLDER),
+    "file": (mounts.READ_ONLY, True, _FILE),
+    "base": (mounts.READ_ONLY, True, _FOLDER),
+    "rw": (mounts.WRITABLE, False, _FOLDER),
+    "rw file": (mounts.WRITABLE, True, _FILE),
+    "dev": (mounts.DEVICE, True, _DEVICE),
+}
 
 
 def enter_mould(uid: int, gid: int) -> None:
@@ -66,10 +77,32 @@ def clone_sources(sources: list[tuple[str, str, str, tuple[int, ...]]]) -> None:
     ``owner`` is (uid, gid) on disk of what is to appear as the job's own; empty: as it is.
     """
     for name, path, mode, owner in sources:
-        tree = mounts.clone(path)
-        attributes = {"ro": mounts.READ_ONLY, "rw": mounts.WRITABLE, "dev": mounts.DEVICE}[mode]
-        mounts.set_attributes(tree, attributes, idmap=BUILDING.idmap((owner[0], owner[1])) if owner else -1)
-        BUILDING.trees[name] = tree
+        idmap = BUILDING.idmap((owner[0], owner[1])) if owner else -1
+        if name not in BUILDING.taken_apart:
+            BUILDING.trees[name] = _clone_source(path, mode, idmap)
+        if owner:
+            _map_parts(name, idmap)
+        if mode == "base":
+            BUILDING.covered[name] = [point[len(path) :] for point in submounts.below(path, BUILDING.points)]
+
+
+def _clone_source(path: str, mode: str, idmap: int) -> int:
+    attributes, alone, kinds = _TAKEN[mode]
+    tree = mounts.clone(path, alone=alone)
+    layout.refuse_other_kinds(tree, path, kinds)
+    mounts.set_attributes(tree, attributes, idmap=idmap)
+    return tree
+
+
+def _map_parts(name: str, idmap: int) -> None:
+    """What is mounted below something that is mapped is mapped too, where its file system can be."""
+    for part, *_ in BUILDING.parts.get(name, ()):
+        tree = mounts.clone(f"base/{part}", alone=True)
+        try:
+            mounts.set_attributes(tree, mounts.READ_ONLY, idmap=idmap)
+            BUILDING.trees[part] = tree
+        except OSError:
+            os.close(tree)
 
 
 # ---- in the leader, where root is the caller
@@ -126,6 +159,7 @@ def make_devices(names: list[str], links: list[tuple[str, str]], folders: list[s
 STEPS: dict[str, Callable[..., None]] = {
     "enter mould": enter_mould,
     "stage": stage,
+    "lay out": layout.lay_out,
     "configuration": configuration,
     "clone sources": clone_sources,
     "give folders": give_folders,

@@ -176,5 +176,5 @@ def _step(name: str) -> Callable[..., None]:
 
 
 def _label(name: str, arguments: list[object]) -> str:
-    shown = name in ("rlimit", "attach", "file system", "overlay", "whiteouts")
+    shown = name in ("rlimit", "attach", "file system", "overlay", "show", "whiteouts")
     return f"{name} {arguments[0]}" if shown else name

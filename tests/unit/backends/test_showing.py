@@ -1,0 +1,85 @@
+"""What STRICT shows by a policy's paths: files and directories, and never a socket, a FIFO or a device."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from ringfence import Job, SandboxPolicy, SetupError, UnavailableError, UsageError, run
+from ringfence.backends import showing
+from ringfence.linux import host
+
+_MAKE = {"a socket": lambda path: socket.socket(socket.AF_UNIX).bind(path), "a FIFO": os.mkfifo}
+
+
+@pytest.fixture(params=_MAKE)
+def special(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    path = str(tmp_path / "special")
+    _MAKE[request.param](path)
+    return path
+
+
+@pytest.mark.parametrize("field", ["readable_paths", "writable_paths"])
+@pytest.mark.parametrize("by_link", [False, True])
+def test_a_path_that_is_neither_file_nor_directory_is_refused_and_named(
+    special: str, field: str, by_link: bool, tmp_path: Path
+) -> None:
+    path = special
+    if by_link:
+        path = str(tmp_path / "link")
+        os.symlink(special, path)
+    policy = {"isolation": "strict", field: [path]}
+    with pytest.raises(UnavailableError, match=field) as refused:
+        run(["true"], SandboxPolicy.from_dict(policy))
+    assert "give files and directories only" in refused.value.hint
+    outcome = run(["cat", path], SandboxPolicy.from_dict(policy | {"allow_partial": True}))
+    assert b"No such file" in outcome.stderr and not outcome.enforced[field].applied
+
+
+@pytest.mark.parametrize("field", ["readable_paths", "writable_paths"])
+def test_a_file_that_becomes_another_kind_after_the_look_is_not_shown(
+    special: str, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(showing, "_never", lambda path: "")
+    with pytest.raises(SetupError, match="another kind of file"):
+        run(["true"], SandboxPolicy.from_dict({"isolation": "strict", field: [special]}))
+
+
+@pytest.mark.parametrize("path", ["/proc", "/proc/self", "/dev", "/dev/null"])
+def test_what_a_sandbox_has_of_its_own_is_its_own(path: str) -> None:
+    policy = SandboxPolicy(isolation="strict", readable_paths=(path,))
+    outcome = run(["sh", "-c", "echo /proc/[0-9]*; ls /dev"], policy)
+    assert outcome.ok, outcome.stderr
+    assert b"/proc/1 " in outcome.stdout and f"/proc/{os.getpid()}".encode() not in outcome.stdout.split()
+    assert b"null" in outcome.stdout and b"vda" not in outcome.stdout and b"kmsg" not in outcome.stdout
+
+
+@pytest.mark.parametrize("name", ["link", "link/file", "to file", "file"])
+def test_links_and_single_files_are_shown(tmp_path: Path, name: str) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "real").mkdir()
+    for file in ("real/file", "file"):
+        (tmp_path / file).write_text("content")
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "to file").symlink_to("file")
+    wanted = tmp_path / (f"{name}/file" if name == "link" else name)
+    outcome = run(["cat", str(wanted)], SandboxPolicy(isolation="strict", readable_paths=(str(tmp_path / name),)))
+    assert outcome.stdout == b"content", outcome.stderr
+
+
+def test_a_fifo_among_the_configuration_is_left_out(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert host._copied(str(tmp_path / "fifo")) == []
+
+
+def test_a_workspace_with_a_mount_in_it_is_refused_in_words_where_it_can_not_be_had(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(host, "is_the_hosts_root", lambda root="/": False)
+    monkeypatch.setattr(showing.submounts, "below", lambda folder, points: [f"{folder}/sub"])
+    with pytest.raises(UsageError, match=r"something is mounted at .*sub") as refused:
+        run(Job(argv=("true",), cwd=str(tmp_path)), SandboxPolicy(isolation="strict"))
+    assert "unmount it" in refused.value.hint
