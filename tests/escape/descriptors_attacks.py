@@ -164,6 +164,14 @@ def _by_path(stage: Stage) -> Mapping[str, object]:
     return {"address": address, "secret": SECRET}
 
 
+def _in_a_writable_folder(stage: Stage) -> Mapping[str, object]:
+    (stage.folder / "shared").mkdir()
+    stage.policy["writable_paths"] = [str(stage.folder / "shared")]
+    address = str(stage.folder / "shared" / "giver")
+    giver(stage, address)
+    return {"address": address, "secret": SECRET}
+
+
 def _by_name(stage: Stage) -> Mapping[str, object]:
     address = f"\0giver-{os.urandom(8).hex()}"
     giver(stage, address)
@@ -173,6 +181,8 @@ def _by_name(stage: Stage) -> Mapping[str, object]:
 _HANDED_ATTACKS = [
     _attack(name="a descriptor from a socket of the host", what="SCM_RIGHTS brings a file in", prepare=_by_path,
             probe=_TAKE),
+    _attack(name="a descriptor from a socket in a writable folder", what="SCM_RIGHTS brings a file in",
+            prepare=_in_a_writable_folder, probe=_TAKE),
     _attack(name="a descriptor from an abstract socket of the host", what="SCM_RIGHTS brings a file in",
             prepare=_by_name, probe=_TAKE),
 ]  # fmt: skip

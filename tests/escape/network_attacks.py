@@ -176,6 +176,10 @@ _UNIX_DATAGRAM = (
     "link = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
     "try: link.sendto(b'hello', GIVEN['path'])\nexcept OSError as e: print(e)\n"
 )
+_UNIX_BY_PAIR = (
+    "try: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'hello', GIVEN['path'])\n"
+    "except OSError as e: print(e)\n"
+)
 _UNIX_BY_DIRECTORY = (
     "try: os.chdir(os.path.dirname(GIVEN['path']))\nexcept OSError as e: print(e)\n"
     "link = socket.socket(socket.AF_UNIX)\n"
@@ -255,6 +259,12 @@ _ROWS = (
      _unix_path(_DATAGRAM, "readable_paths", "sub")),
     ("socket in a mount in a readable folder", "a service is reached by its path", _UNIX, False,
      _unix_path(_STREAM, "readable_paths", "sub", "sub/socket")),
+    ("socket in a writable folder", "a service is reached by its path", _UNIX, False,
+     _unix_path(_STREAM, "writable_paths")),
+    ("datagram socket in a writable folder", "a datagram reaches a path", _UNIX_DATAGRAM, False,
+     _unix_path(_DATAGRAM, "writable_paths")),
+    ("datagram pair to a writable folder", "a datagram reaches a path", _UNIX_BY_PAIR, False,
+     _unix_path(_DATAGRAM, "writable_paths")),
     ("answer on a port of the host", "the job plays a service to the host", _BIND, False, _client),
     ("see the host's services", "open ports of the host are listed", _SEE_SERVICE, False, TCP),
 )  # fmt: skip

@@ -9,7 +9,17 @@ _compiled: dict[tuple[str, tuple[int, int], bool, bool], bytes] = {}
 
 
 def profile_name(policy: SandboxPolicy) -> str:
-    return "tight_exec" if policy.syscall_profile is SyscallProfile.TIGHT else "default"
+    if policy.syscall_profile is SyscallProfile.TIGHT:
+        return "tight_exec"
+    return "unix_pairs" if closes_unix_sockets(policy) else "default"
+
+
+def closes_unix_sockets(policy: SandboxPolicy) -> bool:
+    """Whether only the filter can keep the job from sockets of the host: a writable path is the host's own directory,
+    and a kernel that can't tell a job's sockets from others closes them all (ADR 0074)."""
+    from ringfence.backends import strict_table
+
+    return bool(policy.writable_paths) and not strict_table.landlock_holds_unix_sockets()
 
 
 def compiled(name: str, ids: tuple[int, int], watched: bool, wired: bool) -> bytes:

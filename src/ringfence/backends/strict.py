@@ -288,8 +288,8 @@ class StrictBox:
     def _wall(self, wish: Wish, scopes: tuple[str, ...]) -> list[Step]:
         if not strict_table.landlock_abi():
             return []
-        writable = [*rootfs.PRIVATE, *rootfs.worked_on(wish), *showing.shared(self.policy)]
-        return [rootfs.wall(writable, strict_table.landlock_abi(), scopes)]
+        private = [*rootfs.PRIVATE, *rootfs.worked_on(wish)]
+        return [rootfs.wall(private, showing.shared(self.policy), strict_table.landlock_abi(), scopes)]
 
     def held(self) -> Held:
         """What processes in the living box are held by, for those that are to be restored in one."""

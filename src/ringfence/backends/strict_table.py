@@ -24,6 +24,8 @@ MECHANISMS: Mapping[str, tuple[str, str]] = {
     "hidden_paths": ("mount namespace", "absent"),
     "syscalls": ("seccomp", "a filter that the job can't take off"),
 }
+_BY_LANDLOCK = "of the Unix sockets in a writable path it reaches its own only"
+_BY_FILTER = "no Unix sockets but connected pairs, for one of the host could lie in a writable path"
 
 
 def landlock_abi() -> int:
@@ -38,11 +40,30 @@ def landlock_abi() -> int:
 _abi: list[int] = []
 
 
+def landlock_holds_unix_sockets() -> bool:
+    """Whether Landlock keeps a job from sockets that were not made under its own rules."""
+    from ringfence.linux import landlock
+
+    return landlock_abi() >= landlock.FILE_RIGHTS["resolve_unix"][1]
+
+
 @lru_cache(maxsize=8)
 def promises(policy: SandboxPolicy, lacks: tuple[Lack, ...]) -> dict[str, Enforcement]:
     """What becomes of the policy where no control group holds it; read only, for the same question gets the same."""
     asked = policy.requested() | {"syscalls": policy.syscall_profile or SyscallProfile.DEFAULT}
-    return _with_landlock(entries(asked, MECHANISMS, {lack.capability: lack for lack in lacks}))
+    table = _with_landlock(entries(asked, MECHANISMS, {lack.capability: lack for lack in lacks}))
+    return _with_sockets(table) if policy.writable_paths else table
+
+
+def _with_sockets(table: dict[str, Enforcement]) -> dict[str, Enforcement]:
+    """A writable path is the host's own directory, and may hold a socket of the host's."""
+    network = table["network"]
+    if not network.applied:
+        return table
+    by_landlock = landlock_holds_unix_sockets()
+    second, details = ("Landlock", _BY_LANDLOCK) if by_landlock else ("seccomp", _BY_FILTER)
+    mechanism = f"{network.mechanism} and {second}"
+    return {**table, "network": replace(network, mechanism=mechanism, details=f"{network.details}; {details}")}
 
 
 def _with_landlock(table: dict[str, Enforcement]) -> dict[str, Enforcement]:

@@ -345,10 +345,16 @@ def _layer(name: str) -> str:
     return f"upperdir=base/{name}/upper,workdir=base/{name}/work"
 
 
-def wall(writable: list[str], abi: int, scopes: tuple[str, ...] = tuple(landlock.SCOPES)) -> Step:
-    """Landlock behind the mounts: everything that is there may be read, only these places written."""
+def wall(
+    writable: list[str], shared: list[str], abi: int, scopes: tuple[str, ...] = tuple(landlock.SCOPES)
+) -> Step:
+    """Landlock behind the mounts: everything that is there may be read, only these places written. In directories that
+    are ``shared`` with the host, no socket is reached but the job's own, which no rule is needed for."""
     rules = [("/", landlock.READ), ("/dev", landlock.DEVICES), ("/proc", (*landlock.READ, "write_file"))]
-    rules += [(path, (*landlock.WRITE, "ioctl_dev", "resolve_unix")) for path in writable]
+    for path in (*writable, *shared):
+        # A rule holds for all that is below it.
+        above = any(each == path or _below(each, path) for each in shared)
+        rules.append((path, (*landlock.WRITE, "ioctl_dev", *(() if above else ("resolve_unix",)))))
     ruleset = landlock.Ruleset(files=tuple(landlock.FILE_RIGHTS), beneath=tuple(rules), scopes=scopes)
     return ("landlock", *landlock.compiled(ruleset, abi))
 

@@ -269,14 +269,15 @@ DEFAULT = Profile(
     name="default", closed=ATTACKS + ATTEMPTS + PROBES + QUOTAS, open=OPEN, unknown=UNKNOWN, foreign=FOREIGN
 )
 
+_CONNECTED_PAIRS = _closed(
+    "socketpair",
+    _report(errno.EACCES),
+    "a datagram pair can still send to named sockets; streams and packets, as asyncio makes, can't",
+    none_of(1, SOCK_STREAM, SOCK_SEQPACKET, bits=_SOCK_TYPE),
+)
 _NO_NETWORK = (
     _closed("socket connect bind listen accept accept4", _report(errno.EACCES), "no network, not even local"),
-    _closed(
-        "socketpair",
-        _report(errno.EACCES),
-        "a datagram pair can still send to named sockets; streams and packets, as asyncio makes, can't",
-        none_of(1, SOCK_STREAM, SOCK_SEQPACKET, bits=_SOCK_TYPE),
-    ),
+    _CONNECTED_PAIRS,
     _closed("sendto", _report(errno.EACCES), "no message to an address", any_bit(4, ALL_64)),
 )
 _NO_PROCESSES = (
@@ -284,6 +285,13 @@ _NO_PROCESSES = (
     _closed("clone", _report(_EPERM), "threads only", one_of(0, 0, bits=CLONE_THREAD)),
 )
 _NO_EXEC = (_closed("execve execveat", _report(_EPERM), "no other program"),)
+
+_NO_UNIX_NAMES = (
+    _closed("socket", _report(errno.EACCES), "reaches a service of the host by its path", one_of(0, AF_UNIX)),
+    _CONNECTED_PAIRS,
+)
+# Where a directory of the host itself is writable, and only the filter keeps the sockets in it out of reach.
+UNIX_PAIRS = replace(DEFAULT, name="unix_pairs", closed=_NO_UNIX_NAMES + DEFAULT.closed)
 
 # For a program that is already running: a forked interpreter with the job's source.
 TIGHT = replace(DEFAULT, name="tight", closed=_NO_NETWORK + _NO_PROCESSES + _NO_EXEC + DEFAULT.closed)
@@ -315,7 +323,10 @@ CONFINED_TIGHT = replace(
     TIGHT_EXEC, name="confined_tight", closed=_WITHOUT_NAMESPACES + TIGHT_EXEC.closed
 )
 
-PROFILES = {profile.name: profile for profile in (DEFAULT, TIGHT, TIGHT_EXEC, WALLED, CONFINED, CONFINED_TIGHT)}
+PROFILES = {
+    profile.name: profile
+    for profile in (DEFAULT, UNIX_PAIRS, TIGHT, TIGHT_EXEC, WALLED, CONFINED, CONFINED_TIGHT)
+}
 
 # For the recorder: rare calls that tell something. Put into Profile.noted.
 TELLING = (

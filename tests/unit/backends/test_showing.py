@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import ringfence
 from ringfence import Job, SandboxPolicy, SetupError, UnavailableError, UsageError, run
-from ringfence.backends import showing
-from ringfence.linux import host
+from ringfence.backends import filters, showing, strict_table
+from ringfence.linux import host, landlock, rootfs
 
 _MAKE = {"a socket": lambda path: socket.socket(socket.AF_UNIX).bind(path), "a FIFO": os.mkfifo}
 
@@ -83,3 +84,39 @@ def test_a_workspace_with_a_mount_in_it_is_refused_in_words_where_it_can_not_be_
     with pytest.raises(UsageError, match=r"something is mounted at .*sub") as refused:
         run(Job(argv=("true",), cwd=str(tmp_path)), SandboxPolicy(isolation="strict"))
     assert "unmount it" in refused.value.hint
+
+
+# ---- writable paths: the host's own directories
+
+
+def test_where_the_host_shares_a_directory_the_table_says_what_closes_the_sockets_in_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    pairs = "import socket; a, b = socket.socketpair(); a.send(b'x'); b.recv(1); socket.socket(); print('both')"
+    outcome = run(["python3", "-c", pairs], SandboxPolicy(isolation="strict", writable_paths=(str(tmp_path),)))
+    assert outcome.stdout == b"both\n", outcome.stderr
+    second = "Landlock" if strict_table.landlock_holds_unix_sockets() else "seccomp"
+    assert outcome.enforced["network"].mechanism == f"network namespace and {second}"
+    assert "Unix sockets" in outcome.enforced["network"].details
+    with ringfence.open(SandboxPolicy(isolation="strict")) as box:
+        assert box.enforced["network"].mechanism == "network namespace"
+
+
+@pytest.mark.parametrize(
+    ("abi", "profile", "shared", "name"),
+    [(7, None, ("/srv",), "unix_pairs"), (8, None, ("/srv",), "unix_pairs"), (9, None, ("/srv",), "default"),
+     (7, None, (), "default"), (0, None, ("/srv",), "unix_pairs"), (7, "tight", ("/srv",), "tight_exec")],
+)  # fmt: skip
+def test_the_filter_closes_unix_sockets_where_nothing_else_does(
+    monkeypatch: pytest.MonkeyPatch, abi: int, profile: str | None, shared: tuple[str, ...], name: str
+) -> None:
+    monkeypatch.setattr(strict_table, "landlock_abi", lambda: abi)
+    fields = {"syscall_profile": profile} if profile else {}
+    policy = SandboxPolicy.from_dict({"isolation": "strict", "writable_paths": list(shared)} | fields)
+    assert filters.profile_name(policy) == name
+
+
+def test_landlock_lets_no_rule_above_a_shared_directory_reach_its_sockets() -> None:
+    _, _, rows, _ = rootfs.wall(["/tmp", "/workspace"], ["/tmp/shared", "/srv"], 9)
+    bit = landlock.FILE_RIGHTS["resolve_unix"][0]
+    reaching = {path for path, on_folder, _ in rows if on_folder & bit}  # type: ignore[attr-defined]
+    assert reaching == {"/workspace"}

@@ -17,6 +17,7 @@ from ringfence.linux.seccomp_profiles import (
     TELLING,
     TIGHT,
     TIGHT_EXEC,
+    UNIX_PAIRS,
     alone,
     noting,
     watching,
@@ -377,3 +378,15 @@ def test_without_namespaces_a_job_may_still_limit_itself_and_start_programs(arch
     for call, args in _STILL_OPEN:
         if call in NUMBERS[arch]:
             assert answer(CONFINED, arch, call, *args) == seccomp.RET_ALLOW, call
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("flags", [0, 0o2000000, 0o4000, 0xFFFFFFFF_00000000])
+def test_where_only_pairs_are_open_no_unix_socket_can_name_another(arch: str, flags: int) -> None:
+    closed = refused(errno.EACCES)
+    for kind in (1, 2, 3, 5):
+        assert answer(UNIX_PAIRS, arch, "socket", 1, kind | flags) == closed
+        assert answer(UNIX_PAIRS, arch, "socket", 1 | 1 << 32, kind | flags) == closed
+    for kind, expected_answer in ((1, ALLOW), (5, ALLOW), (2, closed), (3, closed), (4, closed), (0, closed)):
+        assert answer(UNIX_PAIRS, arch, "socketpair", 1, kind | flags) == expected_answer
+    assert answer(UNIX_PAIRS, arch, "socket", 2, 1 | flags) == ALLOW
