@@ -8,7 +8,7 @@ import resource
 from collections.abc import Mapping
 from functools import partial
 
-from tests.escape.attack import Attack, Stage
+from tests.escape.attack import BOTH, Attack, Stage, in_workspace
 from tests.escape.raw_calls import calling
 
 _attack = partial(Attack, family="quotas")
@@ -37,6 +37,43 @@ _DISK_ATTACKS = [
 ] + [
     _attack(name="a file larger than allowed by fallocate", what="the size of a file is passed by blocks behind its end",
             policy={"file_bytes": MIB}, probe=_FALLOCATE + "print(call('fallocate', file, 1, 0, 64 * MIB))\njudge()\n"),
+]  # fmt: skip
+
+# ---- what was written, and by whom nobody can say: as an ordinary user
+
+_WRITE = "import os, time\nwith open('much', 'wb') as f:\n"
+_WRITE += " for _ in range(60): f.write(bytes(1 << 20)); f.flush(); time.sleep(0.02)\nprint('ESCAPED', flush=True)\n"
+_UNSEEN = {
+    "bytes of a process that can't be looked into": "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n" + _WRITE,
+    "bytes of a program that can't be read": (
+        "import shutil\nshutil.copy(os.path.realpath('/usr/bin/python3'), 'closed'); os.chmod('closed', 0o111)\n"
+        f"os.execv('./closed', ['closed', '-I', '-S', '-c', {_WRITE!r}])\n"
+    ),
+    "bytes of orphans": (
+        "for n in range(30):\n middle = os.fork()\n if middle == 0:\n  if os.fork() == 0:\n"
+        "   open(f'much-{n}', 'wb').write(bytes(2 << 20))\n  os._exit(0)\n os.waitpid(middle, 0); time.sleep(0.05)\n"
+        "print('ESCAPED')\n"
+    ),
+    "bytes of the dead that nobody waits for": (
+        "for n in range(15):\n if os.fork() == 0:\n  with open(f'much-{n}', 'wb') as f:\n"
+        "   for _ in range(4): f.write(bytes(1 << 20)); f.flush(); time.sleep(0.04)\n  os._exit(0)\n time.sleep(0.25)\n"
+        "print('ESCAPED')\n"
+    ),
+}
+
+
+@in_workspace
+def _workspace(stage: Stage) -> Mapping[str, object]:
+    stage.cwd = stage.folder / "workspace"
+    stage.cwd.mkdir()
+    stage.cwd.chmod(0o777)
+    return {}
+
+
+_UNSEEN_ATTACKS = [
+    _attack(name=name, what="what is written is not counted", levels=BOTH, policy={"disk_bytes": 16 * MIB},
+            prepare=_workspace, probe=probe)
+    for name, probe in _UNSEEN.items()
 ]  # fmt: skip
 
 _QUEUE = (
@@ -86,7 +123,7 @@ _LEASE = (
 )
 
 ATTACKS = [
-    *_DISK_ATTACKS, *_SHARED_ATTACKS,
+    *_DISK_ATTACKS, *_UNSEEN_ATTACKS, *_SHARED_ATTACKS,
     _attack(name="the host's core helper", what="a crash has the host's helper read the guest's memory as root",
             possible=resource.getrlimit(resource.RLIMIT_CORE)[1] != 0, probe=_CORE),
     _attack(name="a lease", what="who opens a file of the host is held up", prepare=_writable, probe=_LEASE),

@@ -31,6 +31,8 @@ class Layers:
         self._hidden = hidden
         self._own: Workspace | None = None
         self.transaction: Transaction | None = None
+        self.written: tuple[str, ...] = ()
+        """Folders whose disks are written, once it is known."""
 
     def work_on(self, transaction: Transaction) -> None:
         if transaction.kind != "overlay":
@@ -41,6 +43,10 @@ class Layers:
 
     def prepare(self, scratch: str, workspace: str | None) -> tuple[str, ...]:
         """Open what is to be changed; the folders whose disks are written."""
+        self.written = self._opened(scratch, workspace)
+        return self.written
+
+    def _opened(self, scratch: str, workspace: str | None) -> tuple[str, ...]:
         if self.transaction is not None:
             for base in self.transaction.bases:
                 _refuse_absent(base)

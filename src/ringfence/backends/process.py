@@ -270,8 +270,10 @@ class ProcessBox:
         return {
             "plan": steps,
             "limits": self._watched(),
+            "written": [self._scratch.path, *(step[1] for step in last if step[0] == "folder"),
+                        *self.policy.writable_paths],
             **({"scratch": ""} if self._keeper else self._cleared()),
-        }
+        }  # fmt: skip
 
     def _cleared(self) -> dict[str, object]:
         """What somebody must remove when the caller is gone: of a living box its keeper, else the job's leader."""

@@ -237,6 +237,7 @@ class StrictBox:
             "namespaces": _namespaces(),
             "limits": self._watched(),
             "scratch": self._scratch.path,
+            "written": [*filter(None, (self._scratch.path, *self._layers.written, *self.policy.writable_paths))],
             "contained": True,
             **self._heard(wish),
             **self._group_paths(),

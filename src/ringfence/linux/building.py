@@ -32,6 +32,8 @@ class Building:
         """The FUSE device, where hidden paths get tripwires."""
         self.status = -1
         """Where pid 1 tells how the job ended."""
+        self.tally = -1
+        """Where pid 1 and the holders of a box count what the dead wrote; -1: nobody asks."""
         self.wake_on_child: Callable[[], int] = lambda: -1
         """Makes a descriptor that becomes readable when a child ends; given by the leader."""
         self.await_leader: Callable[[], None] = lambda: None

@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_BLOCK_BYTES = 512
 ENDED = Struct("!i5q")
 """How the job ended: status, user and system time in µs, largest memory in bytes, switches of both kinds."""
 
@@ -50,6 +51,7 @@ def collect(job: int, *, to_the_last: bool = False) -> None:
     told = False
     while True:
         pid, status, used = _next_dead()
+        count_written(pid, used)
         if pid == job:
             os.write(BUILDING.status, ENDED.pack(status, *_counted(used)))
             poller.unregister(BUILDING.status)
@@ -62,6 +64,12 @@ def collect(job: int, *, to_the_last: bool = False) -> None:
             if descriptor == BUILDING.status:
                 return
             os.read(wakeup, 4096)
+
+
+def count_written(pid: int, used: Any) -> None:
+    """Tell the leader what a dead process wrote, with its own dead: an ordinary user can't read it of this process."""
+    if pid > 0 and used.ru_oublock and BUILDING.tally >= 0:
+        os.eventfd_write(BUILDING.tally, used.ru_oublock * _BLOCK_BYTES)
 
 
 def _next_dead() -> tuple[int, int, Any]:

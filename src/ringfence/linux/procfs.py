@@ -14,16 +14,17 @@ TICKS_PER_S = 100 if not hasattr(os, "sysconf") else os.sysconf("SC_CLK_TCK")
 _CLOCK_OF_PROCESS = 2
 """The kernel's number for the clock of a process; the rest of the clock's name is the pid."""
 # Fields of /proc/<pid>/stat, counted from the one after the name (which may hold anything).
-_STATE, _UTIME, _THREADS, _START, _RSS = 0, 11, 17, 19, 21
+_STATE, _SESSION, _UTIME, _THREADS, _START, _RSS = 0, 3, 11, 17, 19, 21
 
 
 class Process:
     """One line of the table: enough to measure and to signal it safely."""
 
-    __slots__ = ("cpu_ticks", "own_ticks", "pid", "rss_bytes", "start", "threads", "zombie")
+    __slots__ = ("cpu_ticks", "own_ticks", "pid", "rss_bytes", "session", "start", "threads", "zombie")
 
     def __init__(self, pid: int, fields: list[bytes]) -> None:
         self.pid = pid
+        self.session = int(fields[_SESSION])
         self.start = int(fields[_START])
         self.own_ticks = int(fields[_UTIME]) + int(fields[_UTIME + 1])
         # Its own two and the two of the children it has waited for: work done in short-lived children.
@@ -140,10 +141,12 @@ def proportional_bytes(process: Process) -> int:
     return _number_after(text, b"Pss:") * 1024 or process.rss_bytes
 
 
-def written_bytes(pid: int) -> int:
-    """Bytes that the process caused to be written to storage."""
+def written_bytes(pid: int) -> int | None:
+    """Bytes that the process caused to be written to storage; None: this user can't look into it, as it may choose."""
     try:
         return _number_after(_read(f"/proc/{pid}/io"), b"\nwrite_bytes:")
+    except PermissionError:
+        return None
     except OSError:
         return 0
 

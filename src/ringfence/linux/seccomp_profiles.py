@@ -49,7 +49,7 @@ _TERMINAL_COMMANDS = (0x5412, 0x541C, 0x541D, 0x5423)  # TIOCSTI TIOCLINUX TIOCC
 # PER_LINUX PER_LINUX32, each with UNAME26, ADDR_NO_RANDOMIZE (debuggers, sanitizers), the query.
 _PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF)
 _PTRACE_ATTACH, _PTRACE_SEIZE = 16, 0x4206
-_PR_SET_MM = 35
+_PR_SET_DUMPABLE, _PR_SET_MM = 4, 35
 _SECCOMP_NEW_LISTENER = 8
 _PRIO_USER, _IOPRIO_WHO_USER = 2, 3
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0xF000, 0x2000, 0x6000
@@ -239,6 +239,13 @@ QUOTAS = (
         _deny(errno.EINVAL),
         "a lease on a file in a writable path holds up whoever opens it on the host",
         one_of(1, _F_SETLEASE, _F_NOTIFY, _F_SETDELEG),
+    ),
+    _closed(
+        "prctl",
+        _DONE,
+        "what a process writes that is not dumpable, an ordinary user's leader can't count",
+        one_of(0, _PR_SET_DUMPABLE),
+        one_of(1, 0),
     ),
     _closed("sync", _DONE, "writes back all of the host's disks; fsync and syncfs are for one's own"),
     _closed(

@@ -43,10 +43,16 @@ def serve() -> None:
 
 def _reap() -> None:
     try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while (dead := os.wait4(-1, os.WNOHANG))[0]:
+            if dead[0] in _holders:  # it has counted those that it collected
+                _holders.remove(dead[0])
+            else:
+                init.count_written(dead[0], dead[2])
     except ChildProcessError:
         pass
+
+
+_holders: set[int] = set()
 
 
 def _take_visit() -> bool:
@@ -60,6 +66,7 @@ def _take_visit() -> bool:
             holder = -1  # no room for a process: the leader sees its pipes close
         if holder == 0:
             _hold(*descriptors)
+        _holders.add(holder)
         _tell_of(holder, descriptors[0])
     for descriptor in descriptors:
         os.close(descriptor)
@@ -85,8 +92,7 @@ def _hold(door: int, problems: int, status: int, steps: int, *streams: int) -> N
         job = os.fork()
         if job == 0:
             _become_job(door, problems, status, steps, streams)
-        (status,) = plan.place_descriptors((), [status])
-        BUILDING.status = status
+        BUILDING.status, BUILDING.tally = plan.place_descriptors((), [status, BUILDING.tally])
         init.collect(job, to_the_last=True)
     finally:
         os._exit(0)

@@ -156,9 +156,15 @@ class Contained(Guest):
 
     # ---- birth
 
+    def __init__(self, request: dict[str, Any], tell: Tell) -> None:
+        super().__init__(request, tell)
+        self.tally = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        """Bytes that the dead inside wrote, since it was last read."""
+        self._counts = os.dup(self.tally)
+
     def keep(self) -> list[int]:
-        """The descriptors that pid 1 keeps: where it tells the end, and the way to us."""
-        return [self._told, self._theirs]
+        """The descriptors that pid 1 keeps: where it tells the end, the way to us, and where it counts."""
+        return [self._told, self._theirs, self._counts]
 
     def fork(self, streams: Sequence[int]) -> int:
         """pid 1 in its namespaces and groups; 0 in the child, which waits for ``release``."""

@@ -25,11 +25,11 @@ def wake_on_child() -> int:
     return reader
 
 
-def _prepare_building(status: int, door: int) -> None:
+def _prepare_building(status: int, door: int, tally: int) -> None:
     """What the steps of a sandbox need of this side of the package, which they may not import."""
     from ringfence.linux.building import BUILDING as building
 
-    building.status = status
+    building.status, building.tally = status, tally
     building.wake_on_child = wake_on_child
     building.await_leader = lambda: _await_leader(door)
     building.serve_visits = _serve_visits
@@ -60,7 +60,7 @@ def become_job(
         kept = plan.place_descriptors(streams, keep, stay)
         writer = kept[0]
         if request.get("contained"):
-            _prepare_building(kept[1], kept[2])
+            _prepare_building(*kept[1:4])
         steps = list(request["plan"])
         if request.get("standby"):
             _prepare_waiting(request, steps, kept)

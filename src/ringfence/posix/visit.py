@@ -84,7 +84,8 @@ class Visit:
 
     def begin(self, streams: Sequence[int]) -> None:
         """Fork the job and wait until its program runs, or is told that it may not."""
-        self.watchdog = Watchdog(self.table, self.limits, self._become_leader())
+        written = self.request.get("written", [])
+        self.watchdog = Watchdog(self.table, self.limits, self._become_leader(), written)
         self.oom_before = self.table.oom_kills()
         # Before the job can stop or kill this process: the caller must know whom to end then.
         wire.say(self.reports, wire.started_frame(os.getpid()))
@@ -136,6 +137,7 @@ class Visit:
         if self.tree.child == 0:
             job_start.become_job(self.request, streams, [writer, *contained.keep()], [*BUILDING.trees.values()])
         contained.listen(self.poller)
+        self.watchdog.first, self.watchdog.tally = contained.pid, contained.tally
         self.release = contained.release
 
     def _await_start(self, reader: int) -> bytes:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 TICK_NS = 25_000_000
-# Faster than a processor fills the page cache: until a tree that writes so fast could have passed its limit, nobody
-# looks, so that a wide limit costs nothing.
+# Faster than a processor fills the page cache: until a tree that writes so fast could have passed its limit, root does
+# not look, so that a wide limit costs nothing. Others must: of a zombie they know only what they saw while it lived.
 FASTEST_BYTES_PER_S = (4 << 30) * (os.cpu_count() or 1)
 
 
@@ -30,11 +30,61 @@ def tree_reader() -> Any:
     return process_table
 
 
+class DiskCount:
+    """What living processes have written; also those that an ordinary user can't look into, as a program may choose: it
+    forbids that, or runs a file that it may not read."""
+
+    def __init__(self, table: Any, folders: Sequence[str]) -> None:
+        self._table = table
+        self._folders = folders
+        self._counted: dict[int, int] = {}
+        """pid: the most that was seen of it. The dead that nobody waited for are closed as well."""
+        self._free_before: dict[int, int] = {}
+        """pid of one that is closed: how much room there was when it was first seen."""
+        self._told = 0
+
+    def of(self, tree: Sequence[Any], first: int, tally: int) -> int:
+        """``first`` is pid 1 of a sandbox, which with its helpers is closed and tells what their dead wrote; or 0."""
+        now = {row.pid: self._table.written_bytes(row.pid) for row in tree}
+        self._counted = {pid: self._counted.get(pid, 0) if count is None else count for pid, count in now.items()}
+        told = self._dead_inside(tally) if first in now and now[first] is None else 0
+        closed = [row for row in tree if now[row.pid] is None and not row.zombie]
+        ours = {row.session for row in closed if row.pid == first}  # which no process of the job can be in
+        strangers = [row.pid for row in closed if row.session not in ours]
+        return sum(self._counted.values()) + told + self._gone_since(strangers)
+
+    def _dead_inside(self, tally: int) -> int:
+        try:
+            self._told += os.eventfd_read(tally)
+        except BlockingIOError:
+            pass  # nothing new
+        return self._told
+
+    def _gone_since(self, closed: Sequence[int]) -> int:
+        """At most what has gone from the disk since they were seen: others write there too, but nobody says less."""
+        if not closed:
+            self._free_before = {}
+            return 0
+        free = self._free_bytes()
+        self._free_before = {pid: self._free_before.get(pid, free) for pid in closed}
+        return max(0, max(self._free_before.values()) - free)
+
+    def _free_bytes(self) -> int:
+        found = {}
+        for folder in self._folders:
+            try:
+                found[os.stat(folder).st_dev] = os.statvfs(folder)
+            except OSError:
+                continue  # not made yet, or gone
+        return sum(each.f_bavail * each.f_frsize for each in found.values())
+
+
 class Watchdog:
     """Looks at everything below this process, and remembers the most that it saw."""
 
-    def __init__(self, table: Any, limits: dict[str, float], own_io: int) -> None:
-        """``table`` reads the process tree of this system; ``own_io`` is this process' io file, -1: none."""
+    def __init__(self, table: Any, limits: dict[str, float], own_io: int, written: Sequence[str] = ()) -> None:
+        """``table`` reads the process tree of this system; ``own_io`` is this process' io file, -1: none; ``written``
+        are folders on the file systems that the tree writes to."""
         self.table = table
         self.limits = limits
         self.peak_memory = 0
@@ -42,6 +92,9 @@ class Watchdog:
         self._own_io = own_io
         self._processor_time = ProcessorTime(table.TICKS_PER_S)
         self._next_disk_look_ns = 0
+        self._disk = DiskCount(table, written)
+        self.first, self.tally = 0, -1
+        """pid 1 of a sandbox, and where it counts what the dead in it wrote; 0 and -1: there is none."""
 
     def look(self) -> tuple[str, float] | None:
         """(the limit that is passed, what was measured), or None."""
@@ -61,14 +114,15 @@ class Watchdog:
         if cpu_s >= self.limits["cpu_time"] + 1:  # a second later than RLIMIT_CPU, which says it better
             return "cpu_time", cpu_s
         if "disk" in self.limits and time.monotonic_ns() >= self._next_disk_look_ns:
-            written = self.written_bytes([row.pid for row in tree])
+            written = self.written_bytes() + self._disk.of(tree, self.first, self.tally)
             if written > self.limits["disk"]:
                 return "disk", written
-            left_s = (self.limits["disk"] - written) / FASTEST_BYTES_PER_S
-            self._next_disk_look_ns = time.monotonic_ns() + int(left_s * 1e9)
+            if os.geteuid() == 0:
+                left_s = (self.limits["disk"] - written) / FASTEST_BYTES_PER_S
+                self._next_disk_look_ns = time.monotonic_ns() + int(left_s * 1e9)
         return None
 
     def written_bytes(self, living: Sequence[int] = ()) -> int:
         """By all that were waited for, and by these, which were not."""
-        live = sum(map(self.table.written_bytes, living))
+        live = sum(self.table.written_bytes(pid) or 0 for pid in living)
         return int(live + self.table.own_written_bytes(self._own_io))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
 import pytest
 
 from ringfence.posix import watchdog
@@ -35,6 +38,70 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
+class Row:
+    """A process; ``written`` is None where the user can't look into it."""
+
+    def __init__(self, pid: int, session: int, written: int | None, zombie: bool = False) -> None:
+        self.pid, self.session, self.written, self.zombie = pid, session, written, zombie
+
+
+class Rows:
+    def __init__(self, *rows: Row) -> None:
+        self.rows = {row.pid: row for row in rows}
+
+    def written_bytes(self, pid: int) -> int | None:
+        return self.rows[pid].written
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Blocks of 4 KiB that are free."""
+    left = [1000]
+    found = SimpleNamespace(f_frsize=4096)
+    monkeypatch.setattr(watchdog.os, "statvfs", lambda _: SimpleNamespace(f_bavail=left[0], **vars(found)))
+    return left
+
+
+def test_who_can_not_be_looked_into_is_charged_with_what_went_from_the_disk(free: list[int]) -> None:
+    closed, seen = Row(5, 5, None), Row(6, 5, 100)
+    count = watchdog.DiskCount(Rows(closed, seen), ["/", "/"])
+    assert count.of([closed, seen], 0, -1) == 100
+    free[0] -= 10
+    assert count.of([closed, seen], 0, -1) == 100 + 10 * 4096
+    free[0] += 20
+    assert count.of([closed, seen], 0, -1) == 100, "room that somebody made is nobody's credit"
+    free[0] -= 50
+    assert count.of([seen], 0, -1) == 100
+
+
+def test_pid_1_and_its_helpers_are_not_charged_but_tell_of_their_dead(free: list[int]) -> None:
+    first, holder, guest = Row(2, 2, None), Row(3, 2, None), Row(4, 4, 7)
+    count, tally = watchdog.DiskCount(Rows(first, holder, guest), ["/"]), os.eventfd(0, os.EFD_NONBLOCK)
+    assert count.of([first, holder, guest], 2, tally) == 7
+    free[0] -= 10
+    for _ in range(2):
+        os.eventfd_write(tally, 1000)
+    assert count.of([first, holder, guest], 2, tally) == 2007
+    assert count.of([first, holder, guest], 2, tally) == 2007
+    os.close(tally)
+
+
+def test_root_who_sees_pid_1_counts_its_dead_once(free: list[int]) -> None:
+    first, tally = Row(2, 2, 5000), os.eventfd(5000, os.EFD_NONBLOCK)
+    assert watchdog.DiskCount(Rows(first), ["/"]).of([first], 2, tally) == 5000
+    os.close(tally)
+
+
+def test_of_a_zombie_what_was_seen_of_it_counts(free: list[int]) -> None:
+    row = Row(5, 5, 300)
+    count = watchdog.DiskCount(Rows(row), ["/"])
+    assert count.of([row], 0, -1) == 300
+    row.written, row.zombie = None, True
+    free[0] -= 10
+    assert count.of([row], 0, -1) == 300
+    assert count.of([], 0, -1) == 0
+
+
 def test_a_near_limit_is_looked_at_every_time(clock: list[int]) -> None:
     table = Table()
     dog = watchdog.Watchdog(table, FREE | {"disk": 4 << 20}, -1)
@@ -47,7 +114,10 @@ def test_a_near_limit_is_looked_at_every_time(clock: list[int]) -> None:
     assert dog.look() == ("disk", 5 << 20)
 
 
-def test_a_far_limit_is_looked_at_before_it_can_have_been_passed(clock: list[int]) -> None:
+def test_root_looks_at_a_far_limit_before_it_can_have_been_passed(
+    clock: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog.os, "geteuid", lambda: 0)
     table, limit = Table(), 10 << 30
     dog = watchdog.Watchdog(table, FREE | {"disk": limit}, -1)
     until_ns = limit * 10**9 // watchdog.FASTEST_BYTES_PER_S
