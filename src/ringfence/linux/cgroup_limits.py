@@ -55,6 +55,8 @@ class Setting:
     holds: Callable[[str], bool]
     only_if_there: bool = False
     """The promise stands without the file, where a kernel has none."""
+    lack: str = ""
+    """What is not held where the file is not there, for ``details``."""
     fix: str = ""
     """What helps where the kernel has no such file and must."""
 
@@ -120,7 +122,8 @@ def _v1_memory(limits: CgroupLimits) -> tuple[Setting, ...]:
         Setting(file="memory.limit_in_bytes", text=str(size), holds=_at_most(size)),
         Setting(file="memory.memsw.limit_in_bytes", text=str(both), holds=_at_most(both),
                 only_if_there=not swap_is_on(), fix=SWAP_FIX),
-        Setting(file="memory.kmem.tcp.limit_in_bytes", text=str(buffers), holds=_at_most(buffers), only_if_there=True),
+        Setting(file="memory.kmem.tcp.limit_in_bytes", text=str(buffers), holds=_at_most(buffers), only_if_there=True,
+                lack="buffers of sockets are not counted by this kernel"),
     )  # fmt: skip
 
 

@@ -256,10 +256,11 @@ def _enforce(directory: str, version: int, capability: str, limits: CgroupLimits
     wanted = settings(capability, version, limits)
     read = {s.file: value for s in wanted if (value := _apply(directory, s)) is not None}
     values = [f"{file}={value}" for file, value in read.items()]
-    note = NOTES.get((capability, version), "")
+    notes = [setting.lack for setting in wanted if setting.lack and setting.file not in read]
+    notes += [NOTES[capability, version]] if (capability, version) in NOTES else []
     return Enforcement(requested=limits.asked()[capability], applied=True,
                        mechanism=f"cgroup v{version} {wanted[0].file}",
-                       details="; ".join([*values, note] if note else values))  # fmt: skip
+                       details="; ".join([*values, *notes]))  # fmt: skip
 
 
 def _apply(directory: str, setting: Setting) -> str | None:

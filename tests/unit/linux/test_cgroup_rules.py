@@ -83,6 +83,16 @@ def test_a_kernel_without_a_file_that_must_be_there_is_a_set_up_error_with_a_hin
     assert cgroups._apply(str(parent), settings("memory", 2, CgroupLimits(mem_bytes=1 << 20))[1]) is None
 
 
+def test_a_v1_kernel_that_does_not_count_buffers_of_sockets_is_said_to(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(cgroup_limits, "swap_is_on", lambda: False)
+    limits = CgroupLimits(mem_bytes=1 << 20)
+    (tmp_path / "memory.limit_in_bytes").write_text("")
+    assert "not counted" in cgroups._enforce(str(tmp_path), 1, "memory", limits).details
+    (tmp_path / "memory.kmem.tcp.limit_in_bytes").write_text("")
+    held = cgroups._enforce(str(tmp_path), 1, "memory", limits).details
+    assert held == "memory.limit_in_bytes=1048576; memory.kmem.tcp.limit_in_bytes=131072"
+
+
 @pytest.mark.parametrize(("capability", "version", "limits", "reads", "holds"), [
     ("memory", 2, {"mem_bytes": 5000}, "4096", True),
     ("memory", 2, {"mem_bytes": 5000}, "max", False),
