@@ -273,3 +273,85 @@ def test_paths_arrive_as_paths() -> None:
 
     call = ToolCall("read", {"path": Odd(), "other": Path("a")})
     assert call.parameters == {"path": Path(".env"), "other": Path("a")} and call.secret_files == (".env",)
+
+
+UP = "../../etc/hostname"
+OUTSIDE_SPELLINGS = {
+    "control": UP,
+    "absolute": "/etc/hostname",
+    "blank": f" {UP}",
+    "tab": f"\t{UP}",
+    "line end": f"{UP}\n",
+    "second line": f"notes.txt\n{UP}",
+    "carriage return": f"notes.txt\r{UP}",
+    "no-break space": f"\u00a0{UP}",
+    "NUL": f"notes.txt\0{UP}",
+    "quoted": "'/etc/hostname'",
+    "twice quoted": '"\'/etc/hostname\'"',
+    "back ticks": "`/etc/hostname`",
+    "percent": "%2fetc%2fhostname",
+    "percent dots": "%2e%2e/%2e%2e/etc",
+    "percent twice": "%252fetc%252fhostname",
+    "variable": "$OUTER/x",
+    "variable in braces": "${OUTER}/x",
+    "percent variable": "%24OUTER/x",
+    "tilde": "~/x",
+    "user": "~root/x",
+    "long": "/./" * 1400 + "etc/hostname",
+    "very long": "x" * 70_000,
+    "backslashes": "..\\..\\etc",
+    "mixed": "..\\../etc",
+    "drive": "C:\\x",
+    "JSON": '{"path": "/etc/hostname"}',
+    "escaped JSON": '{"path": "\\/etc"}',
+    "unicode escape": '{"path": "\\u002fetc"}',
+    "file address": "FILE:///etc/hostname",
+    "file address of one slash": "file:/etc/hostname",
+    "file with host": "file://localhost/etc",
+    "percent file": "file%3A%2F%2F%2Fetc",
+    "response file": "@/etc/hostname",
+    "option": "--file=/etc/hostname",
+    "list": "a.txt,/etc/hostname",
+    "blanks between": "a.txt /etc/hostname",
+    "with host": "me:/etc/hostname",
+    "braces": "{,/etc}/hostname",
+    "fullwidth": "\uff0fetc\uff0fhostname",
+    "division slash": "..\u2215..\u2215etc",
+    "leader dots": "\u2025/\u2025/etc",
+    "one dot leaders": "\u2024\u2024/\u2024\u2024/etc",
+    "hidden character": ".\u200b./../etc",
+    "goes up": "sub/../../../etc",
+    "ends up": "sub/../..",
+    "only up": "..",
+    "root": "/",
+    "glob": "../*",
+}
+INSIDE = ("notes.txt", " notes.txt ", "sub\\notes.txt", "sub/../notes.txt", "a%20b.txt", "it costs $5 / 100 km",
+          "a and/or b", "two\nlines of text", "x" * 5000, "50%",
+          "<p>text</p>", "$INNER/notes.txt", "file.txt:12")  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OUTSIDE_SPELLINGS.values(), ids=OUTSIDE_SPELLINGS)
+@pytest.mark.parametrize("key", ("path", "name"))
+def test_a_path_that_leads_outside_is_seen_however_it_is_spelled(
+    text: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OUTER", "/somewhere")
+    for value in (text, [text], {"deep": {key: (text,)}}, text.encode("utf-8", "surrogatepass")):
+        assert RiskModel([tmp_path])(ToolCall("read_note", {key: value})).score > 0.5
+
+
+@pytest.mark.parametrize("text", INSIDE)
+def test_a_text_that_leads_nowhere_is_no_outside_path(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INNER", str(tmp_path))
+    (tmp_path / "sub").mkdir()
+    assert RiskModel([tmp_path])(ToolCall("read_note", {"name": text})).score == 0.1
+
+
+def test_a_descriptor_in_place_of_a_path_is_outside(tmp_path: Path) -> None:
+    assert RiskModel([tmp_path])(ToolCall("read_file", {"path": 0})).score > 0.5
+    assert RiskModel([tmp_path])(ToolCall("list_files", {"max_files": 3})).score == 0.1

@@ -143,6 +143,8 @@ class _Reader:
         if depth > MAX_DEPTH or self._values_left < 0:
             raise RefusedError(self.tool, f"parameters of more than {MAX_DEPTH} levels or {MAX_VALUES} values")
         if type(value) in _NUMBERS:
+            if isinstance(value, int) and name_words(key) <= words.ONE_PATH_KEYS and key:
+                self.pieces.append(Piece(key, f"/dev/fd/{value:d}"))  # open() takes it for a descriptor
             return value
         for kind, copy in _COPIES:
             if issubclass(type(value), kind):  # an object may lie about its __class__

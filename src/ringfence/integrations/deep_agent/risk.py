@@ -13,8 +13,9 @@ from types import MappingProxyType
 
 from ringfence.integrations.deep_agent import words
 from ringfence.integrations.deep_agent.call import Piece, ToolCall
-from ringfence.integrations.deep_agent.folding import fold, name_words, squeezed
+from ringfence.integrations.deep_agent.folding import name_words, squeezed
 from ringfence.integrations.deep_agent.places import leads_below
+from ringfence.integrations.deep_agent.spellings import paths_in
 from ringfence.model.record import record
 
 Validator = Callable[[str], Iterable[object]]
@@ -38,6 +39,7 @@ WEIGHTS: Mapping[str, float] = MappingProxyType(
 )
 _FURTHER = 0.05
 _MAX_PATH = 4096
+_MAX_LOOKED_THROUGH = 64 * 1024
 
 
 @record
@@ -75,12 +77,11 @@ class RiskModel:
         return Assessment(score=round(score, 3), reasons=tuple(f"{sign}: {detail}" for sign, detail in signs))
 
     def _parameter_signs(self, call: ToolCall) -> Iterator[tuple[str, str]]:
-        outside = [piece for piece in call.pieces if self._is_path(piece) and not self._is_inside(piece.text)]
         details = {
             "secret file": ", ".join(call.secret_files[:3]),
             "secret value": "in the parameters" if call.has_secret_values else "",
             "opaque value": ", ".join(call.opaque[:3]),
-            "outside path": f"in {outside[0].key!r}" if outside else "",
+            "outside path": self._outside(call.pieces),
             "code": "in the parameters" if call.code and not _executes(call) else "",
             "disguise": call.disguised[0] if call.disguised else "",
             "finding": ", ".join(self._findings(call)),
@@ -92,24 +93,41 @@ class RiskModel:
             return []
         return [str(finding)[:200] for source in call.code for finding in self._validator(source)][:5]
 
+    def _outside(self, pieces: tuple[Piece, ...]) -> str:
+        """Where a path leads outside; what can't be looked through is not taken for one that stays inside."""
+        if sum(len(piece.text) for piece in pieces) > _MAX_LOOKED_THROUGH:
+            return f"perhaps, in more than {_MAX_LOOKED_THROUGH} characters"
+        found = next(filter(self._leads_outside, pieces), None)
+        return f"in {found.key!r}" if found else ""
+
+    def _leads_outside(self, piece: Piece) -> bool:
+        """By its key, because it begins like a path that leads away, or because something with this name is there."""
+        text = piece.text.strip()
+        named = bool(name_words(piece.key) & words.PATH_KEYS)
+        if named and (len(text) > _MAX_PATH or not text.isprintable()):
+            return True
+        return any(self._is_outside(path, named) for path in paths_in(piece.text))
+
+    def _is_outside(self, path: str, named: bool) -> bool:
+        return bool(path) and (named or _leads(path) or self._is_there(path)) and not self._is_inside(path)
+
     def _is_inside(self, text: str) -> bool:
         """Below one of the workspace's folders when it has been followed to where it leads, inside a sandbox, where a
         relative path begins in the workspace, and outside, where it begins in the current folder."""
-        starts = (self._workspace[0], os.getcwd())
         path = os.path.expanduser(text)
-        return all(leads_below(start, path, self._workspace) for start in starts)
-
-    def _is_path(self, piece: Piece) -> bool:
-        """By its key, because it begins like one that leads away, or because something with this name is there."""
-        if not piece.text or len(piece.text) > _MAX_PATH or "\n" in piece.text:
-            return False
-        text = fold(piece.text).replace("\\", "/")
-        leads = text.startswith(("/", "~", "../", "file:")) or "/../" in text or text[1:3] == ":/"
-        return leads or bool(name_words(piece.key) & words.PATH_KEYS) or self._is_there(piece.text)
+        has_drive = path[1:3] == ":/"
+        return not has_drive and all(leads_below(start, path, self._workspace) for start in self._starts())
 
     def _is_there(self, text: str) -> bool:
-        starts = (self._workspace[0], os.getcwd())
-        return any(os.path.lexists(os.path.join(start, text)) for start in starts)
+        return len(text) <= _MAX_PATH and any(os.path.lexists(os.path.join(start, text)) for start in self._starts())
+
+    def _starts(self) -> tuple[str, str]:
+        return self._workspace[0], os.getcwd()
+
+
+def _leads(text: str) -> bool:
+    """Whether it begins like a path that may lead away, or goes up on its way."""
+    return text.startswith(("/", "~", "../")) or text[1:3] == ":/" or "/../" in text or f"/{text}".endswith("/..")
 
 
 _NAME_SIGNS = (

@@ -42,6 +42,7 @@ ADDRESS_KEYS = _words(
     "url uri href endpoint webhook host hostname domain ip address recipient recipients email remote server"
 )
 PATH_KEYS = _words("path paths file files filename filepath folder directory dir src dst target cwd")
+ONE_PATH_KEYS = _words("path file filename filepath")
 SECRET_KEYS = _words(
     "password passwd pwd pass passphrase secret secrets token tokens apikey credential credentials authorization auth "
     "bearer cookie cookies otp privatekey"
