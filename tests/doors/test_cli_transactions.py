@@ -16,10 +16,13 @@ from pathlib import Path
 import pytest
 
 from ringfence.checkpoint.transaction import Transaction
-from ringfence.cli import main, state_folder
+from ringfence.cli import deciding, main, state_folder
 from ringfence.cli.blocks import spelled_out
+from ringfence.cli.kept import Kept
 from ringfence.cli.run import parse_quickly
 from ringfence.errors import UsageError
+from ringfence.manager.registry import Registry
+from ringfence.model.outcome import Outcome, Status
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
 
@@ -334,6 +337,68 @@ def test_ask_shows_the_changes_and_does_what_is_said(shell: Shell, answer: str, 
     assert shell.texts() == {"old": f"{text}\n"} and len(shell.kept()) == kept
     assert ("keep: ringfence commit" in seen) is bool(kept)
     assert ("(kept)" in seen) is (answer == "y")
+
+
+def _before_the_question(shell: Shell, words: list[str], early: bytes, late: bytes) -> None:
+    """With an input that is no terminal: what is typed waits in the terminal for who reads from it next."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(shell.here)
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+        os.execve(shell.command[0], [*shell.command, *words], shell.environment)
+    os.write(terminal, early)
+    seen, end = b"", time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            seen += os.read(terminal, 65536)
+        except OSError:
+            break
+        if late and b"Carry this over?" in seen:
+            if late == b"hang up":
+                break
+            os.write(terminal, late)
+            late = b""
+    os.close(terminal)
+    os.waitpid(process, 0)
+
+
+LATE = ((b"later\n", "old", 1), (b"yes\n", "new", 0), (b"yikes\n", "old", 1))
+
+
+@pytest.mark.parametrize(("late", "text", "kept"), LATE)
+def test_what_was_typed_before_the_question_is_no_answer(shell: Shell, late: bytes, text: str, kept: int) -> None:
+    words = ["run", "--strict", "--ask", "--", "sh", "-c", "echo new > old"]
+    _before_the_question(shell, words, b"y\n", late)
+    assert shell.texts() == {"old": f"{text}\n"} and len(shell.kept()) == kept
+
+
+@pytest.mark.parametrize("late", (b"hang up", b"\x03", b"\x1b[1;1R\n", b"\xff\n", b"y" * 3000 + b"\n"))
+def test_a_terminal_that_gives_no_answer_carries_nothing_over(shell: Shell, late: bytes) -> None:
+    words = ["run", "--strict", "--ask", "--", "sh", "-c", "echo new > old"]
+    _before_the_question(shell, words, b"", late)
+    assert shell.texts() == {"old": "old\n"} and len(shell.kept()) == 1
+
+
+def test_what_changes_after_it_was_shown_is_not_carried_over(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = shell.keep("echo new > old")
+    layer = shell.state / kept / "layers/0/upper/old"
+
+    def ask(change: str) -> str:
+        layer.write_text(change)
+        return "y"
+
+    with Kept(Registry(str(shell.state)), kept) as opened:
+        outcome = Outcome(status=Status.OK, rc=0, reason="", transaction=kept)
+        monkeypatch.setattr(deciding, "_ask", lambda: ask("evil\n"))
+        assert deciding._decide(opened, outcome).transaction == kept
+        shown = capsys.readouterr()
+        assert "+new\n" in shown.out and "has changed since it was looked at" in shown.err
+        assert shell.texts() == {"old": "old\n"}
+        monkeypatch.setattr(deciding, "_ask", lambda: "y")
+        assert deciding._decide(opened, outcome).committed, "the control: what was shown is carried over"
+    assert shell.texts() == {"old": "evil\n"}
 
 
 def test_ask_without_a_terminal_is_refused_before_anything_runs(shell: Shell) -> None:

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 
+from ringfence.errors import UsageError
 from ringfence.model.record import record
 
 FILE, FOLDER, LINK, DELETED = "file", "folder", "link", "deleted"
@@ -109,6 +110,14 @@ def inside(path: str) -> str:
     if any(part in framed for part in ("//", "/./", "/../", "\0")):
         raise ValueError(f"{path!r} is not a path inside a tree")
     return path
+
+
+def callers(path: str) -> str:
+    """A path of the caller's, relative to the workspace."""
+    parts = path.strip("/").split("/")
+    if path.startswith("/") or not all(part not in ("", ".", "..") for part in parts):
+        raise UsageError(f"{path!r} is not a path inside the workspace", hint="give it relative to the workspace")
+    return "/".join(parts)
 
 
 def hides_base(entry: Entry | None) -> bool:

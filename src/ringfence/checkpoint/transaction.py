@@ -17,6 +17,7 @@ from ringfence.checkpoint.layer import Committed, Planned, Rollback
 from ringfence.checkpoint.layout import OVERLAY, SNAPSHOT, Layout, Parts
 from ringfence.checkpoint.ledger import COMMIT, DISCARD, ROLLBACK, Ledger, Noted
 from ringfence.checkpoint.lock import Lock, hold
+from ringfence.checkpoint.sealing import hold_to, seal
 from ringfence.checkpoint.store import Checkpoint
 from ringfence.checkpoint.texts import MAX_TEXT_CHARS
 from ringfence.checkpoint.workspace import Workspace, new_checkpoint_id, open_overlay, open_snapshot
@@ -253,13 +254,11 @@ class Transaction:
         then = self._workspaces[0].store.load(checkpoint_id)
         parts = self._layout.parts(paths)
         self._note(ROLLBACK, parts, checkpoint_id)
-        count = sum(self._roll_back(number, checkpoint_id, inside) for number, inside in parts.items())
+        gone = (self._workspaces[n].rollback_to_checkpoint(checkpoint_id, inside) for n, inside in parts.items())
+        count = sum(each.files_restored for each in gone)
         self._ledger.done()
         state = then.state_data if paths is None else None
         return Rollback(checkpoint_id=checkpoint_id, partial=state is None, files_restored=count, state_data=state)
-
-    def _roll_back(self, number: int, checkpoint_id: str, inside: tuple[str, ...] | None) -> int:
-        return self._workspaces[number].rollback_to_checkpoint(checkpoint_id, inside).files_restored
 
     def discard(self) -> int:
         """Drop all changes; checkpoints stay. How many paths were restored."""
@@ -269,24 +268,30 @@ class Transaction:
         self._ledger.done()
         return count
 
-    def commit(self, paths: Iterable[Path] | None = None, *, mounted: bool = False) -> Committed:
+    def seal(self) -> str:
+        """A name of all that the layers hold now, for a commit of just that."""
+        return seal(workspace.contents() for workspace in self._workspaces)
+
+    def commit(self, paths: Iterable[Path] | None = None, *, mounted: bool = False, sealed: str = "") -> Committed:
         """Carry the layers over into the bases, all or some paths, or nothing at all where there is a conflict.
 
         This ends the history: checkpoints go. ``mounted``: somebody works on the layers, so they stay as they are.
+        ``sealed``: only if they hold what they did at that ``seal()``, and all of it.
         """
         self.recover()
         parts = self._layout.parts(paths)
         with ExitStack() as held:
             for number in sorted(parts, key=lambda number: self.bases[number]):  # as all others would
                 held.enter_context(self._workspaces[number].base.held())
-            done = self._commit(parts, mounted=mounted)
+            done = self._commit(parts, mounted=mounted, sealed=sealed)
         return Committed(
             paths=tuple(path for number, each in done for path in self._absolute(number, each.paths)),
             left=tuple(path for number, each in done for path in self._absolute(number, each.left)),
         )
 
-    def _commit(self, parts: Parts, *, mounted: bool) -> list[tuple[int, Committed]]:
+    def _commit(self, parts: Parts, *, mounted: bool, sealed: str) -> list[tuple[int, Committed]]:
         planned = self._planned(parts, mounted=mounted)
+        hold_to(sealed, (plan.chosen for _, plan in planned))
         if not planned:
             return []
         self._stage(planned)

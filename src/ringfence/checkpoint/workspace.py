@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
-from ringfence.checkpoint import carry, differences, journal, merge
+from ringfence.checkpoint import carry, content, differences, journal, merge
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.apply import Writer, new_name
 from ringfence.checkpoint.carry import Carry
@@ -74,7 +74,7 @@ class Workspace:
         self, paths: tuple[str, ...] | None = None, *, title: str = "", most: int = sys.maxsize
     ) -> Iterator[str]:
         """The same part by part, of these paths and what is below; after so many characters the rest is only named."""
-        wanted = None if paths is None else tuple(map(_path, paths))
+        wanted = None if paths is None else tuple(map(entries.callers, paths))
         layer = self.layer.read(UNREAD)
         texts = Texts(layer, self.layer.scan, self._below, title)
         return self._guarded(texts.all(self._changes(layer), wanted, most))
@@ -95,6 +95,11 @@ class Workspace:
         """The symbolic links of the layer, and where they point: the program's choice. None is followed."""
         layer = self.layer.read(UNREAD)
         return {path: entry.target for path, entry in layer.items() if entry.kind == entries.LINK}
+
+    @converted
+    def contents(self) -> Manifest:
+        """The layer as it is now, with the digests of its files."""
+        return self.layer.read(Reading(content.digest))
 
     # Checkpoints
 
@@ -150,7 +155,7 @@ class Workspace:
     def _mixed(self, then: Manifest, paths: tuple[str, ...]) -> Manifest:
         layer: Manifest = self.layer.read(self._keep)
         for path in paths:
-            layer = merge.swap(layer, then, _path(path), self._read_base)
+            layer = merge.swap(layer, then, entries.callers(path), self._read_base)
         return layer
 
     def _read_base(self, path: str) -> dict[str, Entry]:
@@ -220,7 +225,7 @@ class Workspace:
     @converted
     def plan_commit(self, paths: tuple[str, ...] | None = None, *, mounted: bool = False) -> Planned:
         """The first half of a commit, which changes nothing: what would be done, or the conflicts."""
-        wanted = None if paths is None else tuple(map(_path, paths))
+        wanted = None if paths is None else tuple(map(entries.callers, paths))
         if wanted is not None and self._in_place:
             raise UsageError("in place everything is in the base already", hint="roll back what is not to stay")
         self.base.confirm()
@@ -390,11 +395,3 @@ def _base(path: str, store: Store) -> Tree:
     state = (store.read(STATE) if store.holds(STATE) else None) or {}
     identity = state.get("base")
     return Tree(path, identity=(identity[0], identity[1]) if identity else None)
-
-
-def _path(path: str) -> str:
-    """A path of the caller's, relative to the workspace."""
-    parts = path.strip("/").split("/")
-    if path.startswith("/") or not all(part not in ("", ".", "..") for part in parts):
-        raise UsageError(f"{path!r} is not a path inside the workspace", hint="give it relative to the workspace")
-    return "/".join(parts)

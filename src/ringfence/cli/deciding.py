@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import argparse
     from io import FileIO
 
+_YES, _NO = ("y", "yes"), ("n", "no")
+_MAX_ANSWER_BYTES = 80
 _QUESTION = "Carry this over? [y]es, [n]o: throw it away, [l]ater: keep it aside  "
 
 
@@ -55,33 +57,63 @@ def named(outcome: Outcome, job: Job, policy: SandboxPolicy) -> Outcome:
 
 
 def _decide(kept: Kept, outcome: Outcome) -> Outcome:
-    """Show what it changed and do what the person says. Nothing is thrown away without a word."""
-    print_diff(kept.transaction.diffs())
-    answer = _ask()
-    if answer == "n":
+    """Show what it changed and do what the person says. Nothing is thrown away without a word, and nothing is carried
+    over that was not shown."""
+    try:
+        sealed = kept.transaction.seal()
+        print_diff(kept.transaction.diffs())
+        answer = _ask()
+    except CheckpointError as error:
+        return _told(error, outcome)
+    except (KeyboardInterrupt, BrokenPipeError):
+        return outcome  # not all of it was seen
+    if answer in _NO:
         kept.throw_away()
         return replace(outcome, transaction="", changes=())
-    if answer != "y":
+    if answer not in _YES:
         return outcome
     try:
-        kept.transaction.commit()
+        kept.transaction.commit(sealed=sealed)
     except CheckpointError as error:
-        print(f"ringfence: {spelled_out(str(error))}", file=sys.stderr)
-        return outcome
+        return _told(error, outcome)
     kept.remove_if_done()
     return replace(outcome, transaction="", committed=True)
 
 
+def _told(error: CheckpointError, outcome: Outcome) -> Outcome:
+    print(f"ringfence: {spelled_out(str(error))}", file=sys.stderr)
+    return outcome
+
+
 def _ask() -> str:
-    with _terminal() as terminal:
-        terminal.write(_QUESTION.encode())
-        try:
-            answer = terminal.readline().strip().lower()[:1].decode("ascii", "replace")
-        except KeyboardInterrupt:
-            answer = ""
-        if not answer:
-            terminal.write(b"\n")
-    return answer
+    """Empty: no answer, as where the terminal is gone."""
+    try:
+        with _terminal() as terminal:
+            _make_ready(terminal)
+            terminal.write(_QUESTION.encode())
+            try:
+                answer = terminal.readline(_MAX_ANSWER_BYTES).strip().lower().decode("ascii", "replace")
+            except KeyboardInterrupt:
+                answer = ""
+            if not answer:
+                terminal.write(b"\n")
+            return answer
+    except (OSError, UsageError):
+        return ""
+
+
+def _make_ready(terminal: FileIO) -> None:
+    """What was typed before the question is no answer to it, nor is what the terminal says to a sequence that the job
+    printed; and a job may have left the terminal in a mode in which nobody can answer."""
+    import termios
+
+    try:
+        mode = termios.tcgetattr(terminal)
+        mode[0] |= termios.ICRNL
+        mode[3] |= termios.ICANON | termios.ECHO | termios.ISIG
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, mode)
+    except termios.error as error:
+        raise OSError(*error.args) from error
 
 
 def _terminal() -> FileIO:

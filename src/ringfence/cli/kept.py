@@ -165,6 +165,7 @@ def print_diff(parts: Iterable[str]) -> None:
     show = _print_safely if sys.stdout.isatty() else _print_raw
     for text in parts:
         show(text)
+    sys.stdout.flush()
 
 
 def _print_raw(text: str) -> None:

@@ -300,13 +300,18 @@ class SandboxManager:
         """What changed, as text: added, modified, deleted, with unified diffs of texts."""
         return self._of(context).diff(path)
 
+    def seal(self, context: SandboxContext) -> str:
+        """A name of all that has changed, for a commit of just that: what runs in the sandbox may change more."""
+        return self._of(context).seal()
+
     def commit(
-        self, context: SandboxContext, paths: Iterable[str | os.PathLike[str]] | None = None
+        self, context: SandboxContext, paths: Iterable[str | os.PathLike[str]] | None = None, *, sealed: str = ""
     ) -> Committed:
-        """Carry the changes over into the allowed paths, all or some; ConflictError where somebody else was there."""
+        """Carry the changes over into the allowed paths, all or some; ConflictError where somebody else was there, or
+        they are not what was ``sealed``."""
         sandbox = self._of(context)
         with sandbox.held() as transaction:
-            done = sandbox.commit(paths)
+            done = sandbox.commit(paths, sealed)
             live_state.sweep(sandbox, transaction)
         return done
 

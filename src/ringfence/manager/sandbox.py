@@ -237,14 +237,18 @@ class Sandbox:
         with self.held() as transaction:
             return transaction.diff(None if path is None else self._absolute(path))
 
-    def commit(self, paths: Iterable[str | os.PathLike[str]] | None) -> Committed:
+    def seal(self) -> str:
+        with self.held() as transaction:
+            return transaction.seal()
+
+    def commit(self, paths: Iterable[str | os.PathLike[str]] | None, sealed: str = "") -> Committed:
         """What runs goes on, on layers that stay as they are; where nothing runs they are emptied."""
         with self.held() as transaction:
             wanted = self._all_absolute(paths)
             busy = self._box is not None and bool(_programs(self._box))
             if not busy:
                 self.close_box()
-            done = transaction.commit(wanted, mounted=busy)
+            done = transaction.commit(wanted, mounted=busy, sealed=sealed)
             self.automatic.clear()
             return done
 

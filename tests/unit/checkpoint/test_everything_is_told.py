@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from ringfence.checkpoint.transaction import Transaction
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.cli.run import explain
 from ringfence.engine.run import run
-from ringfence.errors import CheckpointError
+from ringfence.errors import CheckpointError, ConflictError
 from ringfence.model.job import Job
 from ringfence.model.outcome import Changes
 from ringfence.model.policy import SandboxPolicy
@@ -196,3 +197,31 @@ def test_a_run_that_changed_too_much_says_so_and_carries_nothing_over(tmp_path: 
     assert not os.listdir(here)
     few = run(replace(job, argv=("sh", "-c", ": > 1")), policy, commit=True)
     assert few.committed and few.changes_complete and os.listdir(here) == ["1"]
+
+
+@pytest.mark.parametrize("kind", ("overlay", "snapshot"))
+def test_a_commit_can_be_held_to_what_was_looked_at(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/old").write_text("old")
+    with Transaction.create(tmp_path / "t", [tmp_path / "base"], kind=kind) as transaction:
+        place = transaction.place(tmp_path / "base")
+        layer = Path(transaction.layers[0][1], "upper") if kind == "overlay" else Path(place)
+        (layer / "a").write_text("shown")
+        sealed = transaction.seal()
+        assert sealed == transaction.seal()
+        wider, another = partial((layer / "a").chmod, 0o777), (layer / "b").touch
+        for change in (wider, another, partial(_same_size, layer / "a")):
+            change()
+            assert transaction.seal() != sealed
+            with pytest.raises(ConflictError, match="since it was looked at"):
+                transaction.commit(sealed=sealed)
+            assert os.listdir(tmp_path / "base") == ["old"]
+            sealed = transaction.seal()
+        transaction.commit(sealed=sealed)
+        assert (tmp_path / "base/a").read_text() == "other"
+
+
+def _same_size(path: Path) -> None:
+    times = (path.stat().st_atime_ns, path.stat().st_mtime_ns)
+    path.write_text("other")
+    os.utime(path, ns=times)
