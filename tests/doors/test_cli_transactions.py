@@ -372,7 +372,11 @@ def test_what_was_typed_before_the_question_is_no_answer(shell: Shell, late: byt
     assert shell.texts() == {"old": f"{text}\n"} and len(shell.kept()) == kept
 
 
-@pytest.mark.parametrize("late", (b"hang up", b"\x03", b"\x1b[1;1R\n", b"\xff\n", b"y" * 3000 + b"\n"))
+NO_ANSWERS = {"hang up": b"hang up", "ctrl-c": b"\x03", "a report": b"\x1b[1;1R\n", "no text": b"\xff\n",
+              "long": b"y" * 3000 + b"\n"}  # fmt: skip
+
+
+@pytest.mark.parametrize("late", NO_ANSWERS.values(), ids=NO_ANSWERS)
 def test_a_terminal_that_gives_no_answer_carries_nothing_over(shell: Shell, late: bytes) -> None:
     words = ["run", "--strict", "--ask", "--", "sh", "-c", "echo new > old"]
     _before_the_question(shell, words, b"", late)

@@ -15,10 +15,12 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unicodedata import east_asian_width
 
 import pytest
 
 import ringfence
+from ringfence.cli.blocks import harmless
 from ringfence.cli.top import fitted
 from ringfence.cli.top_view import Row, command_of, lines
 from ringfence.engine.box import Box
@@ -195,7 +197,9 @@ class _Terminal:
 
 
 ENDS = {"q": (lambda t: os.write(t.screen, b"q"), 0), "ctrl-c": (lambda t: os.write(t.screen, b"\x03"), 130),
-        "kill": (lambda t: os.kill(t.pid, signal.SIGTERM), 130)}  # fmt: skip
+        "kill": (lambda t: os.kill(t.pid, signal.SIGTERM), 130),
+        "ctrl-backslash": (lambda t: os.write(t.screen, b"\x1c"), 130),
+        "hang-up": (lambda t: os.kill(t.pid, signal.SIGHUP), 130)}  # fmt: skip
 
 
 @pytest.mark.parametrize("way", ENDS)
@@ -217,3 +221,15 @@ def test_on_a_terminal_it_refreshes_until_it_is_ended_and_restores_the_terminal(
     assert terminal.shown.rstrip().endswith(b"\x1b[?25h\x1b[?1049l")
     assert termios.tcgetattr(terminal.screen) == terminal.before
     os.close(terminal.screen)
+
+
+WORDS = {"wide": "漢" * 300, "emoji": "😀" * 300, "long": "x" * 100_000, "control": "\x1b[2J" * 50,
+         "direction": "\u202e" * 300, "no text": "\udcff" * 300}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", WORDS.values(), ids=WORDS)
+def test_no_command_makes_a_line_longer_than_the_terminal(word: str) -> None:
+    """A line that goes on in the next row would push the others out of the screen."""
+    shown = harmless(f"1234 {word}", 80)
+    assert shown.isprintable() and sum(2 if east_asian_width(char) in "WF" else 1 for char in shown) <= 80
+    assert harmless("漢字", 4) == "漢字" and harmless("漢字", 3) == "漢…"

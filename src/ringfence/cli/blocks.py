@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 BLOCKS, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*#%"
 
@@ -41,8 +42,18 @@ def squeezed(values: Sequence[float], width: int) -> list[float]:
 
 def harmless(text: str, width: int) -> str:
     """In one line that can't move the cursor or change colours, cut where it is too long."""
-    clean = "".join(char if char.isprintable() else "?" for char in text)
-    return clean if len(clean) <= width else clean[: max(0, width - 1)] + "…"
+    clean = "".join(char if char.isprintable() else "?" for char in text[: 4 * width + 1])
+    cells = list(accumulate(map(_cells, clean)))
+    if not cells or cells[-1] <= width:
+        return clean
+    return clean[: bisect_right(cells, max(0, width - 1))] + "…"
+
+
+def _cells(char: str) -> int:
+    """How many columns of a terminal it takes."""
+    from unicodedata import east_asian_width  # which a run has no use for
+
+    return 2 if east_asian_width(char) in "WF" else 1
 
 
 def spelled_out(text: str, *, keep: str = "") -> str:

@@ -15,6 +15,7 @@ from ringfence.errors import UnavailableError, UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from typing import Any
 
 EXAMPLES = """\
 examples:
@@ -98,9 +99,11 @@ class _Screen:
         import tty
 
         self._saved = termios.tcgetattr(0)
-        # A terminal must not be left half changed by a stop, nor by a plain kill.
-        self._handlers = {signal.SIGTSTP: signal.signal(signal.SIGTSTP, signal.SIG_IGN),
-                          signal.SIGTERM: signal.signal(signal.SIGTERM, _interrupt)}  # fmt: skip
+        # A terminal must not be left half changed by a stop, nor by a plain kill or another key.
+        wanted: dict[int, Any] = {signal.SIGTSTP: signal.SIG_IGN, signal.SIGTERM: _interrupt, signal.SIGQUIT: _interrupt}
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            wanted[signal.SIGHUP] = _interrupt
+        self._handlers = {number: signal.signal(number, handler) for number, handler in wanted.items()}
         try:
             tty.setcbreak(0)
             self._write(_ENTER)
@@ -115,8 +118,11 @@ class _Screen:
         import signal
         import termios
 
-        termios.tcsetattr(0, termios.TCSADRAIN, self._saved)
-        self._write(_LEAVE)
+        try:
+            termios.tcsetattr(0, termios.TCSADRAIN, self._saved)
+            self._write(_LEAVE)
+        except (termios.error, OSError):
+            pass  # the terminal is gone
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
