@@ -100,7 +100,8 @@ class _Screen:
 
         self._saved = termios.tcgetattr(0)
         # A terminal must not be left half changed by a stop, nor by a plain kill or another key.
-        wanted: dict[int, Any] = {signal.SIGTSTP: signal.SIG_IGN, signal.SIGTERM: _interrupt, signal.SIGQUIT: _interrupt}
+        wanted: dict[int, Any] = {signal.SIGTSTP: signal.SIG_IGN}
+        wanted |= dict.fromkeys((signal.SIGTERM, signal.SIGQUIT), _interrupt)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             wanted[signal.SIGHUP] = _interrupt
         self._handlers = {number: signal.signal(number, handler) for number, handler in wanted.items()}
