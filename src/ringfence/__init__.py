@@ -21,6 +21,7 @@ _PUBLIC = {
     "Enforcement": "ringfence.model.outcome",
     "Event": "ringfence.model.events",
     "ExecutionResult": "ringfence.manager.result",
+    "ForeignError": "ringfence.errors",
     "IsolationLevel": "ringfence.model.limits",
     "Job": "ringfence.model.job",
     "Outcome": "ringfence.model.outcome",
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from ringfence.errors import CallError as CallError
     from ringfence.errors import CheckpointError as CheckpointError
     from ringfence.errors import ConflictError as ConflictError
+    from ringfence.errors import ForeignError as ForeignError
     from ringfence.errors import PolicyError as PolicyError
     from ringfence.errors import RefusedError as RefusedError
     from ringfence.errors import SandboxError as SandboxError

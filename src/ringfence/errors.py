@@ -11,7 +11,8 @@ SandboxError                 .hint: what the user can do about it
 │   └── AttackError          calls that together are an attack: the agent stands still; .findings
 ├── CheckpointError          a snapshot, rollback or commit could not be carried out
 │   ├── ConflictError        somebody else changed what a commit would overwrite; .paths names it
-│   └── BusyError            another process holds the transaction; .pid names it
+│   ├── BusyError            another process holds the transaction; .pid names it
+│   └── ForeignError         a record on disk that we did not write, or not for that place
 └── EvidenceError            a chain, key or bundle could not be made or read
     └── VerificationError    .step: the number of the verification step that failed
 """
@@ -143,6 +144,10 @@ class BusyError(CheckpointError):
     def __init__(self, message: str, *, pid: int = 0, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.pid = pid
+
+
+class ForeignError(CheckpointError):
+    """A record on disk has no valid seal of ours: who wrote it is not known, so nothing that it says is done."""
 
 
 class EvidenceError(SandboxError):

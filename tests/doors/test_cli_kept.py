@@ -48,8 +48,8 @@ class Kept:
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kept:
-    made = Kept(tmp_path, capsys)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    made = Kept(tmp_path, capsys)
     monkeypatch.chdir(made.here)
     return made
 

@@ -22,6 +22,7 @@ ONE_OF_EACH = (
     errors.CheckpointError("a"),
     errors.ConflictError("a", paths=("b",), hint="h"),
     errors.BusyError("a", pid=7, hint="h"),
+    errors.ForeignError("a", hint="h"),
     errors.EvidenceError("a"),
     errors.VerificationError(3, "bad", hint="h"),
 )

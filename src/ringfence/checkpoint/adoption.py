@@ -14,7 +14,6 @@ from ringfence.checkpoint.layout import OVERLAY, Layout
 from ringfence.checkpoint.lock import hold
 from ringfence.checkpoint.overlay import OverlayLayer
 from ringfence.checkpoint.scan import Reading
-from ringfence.checkpoint.store import Store
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import CheckpointError
@@ -25,15 +24,15 @@ def adopt(workspace: Workspace, folder: str, layer: str) -> Transaction:
     base = workspace.base.path
     hidden = [os.path.join(base, path) for path in workspace.hidden]
     plan = layout.make(folder, [base], OVERLAY, hidden)
-    lock = hold(plan.folder)
+    lock = hold(plan.tree)
     try:
         _take(workspace, layer, plan)
         plan.save()
-    except OSError as error:
+    except BaseException as error:
         lock.release()
-        raise CheckpointError(f"{plan.folder}: {error.strerror}") from error
-    except BaseException:
-        lock.release()
+        plan.tree.close()
+        if isinstance(error, OSError):
+            raise CheckpointError(f"{plan.folder}: {error.strerror}") from error
         raise
     return Transaction(plan, lock)
 
@@ -47,12 +46,15 @@ def _take(workspace: Workspace, layer: str, plan: Layout) -> None:
         _copy(workspace, plan)
     else:
         os.rename(workspace.store.path, plan.store(0))
+        store = plan.open_store(0)
+        store.reseal()
+        store.close()
 
 
 def _copy(workspace: Workspace, plan: Layout) -> None:
     """Through a store, as a rollback writes a layer; what was changed in the base since is told as before."""
     assert isinstance(workspace.layer, OverlayLayer)
-    store = Store(plan.store(0))
+    store = plan.open_store(0)
     upper = f"{plan.layer(0)}/upper"
     for path in (upper, f"{plan.layer(0)}/work"):
         os.mkdir(path, 0o755)
@@ -61,9 +63,10 @@ def _copy(workspace: Workspace, plan: Layout) -> None:
             os.chown(path, *workspace.layer.live.owner)
     held = workspace.layer.read(Reading(store.put, store.has))
     workspace.layer.hand_on(store)
-    made = open_overlay(upper, plan.bases[0], plan.store(0), hidden=plan.hidden)
+    made = open_overlay(upper, plan.bases[0], plan.open_store(0), hidden=plan.hidden)
     try:
         made.go_to(held)
     finally:
         made.close()
     store.collect({})
+    store.close()

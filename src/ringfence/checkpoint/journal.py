@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.apply import is_new_name
 from ringfence.checkpoint.carry import Carry
+from ringfence.checkpoint.documents import reading
 from ringfence.checkpoint.entry import Manifest
-from ringfence.checkpoint.store import JOURNAL, Store, reading
+from ringfence.checkpoint.store import JOURNAL, Store
 from ringfence.model.record import record
 
 TYPE_CHECKING = False

@@ -9,15 +9,21 @@ import os
 import stat
 from collections.abc import Iterable
 
-from ringfence.checkpoint.store import read_document, write_document
+from ringfence.checkpoint.documents import Documents
+from ringfence.checkpoint.seal import JOURNAL_FILE, Seal
+from ringfence.checkpoint.store import Store
+from ringfence.checkpoint.tree import Tree
 from ringfence.errors import CheckpointError, UsageError
+from ringfence.model.own_files import check_private, make_private
 from ringfence.model.paths import within
 from ringfence.model.record import record
+from ringfence.model.state_folder import own_places
 
 OVERLAY, SNAPSHOT = "overlay", "snapshot"
 _VERSION = 1
-_DOCUMENT, _JOURNAL, _WORKSPACE = "transaction.json", "journal.json", "workspace"
-_FOLDERS = (_WORKSPACE, "layers", "checkpoints")
+_DOCUMENT, _WORKSPACE = "transaction.json", "workspace"
+_STORES = "checkpoints"
+_FOLDERS = (_WORKSPACE, "layers", _STORES)
 Parts = dict[int, tuple[str, ...] | None]
 """Number of a base: paths relative to it, or None for all of it."""
 
@@ -31,26 +37,51 @@ class Layout:
     bases: tuple[str, ...]
     hidden: tuple[str, ...]
     """Absolute paths below bases that no job could see: nothing that one did may reach them."""
+    documents: Documents
+    """Those of the folder itself, by the descriptor that all of it is opened from."""
+    root: str = ""
+    """The folder of many that it is one of; no job sees any of them. Empty: it stands alone."""
 
     @property
-    def journal(self) -> str:
-        return f"{self.folder}/{_JOURNAL}"
+    def ours(self) -> tuple[str, ...]:
+        """What is hidden from jobs wherever it lies."""
+        return _ours(self.root or self.folder)
+
+    @property
+    def tree(self) -> Tree:
+        return self.documents.tree
+
+    def is_begun(self) -> bool:
+        """Whether an operation was broken off in it."""
+        return is_begun(self.documents)
+
+    def open_store(self, number: int) -> Store:
+        name = f"{_STORES}/{number}"
+        self.tree.make(name)
+        return Store(self.tree.below(name), self.documents.seal, f"{name}/")
+
+    def open_upper(self, number: int) -> Tree:
+        """The folder that overlayfs writes; its top is what a job sees as the base itself."""
+        for name in ("upper", "work"):
+            self.tree.make(f"layers/{number}/{name}", 0o755)
+        return self.tree.below(f"layers/{number}/upper")
 
     def layer(self, number: int) -> str:
         """The folder of an overlay's ``upper`` and ``work``."""
         return f"{self.folder}/layers/{number}"
 
     def store(self, number: int) -> str:
-        return f"{self.folder}/checkpoints/{number}"
+        return f"{self.folder}/{_STORES}/{number}"
 
     def place(self, number: int) -> str:
         """Where a job finds a base."""
         return self.bases[number] if self.kind == OVERLAY else f"{self.store(number)}/work"
 
     def save(self) -> None:
-        document = {"version": _VERSION, "kind": self.kind, "bases": self.bases, "hidden": self.hidden}
+        document = {"version": _VERSION, "kind": self.kind, "bases": self.bases, "hidden": self.hidden,
+                    "root": self.root}  # fmt: skip
         try:
-            write_document(f"{self.folder}/{_DOCUMENT}", document)
+            self.documents.write(_DOCUMENT, document)
         except OSError as error:
             raise CheckpointError(f"{self.folder}: {error.strerror}") from error
 
@@ -89,47 +120,83 @@ class Layout:
         return f"{self.bases[number]}/{path}"
 
 
-def make(folder: str, bases: Iterable[str], kind: str, hidden: Iterable[str]) -> Layout:
+def make(folder: str, bases: Iterable[str], kind: str, hidden: Iterable[str], root: str = "") -> Layout:
     """A new folder, which must not be there yet or be empty and ours; what it is about is not written yet."""
     if kind not in (OVERLAY, SNAPSHOT):
         raise UsageError(f"{kind!r} is no kind of transaction", hint=f"choose {OVERLAY} or {SNAPSHOT}")
-    place = _itself(folder)
-    real = tuple(_checked_base(os.fspath(base), place) for base in bases)
+    place, root = _itself(folder), _real(root) if root else ""
+    real = tuple(_checked_base(os.fspath(base), (place, *_ours(root or place))) for base in bases)
     _refuse_overlap(real)
     try:
-        for each in (os.path.dirname(place), place):  # a new folder of many is nobody else's business either
-            os.makedirs(each, mode=0o700, exist_ok=True)
-        _refuse_foreign(place)
-        if os.listdir(place) and not set(os.listdir(place)) <= {"metadata.json"}:
+        make_private(place)
+        documents = _opened(place)
+        if not set(documents.tree.names("")) <= {"metadata.json"}:
+            documents.tree.close()
             raise UsageError(f"{place} is not empty", hint="choose another folder")
         for each in (*_FOLDERS, *(f"layers/{n}" for n in range(len(real) or 1))):
-            os.mkdir(f"{place}/{each}", 0o700)
+            documents.tree.make(each)
     except OSError as error:
         raise CheckpointError(f"{place}: {error.strerror}") from error
-    secrets = _with_itself((_slashed(os.path.abspath(path)) for path in hidden), place, real)
-    return Layout(folder=place, kind=kind, bases=real or (f"{place}/{_WORKSPACE}",), hidden=secrets)
+    paths = [_slashed(os.path.abspath(path)) for path in hidden]
+    return _layout(documents, kind, real or (f"{place}/{_WORKSPACE}",), paths, root)
 
 
-def load(folder: str) -> Layout:
-    """Of a folder that is there."""
-    place = _itself(folder)
-    _refuse_foreign(place)
-    document = read_document(f"{place}/{_DOCUMENT}")
+def load(place: Documents) -> Layout:
+    """Of a folder that is there; ForeignError where somebody else has written what it is about."""
+    document = place.read(_DOCUMENT)
     if document is None:
-        raise CheckpointError(f"{place} is no transaction", hint="it may have been broken off while it was made")
+        raise CheckpointError(f"{place.tree.path} is no transaction",
+                              hint="it may have been broken off while it was made")  # fmt: skip
     try:
         if document["version"] != _VERSION or document["kind"] not in (OVERLAY, SNAPSHOT):
             raise ValueError("another version")
         bases, hidden = (tuple(map(_text, document[name])) for name in ("bases", "hidden"))
+        return _layout(place, document["kind"], bases, hidden, str(document.get("root", "")))
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{place}: {_DOCUMENT} is damaged or of another version ({error})") from error
-    return Layout(folder=place, kind=document["kind"], bases=bases, hidden=_with_itself(hidden, place, bases))
+        problem = f"{place.tree.path}: {_DOCUMENT} is damaged or of another version ({error})"
+        raise CheckpointError(problem) from error
 
 
-def _with_itself(hidden: Iterable[str], place: str, bases: tuple[str, ...]) -> tuple[str, ...]:
-    """A transaction that lies in its own base is no part of it."""
-    itself = (place for base in bases if within(place, base))
-    return tuple(dict.fromkeys((*hidden, *itself)))
+def opened(folder: str) -> Documents:
+    """What a transaction's folder holds, by a descriptor: no link is in its place, and nobody else can write it."""
+    return _opened(_itself(folder))
+
+
+def is_begun(place: Documents) -> bool:
+    """Whether there is a journal, ours or not."""
+    status = place.tree.status(_STORES)
+    numbers = place.tree.names(_STORES) if status is not None and stat.S_ISDIR(status.st_mode) else []
+    return any(map(place.holds, (JOURNAL_FILE, *(f"{_STORES}/{each}/{JOURNAL_FILE}" for each in numbers))))
+
+
+def documents_of(tree: Tree) -> Documents:
+    """The same of a folder that is open."""
+    return Documents(tree, Seal(tree.path, tree.identity[1]))
+
+
+def reseal(place: Documents) -> None:
+    """All that it holds is as if we had written it, what was broken off too."""
+    for name in (_DOCUMENT, JOURNAL_FILE):
+        place.reseal(name)
+    plan = load(place)
+    for number in range(len(plan.bases)):
+        store = plan.open_store(number)
+        store.reseal()
+        store.close()
+
+
+def _layout(
+    documents: Documents, kind: str, bases: tuple[str, ...], hidden: Iterable[str], root: str
+) -> Layout:
+    """What is ours is no part of a base that it lies in."""
+    place = documents.tree.path
+    itself = (ours for ours in (place, *_ours(root or place)) for base in bases if within(ours, base))
+    return Layout(folder=place, kind=kind, bases=bases, hidden=tuple(dict.fromkeys((*hidden, *itself))), root=root,
+                  documents=documents)  # fmt: skip
+
+
+def _ours(root: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((root, *map(_slashed, own_places()))))
 
 
 def _slashed(path: str) -> str:
@@ -153,24 +220,29 @@ def _text(value: object) -> str:
     return value
 
 
-def _refuse_foreign(place: str) -> None:
+def _opened(place: str) -> Documents:
     """Somebody else's folder, or a link in its place, is not to be trusted with what commits write."""
     try:
-        status = os.lstat(place)
+        if not stat.S_ISDIR(os.lstat(place).st_mode):
+            raise UsageError(f"{place} is a link or a file, no folder", hint="give the folder itself")
     except FileNotFoundError:
         raise CheckpointError(f"there is no transaction at {place}") from None
-    if not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{place} is a link or a file, no folder", hint="give the folder itself")
-    if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
-        raise UsageError(f"{place} belongs to another user ({status.st_uid})")
+    tree = Tree(place, resolve=False)
+    try:
+        check_private(os.stat(tree.top), place)
+    except BaseException:
+        tree.close()
+        raise
+    return documents_of(tree)
 
 
-def _checked_base(base: str, place: str) -> str:
+def _checked_base(base: str, ours: tuple[str, ...]) -> str:
     real = _real(base)
     if not os.path.isdir(real):
         raise UsageError(f"{base}: no such folder", hint="a transaction lies over folders that exist")
-    if within(real, place):
-        raise UsageError(f"{base} lies in the transaction's own folder", hint="choose another folder for one of them")
+    for each in ours:
+        if within(real, each):
+            raise UsageError(f"{base} lies in a folder of ours ({each})", hint="choose another folder for one of them")
     return real
 
 

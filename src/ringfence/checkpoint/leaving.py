@@ -1,33 +1,34 @@
-"""Before a transaction is removed: what was broken off in it is carried to its end, for its journal goes too.
+"""Before a transaction is removed because somebody says so: what was broken off in it is carried to its end, if it is
+ours, for its journal goes too.
 
 Removes nothing itself.
 """
 
 from __future__ import annotations
 
-import glob
-import os
-
+from ringfence.checkpoint import layout
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.errors import BusyError, CheckpointError, ConflictError
 
 
-def finish(folder: str, *, if_possible: bool = False) -> None:
-    """Leave no base half changed. ``if_possible``: it is to go all the same where that can't be done, as where the
-    base is gone; BusyError where somebody else has it."""
-    if not _is_begun(folder):
-        return
+def finish(folder: str) -> None:
+    """Leave no base half changed, where that can be helped: not by a journal of somebody else's, nor where the base is
+    gone. BusyError where somebody has it open."""
     try:
-        Transaction.open(folder).close()
+        if is_begun(folder):
+            Transaction.open(folder).close()
     except ConflictError:
         return  # it is finished, and somebody else's was left
     except BusyError:
         raise
     except CheckpointError:
-        if not if_possible:
-            raise
+        return
 
 
-def _is_begun(folder: str) -> bool:
-    own, others = os.path.join(folder, "journal.json"), os.path.join(glob.escape(folder), "checkpoints/*/journal.json")
-    return os.path.exists(own) or bool(glob.glob(others))
+def is_begun(folder: str) -> bool:
+    """Whether something was broken off in it, whoever began it."""
+    place = layout.opened(folder)
+    try:
+        return layout.is_begun(place)
+    finally:
+        place.tree.close()

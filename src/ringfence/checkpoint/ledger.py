@@ -5,10 +5,9 @@ One small file; each folder's own journal has the rest. Carries out nothing, and
 
 from __future__ import annotations
 
-import os
-
+from ringfence.checkpoint.documents import Documents, reading
 from ringfence.checkpoint.layout import Parts
-from ringfence.checkpoint.store import read_document, reading, write_document
+from ringfence.checkpoint.seal import JOURNAL_FILE
 from ringfence.errors import CheckpointError
 from ringfence.model.record import record
 
@@ -27,23 +26,24 @@ class Noted:
 class Ledger:
     """Of one transaction."""
 
-    def __init__(self, path: str, folders: int) -> None:
-        self._path = path
+    def __init__(self, documents: Documents, folders: int) -> None:
+        self._documents = documents
+        self._path = documents.path(JOURNAL_FILE)
         self._folders = folders
 
     def exists(self) -> bool:
-        return os.path.exists(self._path)
+        return self._documents.holds(JOURNAL_FILE)
 
     def write(self, noted: Noted, spare: str) -> None:
         """``spare``: a file that goes for it where the disk is full, but for a commit, which makes nothing free."""
         document = {"op": noted.op, "parts": list(noted.parts.items()), "checkpoint": noted.checkpoint}
         try:
-            write_document(self._path, document, "" if noted.op == COMMIT else spare)
+            self._documents.write(JOURNAL_FILE, document, "" if noted.op == COMMIT else spare)
         except OSError as error:
             raise CheckpointError(f"{self._path}: {error.strerror}") from error
 
     def read(self) -> Noted | None:
-        document = read_document(self._path)
+        document = self._documents.read(JOURNAL_FILE)
         if document is None:
             return None
         with reading(self._path):
@@ -55,6 +55,6 @@ class Ledger:
 
     def done(self) -> None:
         try:
-            os.unlink(self._path)
+            self._documents.remove(JOURNAL_FILE)
         except OSError as error:
             raise CheckpointError(f"{self._path}: {error.strerror}") from error

@@ -7,10 +7,15 @@ had running ends a moment later, and is waited for. Not for threads: who shares 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 
 from ringfence.errors import BusyError, CheckpointError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.checkpoint.tree import Tree
 
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _PLACE = 1 << 30
@@ -19,15 +24,17 @@ _ENDING_S, _LOOK_S = 15.0, 0.01
 """Longer than leaders try to end a tree."""
 _TURN_S = 30.0
 """Longer than commits take."""
+_PRIVATE_FOLDER = re.compile(rb"ringfence-[0-9a-f]{16}")
 _held: set[Lock] = set()
 
 
 class Lock:
     """Held from the moment it is made; BusyError where somebody else holds it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, name: str, **where: int) -> None:
+        """``name``: in the folder that ``where`` names, or the path itself."""
         try:
-            self._descriptor = os.open(path, _FLAGS, 0o600)
+            self._descriptor = os.open(name, _FLAGS, 0o600, **where)
         except OSError as error:
             raise CheckpointError(f"{path}: {error.strerror}") from error
         taken = _take(self._descriptor)
@@ -63,8 +70,12 @@ class Lock:
         pid, _, place = os.read(self._descriptor, 8192).partition(b"\n")
         return int(pid) if pid.isdigit() and len(pid) < 12 else 0, place
 
+    @property
+    def is_held(self) -> bool:
+        return self in _held
+
     def release(self) -> None:
-        if self in _held:
+        if self.is_held:
             self._write(b"")
             _held.discard(self)
             let_go(self._descriptor)  # also what a child that was forked just now still has of it
@@ -75,9 +86,10 @@ class Lock:
         os.close(self._descriptor)
 
 
-def hold(folder: str) -> Lock:
+def hold(folder: Tree) -> Lock:
     """The lock of a transaction's folder."""
-    return Lock(os.path.join(folder, "lock"))
+    name, where = folder.at("lock")
+    return Lock(f"{folder.path}/lock", name, **where)
 
 
 def await_turn(descriptor: int, path: str) -> None:
@@ -99,8 +111,19 @@ def _take_if_possible(descriptor: int) -> bool:
 def _await_end(place: bytes) -> None:
     """A holder that was killed left its folder to who ends the rest. If that one is gone too, so is the rest."""
     end = time.monotonic() + _ENDING_S
-    while place and os.path.isdir(place) and time.monotonic() < end:
+    while _is_private_folder(place) and time.monotonic() < end:
         time.sleep(_LOOK_S)
+
+
+def _is_private_folder(place: bytes) -> bool:
+    """Whether it can be a box's: nobody waits for what only looks like one, e.g. ``/``."""
+    if not _PRIVATE_FOLDER.fullmatch(os.path.basename(place)):
+        return False
+    try:
+        status = os.lstat(place)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISDIR(status.st_mode) and (not hasattr(os, "geteuid") or status.st_uid == os.geteuid())
 
 
 def _leave_all() -> None:

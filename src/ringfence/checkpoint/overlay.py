@@ -13,9 +13,10 @@ import stat
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.apply import Writer
 from ringfence.checkpoint.carry import Carry
+from ringfence.checkpoint.documents import reading
 from ringfence.checkpoint.entry import Entry, Index, Manifest, Seen, index_rows, parent
 from ringfence.checkpoint.scan import MAX_ENTRIES, UNREAD, Reading, Scan
-from ringfence.checkpoint.store import Moment, Store, reading
+from ringfence.checkpoint.store import Moment, Store
 from ringfence.checkpoint.tree import Tree
 
 USER_PREFIX, TRUSTED_PREFIX = "user.overlay.", "trusted.overlay."
@@ -26,9 +27,15 @@ class OverlayLayer:
     """One upper folder and the base that it lies over."""
 
     def __init__(
-        self, upper: str, base: Tree, store: Store, *, hidden: frozenset[str] = frozenset(), prefix: str = USER_PREFIX
+        self,
+        upper: str | Tree,
+        base: Tree,
+        store: Store,
+        *,
+        hidden: frozenset[str] = frozenset(),
+        prefix: str = USER_PREFIX,
     ) -> None:
-        self.live = Tree(upper)
+        self.live = Tree(upper) if isinstance(upper, str) else upper
         self._base = base
         self._store = store
         self._prefix = prefix

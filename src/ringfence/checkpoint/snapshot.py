@@ -7,8 +7,6 @@ the store beforehand, since nothing else could bring them back.
 
 from __future__ import annotations
 
-import os
-
 from ringfence.checkpoint import merge
 from ringfence.checkpoint.apply import Writer, new_name
 from ringfence.checkpoint.carry import Carry
@@ -43,10 +41,9 @@ class Snapshot:
         self._tree = base
         self._store = store
         self.in_place = in_place
-        work = os.path.join(store.path, _WORK)
         if not in_place:
-            os.makedirs(work, mode=0o700, exist_ok=True)
-        self.live = Tree(base.path, identity=base.identity) if in_place else Tree(work)
+            store.tree.make(_WORK)
+        self.live = Tree(base.path, identity=base.identity) if in_place else store.tree.below(_WORK)
         self.scan = Scan(self.live, without=hidden)
         self._base_scan = Scan(base, without=hidden, ours=False)
         self._base: dict[str, Seen] = {}

@@ -6,15 +6,15 @@ shared by all checkpoints. Knows nothing of trees; not locked: one workspace at 
 
 from __future__ import annotations
 
-import errno
 import os
+import stat
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from ringfence.checkpoint import content
+from ringfence.checkpoint.documents import Documents, reading
 from ringfence.checkpoint.entry import Entry, Manifest, Seen, from_rows, index_from, to_rows
-from ringfence.checkpoint.tree import NEW_FILE_FLAGS
+from ringfence.checkpoint.tree import FILE_FLAGS, NEW_FILE_FLAGS, Tree
 from ringfence.errors import CheckpointError
 from ringfence.model.record import record
 
@@ -22,14 +22,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ringfence.checkpoint.seal import Seal
+
 _BLOBS, _CHECKPOINTS = "blobs", "checkpoints"
 JOURNAL, STATE = "journal", "state"
 _TICK_LIMIT_S = 1.0
+_TICK_FLAGS = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _INEXACT_NS = 1_000_000_000
 """The two clocks are not read in the same instant."""
+SPARE = "spare"
 _SPARE_BYTES = 16384
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
 
 @record
@@ -60,44 +62,61 @@ class Moment:
 
 
 class Store:
-    """A folder of ours."""
+    """A folder of ours; all in it is reached from its descriptor, through no link."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        for name in ("", _BLOBS, _CHECKPOINTS):
-            os.makedirs(os.path.join(path, name), mode=0o700, exist_ok=True)
+    def __init__(self, place: str | Tree, seal: Seal | None = None, prefix: str = "") -> None:
+        """``seal``, ``prefix``: see ``Documents``."""
+        if isinstance(place, str):
+            os.makedirs(place, mode=0o700, exist_ok=True)
+            place = Tree(place)
+        self.tree = place
+        self.path = place.path
+        for name in (_BLOBS, _CHECKPOINTS):
+            self.tree.make(name)
+        self.documents = Documents(self.tree, seal, prefix)
         self._blobs: set[str] | None = None
-        self.spare = os.path.join(path, "spare")
 
     def reserve(self) -> None:
         """Keep room for a journal: what a program filled the disk with must be undone though there is none."""
-        if os.path.exists(self.spare):
+        if self.documents.holds(SPARE):
             return
         try:
-            with open(self.spare, "wb") as file:
+            with open(self._new(SPARE), "wb") as file:
                 file.write(os.urandom(_SPARE_BYTES))  # which no file system makes smaller
         except OSError:
-            _unlink(self.spare)
+            self._unlink(SPARE)
+
+    def _new(self, path: str) -> int:
+        name, where = self.tree.at(path)
+        return os.open(name, NEW_FILE_FLAGS, 0o600, **where)
+
+    def _unlink(self, path: str) -> None:
+        self.documents.remove(path)
 
     # Contents
 
     def put(self, reader: int) -> str:
         """Keep a copy of a file's content; its digest."""
-        temporary = os.path.join(self.path, _BLOBS, "new")
-        _unlink(temporary)
+        temporary = f"{_BLOBS}/new"
+        self._unlink(temporary)
         content.begin_write_back(reader)
-        writer = os.open(temporary, NEW_FILE_FLAGS, 0o600)
+        writer = self._new(temporary)
         try:
             # Of a clone the digest is taken afterwards, for the original may be written to meanwhile.
             name = content.digest(writer) if content.clone(reader, writer) else content.copy(reader, writer)
         except OSError as error:
-            _unlink(temporary)
+            self._unlink(temporary)
             raise OSError(error.errno, error.strerror, self.path) from error
         finally:
             os.close(writer)
-        os.replace(temporary, os.path.join(self.path, _BLOBS, name))
+        self._rename(temporary, f"{_BLOBS}/{name}")
         self._names().add(name)
         return name
+
+    def _rename(self, path: str, to: str) -> None:
+        old, where = self.tree.at(path)
+        new, there = self.tree.at(to)
+        os.replace(old, new, src_dir_fd=where.get("dir_fd"), dst_dir_fd=there.get("dir_fd"))
 
     def has(self, digest: str) -> bool:
         return digest in self._names()
@@ -106,23 +125,24 @@ class Store:
         if not digest.isalnum():  # a journal may have been written by hand
             raise CheckpointError(f"{digest[:80]!r} is no content's name")
         try:
-            return os.open(os.path.join(self.path, _BLOBS, digest), os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            name, where = self.tree.at(f"{_BLOBS}/{digest}")
+            return os.open(name, FILE_FLAGS, **where)
         except OSError as error:
             raise CheckpointError(f"the content {digest[:12]} is not in the store: {error.strerror}") from error
 
     def _names(self) -> set[str]:
         if self._blobs is None:
-            self._blobs = set(os.listdir(os.path.join(self.path, _BLOBS)))
+            self._blobs = set(self.tree.names(_BLOBS))
         return self._blobs
 
     # Documents
 
     def write(self, name: str, document: Mapping[str, Any], *, urgent: bool = False) -> None:
         """``urgent``: it may take the room that was kept for it."""
-        write_document(os.path.join(self.path, name + ".json"), document, self.spare if urgent else "")
+        self.documents.write(f"{name}.json", document, SPARE if urgent else "")
 
     def read(self, name: str) -> dict[str, Any] | None:
-        return read_document(os.path.join(self.path, name + ".json"))
+        return self.documents.read(f"{name}.json")
 
     def index(self, name: str) -> dict[str, Seen]:
         """Empty where there is none."""
@@ -131,10 +151,10 @@ class Store:
             return index_from(document)
 
     def holds(self, name: str) -> bool:
-        return os.path.exists(os.path.join(self.path, name + ".json"))
+        return self.documents.holds(f"{name}.json")
 
     def remove(self, name: str) -> None:
-        _unlink(os.path.join(self.path, name + ".json"))
+        self._unlink(f"{name}.json")
 
     # Checkpoints
 
@@ -148,7 +168,7 @@ class Store:
 
     def checkpoint_ids(self) -> list[str]:
         """In no order."""
-        names = os.listdir(os.path.join(self.path, _CHECKPOINTS))
+        names = self.tree.names(_CHECKPOINTS)
         return [name.removesuffix(".json") for name in names if name.endswith(".json")]
 
     def load(self, checkpoint_id: str) -> Checkpoint:
@@ -170,17 +190,21 @@ class Store:
         used = {entry.digest for manifest in manifests for entry in manifest.values()}
         freed = 0
         for name in self._names() - used:
-            path = os.path.join(self.path, _BLOBS, name)
-            freed += _room(path)
-            _unlink(path)
+            freed += self._room(f"{_BLOBS}/{name}")
+            self._unlink(f"{_BLOBS}/{name}")
         self._blobs = None
         return freed
 
     def used_bytes(self) -> int:
         """What contents, checkpoints and documents take on the disk."""
-        folders = (self.path, os.path.join(self.path, _BLOBS), os.path.join(self.path, _CHECKPOINTS))
-        paths = (os.path.join(folder, name) for folder in folders for name in os.listdir(folder))
-        return sum(_room(path) for path in paths if os.path.isfile(path))
+        inside = ((folder, name) for folder in ("", _BLOBS, _CHECKPOINTS) for name in self.tree.names(folder))
+        return sum(self._room(f"{folder}/{name}".lstrip("/")) for folder, name in inside)
+
+    def _room(self, path: str) -> int:
+        status = self.tree.status(path)
+        if status is None or not stat.S_ISREG(status.st_mode):
+            return 0
+        return int(getattr(status, "st_blocks", 0)) * 512 or status.st_size
 
     # Time
 
@@ -189,97 +213,47 @@ class Store:
 
         That clock may stand still for some milliseconds, in which a change would leave no trace.
         """
-        path = os.path.join(self.path, name)
-        with open(path, "ab"):
-            pass
+        path, where = self.tree.at(name)
+        os.close(os.open(path, _TICK_FLAGS, 0o600, **where))
         deadline = time.monotonic() + _TICK_LIMIT_S
-        os.utime(path)
-        before = os.stat(path).st_ctime_ns
+        os.utime(path, **where)
+        before = os.stat(path, **where).st_ctime_ns
         while True:
             awake_ns = _awake_ns()
-            os.utime(path, ns=(awake_ns, awake_ns))  # kept there, as the ctime is
-            if (now := os.stat(path).st_ctime_ns) > before or time.monotonic() > deadline:
+            os.utime(path, ns=(awake_ns, awake_ns), **where)  # kept there, as the ctime is
+            if (now := os.stat(path, **where).st_ctime_ns) > before or time.monotonic() > deadline:
                 return Moment(wall_ns=now, awake_ns=awake_ns)
             time.sleep(0.001)
 
     def now(self) -> Moment:
         """The file system's clock may have stood still since something was written."""
-        os.stat(self.path)  # what was looked at gets an exact time from Linux 6.13 on
-        os.utime(self.path)
-        return Moment(wall_ns=os.stat(self.path).st_ctime_ns, awake_ns=_awake_ns())
+        top = self.tree.top
+        os.stat(top)  # what was looked at gets an exact time from Linux 6.13 on
+        os.utime(top)
+        return Moment(wall_ns=os.stat(top).st_ctime_ns, awake_ns=_awake_ns())
 
     def moment(self, name: str) -> Moment | None:
         """When ``tick`` was last called by this name."""
-        try:
-            status = os.stat(os.path.join(self.path, name))
-        except FileNotFoundError:
-            return None
-        return Moment(wall_ns=status.st_ctime_ns, awake_ns=status.st_mtime_ns)
+        status = self.tree.status(name)
+        return None if status is None else Moment(wall_ns=status.st_ctime_ns, awake_ns=status.st_mtime_ns)
+
+    # The rest
+
+    def reseal(self) -> None:
+        """Every document is as if we had written it: this folder has become a transaction's, or is trusted."""
+        names = [name for name in self.tree.names("") if name.endswith(".json")]
+        for name in (*names, *(f"{_CHECKPOINTS}/{each}.json" for each in self.checkpoint_ids())):
+            self.documents.reseal(name)
+
+    def close(self) -> None:
+        self.tree.close()
+
+
+Place = str | Store
+"""Of a store: its path, or itself."""
 
 
 def _awake_ns() -> int:
     """Of a clock that nobody sets, and that begins anew when the machine does."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic_ns() if clock is None else time.clock_gettime_ns(clock)
-
-
-def write_document(path: str, document: Mapping[str, Any], spare: str = "") -> None:
-    """There whole or not at all. ``spare``: a file that goes for it where the disk is full."""
-    import json
-
-    text = json.dumps(document, separators=(",", ":"))  # json.dump is ten times slower
-    try:
-        _write_whole(path, text)
-    except OSError as error:
-        _unlink(path + ".new")
-        if error.errno not in _FULL or not os.path.exists(spare):
-            raise
-        os.unlink(spare)
-        _write_whole(path, text)
-
-
-def _write_whole(path: str, text: str) -> None:
-    with open(path + ".new", "w", encoding="ascii") as file:
-        file.write(text)
-    os.replace(path + ".new", path)
-
-
-@contextmanager
-def reading(path: str) -> Iterator[None]:
-    """Around what makes something of a document: one that is not as we write it is damaged."""
-    try:
-        yield
-    except _DAMAGED as error:
-        hint = "put the file back as it was, or discard the whole"
-        raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})", hint=hint) from error
-
-
-def read_document(path: str) -> dict[str, Any] | None:
-    """None where there is no such file."""
-    import json
-
-    try:
-        with open(path, encoding="ascii") as file:
-            document: dict[str, Any] = json.load(file)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} can't be read: {error}") from error
-    if not isinstance(document, dict):
-        raise CheckpointError(f"{path} is damaged")
-    return document
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-
-
-def _room(path: str) -> int:
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return 0
-    return int(getattr(status, "st_blocks", 0)) * 512 or status.st_size

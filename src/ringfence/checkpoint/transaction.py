@@ -12,14 +12,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 
-from ringfence.checkpoint import carry, layout
+from ringfence.checkpoint import carry, opening
 from ringfence.checkpoint.layer import Committed, Planned, Rollback
 from ringfence.checkpoint.layout import OVERLAY, SNAPSHOT, Layout, Parts
 from ringfence.checkpoint.ledger import COMMIT, DISCARD, ROLLBACK, Ledger, Noted
-from ringfence.checkpoint.lock import Lock, hold
+from ringfence.checkpoint.lock import Lock
 from ringfence.checkpoint.sealing import hold_to, seal
-from ringfence.checkpoint.store import Checkpoint
+from ringfence.checkpoint.store import SPARE, Checkpoint
 from ringfence.checkpoint.texts import MAX_TEXT_CHARS
+from ringfence.checkpoint.tree import Tree
 from ringfence.checkpoint.workspace import Workspace, new_checkpoint_id, open_overlay, open_snapshot
 from ringfence.errors import CheckpointError, ConflictError
 from ringfence.model.outcome import Changes
@@ -41,7 +42,7 @@ class Transaction:
         """By ``create`` or ``open``."""
         self._layout = plan
         self._lock = lock
-        self._ledger = Ledger(plan.journal, len(plan.bases))
+        self._ledger = Ledger(plan.documents, len(plan.bases))
         self._workspaces: list[Workspace] = []
         try:
             self._open_all()
@@ -57,23 +58,17 @@ class Transaction:
         *,
         kind: str = OVERLAY,
         hidden: Iterable[str] = (),
+        root: str = "",
     ) -> Transaction:
-        """A new one. Without bases it lies over a private folder of its own, ``workspace``."""
-        plan = layout.make(os.fspath(folder), [os.fspath(base) for base in bases], kind, hidden)
-        lock = hold(plan.folder)
-        try:
-            plan.save()
-        except BaseException:
-            lock.release()
-            raise
-        return cls(plan, lock)
+        """A new one. Without bases it lies over a private folder of its own, ``workspace``. ``root``: the folder of
+        many that it is one of, which no job sees."""
+        return cls(*opening.made(folder, bases, kind, hidden, root))
 
     @classmethod
-    def open(cls, folder: Path) -> Transaction:
-        """One that is there; what was broken off is finished. ConflictError, once, where somebody else was faster."""
-        plan = layout.load(os.fspath(folder))
-        lock = hold(plan.folder)
-        return cls(layout.load(plan.folder), lock)  # as it is now that nobody else writes it
+    def open(cls, folder: Path | Tree, *, finish: bool = True) -> Transaction:
+        """One that is there, and ours: ForeignError where we did not write it. What was broken off is finished, or is
+        an error; ConflictError, once, where somebody else was faster. A tree is closed with it."""
+        return cls(*opening.opened(folder, finish=finish))
 
     def _open_all(self) -> None:
         theirs: list[str] = []
@@ -97,12 +92,10 @@ class Transaction:
             raise CheckpointError(f"{self.bases[number]}: {error.strerror}") from error
 
     def _workspace(self, number: int) -> Workspace:
-        base, store, hidden = self.bases[number], self._layout.store(number), self._layout.hidden
+        base, store, hidden = self.bases[number], self._layout.open_store(number), self._layout.hidden
         if self.kind == SNAPSHOT:
             return open_snapshot(base, store, hidden=hidden)
-        for name in ("upper", "work"):  # the top of ``upper`` is what a job sees as the folder itself
-            os.makedirs(os.path.join(self._layout.layer(number), name), mode=0o755, exist_ok=True)
-        return open_overlay(os.path.join(self._layout.layer(number), "upper"), base, store, hidden=hidden)
+        return open_overlay(self._layout.open_upper(number), base, store, hidden=hidden)
 
     # ---- what it is
 
@@ -141,6 +134,11 @@ class Transaction:
     def note_box(self, private_folder: str) -> None:
         """A box works on it now. If this process is killed, who opens it next waits until that folder is gone."""
         self._lock.note(os.fsencode(private_folder))
+
+    @property
+    def ours(self) -> tuple[str, ...]:
+        """Folders of ours, which no job sees wherever they lie."""
+        return self._layout.ours
 
     def hide(self, paths: Iterable[str]) -> None:
         """From now on these are hidden from jobs, so no commit reaches them; what an earlier one made of them goes.
@@ -372,7 +370,7 @@ class Transaction:
         return []
 
     def _note(self, op: str, parts: Parts, checkpoint: str = "") -> None:
-        self._ledger.write(Noted(op=op, parts=parts, checkpoint=checkpoint), self._workspaces[0].store.spare)
+        self._ledger.write(Noted(op=op, parts=parts, checkpoint=checkpoint), f"checkpoints/0/{SPARE}")
 
     # ---- the rest
 
@@ -390,7 +388,7 @@ class Transaction:
     def close(self) -> None:
         """Let go of it; it stays on disk."""
         self._close_workspaces()
-        self._lock.release()
+        opening.let_go(self._layout, self._lock)
 
     def __enter__(self) -> Transaction:
         return self

@@ -41,11 +41,16 @@ _CHMOD_SEES_LINKS = os.chmod in os.supports_follow_symlinks
 class Tree:
     """A folder that stays the same folder, whatever happens to the names that led to it."""
 
-    def __init__(self, path: str, *, identity: tuple[int, int] | None = None) -> None:
-        self.path = os.path.realpath(path)
+    def __init__(
+        self, path: str, *, identity: tuple[int, int] | None = None, resolve: bool = True, top: int | None = None
+    ) -> None:
+        """``resolve``: links in the path are followed once. ``top``: a descriptor of the folder, which is ours now."""
+        self.path = os.path.realpath(path) if resolve else path
         self._open: dict[str, int] = {}
         self._mounts: frozenset[str] | None = None
-        self._top = _open_top(self.path) if _BY_DESCRIPTOR else -1
+        self._top = -1
+        if _BY_DESCRIPTOR:
+            self._top = _open_top(self.path) if top is None else top
         status = os.fstat(self._top) if _BY_DESCRIPTOR else os.lstat(self.path)
         self.identity = (status.st_dev, status.st_ino)
         if identity and identity != self.identity:
@@ -102,6 +107,11 @@ class Tree:
             os.close(self._top)
         self._top = -1
 
+    @property
+    def top(self) -> int | str:
+        """What the ``os`` functions know the folder itself by."""
+        return self._top if _BY_DESCRIPTOR else self.path
+
     def at(self, path: str) -> tuple[str, Where]:
         """A name and the keyword to reach it by; all but the last part are sure to be folders."""
         folder, _, name = path.rpartition("/")
@@ -140,6 +150,24 @@ class Tree:
             if not stat.S_ISDIR(os.lstat(path).st_mode):
                 raise NotADirectoryError(20, "not a folder", path)
         return os.path.join(path, name)
+
+    def below(self, path: str) -> Tree:
+        """A folder in it, as a tree of its own; a link on the way is an error."""
+        whole = f"{self.path.rstrip('/')}/{path}"
+        if _BY_DESCRIPTOR:
+            return Tree(whole, resolve=False, top=os.dup(self.folder(path)))
+        self._checked(path, ".")
+        return Tree(whole, resolve=False)
+
+    def make(self, path: str, mode: int = 0o700) -> None:
+        """A folder, and those above it; one that is there stays as it is."""
+        parts = path.split("/")
+        for count in range(1, len(parts) + 1):
+            name, where = self.at("/".join(parts[:count]))
+            try:
+                os.mkdir(name, mode, **where)
+            except FileExistsError:
+                continue
 
     def forget(self, top: str = "") -> None:
         """Close what is open at and below a path, because it is to be moved or removed. Without one, know nothing."""

@@ -24,7 +24,7 @@ from ringfence.checkpoint.modes import callers_umask
 from ringfence.checkpoint.overlay import USER_PREFIX, OverlayLayer
 from ringfence.checkpoint.scan import UNREAD, Reading, Scan
 from ringfence.checkpoint.snapshot import Snapshot
-from ringfence.checkpoint.store import JOURNAL, STATE, Checkpoint, Store
+from ringfence.checkpoint.store import JOURNAL, STATE, Checkpoint, Place, Store
 from ringfence.checkpoint.texts import MAX_TEXT_CHARS, Texts
 from ringfence.checkpoint.tree import Tree
 from ringfence.errors import CheckpointError, ConflictError, UsageError
@@ -362,6 +362,7 @@ class Workspace:
         """Let go of the folders; the store stays, for the next time."""
         self.layer.close()
         self.base.close()
+        self.store.close()
 
 
 def new_checkpoint_id() -> str:
@@ -369,18 +370,18 @@ def new_checkpoint_id() -> str:
 
 
 def open_overlay(
-    upper: str, base: str, store: str, *, hidden: tuple[str, ...] = (), prefix: str = USER_PREFIX
+    upper: str | Tree, base: str, store: Place, *, hidden: tuple[str, ...] = (), prefix: str = USER_PREFIX
 ) -> Workspace:
     """A workspace whose layer overlayfs keeps in ``upper``; ``hidden`` are absolute paths below the base."""
-    kept = Store(store)
+    kept = Store(store) if isinstance(store, str) else store
     tree = _base(base, kept)
     secrets = _inside(tree, hidden)
     return Workspace(tree, kept, OverlayLayer(upper, tree, kept, hidden=secrets, prefix=prefix), hidden=secrets)
 
 
-def open_snapshot(base: str, store: str, *, in_place: bool = False, hidden: tuple[str, ...] = ()) -> Workspace:
+def open_snapshot(base: str, store: Place, *, in_place: bool = False, hidden: tuple[str, ...] = ()) -> Workspace:
     """A workspace whose layer is a working copy in ``store/work``, or the base itself."""
-    kept = Store(store)
+    kept = Store(store) if isinstance(store, str) else store
     tree = _base(base, kept)
     secrets = _inside(tree, hidden)
     return Workspace(tree, kept, Snapshot(tree, kept, in_place=in_place, hidden=secrets), hidden=secrets)

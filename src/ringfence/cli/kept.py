@@ -52,11 +52,17 @@ def registry_of(arguments: argparse.Namespace) -> Registry:
 class Kept:
     """One sandbox, opened: nobody else can use it meanwhile."""
 
-    def __init__(self, registry: Registry, word: str) -> None:
+    def __init__(self, registry: Registry, word: str, *, finish: bool = True) -> None:
+        """Not ``finish``: CheckpointError where an operation was broken off in it."""
         self.registry = registry
-        self.metadata = registry.read(find(registry, word))
-        self.sandbox_id = self.metadata.sandbox_id
-        self.transaction = Transaction.open(registry.folder(self.sandbox_id))
+        self.sandbox_id = find(registry, word)
+        tree = registry.opened(self.sandbox_id)
+        try:
+            self.metadata = registry.read_in(tree, self.sandbox_id)
+        except BaseException:
+            tree.close()
+            raise
+        self.transaction = Transaction.open(tree, finish=finish)
 
     def __enter__(self) -> Kept:
         return self

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
-from ringfence.cli.blocks import spelled_out
+from ringfence.cli.blocks import counted, spelled_out
 from ringfence.cli.json_text import print_json
 from ringfence.cli.kept import Kept, add_json, add_root, all_of, registry_of, shown_path
 from ringfence.errors import BusyError, SandboxError, UsageError
 from ringfence.manager.registry import Damaged, Metadata, Registry
+from ringfence.manager.stored import OLD_ROOT, old_ones
 from ringfence.model.limits import format_size, parse_duration
 
 TYPE_CHECKING = False
@@ -20,6 +22,7 @@ examples:
   ringfence sandboxes
   ringfence sandboxes --json
   ringfence sandboxes --prune 24h        remove those that nobody has used for a day
+  ringfence sandboxes --root sandboxes --trust sandbox_3f2a91bc04d7      use one of an earlier version
 """
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _WIDEST = 40
@@ -28,12 +31,17 @@ _WIDEST = 40
 def configure(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     parser.add_argument("--prune", metavar="AGE", help="remove those that were not used for so long: 90m, 24h")
+    parser.add_argument("--trust", metavar="ID", help="take one for yours that has no valid seal, e.g. of an earlier "
+                        "version; all that it says is then believed")  # fmt: skip
     add_root(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     registry = registry_of(arguments)
-    if arguments.prune is not None:
+    if arguments.trust is not None:
+        found = [_as_data(registry, registry.trust(arguments.trust))]
+        text = f"{found[0]['id']} is taken for yours; it lies over {_over(found[0])}"
+    elif arguments.prune is not None:
         found = _pruned(registry, _seconds(arguments.prune))
         text = "\n".join(f"{each['id']} {_fate(each)}" for each in found) or "nothing is that old"
     else:
@@ -45,7 +53,16 @@ def execute(arguments: argparse.Namespace) -> int:
         print_json(found)
     else:
         print(text)
+    _tell_of_old_ones(registry)
     return 0
+
+
+def _tell_of_old_ones(registry: Registry) -> None:
+    """Nothing of theirs is read."""
+    count = len(old_ones(registry.root))
+    if count:
+        print(f"ringfence: ./{OLD_ROOT} holds {counted(count, 'sandbox')} of an earlier version, or of somebody else; "
+              f"see: ringfence sandboxes --root {OLD_ROOT}", file=sys.stderr)  # fmt: skip
 
 
 def _as_data(registry: Registry, each: Metadata | Damaged) -> dict[str, object]:
@@ -59,7 +76,7 @@ def _as_data(registry: Registry, each: Metadata | Damaged) -> dict[str, object]:
         "isolation": each.isolation,
     }
     try:
-        with Kept(registry, each.sandbox_id) as kept:
+        with Kept(registry, each.sandbox_id, finish=False) as kept:  # to list them changes nothing
             changes = kept.transaction.changes()
             found["changed"] = len(changes)
             found["changes_complete"] = changes.complete
@@ -79,13 +96,17 @@ def _has_more(each: dict[str, object]) -> bool:
 def _row(each: dict[str, object]) -> tuple[str, ...]:
     if "created_s" not in each:
         return str(each["id"]), "", spelled_out(str(each["problem"])), "", "", ""
-    command, bases = (each[name] for name in ("command", "bases"))
-    over = ", ".join(map(shown_path, bases)) or "its own folder"  # type: ignore[call-overload]
+    command = each["command"]
+    over = _over(each)
     more = "" if each.get("changes_complete", True) else " and more"
     changed = f"in use ({each['in_use_by']})" if "in_use_by" in each else f"{each.get('changed', '?')}{more}"
     size = format_size(int(str(each["bytes"]))) if "bytes" in each else ""
     words = " ".join(map(str, command))  # type: ignore[call-overload]
     return str(each["id"]), age(float(str(each["created_s"]))), _cut(spelled_out(words)), over, changed, size
+
+
+def _over(each: dict[str, object]) -> str:
+    return ", ".join(map(shown_path, each["bases"])) or "its own folder"  # type: ignore[call-overload]
 
 
 def _cut(text: str) -> str:

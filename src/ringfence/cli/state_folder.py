@@ -7,6 +7,8 @@ import os
 from ringfence.errors import UsageError
 from ringfence.model.state_folder import sandboxes_folder, state_folder
 
+__all__ = ["current_folder", "new_place", "sandboxes_folder", "usage_folder"]
+
 
 def current_folder() -> str:
     try:

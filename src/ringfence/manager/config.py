@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from ringfence.errors import PolicyError
+from ringfence.errors import PolicyError, UsageError
 from ringfence.model.limits import IsolationLevel
+from ringfence.model.state_folder import sandboxes_folder
 from ringfence.model.words import StrEnum
 from ringfence.monitor.limits import ResourceLimits, is_figure, shown_figure
 
@@ -29,6 +30,14 @@ def _blocked_by_default() -> list[Path]:
     return [Path("/etc"), Path("/sys"), Path("/boot"), Path("C:\\Windows"), Path("C:\\Program Files")]
 
 
+def _root_by_default() -> Path:
+    """Never below the current folder: who can write there could put records of their own."""
+    try:
+        return Path(sandboxes_folder())
+    except UsageError:
+        return Path("~")  # nobody knows a home; who uses it is told
+
+
 @dataclass(frozen=True)
 class SandboxConfig:
     """How a sandbox is made, what it may do, and what becomes of it.
@@ -42,7 +51,8 @@ class SandboxConfig:
     sandbox_mode: SandboxMode = SandboxMode.AUTO
     isolation_level: IsolationLevel = IsolationLevel.PROCESS
     resource_limits: ResourceLimits = field(default_factory=ResourceLimits)
-    sandbox_root: Path = Path("./sandboxes")
+    sandbox_root: Path = field(default_factory=_root_by_default)
+    """Where sandboxes are kept; absent: in the state folder, which no guest sees."""
     allowed_paths: list[Path] = field(default_factory=list)
     """Folders to work on, through a layer; the first is where jobs start. Empty: a private folder."""
     blocked_paths: list[Path] = field(default_factory=_blocked_by_default)

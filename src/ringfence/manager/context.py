@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ringfence.checkpoint.transaction import Transaction
 from ringfence.manager.config import SandboxConfig
+from ringfence.manager.registry import Metadata
 from ringfence.model.limits import IsolationLevel
 from ringfence.monitor.limits import ResourceLimits
 
@@ -30,3 +32,21 @@ class SandboxContext:
     """Of the sandbox on disk."""
     state_data: dict[str, Any] = field(default_factory=dict)
     """The caller's own, to be changed at will; kept with every checkpoint and put back by a full rollback. JSON."""
+
+
+def context_of(config: SandboxConfig, metadata: Metadata, transaction: Transaction) -> SandboxContext:
+    """Of a sandbox that is open."""
+    places = [Path(transaction.place(base)) for base in transaction.bases]
+    return SandboxContext(
+        sandbox_id=metadata.sandbox_id,
+        isolation_level=config.isolation_level,
+        working_directory=places[0],
+        allowed_paths=places if config.allowed_paths else [],
+        blocked_paths=list(config.blocked_paths),
+        environment_vars=dict(config.environment_vars),
+        timeout_seconds=config.resource_limits.max_execution_time,
+        resource_limits=config.resource_limits,
+        config=config,
+        folder=Path(transaction.folder),
+        state_data=dict(metadata.state_data),
+    )

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ringfence.checkpoint.layer import Committed
@@ -21,9 +20,9 @@ from ringfence.engine.box import Handle
 from ringfence.engine.returned import returned
 from ringfence.engine.run import backend_for, refuse
 from ringfence.errors import SandboxError, UnavailableError, UsageError
-from ringfence.manager import live_state, permissions, result
+from ringfence.manager import live_state, permissions, result, stored
 from ringfence.manager.config import SandboxConfig
-from ringfence.manager.context import SandboxContext
+from ringfence.manager.context import SandboxContext, context_of
 from ringfence.manager.registry import Damaged, Metadata, Registry, new_id
 from ringfence.manager.result import ExecutionResult, RollbackResult
 from ringfence.manager.rollback import RollbackSystem, failed, plain_copy
@@ -62,9 +61,13 @@ class SandboxManager:
         self._lock = threading.Lock()
         self._attaching = threading.Lock()
         self._cleaned_s: dict[str, float] = {}
+        self._configs: dict[str, SandboxConfig] = {}
+        """Of sandboxes that this manager has had open: what it knows itself is not asked of the disk."""
         self.rollback_system = RollbackSystem(self._find, self._all)
         self.monitor = ResourceMonitor(find_source=lambda sandbox_id: self._find(sandbox_id).box().watchable)
-        self._clean_up(self._registry(self.config))
+        registry = self._registry(self.config)
+        stored.tell_of_old_ones(registry.root)
+        self._clean_up(registry)
 
     def _registry(self, config: SandboxConfig) -> Registry:
         return self._fixed or Registry(config.sandbox_root)
@@ -117,35 +120,60 @@ class SandboxManager:
         folder = registry.add(metadata)
         try:
             hidden = permissions.hidden_paths(config)
-            transaction = Transaction.create(folder, bases, kind=backend.transaction_kind(), hidden=hidden)
+            transaction = Transaction.create(folder, bases, kind=backend.transaction_kind(), hidden=hidden,
+                                             root=registry.root)  # fmt: skip
             return self._open(config, policy, metadata, transaction).context
         except BaseException:
             registry.remove(metadata.sandbox_id)
             raise
 
-    def attach(self, sandbox_id: str) -> SandboxContext:
-        """Open one that is on disk, after a restart; BusyError where somebody else has it open."""
+    def attach(
+        self, sandbox_id: str, config: SandboxConfig | None = None, *, trust: bool = False
+    ) -> SandboxContext:
+        """Open one that is on disk, after a restart; BusyError where somebody else has it open.
+
+        ``config``: what it may do from now on; absent: what is stored, but for what is weaker than this manager's own
+        config, which is refused. ``trust``: also one whose records we did not write, and what was broken off in it.
+        """
         self._check()
         registry = self._registry(self.config)
-        folder = registry.folder(sandbox_id)
+        registry.folder(sandbox_id)  # which refuses what can be no id
         with self._attaching:
             with self._lock:
                 if sandbox_id in self._living:
                     return self._living[sandbox_id].context
-            metadata = registry.read(sandbox_id)
-            config = _config_of(metadata)
+            if trust:
+                registry.trust(sandbox_id)
+            return self._attached(registry, sandbox_id, _checked(config)).context
+
+    def _attached(self, registry: Registry, sandbox_id: str, config: SandboxConfig | None) -> Sandbox:
+        """All by one descriptor of its folder: what is read is what is opened."""
+        tree = registry.opened(sandbox_id)
+        try:
+            metadata = registry.read_in(tree, sandbox_id)
+            config = stored.given(metadata, config) if config else self._configs.get(sandbox_id)
+            config = config or stored.believed(metadata, self.config)
             policy, _ = _held(config)
-            transaction = Transaction.open(folder)
-            registry.touch(sandbox_id)
-            return self._open(config, policy, metadata, transaction).context
+        except BaseException:
+            tree.close()
+            raise
+        transaction = Transaction.open(tree)
+        try:
+            stored.refuse_unhidden(transaction, policy.hidden_paths)
+        except BaseException:
+            transaction.close()
+            raise
+        registry.touch(sandbox_id)
+        return self._open(config, policy, metadata, transaction)
 
     def _open(
         self, config: SandboxConfig, policy: SandboxPolicy, metadata: Metadata, transaction: Transaction
     ) -> Sandbox:
-        opened = Sandbox(_context(config, metadata, transaction), transaction, policy, self.monitor)
+        opened = Sandbox(context_of(config, metadata, transaction), transaction, policy, self.monitor)
         try:
             with self._lock:
                 self._living[metadata.sandbox_id] = opened
+                self._configs[metadata.sandbox_id] = config
             opened.open_ahead()
         except BaseException:
             self._forget(opened)
@@ -331,29 +359,6 @@ class SandboxManager:
                 hint = "create_checkpoint first, or go back to the beginning without paths"
                 raise UsageError("there is no checkpoint from which some paths could be restored", hint=hint)
             return self.rollback_system.discard(sandbox)
-
-
-def _context(config: SandboxConfig, metadata: Metadata, transaction: Transaction) -> SandboxContext:
-    places = [Path(transaction.place(base)) for base in transaction.bases]
-    return SandboxContext(
-        sandbox_id=metadata.sandbox_id,
-        isolation_level=config.isolation_level,
-        working_directory=places[0],
-        allowed_paths=places if config.allowed_paths else [],
-        blocked_paths=list(config.blocked_paths),
-        environment_vars=dict(config.environment_vars),
-        timeout_seconds=config.resource_limits.max_execution_time,
-        resource_limits=config.resource_limits,
-        config=config,
-        folder=Path(transaction.folder),
-        state_data=dict(metadata.state_data),
-    )
-
-
-def _config_of(metadata: Metadata) -> SandboxConfig:
-    if metadata.config:
-        return SandboxConfig.from_dict(metadata.config)
-    return SandboxConfig(isolation_level=metadata.isolation, allowed_paths=list(metadata.bases))  # type: ignore[arg-type]
 
 
 def _registry_of(sandbox: Sandbox) -> Registry:

@@ -2,9 +2,10 @@
 
     sandbox_root/<id>/metadata.json, and what a transaction keeps beside it (workspace, layers, checkpoints, lock)
 
-Every name in the root is looked at as a name: no link is followed, and what is not ours is left alone. What
-metadata.json says is the word of whoever can write there: it is checked, and never more than data. Whether a sandbox is
-in use is the lock's to say.
+The root is ours or root's, and nobody else can replace what is in it. Every name in it is looked at as a name: no link
+is followed, and another user's folder is not even opened. A sandbox whose records have no seal of ours is listed as
+damaged, and touched only when somebody says so. Listing and cleaning up carry nothing out. Whether a sandbox is in use
+is the lock's to say.
 """
 
 from __future__ import annotations
@@ -12,21 +13,28 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from ringfence.checkpoint.leaving import finish
+from ringfence.checkpoint import layout
+from ringfence.checkpoint.leaving import finish, is_begun
 from ringfence.checkpoint.lock import hold
-from ringfence.errors import SandboxError, UsageError
+from ringfence.checkpoint.tree import Tree
+from ringfence.errors import CheckpointError, ForeignError, SandboxError, UsageError
+from ringfence.model import state_folder
+from ringfence.model.own_files import check_private, check_shared, make_private, read_regular, write_whole
+from ringfence.model.paths import within
 from ringfence.posix.removal import remove_tree
 
 METADATA = "metadata.json"
 VERSION = 1
 MAX_METADATA_BYTES = 4 << 20
+_MOST_BYTES = MAX_METADATA_BYTES + 100
+"""With the seal."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LEAVING, _MAKING = ".leaving-", ".making-"
 _MAKING_S = 600.0
@@ -69,10 +77,21 @@ class Registry:
     """One folder of sandboxes."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
+        if os.fspath(root).startswith("~") if isinstance(root, str | os.PathLike) else False:
+            raise UsageError(f"{root}: there is no home folder", hint="set HOME or XDG_STATE_HOME, or name a root")
         try:
             self.root = os.path.realpath(root)
         except (TypeError, ValueError) as error:
             raise UsageError(f"{root!r:.80} can be no folder of sandboxes") from error
+        if os.path.isdir(self.root):
+            check_shared(os.stat(self.root), self.root)
+
+    def _make(self) -> None:
+        """The folder itself, for us alone."""
+        if within(self.root, os.path.realpath(state_folder.state_folder())):
+            state_folder.made()
+        make_private(self.root)
+        check_shared(os.stat(self.root), self.root)
 
     def folder(self, sandbox_id: str) -> str:
         if not isinstance(sandbox_id, str) or not _ID.fullmatch(sandbox_id):
@@ -84,8 +103,8 @@ class Registry:
         making = self.making()
         folder = self.folder(metadata.sandbox_id)
         try:
-            os.makedirs(self.root, mode=0o755, exist_ok=True)
-            os.mkdir(making, 0o700)
+            self._make()
+            make_private(making)
             self.take(making, metadata)
         except OSError as error:
             hint = "choose a sandbox_root that can be written"
@@ -101,28 +120,72 @@ class Registry:
         folder = self.folder(metadata.sandbox_id)
         if os.path.lexists(folder):
             raise FileExistsError(17, "the id is taken", folder)
-        _write(making, metadata)
+        tree = Tree(making, resolve=False)
+        try:
+            _write(tree, metadata)
+        finally:
+            tree.close()
         os.rename(making, folder)
         return folder
 
     def write(self, metadata: Metadata) -> None:
-        folder = self.folder(metadata.sandbox_id)
-        try:
-            _write(folder, metadata)
-        except OSError as error:
-            raise SandboxError(f"{folder}: {error.strerror}") from error
+        with self._open(metadata.sandbox_id) as tree:
+            try:
+                _write(tree, metadata)
+            except OSError as error:
+                raise SandboxError(f"{tree.path}: {error.strerror}") from error
 
-    def read(self, sandbox_id: str) -> Metadata:
-        """SandboxError says what is wrong with a damaged one; UsageError names the nearest where there is none."""
+    def opened(self, sandbox_id: str) -> Tree:
+        """The folder of a sandbox, from which all of it is opened; UsageError where it is not ours alone."""
         folder = self.folder(sandbox_id)
         if not os.path.lexists(folder):
             raise UsageError(f"no sandbox {sandbox_id} in {self.root}", hint=self._nearest(sandbox_id))
+        check_shared(os.stat(self.root), self.root)
+        tree = Tree(folder, resolve=False)
         try:
-            return _metadata(_text(folder), sandbox_id)
+            check_private(os.stat(tree.top), folder)
+        except BaseException:
+            tree.close()
+            raise
+        return tree
+
+    @contextmanager
+    def _open(self, sandbox_id: str) -> Iterator[Tree]:
+        tree = self.opened(sandbox_id)
+        try:
+            yield tree
+        finally:
+            tree.close()
+
+    def read(self, sandbox_id: str) -> Metadata:
+        """SandboxError says what is wrong with a damaged one; UsageError names the nearest where there is none."""
+        with self._open(sandbox_id) as tree:
+            return self.read_in(tree, sandbox_id)
+
+    def read_in(self, tree: Tree, sandbox_id: str, *, trust: bool = False) -> Metadata:
+        """The same by a folder that is open; ForeignError where we did not write it, unless it is trusted."""
+        seal = layout.documents_of(tree).seal
+        try:
+            text = _text(tree)
+            return _metadata(text if trust or seal is None else seal.opened(METADATA, text), sandbox_id)
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             problem = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-            place = os.path.join(folder, METADATA)
-            raise SandboxError(f"{place} can't be read ({problem})", hint=f"mend it, or remove {folder}") from error
+            place = os.path.join(tree.path, METADATA)
+            raise SandboxError(f"{place} can't be read ({problem})", hint=f"mend it, or remove {tree.path}") from error
+
+    def trust(self, sandbox_id: str) -> Metadata:
+        """Take what stands there for ours from now on, what was broken off in it too. Only when a person says so."""
+        with self._open(sandbox_id) as tree:
+            metadata = self.read_in(tree, sandbox_id, trust=True)
+            held = hold(tree)
+            try:
+                layout.reseal(layout.documents_of(tree))
+                _write(tree, metadata)
+            except OSError as error:
+                raise SandboxError(f"{tree.path}: {error.strerror}") from error
+            finally:
+                held.release()
+        return metadata
 
     def _nearest(self, sandbox_id: str) -> str:
         near = get_close_matches(sandbox_id, self._names(), n=1)
@@ -131,7 +194,7 @@ class Registry:
     def _names(self) -> Iterator[str]:
         try:
             with os.scandir(self.root) as found:
-                names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+                names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False) and _is_owned(entry)]
         except OSError:
             names = []
         return (name for name in sorted(names) if _ID.fullmatch(name) and self._holds(name))
@@ -145,6 +208,8 @@ class Registry:
         for name in self._names():
             try:
                 yield self.read(name)
+            except ForeignError as error:
+                yield Damaged(sandbox_id=name, problem=f"{error} ({error.hint})")
             except SandboxError as error:
                 yield Damaged(sandbox_id=name, problem=str(error))
 
@@ -165,19 +230,24 @@ class Registry:
     def remove_unused(self, sandbox_id: str, *, in_any_case: bool = True) -> None:
         """BusyError where somebody holds it; UsageError where it is none: nothing that is not ours is removed.
 
-        A commit that was broken off is finished before. ``in_any_case``: it goes also where that is not possible.
+        One in which something was broken off stays. ``in_any_case``: it goes all the same, because somebody says so;
+        what we began ourselves is finished before, if that is possible.
         """
         folder = self.folder(sandbox_id)
         if os.path.islink(folder) or not os.path.isdir(folder):
             raise UsageError(f"no sandbox {sandbox_id} in {self.root}", hint=self._nearest(sandbox_id))
-        if not self._is_ours(sandbox_id):
-            raise UsageError(f"{folder} is no sandbox", hint="what else it is, remove by hand")
-        finish(folder, if_possible=in_any_case)
-        held = hold(folder)
-        try:
-            self.remove(sandbox_id)
-        finally:
-            held.release()
+        with self._open(sandbox_id) as tree:
+            if not self._is_ours(sandbox_id):
+                raise UsageError(f"{folder} is no sandbox", hint="what else it is, remove by hand")
+            if in_any_case:
+                finish(folder)
+            elif is_begun(folder):
+                raise CheckpointError(f"an operation was broken off in {folder}", hint="attach it, or destroy it")
+            held = hold(tree)
+            try:
+                self.remove(sandbox_id)
+            finally:
+                held.release()
 
     def _is_ours(self, sandbox_id: str) -> bool:
         """Damaged metadata beside a transaction is ours; a metadata.json of which nothing is known need not be."""
@@ -204,45 +274,48 @@ class Registry:
         for name in self._listed():
             path = os.path.join(self.root, name)
             try:
-                if name.startswith(_LEAVING) or (name.startswith(_MAKING) and _age_s(path) > _MAKING_S):
+                if name.startswith(_LEAVING) or _age_s(path) > _MAKING_S:
                     remove_tree(path)
             except OSError:
                 pass  # another process is at it, or it isn't ours to remove
 
     def _listed(self) -> Iterable[str]:
+        """What was on its way, and is ours: in a shared root others have theirs."""
         try:
-            return os.listdir(self.root)
+            with os.scandir(self.root) as found:
+                return [each.name for each in found if each.name.startswith((_LEAVING, _MAKING)) and _is_owned(each)]
         except OSError:
             return ()
 
 
-def _write(folder: str, metadata: Metadata) -> None:
-    """Beside its place, and renamed: a reader finds the old text or the new one."""
+def _write(tree: Tree, metadata: Metadata) -> None:
     text = json.dumps(metadata.to_dict(), indent=1)
     if len(text) > MAX_METADATA_BYTES:
         problem = f"{METADATA} of {len(text)} bytes would never be read again; {MAX_METADATA_BYTES} are the most"
         raise UsageError(problem, hint="keep less in state_data, and the rest in a file")
-    place = os.path.join(folder, METADATA)
-    beside = f"{place}.{os.urandom(4).hex()}"
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    os.rename(beside, place)
+    seal = layout.documents_of(tree).seal
+    assert seal is not None
+    name, where = tree.at(METADATA)
+    write_whole(name, seal.sealed(METADATA, text).encode(), **where)
 
 
 def _age_s(path: str) -> float:
     return time.time() - os.lstat(path).st_mtime
 
 
-def _text(folder: str) -> str:
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    if not stat.S_ISDIR(os.lstat(folder).st_mode):
-        raise ValueError("its place is taken by something that is no folder")
-    with open(os.open(os.path.join(folder, METADATA), flags), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("no regular file")
-        raw = file.read(MAX_METADATA_BYTES + 1)
-    if len(raw) > MAX_METADATA_BYTES:
-        raise ValueError(f"larger than {MAX_METADATA_BYTES} bytes")
+def _is_owned(entry: os.DirEntry[str]) -> bool:
+    """Looked at first: another user's folder costs nothing."""
+    try:
+        return not hasattr(os, "geteuid") or entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _text(tree: Tree) -> str:
+    name, where = tree.at(METADATA)
+    raw, _ = read_regular(name, _MOST_BYTES, **where)
+    if len(raw) > _MOST_BYTES:
+        raise ValueError(f"larger than {_MOST_BYTES} bytes")
     return raw.decode("utf-8")
 
 
@@ -250,6 +323,7 @@ def _metadata(text: str, sandbox_id: str) -> Metadata:
     values = json.loads(text)
     if not isinstance(values, dict):
         raise ValueError("no JSON object")
+    values.pop("seal", None)
     version = values.pop("version", None)
     if version != VERSION:
         raise ValueError(f"version {version!r}, {VERSION} is known here")

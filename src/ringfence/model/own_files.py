@@ -52,7 +52,7 @@ def read_regular(path: str, most_bytes: int, *, dir_fd: int | None = None) -> tu
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{path} is no regular file")
-        return file.read(most_bytes + 1), status
+        return file.read(min(most_bytes, status.st_size) + 1), status
 
 
 def make_private(path: str) -> None:

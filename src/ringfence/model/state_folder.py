@@ -24,6 +24,14 @@ def state_folder() -> str:
     return os.path.join(state, "ringfence")
 
 
+def own_places() -> tuple[str, ...]:
+    """Where links on the way to it lead; nothing where there is no home."""
+    try:
+        return (os.path.realpath(state_folder()),)
+    except UsageError:
+        return ()
+
+
 def sandboxes_folder() -> str:
     return os.path.join(state_folder(), "sandboxes")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ringfence.checkpoint import layout
 from ringfence.checkpoint.store import Store
 from ringfence.checkpoint.transaction import OVERLAY, SNAPSHOT, Transaction
 from ringfence.errors import CheckpointError
@@ -21,15 +22,27 @@ JOURNALS = ("journal.json", "checkpoints/0/journal.json")
 INDEXES = ("checkpoints/0/base.json", "checkpoints/0/index.json", "checkpoints/0/newer.json")
 
 
+def write_sealed(folder: Path, name: str, text: str) -> None:
+    """As if we had written it ourselves."""
+    place = layout.opened(str(folder))
+    assert place.seal is not None
+    (folder / name).write_text(place.seal.sealed(name, text))
+    place.tree.close()
+
+
+@pytest.mark.parametrize("sealed", [True, False])
 @pytest.mark.parametrize("name", (*JOURNALS, *INDEXES))
-def test_a_damaged_document_is_an_error_of_ours_that_names_it(name: str, tmp_path: Path) -> None:
+def test_a_damaged_document_is_an_error_of_ours_that_names_it(name: str, sealed: bool, tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     (tmp_path / "base/x").write_text("old")
     Transaction.create(tmp_path / "tx", [tmp_path / "base"], kind=SNAPSHOT).close()
     for text in TEXTS:
-        if name in INDEXES and text == "{}":
+        if name in INDEXES and text == "{}" and sealed:
             continue  # which is an empty one
-        (tmp_path / "tx" / name).write_text(text)
+        if sealed and text.startswith("{"):
+            write_sealed(tmp_path / "tx", name, text)
+        else:
+            (tmp_path / "tx" / name).write_text(text)
         with pytest.raises(CheckpointError, match=name):
             Transaction.open(tmp_path / "tx")
         assert (tmp_path / "base/x").read_text() == "old"
@@ -53,7 +66,7 @@ def _journal(digest: str) -> dict[str, Any]:
 
 
 def _carried_out(top: Path, journal: dict[str, Any]) -> None:
-    (top / "tx/checkpoints/0/journal.json").write_text(json.dumps(journal))
+    write_sealed(top / "tx", "checkpoints/0/journal.json", json.dumps(journal))
     Transaction.open(top / "tx").close()
 
 

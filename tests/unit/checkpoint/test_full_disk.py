@@ -16,6 +16,7 @@ from undo_arena import Arena, as_ordinary_user, enter, in_child, mount_tmpfs
 
 from ringfence.checkpoint.lock import hold
 from ringfence.checkpoint.transaction import OVERLAY, SNAPSHOT, Transaction
+from ringfence.checkpoint.tree import Tree
 from ringfence.checkpoint.workspace import open_overlay
 from ringfence.errors import BusyError, CheckpointError
 
@@ -112,20 +113,23 @@ def test_the_control_without_the_room_that_is_kept_it_can_not(tmp_path: Path) ->
 def test_a_full_disk_keeps_nobody_from_taking_and_giving_back_the_lock(tmp_path: Path) -> None:
     def test(disk: Path) -> None:
         _fill(disk / "flood")
-        lock = hold(str(disk))
+        lock = hold(Tree(str(disk)))
         with pytest.raises(BusyError):
-            hold(str(disk))
+            hold(Tree(str(disk)))
         with pytest.raises(CheckpointError, match="No space"):
             lock.note(b"/somewhere")
         lock.release()
-        hold(str(disk)).release()
+        hold(Tree(str(disk))).release()
 
     on_small_disk(tmp_path, test)
 
 
 def test_a_lock_that_can_not_be_made_is_an_error_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    tree = Tree(str(tmp_path / "there"))
+    (tmp_path / "there").rmdir()
     with pytest.raises(CheckpointError, match="No such file"):
-        hold(str(tmp_path / "nowhere"))
+        hold(tree)
 
 
 def test_a_checkpoint_that_fits_only_in_part_is_none(tmp_path: Path) -> None:

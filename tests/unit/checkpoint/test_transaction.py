@@ -362,18 +362,19 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 def test_who_opens_it_waits_for_what_a_killed_holder_had_running(tmp_path: Path) -> None:
     tx = Transaction.create(tmp_path / "tx", kind=SNAPSHOT)
-    (tmp_path / "private").mkdir()
+    private = tmp_path / "ringfence-0123456789abcdef"
+    private.mkdir()
 
     def hold() -> None:
-        Transaction.open(tmp_path / "tx").note_box(str(tmp_path / "private"))
+        Transaction.open(tmp_path / "tx").note_box(str(private))
         os.kill(os.getpid(), signal.SIGKILL)
 
     tx.close()
     assert in_child(hold) == signal.SIGKILL
-    ending = threading.Timer(0.3, (tmp_path / "private").rmdir)
+    ending = threading.Timer(0.3, private.rmdir)
     ending.start()
     Transaction.open(tmp_path / "tx").close()
-    assert not (tmp_path / "private").exists(), "it was there until a moment ago"
+    assert not private.exists(), "it was there until a moment ago"
     ending.join()
     (tmp_path / "private").mkdir()
     Transaction.open(tmp_path / "tx").close()  # once, and not for ever

@@ -59,11 +59,12 @@ def as_ordinary_user(
             for each in (folder, *folder.rglob("*")):
                 os.lchown(each, ORDINARY_ID, ORDINARY_ID)
             before()
-            for name in ("encodings.ascii", "fcntl", "hashlib", "json", "ringfence.checkpoint.unified"):
+            for name in ("encodings.ascii", "fcntl", "hashlib", "hmac", "json", "ringfence.checkpoint.unified"):
                 importlib.import_module(name)  # which this user may not be able to read
             os.setgroups([])
             os.setresgid(ORDINARY_ID, ORDINARY_ID, ORDINARY_ID)
             os.setresuid(ORDINARY_ID, ORDINARY_ID, ORDINARY_ID)
+            os.environ["XDG_STATE_HOME"] = str(place / "state")
         work(place)
 
     return in_child(inside)

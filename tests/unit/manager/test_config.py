@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.errors import PolicyError
+from ringfence.errors import PolicyError, UsageError
 from ringfence.manager.config import SandboxConfig, SandboxMode, of_this_system
+from ringfence.manager.registry import Registry
 from ringfence.model.limits import IsolationLevel
+from ringfence.model.state_folder import sandboxes_folder
 from ringfence.monitor.limits import ResourceLimits
 
 SPECIFIED = {
@@ -18,7 +20,6 @@ SPECIFIED = {
     "sandbox_mode": SandboxMode.AUTO,
     "isolation_level": IsolationLevel.PROCESS,
     "resource_limits": ResourceLimits(),
-    "sandbox_root": Path("./sandboxes"),
     "allowed_paths": [],
     "blocked_paths": [Path("/etc"), Path("/sys"), Path("/boot"), Path("C:\\Windows"), Path("C:\\Program Files")],
     "allow_network": False,
@@ -37,6 +38,7 @@ def test_the_defaults_are_the_specifications(name: str) -> None:
 
 def test_the_fields_stand_in_the_specifications_order() -> None:
     names = [each.name for each in dataclasses.fields(SandboxConfig)]
+    assert names.pop(4) == "sandbox_root", "whose default is another than the specification's: ADR 0070"
     assert names[: len(SPECIFIED)] == list(SPECIFIED)
 
 
@@ -87,3 +89,19 @@ def test_paths_become_absolute_and_stand_once() -> None:
 
 def test_paths_of_another_system_mean_nothing_here() -> None:
     assert of_this_system(Path("/etc")) and not of_this_system(Path("C:\\Windows"))
+
+
+def test_sandboxes_are_kept_in_the_state_folder_and_never_below_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert SandboxConfig().sandbox_root == Path(sandboxes_folder())
+    assert SandboxConfig.from_dict(SandboxConfig().to_dict()) == SandboxConfig()
+
+
+def test_without_a_home_a_root_must_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(UsageError, match="no home"):
+        Registry(SandboxConfig().sandbox_root)
+    assert Registry(tmp_path).root == str(tmp_path)

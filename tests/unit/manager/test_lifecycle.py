@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from ringfence import (
 from ringfence.checkpoint.workspace import Workspace
 from ringfence.engine.box import Box, Handle
 from ringfence.linux import procfs
-from ringfence.manager.registry import MAX_METADATA_BYTES, METADATA, Damaged
+from ringfence.manager.registry import MAX_METADATA_BYTES, METADATA, Damaged, Registry
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -68,7 +69,7 @@ def test_a_sandbox_is_found_again_with_its_files_checkpoints_and_state(root: Pat
         context.state_data["step"] = 3
         made = first.rollback_system.create_checkpoint(context.sandbox_id, {"why": "end"})
         first.run(context, ["sh", "-c", "echo later > file"])
-    with SandboxManager(sandbox_root=root) as second:
+    with SandboxManager(SandboxConfig(environment_vars={"A": "b"}), sandbox_root=root) as second:
         assert second.list_active_sandboxes() == []
         (stored,) = second.stored_sandboxes()
         found = second.attach(stored.sandbox_id)
@@ -153,7 +154,7 @@ def test_one_that_may_be_in_the_making_is_never_cleaned_up(manager: SandboxManag
 
 
 @pytest.mark.parametrize("base_is_there", (True, False))
-def test_a_commit_that_was_broken_off_is_finished_before_its_sandbox_is_cleaned_up(
+def test_cleaning_up_finishes_no_commit_that_was_broken_off_and_destroying_does(
     base_is_there: bool, manager: SandboxManager, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "base").mkdir()
@@ -167,8 +168,10 @@ def test_a_commit_that_was_broken_off_is_finished_before_its_sandbox_is_cleaned_
     aged(root, context.sandbox_id, hours=2)
     if not base_is_there:
         (tmp_path / "base").rename(tmp_path / "away")
-    SandboxManager(sandbox_root=root).close()
-    assert (root / context.sandbox_id).exists() is not base_is_there
+    with SandboxManager(sandbox_root=root) as other:
+        assert (root / context.sandbox_id).exists() and not (tmp_path / "base/file").exists()
+        other.destroy_sandbox(context.sandbox_id)
+    assert not (root / context.sandbox_id).exists()
     if base_is_there:
         assert (tmp_path / "base/file").read_text() == "new\n"
 
@@ -189,9 +192,8 @@ def test_use_keeps_a_sandbox_young(manager: SandboxManager, root: Path) -> None:
 def test_a_sandbox_of_another_door_is_attached_and_never_cleaned_up(manager: SandboxManager, root: Path) -> None:
     context = manager.create_sandbox(config())
     manager.detach(context.sandbox_id)
-    place = root / context.sandbox_id / METADATA
-    plain = json.loads(place.read_text()) | {"config": {}, "command": ["make"]}
-    place.write_text(json.dumps(plain))
+    registry = Registry(root)
+    registry.write(replace(registry.read(context.sandbox_id), config={}, command=("make",)))
     aged(root, context.sandbox_id, hours=10_000)
     with SandboxManager(sandbox_root=root) as other:
         found = other.attach(context.sandbox_id)

@@ -20,7 +20,7 @@ def mode(path: object) -> int:
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o777])
-def any_umask(request: pytest.FixtureRequest) -> Iterator[None]:
+def any_umask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     before = os.umask(request.param)
     yield
     os.umask(before)

@@ -20,6 +20,7 @@ from ringfence.evidence import chain
 from ringfence.evidence.chainfile import START, ChainWriter
 from ringfence.evidence.strictjson import decode
 from ringfence.integrations.deep_agent.redaction import Redactor
+from ringfence.model.own_files import make_private
 from ringfence.model.record import record
 
 FORMAT = "ringfence.audit/1"
@@ -59,7 +60,7 @@ class AuditLog:
 
 def _make_folder(path: str) -> None:
     try:
-        os.makedirs(path, 0o755, exist_ok=True)
+        make_private(path)
     except OSError as error:
         raise EvidenceError(f"cannot make the log's folder {path!r}: {error.strerror}") from error
 

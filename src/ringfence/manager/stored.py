@@ -1,0 +1,98 @@
+"""What of a sandbox on disk is believed when it is opened again: nothing that is weaker than the manager's own config.
+
+Also which sandboxes lie where earlier versions kept them. Opens nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ringfence.checkpoint.transaction import SNAPSHOT, Transaction
+from ringfence.errors import UsageError
+from ringfence.manager.config import SandboxConfig
+from ringfence.manager.registry import METADATA, Metadata
+from ringfence.model.limits import IsolationLevel
+from ringfence.model.paths import within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+OLD_ROOT = "sandboxes"
+_STRENGTH = (IsolationLevel.NONE, IsolationLevel.PROCESS, IsolationLevel.CONTAINER, IsolationLevel.STRICT)
+# field: what the stored config has that the manager's own does not allow; empty where nothing.
+_WEAKER: dict[str, Callable[[SandboxConfig, SandboxConfig], object]] = {
+    "isolation_level": lambda stored, own: stored.isolation_level if _is_weaker(stored, own) else "",
+    "allow_network": lambda stored, own: stored.allow_network and not own.allow_network,
+    "allow_partial": lambda stored, own: stored.allow_partial and not own.allow_partial,
+    "environment_vars": lambda stored, own: ", ".join(
+        name for name, value in stored.environment_vars.items() if own.environment_vars.get(name) != value
+    ),
+    "readable_paths": lambda stored, own: ", ".join(_not_below(stored.readable_paths, own.readable_paths)),
+}
+
+
+def _is_weaker(stored: SandboxConfig, own: SandboxConfig) -> bool:
+    return _STRENGTH.index(stored.isolation_level) < _STRENGTH.index(own.isolation_level)
+
+
+def _not_below(paths: list[Path], tops: list[Path]) -> Iterator[str]:
+    allowed = [os.path.realpath(top) for top in tops]
+    return (str(path) for path in paths if not any(within(os.path.realpath(path), top) for top in allowed))
+
+
+def config_of(metadata: Metadata) -> SandboxConfig:
+    """As it was made; one of another door's has only its level and its folders."""
+    if metadata.config:
+        return SandboxConfig.from_dict(metadata.config)
+    return SandboxConfig(isolation_level=metadata.isolation, allowed_paths=list(metadata.bases))  # type: ignore[arg-type]
+
+
+def believed(metadata: Metadata, own: SandboxConfig) -> SandboxConfig:
+    """The stored config, with all that the manager's own blocks; UsageError where it is weaker than that."""
+    stored = config_of(metadata)
+    weaker = {name: found for name, find in _WEAKER.items() if (found := find(stored, own))}
+    if weaker:
+        told = "; ".join(name if found is True else f"{name} {found}" for name, found in weaker.items())
+        raise UsageError(f"the sandbox {metadata.sandbox_id} was made with less protection than this manager's config "
+                         f"has: {told}", hint="if that is meant, give the config: attach(id, config)")  # fmt: skip
+    return replace(stored, blocked_paths=[*stored.blocked_paths, *own.blocked_paths])
+
+
+def given(metadata: Metadata, config: SandboxConfig) -> SandboxConfig:
+    """The caller's config for the folders that the sandbox lies over, which stay the same."""
+    bases = tuple(os.path.realpath(path) for path in config.allowed_paths)
+    if bases and bases != metadata.bases:
+        raise UsageError(f"the sandbox {metadata.sandbox_id} lies over {', '.join(metadata.bases) or 'its own folder'}",
+                         hint="give a config with these allowed_paths, or with none")  # fmt: skip
+    return replace(config, allowed_paths=[Path(base) for base in metadata.bases])
+
+
+def refuse_unhidden(transaction: Transaction, hidden: Iterable[str]) -> None:
+    """From a working copy that is there already nothing can be taken away any more."""
+    inside = [path for path in hidden if any(within(path, base) for base in transaction.bases)]
+    late = [path for path in inside if not any(within(path, name) for name in transaction.hidden)]
+    if transaction.kind == SNAPSHOT and late:
+        raise UsageError(f"{', '.join(late)} was not blocked when the sandbox was made, and is in its working copy",
+                         hint="make a new sandbox")  # fmt: skip
+
+
+def tell_of_old_ones(root: str) -> None:
+    """Earlier versions kept sandboxes in the current folder, where a repository or a guest can put some too."""
+    if old_ones(root):
+        warnings.warn(f"./{OLD_ROOT} holds sandboxes of an earlier version, or of somebody else; they are left alone. "
+                      f"If they are yours: SandboxManager(sandbox_root={OLD_ROOT!r}).attach(id, trust=True)",
+                      stacklevel=3)  # fmt: skip
+
+
+def old_ones(root: str) -> list[str]:
+    """Names in the folder that used to be the root; empty where it is the root."""
+    try:
+        names = [] if os.path.realpath(OLD_ROOT) == root else sorted(os.listdir(OLD_ROOT))
+    except OSError:
+        return []
+    return [name for name in names if os.path.lexists(os.path.join(OLD_ROOT, name, METADATA))]
