@@ -1,4 +1,7 @@
-"""Hidden paths of STRICT: which can't be hidden, and what records who asks for the others."""
+"""Hidden paths of STRICT: which can't be hidden, and what records who asks for the others.
+
+Also our own folders, on every level that has walls: the key and the records in them are for no guest.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import os
 from collections.abc import Iterable
 
 from ringfence.backends.facts import Lack
-from ringfence.errors import PolicyError
+from ringfence.errors import PolicyError, UsageError
 from ringfence.linux import host, rootfs
 from ringfence.linux.hidden import HiddenPaths
 from ringfence.linux.rootfs import Wish
+from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 
 TRIPWIRES, OPEN_NOTIFICATION = "tripwires", "open notification"
@@ -47,6 +51,28 @@ def refuse_covered(hidden: HiddenPaths, **paths: Iterable[str]) -> None:
         if hidden.cover(os.path.realpath(path)):
             problem = f"{path} ({field}) lies in them, and the job is to see it; name what is meant"
             raise PolicyError("hidden_paths", problem)
+
+
+def refuse_ours(ours: tuple[str, ...], shown: Iterable[str], writable: Iterable[str]) -> None:
+    """UsageError where a guest would be given a folder of ours: nothing can be hidden in what it writes directly."""
+    for path in (*shown, *writable):
+        for own in ours:
+            if within(os.path.realpath(path), own):
+                raise UsageError(f"{path} lies in a folder of ringfence's own ({own})", hint="name another folder")
+    for path in writable:
+        for own in ours:
+            if within(own, os.path.realpath(path)):
+                hint = "name folders below it, or keep the records elsewhere: XDG_STATE_HOME"
+                raise UsageError(f"{path} holds {own}, which no guest may write", hint=hint)
+
+
+def refuse_workspace(ours: tuple[str, ...], workspaces: Iterable[str], readable: tuple[str, ...]) -> None:
+    """UsageError where a workspace lies in a folder of ours that has to be absent from a readable folder."""
+    for path in workspaces:
+        above = next((each for each in readable if within(path, os.path.realpath(each))), "")
+        if above and any(within(path, own) for own in ours):
+            problem = f"the private folder {path} of this sandbox lies in the readable {above}, where it is hidden"
+            raise UsageError(problem, hint="name allowed_paths, or a sandbox_root elsewhere")
 
 
 def lacks(policy: SandboxPolicy, hidden: HiddenPaths) -> list[Lack]:

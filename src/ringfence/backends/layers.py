@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 
-from ringfence.backends import showing
-from ringfence.backends.hiding import refuse_covered
+from ringfence.backends import hiding, showing
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import UsageError
 from ringfence.linux import rootfs
 from ringfence.linux.hidden import HiddenPaths
 from ringfence.linux.rootfs import Laid
+from ringfence.model import state_folder
 from ringfence.model.outcome import Changes
+from ringfence.model.paths import within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,14 +54,25 @@ class Layers:
             self.transaction.note_box(scratch)
             return (self.transaction.folder, *self.transaction.bases)
         for name in IN_SCRATCH:
-            os.makedirs(os.path.join(scratch, name), exist_ok=True)
+            os.makedirs(os.path.join(scratch, name), mode=0o755, exist_ok=True)
         if not workspace:
             return ()
         _refuse_absent(workspace)
         if self._own is None:
+            self._keep_ours(workspace)
             upper, store = (os.path.join(scratch, name) for name in ("layer/upper", "store"))
-            self._own = open_overlay(upper, workspace, store, hidden=tuple(self._hidden))
+            self._own = open_overlay(upper, workspace, store, hidden=(*self._hidden, *self.ours))
         return (workspace,)
+
+    def _keep_ours(self, workspace: str) -> None:
+        """What is not there yet a guest could make, and a commit would carry it over: a key that the guest knows."""
+        if any(within(own, os.path.realpath(workspace)) for own in self.ours):
+            state_folder.made()
+
+    @property
+    def ours(self) -> tuple[str, ...]:
+        """Our own folders, which no guest sees and no commit touches."""
+        return self.transaction.ours if self.transaction else state_folder.own_places()
 
     def laid(self, workspace: str | None) -> tuple[Laid, ...]:
         """What is shown at its own path and changed in a layer only; the folder that the job begins in is first."""
@@ -68,8 +80,10 @@ class Layers:
             rows = [(os.path.realpath(workspace), "")] if workspace else []
         else:
             rows = list(self.transaction.layers)
-        refuse_covered(self._hidden, workspace=[path for path, _ in rows])
+        hiding.refuse_covered(self._hidden, workspace=[path for path, _ in rows])
         found = tuple(self._one(path, layer) for path, layer in rows)
+        if self.transaction is None:  # the bases of one are checked when it is made; its own workspace is ours
+            hiding.refuse_ours(self.ours, [each.path for each in found], ())
         for each in found:
             if each.path == "/" or each.path in rootfs.SYSTEM_FOLDERS:
                 raise UsageError(f"{each.path} can't be a workspace", hint="change to a folder of your own first")
@@ -77,7 +91,7 @@ class Layers:
         return found
 
     def _one(self, path: str, layer: str) -> Laid:
-        absent = [*self._hidden.below(path)]
+        absent = [*self._hidden.below(path), *HiddenPaths(self.ours).below(path)]
         if self.transaction:
             absent += HiddenPaths(self.transaction.hidden).below(path)
         owner: tuple[int, ...] = ()

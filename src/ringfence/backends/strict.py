@@ -320,8 +320,11 @@ class StrictBox:
         }
 
     def _wish(self, job: Job) -> Wish:
+        ours = self._layers.ours
+        hiding.refuse_ours(ours, self.policy.readable_paths, self.policy.writable_paths)
         laid = self._layers.laid(job.cwd)
         within = tuple(each.path for each in laid)
+        hiding.refuse_workspace(ours, within, self.policy.readable_paths)
         links = host.system_links()
         system = host.system_folders()
         tops = tuple(entry.path for entry in system) + tuple(path for path, _ in links)
@@ -345,6 +348,7 @@ class StrictBox:
             by_root=root,
             owner=(laid[0].owner if laid else (os.geteuid(), os.getegid())) if root else (),
             hidden=self._hidden,
+            ours=HiddenPaths(ours),
             links=links,
             user=_USER,
             uid=namespaces.GUEST_ID if root else os.getuid(),

@@ -11,15 +11,18 @@ import sys
 from collections.abc import Mapping
 
 import ringfence
+from ringfence.backends import hiding
 from ringfence.backends.facts import NO_EGRESS, Lack
 from ringfence.backends.forkers import SPAWNER
 from ringfence.backends.led_visit import LedVisit, PythonJobs
 from ringfence.backends.process import FILTERED, MECHANISMS, ProcessBox, entries, plan_limits
 from ringfence.errors import UnavailableError
 from ringfence.linux import confinement, host, landlock, rootfs
+from ringfence.model import state_folder
 from ringfence.model.job import Job
 from ringfence.model.limits import SyscallProfile
 from ringfence.model.outcome import Enforcement
+from ringfence.model.paths import within
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
 from ringfence.model.record import record, replace
 from ringfence.posix import rlimits
@@ -129,22 +132,30 @@ class WalledBox(ProcessBox):
         steps: list[tuple[object, ...]] = [("folder", folder)]
         if self._kernel.landlock_abi:
             open_network = self.policy.network_rule == HOST_NETWORK
-            steps.append(("wall in", self._granted(job, [*own, folder, *self._copies()]), open_network))
+            ours, copies = self._ours(), self._copies()
+            hiding.refuse_ours(ours, (), [] if any(within(folder, copy) for copy in copies) else [folder])
+            steps.append(("wall in", self._granted(job, [*own, folder, *copies], ours), open_network))
         steps.append(("give up privileges", [self._scratch.path, *own], self._own_id))
         steps += self._limits()
         return [*steps, ("close calls", _filter(self.policy))] if self._kernel.seccomp else steps
 
+    def _ours(self) -> tuple[str, ...]:
+        """Our own folders, of which only this box's working copies are granted."""
+        return self._transaction.ours if self._transaction else state_folder.own_places()
+
     def _copies(self) -> list[str]:
         return [self._transaction.place(base) for base in self._transaction.bases] if self._transaction else []
 
-    def _granted(self, job: Job, own: list[str]) -> list[confinement.Grant]:
+    def _granted(self, job: Job, own: list[str], ours: tuple[str, ...]) -> list[confinement.Grant]:
+        hiding.refuse_ours(ours, self.policy.readable_paths, self.policy.writable_paths)
         search_path = (dict(self.policy.environment) | dict(job.environment)).get("PYTHONPATH", "")
         readable = [*rootfs.SYSTEM_FOLDERS, *(f"/etc/{name}" for name in rootfs.ETC_NAMES), *self.policy.readable_paths]
         readable += host.interpreter_folders(job.argv[0], search_path)
         # Steps that are no program load their part of it when their turn comes.
         readable.append(os.path.dirname(os.path.abspath(ringfence.__file__)))
-        writable = [*own, *self.policy.writable_paths]
-        return confinement.grants(readable, writable, host.every_name(self.policy.hidden_paths))
+        hidden = host.every_name(self.policy.hidden_paths)
+        shown = confinement.grants(readable, self.policy.writable_paths, (*hidden, *ours))
+        return list(dict.fromkeys((*shown, *confinement.grants((), own, hidden))))
 
     def _limits(self) -> list[tuple[object, ...]]:
         return [*(("rlimit", *row) for row in rlimits.shares()), *plan_limits(self.policy)]

@@ -105,6 +105,8 @@ class Wish:
     etc: tuple[Shown, ...]
     copies: tuple[tuple[str, bytes, str], ...]
     """(path, content, where it points if it is a link) of what is copied from the host's /etc."""
+    ours: HiddenPaths = HiddenPaths()
+    """Folders of ours, absent wherever they lie; nobody records who asks for them."""
     stage: str = ""
     """A folder of the host that nothing shown lies in: there the sandbox is built, in a mount namespace of its own."""
     caller: tuple[int, int] = (0, 0)
@@ -249,7 +251,8 @@ def _innermost(folder: str, tops: set[str]) -> str:
 
 def _within(entry: Shown, wish: Wish) -> list[str]:
     """Names in something shown that whiteouts make absent."""
-    return [] if wish.tripwires else wish.hidden.below(entry.path)
+    own = wish.ours.below(entry.path)
+    return own if wish.tripwires else [*own, *wish.hidden.below(entry.path)]
 
 
 def _is_sealed(entry: Shown) -> bool:
