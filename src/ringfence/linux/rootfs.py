@@ -33,10 +33,11 @@ DEVICE_LINKS = {
 PROC_FILES = (
     "buddyinfo", "cgroups", "cmdline", "diskstats", "interrupts", "kallsyms", "key-users", "keys", "locks", "mdstat",
     "modules", "partitions", "sched_debug", "schedstat", "swaps", "sys/kernel/random/boot_id", "timer_list", "zoneinfo",
+    # Exact counts of what all sandboxes and the host hold, by which two sandboxes could pass numbers to each other.
+    "sys/fs/aio-nr", "sys/fs/dentry-state", "sys/fs/file-nr", "sys/fs/inode-nr", "sys/fs/inode-state",
+    "sys/kernel/pty/nr",
 )  # fmt: skip
-# In sys/fs and sys/kernel/pty beside settings: exact counts of what all sandboxes and the host hold, by which two
-# sandboxes could pass numbers to each other; pressure has the same of what they wait for.
-PROC_FOLDERS = ("acpi", "asound", "bus", "fs", "irq", "pressure", "scsi", "sys/fs", "sys/kernel/pty")
+PROC_FOLDERS = ("acpi", "asound", "bus", "fs", "irq", "pressure", "scsi", "sys/fs/quota")
 # Settings of the sandbox's own namespaces. Watches are its user's too, and counted for each user namespace besides. A
 # TCP connection always gets its first buffer, whatever limit is reached: here that is small.
 KERNEL_SETTINGS = {
