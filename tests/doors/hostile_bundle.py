@@ -19,6 +19,7 @@ GARBAGE = {
     "10,000 open": b"[" * 10_000,
     "null": b"null",
     "5,000,000 commas": b"[" + b"0," * 5_000_000 + b"0]",
+    "5,000,000 brackets": b"[" + b"[[[[[[]]]]]]," * 800_000 + b"{}]",
     "over 64 MiB": b" " * (64 << 20) + b"{}",
     "html": f"<!doctype html><script>pwned=1</script>{HTML}".encode(),
     "NUL bytes": b"\0" * 1000,

@@ -53,7 +53,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
         print_json(result)
     else:
-        print("".join(f"{line}\n" for line in _explained(result)), end="", file=sys.stderr)
+        from ringfence.cli.blocks import spelled_out
+
+        print("".join(f"{spelled_out(line)}\n" for line in _explained(result)), end="", file=sys.stderr)
     return result["rc"]
 
 

@@ -15,7 +15,7 @@ from ringfence.errors import EvidenceError
 
 MAX_DOCUMENT_BYTES = 64 << 20
 MAX_COMMAS = 4_000_000
-# a bound on the number of values, and so on memory, that costs nothing to check
+# of commas, [ and { together: a bound on the number of values, and so on memory, that costs nothing to check
 MAX_DEPTH = 64
 MAX_SAFE_INTEGER = 2**53 - 1
 _MAX_NUMBER_CHARS = 64
@@ -25,8 +25,8 @@ def parse(data: bytes) -> object:
     """Read one document. Anything ambiguous is an EvidenceError, never a value."""
     if len(data) > MAX_DOCUMENT_BYTES:
         raise EvidenceError(f"larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
-    if data.count(b",") > MAX_COMMAS:
-        raise EvidenceError(f"more than {MAX_COMMAS:,} commas")
+    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_COMMAS:
+        raise EvidenceError(f"more than {MAX_COMMAS:,} commas and brackets")
     value = decode(data)
     _inspect(value)
     return value

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence.errors import EvidenceError, VerificationError
-from ringfence.evidence import dsse, schema
+from ringfence.evidence import dsse, schema, strictjson
 from ringfence.evidence.canonical import canonical
 from ringfence.evidence.shape import Leaf
 from ringfence.evidence.strictjson import decode, parse
@@ -268,3 +268,13 @@ def test_hostile_input_costs_little_time_and_memory() -> None:
 def test_a_form_accepts_exactly_one_way_of_writing(leaf: Leaf, good: list[object], bad: list[object]) -> None:
     assert [value for value in good if not leaf.accepts(value)] == []
     assert [value for value in bad if leaf.accepts(value)] == []
+
+
+@pytest.mark.parametrize("part", (b"0,", b"[[[[]]]],", b'{"a":{}},'), ids=("numbers", "arrays", "objects"))
+def test_so_many_values_that_they_fill_the_memory_are_refused_before_they_are_read(
+    part: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strictjson, "MAX_COMMAS", 1000)
+    monkeypatch.setattr(strictjson, "decode", lambda data: pytest.fail("it was read"))
+    with pytest.raises(EvidenceError, match="more than 1,000 commas and brackets"):
+        strictjson.parse(b"[" + part * 1200 + b"0]")

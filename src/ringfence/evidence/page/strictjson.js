@@ -18,8 +18,8 @@ class Float {
 function parseStrictJson(bytes, onProgress = () => {}) {
   if (bytes.length > MAX_DOCUMENT_BYTES) throw new EvidenceError(`larger than ${MAX_DOCUMENT_BYTES >> 20} MiB`);
   let commas = 0;
-  for (let i = 0; i < bytes.length; i++) if (bytes[i] === COMMA) commas++;
-  if (commas > MAX_COMMAS) throw new EvidenceError(`more than ${MAX_COMMAS.toLocaleString("en")} commas`);
+  for (let i = 0; i < bytes.length; i++) if (bytes[i] === COMMA || bytes[i] === 0x5b || bytes[i] === 0x7b) commas++;
+  if (commas > MAX_COMMAS) throw new EvidenceError(`more than ${MAX_COMMAS.toLocaleString("en")} commas and brackets`);
   return new JsonReader(decodeUtf8(bytes), onProgress).document();
 }
 
