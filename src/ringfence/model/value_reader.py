@@ -47,7 +47,7 @@ def decode(data: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPT
     if _SEED_IS_KNOWN:
         _check_names(data)
     try:
-        return _decoder().decode(str(data, "utf-8", "surrogatepass"))
+        return _decoder(data).decode(str(data, "utf-8", "surrogatepass"))
     except RecursionError:
         raise Undecodable("nested too deep") from None
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
@@ -97,17 +97,23 @@ def _short_int(digits: str) -> int:
     return int(digits)
 
 
-def _decoder() -> json.JSONDecoder:
+def _decoder(data: bytes) -> json.JSONDecoder:
     # Python's own bound on digits makes long numbers harmless, unless the host has lifted it.
     bounded = 0 < sys.get_int_max_str_digits() <= 4300
-    return json.JSONDecoder(object_hook=_Reading().value, parse_int=None if bounded else _short_int)
+    if bounded and not any(word in data for word in _WITH_KEYS):
+        return _WITHOUT_KEYS
+    return _made(MAX_PLAIN_KEYS, None if bounded else _short_int)
+
+
+def _made(max_keys: int, parse_int: Callable[[str], int] | None = None) -> json.JSONDecoder:
+    return json.JSONDecoder(object_hook=_Reading(max_keys).value, parse_int=parse_int)
 
 
 class _Reading:
     """Reads the tagged objects of one value, and holds what its keys may cost together."""
 
-    def __init__(self) -> None:
-        self._keys_left = MAX_PLAIN_KEYS
+    def __init__(self, max_keys: int) -> None:
+        self._keys_left = max_keys
         self._comparisons_left = MAX_COMPARISONS
 
     def value(self, found: dict[str, Any]) -> object:
@@ -233,3 +239,6 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "$timedelta": _read_timedelta,
 }
 _SETS: dict[str, Callable[[list[Any]], object]] = {"$set": set, "$frozenset": frozenset}
+_WITH_KEYS = (b'"$dict"', b'"$set"', b'"$frozenset"')
+# For the many values that have neither: making one takes a while. Who spells such a word with escapes gets no keys.
+_WITHOUT_KEYS = _made(0)

@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import enum
 import math
+import os
 import pathlib
 import subprocess
 import sys
@@ -202,7 +203,7 @@ HOSTILE_DEPTHS = (
 
 @pytest.mark.parametrize("data", HOSTILE_DEPTHS, ids=range(len(HOSTILE_DEPTHS)))
 def test_depth_is_measured_before_parsing_for_the_parser_trusts_the_hosts_recursion_limit(data, monkeypatch) -> None:
-    monkeypatch.setattr(value_reader, "_decoder", lambda: pytest.fail("it was parsed"))
+    monkeypatch.setattr(value_reader, "_decoder", lambda data: pytest.fail("it was parsed"))
     with pytest.raises(Undecodable, match="nested too deep"):
         decode(data)
 
@@ -302,6 +303,14 @@ def test_keys_with_a_random_hash_may_be_many(key) -> None:
     assert decode(encode(many)) == many
 
 
+def test_a_word_that_is_spelled_with_escapes_is_bounded_too() -> None:
+    keys = ",".join(map(str, range(MAX_PLAIN_KEYS + 1)))
+    for word in ("$set", "\\u0024set", "$s\\u0065t"):
+        with pytest.raises(Undecodable):
+            decode(f'{{"{word}":[{keys}]}}'.encode())
+    assert decode(encode([{1, 2}, {3: 4}, (5,)])) == [{1, 2}, {3: 4}, (5,)]
+
+
 READ_WITH_A_SEED = """
 import json, sys
 from ringfence.model.value_reader import Undecodable, decode
@@ -318,7 +327,8 @@ print(*map(told, (json.dumps(dict.fromkeys(many)), json.dumps(dict.fromkeys(few)
 @pytest.mark.system
 @pytest.mark.parametrize("seed", ("0", "5", "random"))
 def test_strings_are_bounded_too_where_their_hash_is_no_secret(seed: str) -> None:
-    done = subprocess.run([sys.executable, "-c", READ_WITH_A_SEED], env={"PYTHONHASHSEED": seed}, capture_output=True)
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    done = subprocess.run([sys.executable, "-c", READ_WITH_A_SEED], env=environment, capture_output=True, check=False)
     free = seed == "random"
     names, members = ("32769", "32769") if free else ("refused", "refused")
     assert done.stdout.decode().split() == [names, "32768", members, "32768", "32769"], done.stderr.decode()
