@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
+
 SANDBOXED = ("run", "warm", "source", "box")
 _SEEN = {
     "file": "top", "link": "beside", "source": "from elsewhere", "mounted file": "from elsewhere",

@@ -57,6 +57,13 @@ def _disk_lack(paths: tuple[str, ...]) -> list[Lack]:
     return [Lack(capability="io", missing=f"a disk: {missing[0]}", fix=missing[1])] if missing else []
 
 
+def paths_of(group: Cgroup | None) -> dict[str, object]:
+    """What a leader needs of the group: where its child is born, and what it removes at the end."""
+    if group is None:
+        return {"group": "", "enter": [], "cgroups": []}
+    return {"group": group.v2_directory, "enter": list(group.enter_paths), "cgroups": list(group.directories)}
+
+
 def make(policy: SandboxPolicy, *, own_tasks: int = 0) -> Cgroup | None:
     """A group with what the kernel can hold here, and room for tasks of ours; None where it can hold nothing."""
     from ringfence.linux import cgroups

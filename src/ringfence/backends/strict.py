@@ -195,7 +195,7 @@ class StrictBox:
         """Do now what does not depend on the job; the next one starts at once. Its folder lies in memory."""
         draft = self._drafts.find((self.policy, python, self.enforced), lambda: self._draft(python))
         self._name_recorder(draft.wish)
-        request = draft.request | self._group_paths() | {"standby": True}
+        request = draft.request | groups.paths_of(self._cgroup) | {"standby": True}
         self._waiting = groups.GroupVisit(request, (), draft.forker, self._cgroup)
         return self._waiting
 
@@ -240,14 +240,8 @@ class StrictBox:
             "written": [*filter(None, (self._scratch.path, *self._layers.written, *self.policy.writable_paths))],
             "contained": True,
             **self._heard(wish),
-            **self._group_paths(),
+            **groups.paths_of(self._cgroup),
         }
-
-    def _group_paths(self) -> dict[str, object]:
-        group = self._cgroup
-        if group is None:
-            return {"group": "", "enter": [], "cgroups": []}
-        return {"group": group.v2_directory, "enter": list(group.enter_paths), "cgroups": list(group.directories)}
 
     def _prepare(self, wish: Wish) -> list[Step]:
         """What only root can do, done by the leader, which still is: ids mapped, devices made."""

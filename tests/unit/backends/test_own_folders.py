@@ -10,6 +10,8 @@ import pytest
 from ringfence import IsolationLevel, Job, SandboxPolicy, UsageError, run
 from ringfence.model import state_folder
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 STRICT, PROCESS = IsolationLevel.STRICT, IsolationLevel.PROCESS
 
 

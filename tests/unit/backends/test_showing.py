@@ -13,6 +13,8 @@ from ringfence import Job, SandboxPolicy, SetupError, UnavailableError, UsageErr
 from ringfence.backends import filters, showing, strict_table
 from ringfence.linux import host, landlock, rootfs
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 _MAKE = {"a socket": lambda path: socket.socket(socket.AF_UNIX).bind(path), "a FIFO": os.mkfifo}
 
 

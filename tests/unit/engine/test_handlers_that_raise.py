@@ -18,6 +18,8 @@ from ringfence.model import callables
 from ringfence.model.policy import SandboxPolicy
 from ringfence.posix import passing, removal
 
+pytestmark = [pytest.mark.system, pytest.mark.unmeasured]
+
 LEVELS = ("strict", "process")
 
 

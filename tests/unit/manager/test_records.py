@@ -27,6 +27,8 @@ from ringfence.cli import main
 from ringfence.errors import ForeignError
 from ringfence.manager.registry import METADATA, Damaged, Registry
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges]
+
 LEVELS = (IsolationLevel.STRICT, IsolationLevel.PROCESS)
 FORGED = "demo"
 
