@@ -100,17 +100,17 @@ CHECKS: tuple[Check, ...] = (
           probe=_DAEMON.format(before="pass", stay=0), aftermath=True, expect=Status.OK,
           policy={"wall_time_s": 25}),
     Check(name="processor time", promise="processor time is bounded", expect=Status.CPU_LIMIT,
-          policy={"cpu_time_s": 1},
-          probe="import time\nend = time.process_time() + 1.6\nwhile time.process_time() < end: pass\n"
+          policy={"cpu_time_s": 0.2},
+          probe="import time\nend = time.process_time() + 0.8\nwhile time.process_time() < end: pass\n"
                 "print('ESCAPED')"),
     Check(name="processor time deaf", promise="ignoring SIGXCPU does not help", expect=Status.CPU_LIMIT,
-          policy={"cpu_time_s": 1},
+          policy={"cpu_time_s": 0.2},
           probe="import signal, time\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
-                "end = time.process_time() + 4\nwhile time.process_time() < end: pass\nprint('ESCAPED')"),
+                "end = time.process_time() + 0.8\nwhile time.process_time() < end: pass\nprint('ESCAPED')"),
     Check(name="processor time tree", promise="the processor time of many processes together is bounded",
-          expect=Status.CPU_LIMIT, policy={"cpu_time_s": 1},
+          expect=Status.CPU_LIMIT, policy={"cpu_time_s": 0.2},
           probe="import os, time\nkids = []\nfor _ in range(5):\n pid = os.fork()\n if pid == 0:\n"
-                "  while time.process_time() < 0.8: pass\n  os._exit(0)\n kids.append(pid)\n"
+                "  while time.process_time() < 0.2: pass\n  os._exit(0)\n kids.append(pid)\n"
                 "ends = [os.waitpid(pid, 0)[1] for pid in kids]\nif not any(ends): print('ESCAPED')"),
     Check(name="memory", promise="the memory of one process is bounded", expect=Status.MEM_LIMIT,
           policy={"mem_bytes": 200 << 20}, probe=_MEMORY + "hog(400); print('ESCAPED')"),

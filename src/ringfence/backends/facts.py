@@ -31,7 +31,7 @@ class Report:
     cause: str = ""
     """The capability for whose sake it was killed, ``asked`` by the caller, or nothing."""
     measured: int = 0
-    """What was measured when the cause was found."""
+    """What was measured when the cause was found: bytes, tasks, or milliseconds of processor time."""
     wall_ns: int = 0
     cpu_user_us: int = 0
     cpu_system_us: int = 0

@@ -116,7 +116,9 @@ def _ended_on_request(report: Report, _: SandboxPolicy) -> str:
 
 _EVIDENCE: dict[str, Callable[[Report, SandboxPolicy], str]] = {
     "wall_time": lambda _, p: f"still running after {p.wall_time_s:g} s (wall clock)",
-    "cpu_time": lambda r, p: f"the tree used {r.measured} s of {p.cpu_time_s:g} s processor time (watchdog)",
+    "cpu_time": lambda r, p: (
+        f"the tree used {r.measured / 1000:.1f} s of {p.cpu_time_s:g} s processor time (watchdog)"
+    ),
     "memory": lambda r, p: (
         f"the tree reached {format_size(r.measured)} of {format_size(p.mem_bytes)} resident memory (watchdog)"
     ),

@@ -91,13 +91,15 @@ class Watchdog:
         self.peak_tasks = 0
         self._own_io = own_io
         self._processor_time = ProcessorTime(table.TICKS_PER_S)
+        # Up to a second later than RLIMIT_CPU, which says it better; RLIMIT_CPU knows whole seconds only.
+        self._latest_cpu_s = limits["cpu_time"] + min(1.0, limits["cpu_time"])
         self._next_disk_look_ns = 0
         self._disk = DiskCount(table, written)
         self.first, self.tally = 0, -1
         """pid 1 of a sandbox, and where it counts what the dead in it wrote; 0 and -1: there is none."""
 
     def look(self) -> tuple[str, float] | None:
-        """(the limit that is passed, what was measured), or None."""
+        """(the limit that is passed, what was measured: bytes, tasks or milliseconds), or None."""
         tree = self.table.descendants(os.getpid())
         resident = sum(row.rss_bytes for row in tree)
         # The dead that nobody has waited for hold a pid and have used processor time, too.
@@ -111,8 +113,8 @@ class Watchdog:
             if resident > self.limits["memory"]:
                 return "memory", resident
         cpu_s = self._processor_time.used_s(tree)
-        if cpu_s >= self.limits["cpu_time"] + 1:  # a second later than RLIMIT_CPU, which says it better
-            return "cpu_time", cpu_s
+        if cpu_s >= self._latest_cpu_s:
+            return "cpu_time", cpu_s * 1000
         if "disk" in self.limits and time.monotonic_ns() >= self._next_disk_look_ns:
             written = self.written_bytes() + self._disk.of(tree, self.first, self.tally)
             if written > self.limits["disk"]:

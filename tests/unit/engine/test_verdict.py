@@ -60,7 +60,7 @@ def test_a_clean_exit_is_ok_whatever_was_said_on_stderr() -> None:
         (Report(exit_code=0), "OK", 0, "exit code 0", ()),
         (Report(exit_code=3), "FAILED", 3, "exit code 3", ()),
         (Report(signal=9, cause="wall_time"), "TIMEOUT", 124, "after 5 s", ("wall_time",)),
-        (Report(signal=9, cause="cpu_time", measured=3), "CPU_LIMIT", 152, "3 s of 2 s", ("cpu_time",)),
+        (Report(signal=9, cause="cpu_time", measured=3100), "CPU_LIMIT", 152, "3.1 s of 2 s", ("cpu_time",)),
         (Report(signal=9, cause="memory", measured=2**30), "MEM_LIMIT", 137, "1 GiB of 512 MiB", ("memory",)),
         (Report(signal=9, cause="pids", measured=40), "PIDS_LIMIT", 137, "40 tasks, 32", ("pids",)),
         (Report(signal=9, cause="disk", measured=2**21), "DISK_LIMIT", 137, "2 MiB, 1 MiB", ("disk",)),
