@@ -115,7 +115,9 @@ _OTHERS_ATTACKS = [
     _attack(name="a process that is not on the list", what="a hidden pid answers when asked by its number",
             prepare=victim, probe=_TRY.format(what="open(f\"/proc/{GIVEN['pid']}/stat\").read()")),
     _attack(name="command lines of the host", what="what others run is read",
-            probe="import glob\nsaid = {open(n, 'rb').read() for n in glob.glob('/proc/[0-9]*/cmdline')}\n"
+            probe="import glob\nsaid = set()\nfor name in glob.glob('/proc/[0-9]*/cmdline'):\n"
+                  "  try: said.add(open(name, 'rb').read())\n"
+                  "  except OSError: pass  # it ended while the others were read\n"
                   "own = open('/proc/self/cmdline', 'rb').read()\n"
                   "if any(text.strip(b'\\0') not in (b'', b'init', own.strip(b'\\0')) for text in said): "
                   "print('ESCAPED')\n"),
