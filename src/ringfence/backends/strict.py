@@ -185,7 +185,8 @@ class StrictBox:
         request = {
             "in_box": True,
             "plan": [*self._confine(keeper.wish, _IN_BOX_SCOPES), *steps],
-            "limits": _UNWATCHED | {"wall_time": self.policy.wall_time_s},
+            # The time of its processes is held for the box as a whole; here what it has this leader do.
+            "limits": _UNWATCHED | {"wall_time": self.policy.wall_time_s, "cpu_time": self.policy.cpu_time_s},
             "scratch": "",
             **self._heard(keeper.wish),
         }
@@ -227,6 +228,7 @@ class StrictBox:
             "profile": filters.profile_name(self.policy),
             "watched": self._hidden_names() if wish.hidden else [],
             "wired": wish.tripwires,
+            "share": self.policy.cpu_share or 0.0,
         }
 
     def _request(self, wish: Wish, last: list[Step], *, confined: bool = True) -> dict[str, object]:

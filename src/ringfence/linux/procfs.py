@@ -20,7 +20,7 @@ _STATE, _SESSION, _UTIME, _THREADS, _START, _RSS = 0, 3, 11, 17, 19, 21
 class Process:
     """One line of the table: enough to measure and to signal it safely."""
 
-    __slots__ = ("cpu_ticks", "own_ticks", "pid", "rss_bytes", "session", "start", "threads", "zombie")
+    __slots__ = ("cpu_ticks", "own_ticks", "pid", "rss_bytes", "session", "start", "system_ticks", "threads", "zombie")
 
     def __init__(self, pid: int, fields: list[bytes]) -> None:
         self.pid = pid
@@ -29,6 +29,8 @@ class Process:
         self.own_ticks = int(fields[_UTIME]) + int(fields[_UTIME + 1])
         # Its own two and the two of the children it has waited for: work done in short-lived children.
         self.cpu_ticks = sum(map(int, fields[_UTIME : _UTIME + 4]))
+        self.system_ticks = int(fields[_UTIME + 1]) + int(fields[_UTIME + 3])
+        self.session = int(fields[_SESSION])
         self.threads = int(fields[_THREADS])
         self.rss_bytes = int(fields[_RSS]) * PAGE_BYTES
         self.zombie = fields[_STATE] in (b"Z", b"X")

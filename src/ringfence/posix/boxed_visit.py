@@ -41,6 +41,7 @@ class BoxedVisit(Visit):
 
     def _fork_job(self, streams: Sequence[int]) -> bytes:
         guest = self.contained = self.tree.contained = Visitor(self.request, self._note_attempt)
+        self.watchdog.answering_s = guest.answering_s
         reader, writer = os.pipe()
         post, *streams = streams
         steps = os.memfd_create("plan")
@@ -63,8 +64,11 @@ class BoxedVisit(Visit):
             raise plan.StepFailed(wire.ENTER, ProcessLookupError(errno.ESRCH, "nobody took the visit in"))
         self._note("holder_gone", 0)  # somebody in the box has killed it: who belongs to this visit is lost
 
-    def _usage(self) -> tuple[int, ...]:
-        return self.tree.used or (0, 0, 0, 0, 0)
+    def _waited_for(self) -> tuple[int, ...]:
+        return (0, 0, 0, 0, 0)
+
+    def _root(self) -> int:
+        return self.contained.pid if self.contained is not None else 0
 
     def finish(self) -> None:
         super().finish()

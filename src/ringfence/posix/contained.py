@@ -17,6 +17,7 @@ from ringfence.linux.init import ENDED
 from ringfence.linux.recorder import HIDDEN, Recorder, as_rows
 from ringfence.linux.telling import Telling, profile_of
 from ringfence.posix import passing, plan, wire
+from ringfence.posix.pace import Pace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Guest:
     def __init__(self, request: dict[str, Any], tell: Tell) -> None:
         self.request = request
         self.recorder = Recorder(write=tell)
+        self._pace = Pace(request["share"])
         self.telling: Telling | None = None
         self.tripwire: Tripwire | None = None
         self.pid = 0
@@ -103,12 +105,20 @@ class Guest:
             if not self.take():
                 self._wall_up()
         elif self.telling is not None and descriptor == self.telling.fileno():
-            self.telling.handle()
+            self._pace.work(self.telling.handle)
             self._forget(self.telling)
         elif self.tripwire is not None and descriptor == self.tripwire.fileno():
-            for attempt in self.tripwire.handle(lambda key: self.recorder.wants(HIDDEN, key)):
-                self.recorder.record(attempt)
+            self._pace.work(self._serve_tripwire)
             self._forget(self.tripwire)
+
+    def _serve_tripwire(self) -> None:
+        assert self.tripwire is not None
+        for attempt in self.tripwire.handle(lambda key: self.recorder.wants(HIDDEN, key)):
+            self.recorder.record(attempt)
+
+    def answering_s(self) -> float:
+        """Processor time that it took to answer the guest so far."""
+        return self._pace.spent_ns / 1e9
 
     def _forget(self, source: Telling | Tripwire) -> None:
         """Once the last process under the filter is gone, or the mount: it stays readable, and would be asked for

@@ -13,7 +13,7 @@ INTERVAL_S = 0.25
 class Process:
     """One line of the table."""
 
-    __slots__ = ("cpu_ticks", "own_ticks", "pid", "rss_bytes", "start", "threads", "zombie")
+    __slots__ = ("cpu_ticks", "own_ticks", "pid", "rss_bytes", "session", "start", "system_ticks", "threads", "zombie")
 
     def __init__(self, pid: int, rss_kib: int, cpu: str, state: str) -> None:
         self.pid = pid
@@ -21,6 +21,7 @@ class Process:
         self.threads = 1
         self.rss_bytes = rss_kib * 1024
         self.cpu_ticks = self.own_ticks = int(parse_time(cpu) * 100)
+        self.system_ticks, self.session = 0, -1  # ps does not tell
         self.zombie = state.startswith("Z")
 
 

@@ -15,17 +15,45 @@ class ProcessorTime:
 
     A child that its parent waits for is in the parent's count. One whose parent ignores SIGCHLD is in nobody's;
     of it is known what it had used when it was last seen.
+
+    Processes of ours between this one and the job, such as pid 1 of a sandbox, have this one's session; a job has one
+    of its own, and none of its processes can come back to ours. What ours use themselves is not the job's.
     """
 
     def __init__(self, ticks_per_s: int) -> None:
         self._ticks_per_s = ticks_per_s
+        self._session = os.getsid(0)
         self._last: dict[tuple[int, int], int] = {}
-        self._vanished = 0
+        self._ours: dict[tuple[int, int], int] = {}
+        self._vanished = self._ours_vanished = 0
+        self._most_s = 0.0
+        self._system_part = 0.0
 
     def used_s(self, tree: Sequence[Any]) -> float:
         """By all that live in the tree of this process, and all that have ended in it."""
-        now = {(row.pid, row.start): row.own_ticks for row in tree}
-        self._vanished += sum(used for key, used in self._last.items() if key not in now)
-        self._last = now
-        collected = sum(row.cpu_ticks for row in tree) / self._ticks_per_s + sum(os.times()[2:4])
-        return float(max(collected, (sum(now.values()) + self._vanished) / self._ticks_per_s))
+        theirs = [row for row in tree if row.session != self._session]
+        ours = {(row.pid, row.start): row.own_ticks for row in tree if row.session == self._session}
+        now = {(row.pid, row.start): row.own_ticks for row in theirs}
+        self._vanished += _gone(self._last, now)
+        self._ours_vanished += _gone(self._ours, ours)
+        self._last, self._ours = now, ours
+        waited_for = sum(row.cpu_ticks for row in tree) - sum(ours.values()) - self._ours_vanished
+        collected_s = waited_for / self._ticks_per_s + sum(os.times()[2:4])
+        used_s = float(max(collected_s, (sum(now.values()) + self._vanished) / self._ticks_per_s))
+        self._remember(used_s, theirs)
+        return used_s
+
+    def _remember(self, used_s: float, rows: Sequence[Any]) -> None:
+        self._most_s = max(self._most_s, used_s)
+        total = sum(row.cpu_ticks for row in rows)
+        if total:
+            self._system_part = sum(row.system_ticks for row in rows) / total
+
+    def most_us(self) -> tuple[int, int]:
+        """The most that was seen, as (user, system) by what the living had of each."""
+        system_s = self._most_s * self._system_part
+        return int((self._most_s - system_s) * 1e6), int(system_s * 1e6)
+
+
+def _gone(before: dict[tuple[int, int], int], now: dict[tuple[int, int], int]) -> int:
+    return sum(used for key, used in before.items() if key not in now)

@@ -133,6 +133,7 @@ class Visit:
         from ringfence.posix.contained import Contained
 
         self.contained = self.tree.contained = contained = Contained(self.request, self._note_attempt)
+        self.watchdog.answering_s = contained.answering_s
         self.tree.child = contained.fork(streams)
         if self.tree.child == 0:
             job_start.become_job(self.request, streams, [writer, *contained.keep()], [*BUILDING.trees.values()])
@@ -270,6 +271,8 @@ class Visit:
     def finish(self) -> None:
         """End what is left and report."""
         wall_ns = time.monotonic_ns() - self.started
+        if self.cause or wall_ns > TICK_NS:  # what is ended now has nobody who waits for it, and is in no other count
+            self.watchdog.look(self._root())
         # The caller of a pool need not wait until an empty sandbox is taken apart.
         early = bool(self.request.get("standby")) and bool(self.tree.used) and self.tree.is_empty()
         if early:
@@ -277,6 +280,10 @@ class Visit:
         self.end_tree()
         if not early:
             self._tell(wall_ns)
+
+    def _root(self) -> int:
+        """The process below which all of the job is; 0: this one."""
+        return 0
 
     def _tell(self, wall_ns: int) -> None:
         health = b"" if self.contained is None else wire.frame(wire.HEALTH, self.contained.close())
@@ -308,8 +315,12 @@ class Visit:
         return max(0, self.table.oom_kills() - self.oom_before) if killed else 0
 
     def _usage(self) -> tuple[int, ...]:
-        if self.tree.used and self.request.get("standby"):
-            return self.tree.used
+        """As it was told of the job, or where more was seen of the whole tree, that; and what we did for it."""
+        user_us, system_us, *rest = self.tree.used or self._waited_for()
+        user_us, system_us = max((user_us, system_us), self.watchdog.used_us(), key=sum)
+        return (user_us, system_us + int(self.watchdog.answering_s() * 1e6), *rest)
+
+    def _waited_for(self) -> tuple[int, ...]:
         import resource
 
         used = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from _collections_abc import Sequence
+from _collections_abc import Callable, Sequence
 
 from ringfence.posix.processor_time import ProcessorTime
 
@@ -85,6 +85,8 @@ class Watchdog:
     def __init__(self, table: Any, limits: dict[str, float], own_io: int, written: Sequence[str] = ()) -> None:
         """``table`` reads the process tree of this system; ``own_io`` is this process' io file, -1: none; ``written``
         are folders on the file systems that the tree writes to."""
+        self.answering_s: Callable[[], float] = float
+        """Processor time of this process that the job caused, which is the job's."""
         self.table = table
         self.limits = limits
         self.peak_memory = 0
@@ -98,9 +100,17 @@ class Watchdog:
         self.first, self.tally = 0, -1
         """pid 1 of a sandbox, and where it counts what the dead in it wrote; 0 and -1: there is none."""
 
-    def look(self) -> tuple[str, float] | None:
-        """(the limit that is passed, what was measured: bytes, tasks or milliseconds), or None."""
-        tree = self.table.descendants(os.getpid())
+    def used_us(self) -> tuple[int, int]:
+        """The most processor time of the tree that was seen: user, system."""
+        return self._processor_time.most_us()
+
+    def look(self, root: int = 0) -> tuple[str, float] | None:
+        """(the limit that is passed, what was measured: bytes, tasks or milliseconds), or None.
+
+        ``root``: another process than this one.
+        """
+        tree = self.table.descendants(root or os.getpid())
+        cpu_s = self._processor_time.used_s(tree) + self.answering_s()
         resident = sum(row.rss_bytes for row in tree)
         # The dead that nobody has waited for hold a pid and have used processor time, too.
         tasks = sum(1 if row.zombie else row.threads for row in tree)
@@ -112,7 +122,6 @@ class Watchdog:
             resident = sum(self.table.proportional_bytes(row) for row in tree)
             if resident > self.limits["memory"]:
                 return "memory", resident
-        cpu_s = self._processor_time.used_s(tree)
         if cpu_s >= self._latest_cpu_s:
             return "cpu_time", cpu_s * 1000
         if "disk" in self.limits and time.monotonic_ns() >= self._next_disk_look_ns:

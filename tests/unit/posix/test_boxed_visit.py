@@ -19,6 +19,9 @@ pytestmark = pytest.mark.system
 
 REQUEST = {"limits": {}, "plan": [], "scratch": "", "profile": "default", "ids": (0, 0), "watched": [], "wired": False}
 
+REQUEST = {"limits": {}, "plan": [], "scratch": "", "profile": "default", "ids": (0, 0)}
+REQUEST |= {"watched": [], "wired": False, "share": 0.0}
+
 
 @pytest.fixture
 def holder() -> Iterator[subprocess.Popen[bytes]]:

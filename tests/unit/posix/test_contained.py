@@ -16,6 +16,8 @@ from ringfence.posix.visit import Visit
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
 REQUEST = {"profile": "default", "ids": (1000, 1000), "watched": [], "wired": False}
+
+REQUEST = {"profile": "default", "ids": (1000, 1000), "watched": [], "wired": False, "share": 0.0}
 REQUEST |= {"limits": {}, "plan": [], "scratch": ""}
 PROFILE = seccomp_profiles.noting(seccomp_profiles.PROFILES["default"])
 

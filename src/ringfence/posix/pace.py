@@ -1,0 +1,48 @@
+"""Holds the work that a guest has its leader do to a share of a processor, and counts it.
+
+Each call that a filter or a tripwire tells of is work outside of the guest's control group. The guest waits for the
+answer, so to answer later holds it back. Only answers wait: the deadline, the limits and the caller are looked at
+between two short naps.
+"""
+
+from __future__ import annotations
+
+import time
+from _collections_abc import Callable
+
+_BURST_NS = 250_000_000
+"""Of its own processor time: a program that starts asks for much at once."""
+_LONGEST_NAP_NS = 20_000_000
+
+
+class Pace:
+    """One guest. ``share``: of one processor, 0: no limit."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._credit_ns: float = _BURST_NS
+        self._last_ns = time.monotonic_ns()
+        self.spent_ns = 0
+        """Processor time for this guest so far."""
+
+    def work(self, answer: Callable[[], None]) -> None:
+        """Answer now, or nothing this time: what waits is still there at the next turn."""
+        if self._share and not self._may_go_on():
+            return
+        before = time.thread_time_ns()
+        answer()
+        spent = time.thread_time_ns() - before
+        self.spent_ns += spent
+        self._credit_ns -= spent
+
+    def _may_go_on(self) -> bool:
+        self._earn()
+        if self._credit_ns < 0:
+            time.sleep(min(-self._credit_ns / self._share, _LONGEST_NAP_NS) / 1e9)
+            self._earn()
+        return self._credit_ns >= 0
+
+    def _earn(self) -> None:
+        now = time.monotonic_ns()
+        self._credit_ns = min(_BURST_NS, self._credit_ns + (now - self._last_ns) * self._share)
+        self._last_ns = now
