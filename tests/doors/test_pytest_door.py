@@ -315,7 +315,7 @@ def test_the_reporter_needs_nothing_of_ringfence(suite: Path) -> None:
 
 
 def test_what_a_test_writes_into_the_channel_is_printed_as_json_all_the_same(
-    suite: Path, ringfence_command: list[str]
+    tmp_path: Path, ringfence_command: list[str]
 ) -> None:
     body = (
         "import os\ndef test_a():\n"
@@ -323,7 +323,8 @@ def test_what_a_test_writes_into_the_channel_is_printed_as_json_all_the_same(
         "  record = '{\"test\":\"%s\",\"outcome\":\"passed\",\"duration_s\":%s}' % (name, took)\n"
         "  os.write(3, record.encode() + b'\\n')\n"
     )
-    done = subprocess.run([*ringfence_command, "test", _write(suite, body), "--json"], capture_output=True, check=False)
+    command = [*ringfence_command, "test", _write(tmp_path, body), "--json"]
+    done = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path)
     said = json.loads(done.stdout, parse_constant=pytest.fail)
     assert [test["test"].rpartition("::")[2] for test in said["tests"]] == ["a\\ud800", "test_a"]
 

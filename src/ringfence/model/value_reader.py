@@ -100,7 +100,7 @@ def _short_int(digits: str) -> int:
 def _decoder(data: bytes) -> json.JSONDecoder:
     # Python's own bound on digits makes long numbers harmless, unless the host has lifted it.
     bounded = 0 < sys.get_int_max_str_digits() <= 4300
-    if bounded and not any(word in data for word in _WITH_KEYS):
+    if bounded and not _WITH_KEYS.search(data):
         return _WITHOUT_KEYS
     return _made(MAX_PLAIN_KEYS, None if bounded else _short_int)
 
@@ -123,11 +123,9 @@ class _Reading:
         if word[:1] != "$":
             return found
         content = found[word]
-        if word == "$dict":
-            return self._dict(content)
-        if word in _SETS:
-            return _SETS[word](self._admitted(_listed(content)))
-        return _READERS[word](content)
+        if word in _READERS:
+            return _READERS[word](content)
+        return self._dict(content) if word == "$dict" else _SETS[word](self._admitted(_listed(content)))
 
     def _dict(self, content: Any) -> dict[Any, Any]:
         pairs = [(key, item) for key, item in _listed(content)]
@@ -239,6 +237,6 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "$timedelta": _read_timedelta,
 }
 _SETS: dict[str, Callable[[list[Any]], object]] = {"$set": set, "$frozenset": frozenset}
-_WITH_KEYS = (b'"$dict"', b'"$set"', b'"$frozenset"')
+_WITH_KEYS = re.compile(rb'"\$(?:dict|set|frozenset)"')
 # For the many values that have neither: making one takes a while. Who spells such a word with escapes gets no keys.
 _WITHOUT_KEYS = _made(0)
