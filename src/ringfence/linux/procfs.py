@@ -30,7 +30,6 @@ class Process:
         # Its own two and the two of the children it has waited for: work done in short-lived children.
         self.cpu_ticks = sum(map(int, fields[_UTIME : _UTIME + 4]))
         self.system_ticks = int(fields[_UTIME + 1]) + int(fields[_UTIME + 3])
-        self.session = int(fields[_SESSION])
         self.threads = int(fields[_THREADS])
         self.rss_bytes = int(fields[_RSS]) * PAGE_BYTES
         self.zombie = fields[_STATE] in (b"Z", b"X")

@@ -15,6 +15,8 @@ from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome, Status
 from ringfence.model.policy import SandboxPolicy
 
+pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
+
 LEVELS = ("strict", "process")
 # Says again and again, and to the end, how much time it has used itself.
 BURN = (
