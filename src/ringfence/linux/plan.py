@@ -62,12 +62,12 @@ def new_root(size_bytes: int, skeleton: list[str]) -> None:
 
 
 def attach(name: str) -> None:
-    """A cloned source, and those of its parts, at its place in the building."""
-    for part in (name, *(row[0] for row in BUILDING.parts.get(name, ()))):
-        if part in BUILDING.trees:
-            tree = BUILDING.trees.pop(part)
-            mounts.attach_at(tree, f"base/{part}")
-            os.close(tree)  # some seventy of them would leave no room under a small RLIMIT_NOFILE
+    """A cloned source, and those of its parts, at its place in the building. One that is taken apart has parts only."""
+    parts = [row[0] for row in BUILDING.parts.get(name, ()) if row[0] in BUILDING.trees]
+    for part in (parts if name in BUILDING.taken_apart else [name, *parts]):
+        tree = BUILDING.trees.pop(part)
+        mounts.attach_at(tree, f"base/{part}")
+        os.close(tree)  # some seventy of them would leave no room under a small RLIMIT_NOFILE
 
 
 def attach_inside(name: str, target: str) -> None:

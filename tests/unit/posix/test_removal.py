@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ringfence.errors import is_of_a_call
 from ringfence.posix import removal
 from ringfence.posix.removal import remove_tree
 
@@ -46,6 +48,9 @@ def test_the_standard_library_fails_at_such_a_tree(tmp_path: Path) -> None:
     assert not (tmp_path / "deep").exists()
 
 
+IS_OF_A_CALL = inspect.getsource(is_of_a_call)
+
+
 def as_ordinary_user(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Modes bind only an ordinary user; as root, become nobody first."""
     if os.getuid() == 0:
@@ -54,7 +59,9 @@ def as_ordinary_user(code: str, folder: Path) -> subprocess.CompletedProcess[str
             if parent != Path("/") and parent.stat().st_mode & 0o005 != 0o005:
                 parent.chmod(0o755)
     prelude = f"import os, sys\nif os.getuid() == 0: os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
-    done = [Path(removal.__file__).read_text(), f"os.chdir({str(folder)!r})", code]
+    # Nobody may be able to read the package, so the source goes along, and what it imports is in it.
+    source = Path(removal.__file__).read_text().replace("from ringfence.errors import is_of_a_call", IS_OF_A_CALL)
+    done = [source, f"os.chdir({str(folder)!r})", code]
     script = prelude + "\n".join(done).replace("from __future__ import annotations", "")
     return subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=False)
 
