@@ -31,8 +31,8 @@ DEVICE_LINKS = {
 # What a fresh /proc lets anybody read that is the host's own: what only root may read needs no cover, for the
 # job is never the host's root.
 PROC_FILES = (
-    "buddyinfo", "cgroups", "cmdline", "diskstats", "interrupts", "kallsyms", "key-users", "keys", "locks", "mdstat",
-    "modules", "partitions", "sched_debug", "schedstat", "swaps", "sys/kernel/random/boot_id", "timer_list", "zoneinfo",
+    "cgroups", "cmdline", "diskstats", "interrupts", "kallsyms", "key-users", "keys", "locks",
+    "modules", "partitions", "sched_debug", "swaps", "sys/kernel/random/boot_id", "timer_list",
     # Exact counts of what all sandboxes and the host hold, by which two sandboxes could pass numbers to each other.
     "sys/fs/aio-nr", "sys/fs/dentry-state", "sys/fs/file-nr", "sys/fs/inode-nr", "sys/fs/inode-state",
     "sys/kernel/pty/nr",
