@@ -73,6 +73,16 @@ def _own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         os.environ["XDG_STATE_HOME"] = before
 
 
+@pytest.fixture(autouse=True)
+def _same_folder_afterwards() -> Iterator[None]:
+    """A test that leaves the process in another folder is noticed here, not in the test after it."""
+    before = os.getcwd()
+    yield
+    after = os.getcwd()
+    os.chdir(before)
+    assert after == before, f"the test left the current folder at {after}"
+
+
 @pytest.fixture
 def unmeasured_spawner(_measure_the_spawner: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The spawner as users have it: for tests of many runs, each of which would write a coverage file."""

@@ -23,6 +23,7 @@ _SEEN = {
     "a/b/beside/file": "beside", "a/b/mounted/file": "mounted", "a/b/mounted/inner/file": "mounted",
     "a blank/mounted/file": "mounted", "over/file": "mounted",
 }  # fmt: skip
+ROOT = Path(__file__).resolve().parents[2]
 _AS_USER = ("--user", "--map-current-user", "--keep-caps")
 
 
@@ -30,7 +31,7 @@ def _go(folder: Path, *words: str) -> tuple[dict[str, str], list[str]]:
     folder.chmod(0o755)
     own = ["unshare", *(() if os.geteuid() == 0 else _AS_USER), "--mount", "--propagation", "private"]
     command = [*own, sys.executable, "-m", "tests.escape.mounts_below", str(folder), *words]
-    done = subprocess.run(command, capture_output=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=300, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr.decode()
     told = json.loads(done.stdout)
     return told["seen"], told["reached"]

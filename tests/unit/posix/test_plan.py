@@ -33,7 +33,8 @@ def in_child(body) -> bytes:
     return text
 
 
-def test_the_step_that_failed_is_named_with_its_error() -> None:
+def test_the_step_that_failed_is_named_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")  # so that the folder is put back
     with pytest.raises(plan.StepFailed) as caught:
         plan.execute([("folder", "/"), ("folder", "/nowhere/at/all"), ("exec", ["true"], {})])
     assert (caught.value.step, caught.value.errno) == ("folder", 2)
