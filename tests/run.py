@@ -20,9 +20,7 @@ from pathlib import Path
 from tests import measured, ordinary_user
 
 ROOT = Path(__file__).resolve().parent.parent
-# Another in every run, the same for all workers of one: some tests are named after a set.
-HASH_SEED = str(os.getpid())
-NO_SKIPS = {"RINGFENCE_NO_SKIPS": "1", "PYTHONHASHSEED": HASH_SEED}
+NO_SKIPS = {"RINGFENCE_NO_SKIPS": "1"}
 # Most tests wait for something: more workers than cores end sooner. The order must not matter anyway.
 WORKERS = (os.cpu_count() or 1) + 2
 LATER = "not long and not guest and not soak"

@@ -44,6 +44,7 @@ def test_a_workspace_in_a_hidden_path_is_refused(place: Path, hidden: str) -> No
         ringfence.open(policy, transaction=transaction).close()
 
 
+@pytest.mark.system
 def test_what_lies_in_the_workspace_is_hidden(place: Path) -> None:
     job = Job(argv=("cat", "secret"), cwd=str(place / "above/here"))
     assert run(job, _policy()).stdout == b"secret", "the control"

@@ -270,6 +270,7 @@ COSTLY_KEYS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", COSTLY_KEYS.values(), ids=COSTLY_KEYS)
 def test_keys_that_take_long_to_tell_apart_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Undecodable, match="too many keys with one hash"):
