@@ -1,148 +1,163 @@
-"""What the guest is made of: a disk with this interpreter and pytest, an initramfs with the project.
+"""What a guest is made of: Debian's kernel, a disk with Debian's interpreter and pytest, an initramfs with the project.
 
-Owns which files go in, the ext4 image and the cpio archive. Does not own the kernel or how the guest is run
-(guest.py). Nothing is mounted from the host, so the guest can change nothing there; every folder is 0755, so an
-ordinary user inside can use an interpreter that lies under somebody's private home.
+Owns which files go in, the ext4 image and the cpio archive. Does not own where packages come from (guest_packages.py)
+or how the guest is run (guest.py). Nothing is mounted from the host, so the guest can change nothing there, and
+nothing of the guest is run here: it may be of another architecture.
 """
 
 from __future__ import annotations
 
-import contextlib
+import glob
+import hashlib
 import importlib.util
-import json
-import marshal
+import lzma
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
-import sysconfig
 import tempfile
-import warnings
 from collections.abc import Iterable, Iterator
 
-PYTEST_MODULES = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
-FOLDERS_LEFT_OUT = frozenset({"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip",
-                              "site-packages", "dist-packages", "pydoc_data", "distutils",
-                              "__pycache__"})  # fmt: skip
-FILES_LEFT_OUT = re.compile(r"\.(a|exe|pyc)$|^(_tkinter|_test\w*|xxlimited\w*)\.")
-UNCHECKED_HASH = (1).to_bytes(4, "little")
-PROGRAMS = ("/bin/sh", "/bin/sleep", "/bin/true")
+import guest_packages
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DISK_MIB = 1024
+PACKAGES = ("python3-minimal", "libpython3-stdlib", "dash", "coreutils", "busybox-static", "linux-libc-dev")
+MODULES = ("virtio_pci", "virtio_blk", "overlay", "fuse")
+"""Debian's kernels have these apart; what is not there is built in."""
+TEST_MODULES = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments", "seccompy", "landlockpy")
+TEST_MODULES_HOME = "/usr/lib/python3/dist-packages"
+NOT_ON_DISK = ("boot", "usr/lib/modules", "usr/share/doc", "usr/share/locale", "usr/share/man")
+PROJECT_PARTS = ("src", "tests/escape", "tests/hosts", "tests/unit/linux", "pyproject.toml", "tests/__init__.py")
+
+Pairs = Iterable[tuple[str, str]]
+"""Paths in the guest and paths on the host."""
 
 
-def interpreter_files() -> list[str]:
-    """The real interpreter, its standard library, pytest, a few programs, and the libraries all of them load."""
-    executable = os.path.realpath(sys.executable)
-    paths = sysconfig.get_paths(vars={"base": sys.base_prefix, "platbase": sys.base_exec_prefix})
-    found = [executable, *PROGRAMS]
-    for folder in sorted({paths["stdlib"], paths["platstdlib"]}):
-        found += _tree(folder)
-    for module in PYTEST_MODULES:
-        spec = importlib.util.find_spec(module)
-        if spec is not None and spec.origin:
-            found += _tree(os.path.dirname(spec.origin)) if spec.submodule_search_locations else [spec.origin]
-    return found + _libraries([executable, *PROGRAMS, *(path for path in found if path.endswith(".so"))])
-
-
-def boot_files() -> list[str]:
-    """What guest_boot.py needs before there is a disk: the interpreter and the modules that this one would load."""
-    executable = os.path.realpath(sys.executable)
-    loaded = "[getattr(module, '__file__', '') for module in sys.modules.values()]"
-    listing = f"import __future__, ctypes, json, sys; print(json.dumps({loaded}))"
-    said = subprocess.run([executable, "-I", "-S", "-c", listing], capture_output=True, check=True).stdout
-    modules = sorted({path for path in json.loads(said) if path and os.path.exists(path)})
-    # Where the interpreter recognises its own prefix.
-    landmark = os.path.join(sysconfig.get_paths(vars={"base": sys.base_prefix})["stdlib"], "os.py")
-    found = sorted({executable, landmark, *modules})
-    return found + _libraries([executable, *(path for path in found if path.endswith(".so"))])
-
-
-def project_files(project: str) -> list[str]:
-    folders = [f"{project}/{name}" for name in ("src", "tests/escape", "tests/hosts", "tests/unit/linux")]
-    single = [f"{project}/{name}" for name in ("pyproject.toml", "tests/__init__.py")]
-    return [path for folder in folders for path in _tree(folder)] + single
-
-
-def write_disk(image: str, files: Iterable[str], mke2fs: list[str], size: str) -> None:
-    """A disk with these files at their own paths, and byte code beside the sources."""
-    with tempfile.TemporaryDirectory(prefix="guest-disk-") as root:
-        os.chmod(root, 0o755)
-        before = os.umask(0o022)
-        for path in files:
-            _put(root, path)
-        os.umask(before)
-        subprocess.run([*mke2fs, "-d", root, f"{image}.{os.getpid()}", size], check=True, capture_output=True)
-    os.rename(f"{image}.{os.getpid()}", image)
-
-
-def _put(root: str, path: str) -> None:
-    # Links are followed: a library must be found under the name that the loader asks for.
-    with open(path, "rb") as file:
-        content = file.read()
-    _write(root + path, content, 0o755 if os.access(path, os.X_OK) else 0o644)
-    if path.endswith(".py"):
-        cached, code = _compiled(path, content)
-        if code:
-            _write(root + cached, code, 0o644)
-
-
-def _write(path: str, content: bytes, mode: int) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(content)
-    os.chmod(path, mode)
-
-
-def _tree(folder: str) -> list[str]:
-    found: list[str] = []
-    for here, folders, names in os.walk(folder):
-        folders[:] = sorted(set(folders) - FOLDERS_LEFT_OUT)
-        found += [os.path.join(here, name) for name in sorted(names) if not FILES_LEFT_OUT.search(name)]
+def parts(architecture: str, kernel_package: str) -> str:
+    """A directory with vmlinuz, the modules in the order in which they are loaded, busybox and the disk."""
+    packages = (*PACKAGES, kernel_package)
+    sources = [path for _, path in test_modules()]
+    states = [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in sources]
+    own = _content(f"{HERE}/guest_image.py") + _content(f"{HERE}/guest_packages.py")
+    key = hashlib.sha256(own + repr(states).encode()).hexdigest()[:16]
+    found = os.path.join(guest_packages.CACHE, f"guest-{architecture}-{key}")
+    if not os.path.exists(found):
+        for old in glob.glob(os.path.join(guest_packages.CACHE, f"guest-{architecture}-*")):
+            shutil.rmtree(old)
+        with tempfile.TemporaryDirectory(prefix="building-", dir=guest_packages.CACHE) as scratch:
+            _build(architecture, packages, scratch)
+            os.rename(f"{scratch}/parts", found)
     return found
 
 
-def _libraries(binaries: list[str]) -> list[str]:
-    said = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout
-    return sorted(set(re.findall(r"(?:=> |^\t)(/\S+) \(0x", said, re.MULTILINE)))
+def _build(architecture: str, packages: tuple[str, ...], scratch: str) -> None:
+    root, made = f"{scratch}/root", f"{scratch}/parts"
+    os.makedirs(f"{made}/modules")
+    guest_packages.unpack(architecture, packages, root)
+    (vmlinuz,) = glob.glob(f"{root}/boot/vmlinuz-*")
+    os.rename(vmlinuz, f"{made}/vmlinuz")
+    shutil.copy(f"{root}/bin/busybox", f"{made}/busybox")
+    _write_modules(root, f"{made}/modules")
+    with open(f"{made}/python", "w", encoding="ascii") as file:
+        file.write(os.readlink(f"{root}/usr/bin/python3"))
+    for part in NOT_ON_DISK:
+        shutil.rmtree(f"{root}/{part}", ignore_errors=True)
+    put(root, test_modules())
+    compile_all(root, made)
+    mke2fs = [guest_packages.program("mke2fs", "e2fsprogs"), "-q", "-t", "ext4", "-d", root]
+    subprocess.run([*mke2fs, f"{made}/disk", f"{DISK_MIB}M"], check=True, capture_output=True)
 
 
-def archive(files: Iterable[tuple[str, str]], texts: Iterable[tuple[str, bytes, int]] = ()) -> bytes:
-    """A newc cpio archive of (path in the guest, path on the host) and (path in the guest, content, mode)."""
-    made: set[str] = set()
-    parts: list[bytes] = []
+def _write_modules(root: str, target: str) -> None:
+    found: dict[str, bytes] = {}
+    for name in MODULES:
+        _find_module(f"{root}/usr/lib/modules", name, found)
+    for number, (name, content) in enumerate(found.items()):
+        with open(f"{target}/{number:02}-{name}.ko", "wb") as file:
+            file.write(content)
+
+
+def _find_module(place: str, name: str, found: dict[str, bytes]) -> None:
+    """A module after all that it depends on, as its own header tells."""
+    places = glob.glob(f"{place}/**/{name}.ko*", recursive=True)
+    if name in found or not places:
+        return
+    with (lzma.open if places[0].endswith(".xz") else open)(places[0], "rb") as file:
+        content = file.read()
+    told = re.search(rb"\0depends=([^\0]*)\0", content)
+    for needed in filter(None, told[1].decode().split(",") if told else ()):
+        _find_module(place, needed, found)
+    found[name] = content
+
+
+def test_modules() -> list[tuple[str, str]]:
+    """pytest and what else the tests load, which is all pure Python, out of the environment that runs this."""
+    found: list[str] = []
+    for module in TEST_MODULES:
+        spec = importlib.util.find_spec(module)
+        if spec is not None and spec.origin:
+            found += _tree(os.path.dirname(spec.origin)) if spec.submodule_search_locations else [spec.origin]
+    home = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules["pytest"].__file__ or "")))
+    return [(TEST_MODULES_HOME + path[len(home) :], path) for path in found]
+
+
+def project_files(project: str) -> list[tuple[str, str]]:
+    """The project at its own path."""
+    places = [f"{project}/{part}" for part in PROJECT_PARTS]
+    found = [path for place in places for path in (_tree(place) if os.path.isdir(place) else [place])]
+    return [(path, path) for path in found]
+
+
+def _tree(directory: str) -> list[str]:
+    found: list[str] = []
+    for here, inner, names in os.walk(directory):
+        inner[:] = sorted(set(inner) - {"__pycache__"})
+        found += [os.path.join(here, name) for name in sorted(names)]
+    return found
+
+
+def put(root: str, files: Pairs) -> None:
+    """Copy these below ``root``; every directory is 0755, so that an ordinary user of the guest can use them."""
+    before = os.umask(0o022)
     for inside, outside in files:
-        # Links are followed: a library must be found under the name that the loader asks for.
-        with open(outside, "rb") as file:
-            content = file.read()
-        parts += _parents(inside, made)
-        mode = 0o755 if os.access(outside, os.X_OK) else 0o644
-        parts.append(_record(inside, stat.S_IFREG | mode, content))
-        if inside.endswith(".py"):
-            cached, code = _compiled(inside, content)
-            parts += [*_parents(cached, made), _record(cached, stat.S_IFREG | 0o644, code)] if code else []
-    for inside, content, mode in texts:
-        parts += _parents(inside, made)
-        parts.append(_record(inside, stat.S_IFREG | mode, content))
-    parts.append(_record("TRAILER!!!", 0, b""))
-    return b"".join(parts)
+        os.makedirs(os.path.dirname(root + inside), exist_ok=True)
+        shutil.copyfile(outside, root + inside)
+        os.chmod(root + inside, 0o755 if os.access(outside, os.X_OK) else 0o644)
+    os.umask(before)
 
 
-def _compiled(path: str, source: bytes) -> tuple[str, bytes]:
-    """Byte code that holds whatever the file's time, and where it goes: compiling is slow under emulation."""
-    with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings(action="ignore"):
-        code = marshal.dumps(compile(source, path, "exec", dont_inherit=True))
-        header = importlib.util.MAGIC_NUMBER + UNCHECKED_HASH + importlib.util.source_hash(source)
-        return importlib.util.cache_from_source(path), header + code
-    return "", b""
+def compile_all(root: str, made: str) -> None:
+    """Byte code that holds whatever a file's time, for compiling is slow under emulation.
+
+    It takes an interpreter of this host of the guest's version. Files that are no Python are of no concern.
+    """
+    name = _content(f"{made}/python").decode()
+    own = name == f"python{sys.version_info.major}.{sys.version_info.minor}"
+    python = sys.executable if own else guest_packages.program(name, f"{name}-minimal")
+    options = ["-q", "-q", "--invalidation-mode", "unchecked-hash", "-s", root, "-p", "/"]
+    subprocess.run([python, "-I", "-m", "compileall", *options, root], check=False, capture_output=True)
 
 
-def _parents(path: str, made: set[str]) -> Iterator[bytes]:
-    names = path.strip("/").split("/")[:-1]
-    for depth in range(1, len(names) + 1):
-        folder = "/".join(names[:depth])
-        if folder not in made:
-            made.add(folder)
-            yield _record(folder, stat.S_IFDIR | 0o755, b"")
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def archive(root: str) -> bytes:
+    """A newc cpio archive of a directory."""
+    return b"".join([*_records(root), _record("TRAILER!!!", 0, b"")])
+
+
+def _records(root: str) -> Iterator[bytes]:
+    for here, inner, names in os.walk(root):
+        inner.sort()
+        if here != root:
+            yield _record(here[len(root) :], stat.S_IFDIR | 0o755, b"")
+        for path in (os.path.join(here, name) for name in sorted(names)):
+            yield _record(path[len(root) :], os.stat(path).st_mode, _content(path))
 
 
 def _record(path: str, mode: int, content: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """The guest's init on its real root: mounts, a delegated group, pytest as root or as a user.
 
-Runs only inside the guest, as pid 1, after guest_boot.py. Answers on the console, one JSON object a line behind
+Runs only inside the guest, as pid 1, after guest_boot.sh. Answers on the console, one JSON object a line behind
 MARK; everything else on the console is noise.
 """
 
@@ -47,6 +47,8 @@ def prepare() -> None:
     mount("sysfs", "/sys", "sysfs")
     mount("devtmpfs", "/dev", "devtmpfs")
     mount("tmpfs", "/dev/shm", "tmpfs")
+    mount("devpts", "/dev/pts", "devpts", "ptmxmode=666")
+    mount("tracefs", "/sys/kernel/tracing", "tracefs")
     # Not a mount of its own: the project may lie under /tmp.
     for folder in ("/tmp", "/var/tmp"):
         os.makedirs(folder, exist_ok=True)

@@ -13,7 +13,7 @@ MARK = "@@guest "
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call" or report.outcome != "passed":
-        text = "" if report.passed else str(report.longrepr)[-3000:]
+        text = "" if report.passed else f"{str(report.longrepr)[-3000:]}\n{report.capstderr[-1000:]}"
         _say(test=report.nodeid.rpartition("/")[2], outcome=report.outcome, passed=report.passed,
              seconds=round(report.duration, 2), text=text)  # fmt: skip
 

@@ -54,7 +54,7 @@ def test_a_folder_with_too_much_in_it_is_shown_and_not_copied(tmp_path: Path) ->
 
 def _contained(group: str) -> Contained:
     enter = [f"{group}/cgroup.procs", "/v1/memory/x/cgroup.procs"]
-    return Contained({"namespaces": ["mount"], "group": group, "enter": enter, "share": None}, lambda _: None)
+    return Contained({"namespaces": ["mount"], "group": group, "enter": enter, "share": 0}, lambda _: None)
 
 
 def test_a_kernel_that_can_not_fork_into_a_group_enters_it_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
