@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -73,6 +74,7 @@ def in_child(work: Callable[[], Any], *, measured: bool = False) -> Any:
     return Child(work, measured=measured).result()
 
 
+@functools.cache
 def program(profile: Profile, *, notify: bool = False) -> bytes:
     return seccomp.compile(profile, architecture(), notify=notify)
 
