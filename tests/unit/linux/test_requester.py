@@ -14,6 +14,7 @@ import pytest
 
 from ringfence.linux import requester
 from ringfence.linux.requester import CALLS, identify
+from ringfence.linux.syscall_numbers import NUMBERS
 
 pytestmark = [
     pytest.mark.privileges,
@@ -104,6 +105,13 @@ def test_a_million_arguments_are_read_to_the_bound_only() -> None:
 def test_no_two_calls_share_a_number(machine: str) -> None:
     numbers = [getattr(call, machine) for call in CALLS if getattr(call, machine) >= 0]
     assert len(numbers) == len(set(numbers))
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_numbers_are_those_of_the_filters(machine: str) -> None:
+    ours = {call.name: getattr(call, machine) for call in CALLS if getattr(call, machine) >= 0}
+    assert ours == {name: NUMBERS[machine].get(name) for name in ours}
+    assert not [call.name for call in CALLS if getattr(call, machine) < 0 and call.name in NUMBERS[machine]]
 
 
 def test_the_numbers_of_this_machine_are_those_of_its_kernel_headers() -> None:
