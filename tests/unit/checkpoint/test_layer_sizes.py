@@ -81,6 +81,7 @@ def test_what_vanishes_under_the_look_is_not_told_and_a_commit_says_so(
             transaction.commit()
 
 
+@pytest.mark.slow
 def test_a_program_at_work_chooses_no_foreign_error(tmp_path: Path) -> None:
     transaction, layer = _layer(tmp_path)
     stop = threading.Event()

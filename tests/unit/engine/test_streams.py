@@ -35,6 +35,7 @@ def test_what_fits_has_no_marker() -> None:
     assert cut(b"abcd", 4, []).result() == b"abcd"
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=60), st.integers(1, 40), st.lists(st.integers(1, 9), max_size=12))
 def test_the_cut_is_the_same_in_whatever_pieces_the_output_came(data, limit, sizes) -> None:
     capture = cut(data, limit, sizes)
@@ -44,6 +45,7 @@ def test_the_cut_is_the_same_in_whatever_pieces_the_output_came(data, limit, siz
     assert not capture.dropped or len(kept) > limit - 4
 
 
+@pytest.mark.slow
 @given(st.text("aé€\U0001f600", max_size=30), st.integers(1, 40), st.lists(st.integers(1, 5), max_size=12))
 def test_a_character_is_never_cut_in_half(text, limit, sizes) -> None:
     result = cut(text.encode(), limit, sizes).result()

@@ -260,6 +260,7 @@ def test_200_000_records_verify_in_the_memory_of_1000(tmp_path: Path) -> None:
     assert peak_kib(many, "kept = stream.readlines()") > peak_kib(few) + 20_000
 
 
+@pytest.mark.slow
 def test_verifying_10_000_records_allocates_no_more_than_100(tmp_path: Path) -> None:
     write_long_chain(tmp_path / "c", 10_000)
     peaks = []

@@ -188,6 +188,7 @@ READERS = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.binary(max_size=400) | st.text(alphabet='{}[]":,\\u0dD8eE+-.9 ntf', max_size=200).map(str.encode))
 def test_no_reader_answers_garbage_with_anything_but_an_evidence_error(data: bytes) -> None:
@@ -211,6 +212,7 @@ def test_no_verifier_crashes_on_well_formed_nonsense(value: object, member: str)
             read(text)
 
 
+@pytest.mark.slow
 def test_hostile_input_costs_little_time_and_memory() -> None:
     hostile = [
         b"[" * 2_000_000,

@@ -221,6 +221,7 @@ def test_what_names_a_secret_is_known_in_messages_and_in_parameters(name: str) -
     assert Redactor().text("compass: northwest, bypass=northeast") == "compass: northwest, bypass=northeast"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "value",
     ["\ud800", 2**80, 10**5000, float("nan"), 1.5, b"\xff", object(), {1: 2}, {"x" * 500: 1}, "z" * 10**6, Path("a"),

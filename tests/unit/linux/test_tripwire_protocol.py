@@ -188,6 +188,7 @@ def test_what_is_no_request_is_counted_as_lost(kernel: Kernel, junk: bytes) -> N
     assert kernel.ask(Op.STATFS)[0] == 0
 
 
+@pytest.mark.slow
 @given(op=st.one_of(st.sampled_from(sorted(Op)), st.integers(0, 2**32 - 1)), node=st.integers(0, 12),
        body=st.binary(max_size=200))  # fmt: skip
 @example(op=Op.ACCESS, node=VEIL, body=b"")

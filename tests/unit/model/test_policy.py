@@ -205,6 +205,7 @@ POLICIES = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(POLICIES)
 def test_plain_data_makes_an_equal_policy(fields: dict[str, object]) -> None:
     policy = SandboxPolicy(**fields)  # type: ignore[arg-type]
@@ -222,6 +223,7 @@ ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(field_names(SandboxPolicy)) | WILD, ANYTHING, max_size=4))
 def test_any_plain_data_is_a_policy_or_a_policy_error(values: dict[str, object]) -> None:
     try:

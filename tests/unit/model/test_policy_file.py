@@ -137,6 +137,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
             SandboxPolicy.from_yaml(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_so_many_entries_that_reading_takes_long_are_refused(refused) -> None:
     for text in ("readable_paths: [" + "a," * 30_000 + "]", "{" + "a: b, " * 10_000 + "}"):
         assert "more than 10000 entries" in refused(text).problem
@@ -197,6 +198,7 @@ YAML_PIECES = st.sampled_from(
 WILD = st.text("a5 \0\x07\x85\u00e9\u0663\u2028\ufeff\uffff\ud800\U0001f600", max_size=3)
 
 
+@pytest.mark.slow
 @given(st.lists(YAML_PIECES | WILD, max_size=12).map("".join))
 def test_any_text_is_a_policy_or_an_error_that_names_the_file(text: str) -> None:
     with tempfile.NamedTemporaryFile(suffix=".yaml") as file:

@@ -80,6 +80,7 @@ _ANY = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(_ANY)
 @settings(max_examples=100, deadline=None)
 def test_any_value_comes_back(value: object) -> None:
@@ -286,6 +287,7 @@ def test_keys_that_happen_to_share_a_hash_come_back() -> None:
     assert decode(encode([grid, edges])) == [grid, edges]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", (set, frozenset, dict.fromkeys), ids=("set", "frozenset", "dict"))
 def test_keys_whose_hash_is_no_secret_are_bounded_on_both_sides(made) -> None:
     most = made(range(MAX_PLAIN_KEYS))
@@ -297,6 +299,7 @@ def test_keys_whose_hash_is_no_secret_are_bounded_on_both_sides(made) -> None:
         decode(b"[" + encode(most) + b"," + last + b"]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", (str, lambda number: b"%d" % number, lambda number: ("k", number)),
                          ids=("str", "bytes", "tuple"))  # fmt: skip
 def test_keys_with_a_random_hash_may_be_many(key) -> None:

@@ -32,12 +32,14 @@ def deep_tree(top: Path, levels: int) -> None:
     os.close(here)
 
 
+@pytest.mark.slow
 def test_a_tree_of_three_thousand_levels_is_removed(tmp_path: Path) -> None:
     deep_tree(tmp_path / "deep", 3000)
     remove_tree(str(tmp_path / "deep"))
     assert not (tmp_path / "deep").exists()
 
 
+@pytest.mark.slow
 def test_the_standard_library_fails_at_such_a_tree(tmp_path: Path) -> None:
     """Where it recurses, which it does not any more from Python 3.13 on."""
     deep_tree(tmp_path / "deep", 3000)
