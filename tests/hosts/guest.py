@@ -59,7 +59,8 @@ MACHINES = {
 }
 OWN = os.uname().machine
 OTHER = {"aarch64": "x86_64", "x86_64": "aarch64"}[OWN]
-STEADY = ("-icount", "shift=2,sleep=off", "-rtc", "clock=vm")
+QUICK = ("-smp", "2")
+STEADY = ("-smp", "1", "-icount", "shift=2,sleep=off", "-rtc", "clock=vm")
 """The guest's time is what it has executed, and its sleep takes none: a busy host makes no job of the guest late.
 It takes one thread for all processors, which is often all that a foreign architecture may have anyway."""
 
@@ -91,8 +92,7 @@ def run(
         parts = guest_image.parts(kind.debian, kind.kernel_package)
     with tempfile.TemporaryDirectory(prefix="run-", dir=CACHE) as scratch:
         image = _write_image(scratch, parts, _job(who, tests, environment))
-        argv = [emulator, *kind.options, "-accel", "tcg", *(STEADY if machine != OWN else ()),
-                "-smp", "2", "-m", str(MEMORY_MIB),
+        argv = [emulator, *kind.options, "-accel", "tcg", *(QUICK if machine == OWN else STEADY), "-m", str(MEMORY_MIB),
                 "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
                 "-kernel", f"{parts}/vmlinuz", "-initrd", image,
                 # What the guest writes is thrown away, so that every run begins with the same disk.
