@@ -9,7 +9,7 @@ from __future__ import annotations
 import guest
 import pytest
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.guest
 TESTS = (
     "tests/hosts/in_guest_other_machine.py",
     "tests/unit/linux/test_requester.py::test_the_numbers_of_this_machine_are_those_of_its_kernel_headers",
