@@ -211,6 +211,7 @@ def test_a_child_that_is_killed_for_its_memory_is_a_violation_and_the_status_sta
         return subprocess.run([sys.executable, "-c", hog], stderr=subprocess.DEVNULL).returncode
 
     limits = ResourceLimits(max_memory_mb=150, max_execution_time=60, max_file_operations=100_000)
+    told: list[str] = []
     for _ in range(_CHOICES):
         with manager.sandbox(strict(resource_limits=limits, enable_auto_rollback=False)) as context:
             done = manager.execute_in_sandbox(context, cope, {})
@@ -218,13 +219,14 @@ def test_a_child_that_is_killed_for_its_memory_is_a_violation_and_the_status_sta
                 assert not done.success or done.value == 1  # without a group: the watchdog ended it, or it was refused
                 return
             if done.status is Status.MEM_LIMIT:
+                told.append(done.outcome.reason)
                 continue
             assert (done.status, done.rc, done.value) == (Status.OK, 0, -9)
             assert done.violations == ("limit memory reached",) and not done.success
             assert done.error == "violation: limit memory reached"
             assert manager.execute_in_sandbox(context, lambda: 1, {}).violations == ()
             return
-    raise AssertionError(f"the kernel ended the job and not its child, {_CHOICES} times")
+    raise AssertionError(f"the kernel ended the job and not its child, {_CHOICES} times: {told}")
 
 
 def test_params_that_are_no_names_and_values_are_refused(manager: SandboxManager, context: SandboxContext) -> None:
