@@ -183,6 +183,14 @@ def test_a_record_says_who_asked_for_what_by_which_call_and_what_came_of_it(plac
     assert int(str(record["time_ns"])) > 0 and int(str(record["wall_ns"])) > 0 and int(str(record["start_ticks"])) > 0
 
 
+def test_no_file_of_proc_is_read_for_who_executes_it(place: Path) -> None:
+    """As root, to read kmsg takes lines from the host's log; what may not be read at all would be a loss."""
+    source = "for name in ('kmsg', 'self/mem', 'slabinfo'):\n try: os.execv(f'/proc/{name}', ['x'])\n"
+    outcome = _run(place, source + " except OSError: pass\nprint('tried')")
+    assert outcome.stdout == b"tried\n"
+    assert outcome.recorder["complete"] and outcome.recorder["problems"] == [], outcome.recorder
+
+
 def test_without_a_hidden_path_nobody_is_told_and_the_same_routes_lead_in(place: Path) -> None:
     outcome = _run(place, GUEST, hidden=False)
     assert "hidden_paths" not in outcome.enforced and outcome.recorder["caveat"] == ""

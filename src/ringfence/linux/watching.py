@@ -126,7 +126,10 @@ class Watcher:
             os.close(file)
 
     def _open_program(self, thread: int, program: bytes, folder: bytes) -> int:
-        """To read; -1: nothing that can be executed. Nothing but a plain file is opened, and no lease is waited for."""
+        """To read; -1: nothing that can be executed. Nothing but a plain file is opened, and no lease is waited for.
+
+        Nothing on a mount without programs either: to read a file of /proc may change the host (kmsg loses lines).
+        """
         if program:
             full = self._full(thread, program, folder)
             place = guest_paths.reach(self._root_at(thread), full, partial(guest_paths.inside_numbers, thread))
@@ -135,7 +138,7 @@ class Watcher:
         if place < 0:
             return -1
         try:
-            if not stat.S_ISREG(os.fstat(place).st_mode):
+            if not stat.S_ISREG(os.fstat(place).st_mode) or os.fstatvfs(place).f_flag & os.ST_NOEXEC:
                 return -1
             return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         finally:
