@@ -41,12 +41,15 @@ for folder, folders, files in os.walk(top):
 print(json.dumps(seen))
 """
 
+_HIDDEN = ("a/secret", "a/b/mounted/secret", "vault/key", "none/yet")
+
 
 def _fill(top: Path) -> None:
-    for name in ("a/b/mounted", "a/b/beside", "a blank/mounted", "proc", "over/under"):
+    for name in ("a/b/mounted", "a/b/beside", "a blank/mounted", "proc", "over/under", "vault", "again"):
         (top / name).mkdir(parents=True)
     texts = {"file": "top", "a/b/beside/file": "beside", "a/b/mounted/under": "UNDER", "source": "from elsewhere",
-             "mounted file": "UNDER", "mounted socket": "UNDER", "a/secret": "SECRET"}  # fmt: skip
+             "mounted file": "UNDER", "mounted socket": "UNDER", "a/secret": "SECRET",
+             "vault/key": "SECRET", "second name": "UNDER"}  # fmt: skip
     for name, text in texts.items():
         (top / name).write_text(text)
     (top / "link").symlink_to("a/b/beside/file")
@@ -62,6 +65,8 @@ def _mount_all(top: Path) -> None:
         _mount("-t", "tmpfs", "-o", "mode=755", "none", top / name)
     _mount("--bind", top / "source", top / "mounted file")
     _mount("--bind", top / "socket", top / "mounted socket")
+    _mount("--bind", top / "a/secret", top / "second name")
+    _mount("--bind", top / "vault", top / "again")
     if os.geteuid() == 0:  # else only with a process namespace
         _mount("-t", "proc", "none", top / "proc")
     for name in ("a/b/mounted", "a/b/mounted/inner", "a blank/mounted", "over"):
@@ -106,7 +111,7 @@ def main(top: Path, way: str, later: bool) -> None:
     heard, policy = _Heard(), SandboxPolicy(
         isolation="strict", readable_paths=(str(top),), wall_time_s=60,
         # The last one has them hidden by whiteouts, since no tripwire can be laid there.
-        hidden_paths=(f"{top}/a/secret", f"{top}/a/b/mounted/secret", f"{top}/none/yet", "/tmp/none"),
+        hidden_paths=(*(f"{top}/{name}" for name in _HIDDEN), "/tmp/none"),
     )  # fmt: skip
     _fill(top)
     heard.listen(top, ("", "a/b"))

@@ -11,7 +11,7 @@ import os
 from ringfence.backends import hiding, showing
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import UsageError
-from ringfence.linux import rootfs
+from ringfence.linux import host, rootfs
 from ringfence.linux.hidden import HiddenPaths
 from ringfence.linux.rootfs import Laid
 from ringfence.model import state_folder
@@ -72,7 +72,7 @@ class Layers:
     @property
     def ours(self) -> tuple[str, ...]:
         """Our own folders, which no guest sees and no commit touches."""
-        return self.transaction.ours if self.transaction else state_folder.own_places()
+        return host.by_every_mount(self.transaction.ours if self.transaction else state_folder.own_places())
 
     def laid(self, workspace: str | None) -> tuple[Laid, ...]:
         """What is shown at its own path and changed in a layer only; the folder that the job begins in is first."""

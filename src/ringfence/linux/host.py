@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 
 from ringfence.errors import UnavailableError
-from ringfence.linux import rootfs, syscalls
+from ringfence.linux import mount_names, rootfs, syscalls
 from ringfence.linux.rootfs import Shown
 from ringfence.model.paths import within
 
@@ -221,7 +221,8 @@ def present(folder: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def every_name(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Each path as the kernel will meet it: the links on the way resolved, and where a link at its end leads."""
+    """Each path as the kernel will meet it: the links on the way resolved, where a link at its end leads, and where a
+    second mount shows the same."""
     names: dict[str, list[str]] = {}
     for path in paths:
         folder, _, name = path.rstrip("/").rpartition("/")
@@ -231,7 +232,14 @@ def every_name(paths: tuple[str, ...]) -> tuple[str, ...]:
         real = os.path.realpath(folder or "/").rstrip("/")
         found.update(dict.fromkeys([f"{real}/{name}" for name in inside]))
         found.update(dict.fromkeys([os.path.realpath(f"{real}/{name}") for name in _links(real or "/", inside)]))
-    return tuple(found)
+    return by_every_mount(tuple(found))
+
+
+def by_every_mount(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """These, and the names that they have by other mounts of their file systems."""
+    if not paths or sys.platform != "linux":
+        return paths
+    return tuple(dict.fromkeys((*paths, *mount_names.others(paths, mount_table()))))
 
 
 def _links(folder: str, names: list[str]) -> list[str]:

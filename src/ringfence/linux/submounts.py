@@ -42,11 +42,11 @@ def read(table: bytes) -> Points:
     for line in table.splitlines():
         row, _, kind = line.partition(b" - ")
         number, _, _, _, point, _ = row.split(b" ", 5)
-        found[int(number)] = _path(point), kind.split(b" ")[0] not in _NEVER_SHOWN
+        found[int(number)] = path_of(point), kind.split(b" ")[0] not in _NEVER_SHOWN
     return found
 
 
-def _path(written: bytes) -> str:
+def path_of(written: bytes) -> str:
     for escape, character in _ESCAPED:
         written = written.replace(escape, character)
     return os.fsdecode(written)
