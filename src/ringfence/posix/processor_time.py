@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from _collections_abc import Sequence
+from _collections_abc import Callable, Sequence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ProcessorTime:
-    """Two counts of the dead, each of which misses some; the larger of them is taken.
+    """Two counts of the dead, each of which misses some; the larger of them is taken, or that of the job's group.
 
     A child that its parent waits for is in the parent's count. One whose parent ignores SIGCHLD is in nobody's;
     of it is known what it had used when it was last seen.
@@ -21,6 +21,8 @@ class ProcessorTime:
     """
 
     def __init__(self, ticks_per_s: int) -> None:
+        self.group_s: Callable[[], float] = float
+        """What a control group of the job's own has counted, which misses nobody; 0: there is none."""
         self._ticks_per_s = ticks_per_s
         self._session = os.getsid(0)
         self._last: dict[tuple[int, int], int] = {}
@@ -39,7 +41,9 @@ class ProcessorTime:
         self._last, self._ours = now, ours
         waited_for = sum(row.cpu_ticks for row in tree) - sum(ours.values()) - self._ours_vanished
         collected_s = waited_for / self._ticks_per_s + sum(os.times()[2:4])
-        used_s = float(max(collected_s, (sum(now.values()) + self._vanished) / self._ticks_per_s))
+        seen_s = (sum(now.values()) + self._vanished) / self._ticks_per_s
+        counted_s = self.group_s() - (sum(ours.values()) + self._ours_vanished) / self._ticks_per_s
+        used_s = float(max(collected_s, seen_s, counted_s))
         self._remember(used_s, theirs)
         return used_s
 

@@ -92,7 +92,7 @@ class Watchdog:
         self.peak_memory = 0
         self.peak_tasks = 0
         self._own_io = own_io
-        self._processor_time = ProcessorTime(table.TICKS_PER_S)
+        self.processor_time = ProcessorTime(table.TICKS_PER_S)
         # Up to a second later than RLIMIT_CPU, which says it better; RLIMIT_CPU knows whole seconds only.
         self._latest_cpu_s = limits["cpu_time"] + min(1.0, limits["cpu_time"])
         self._next_disk_look_ns = 0
@@ -102,7 +102,7 @@ class Watchdog:
 
     def used_us(self) -> tuple[int, int]:
         """The most processor time of the tree that was seen: user, system."""
-        return self._processor_time.most_us()
+        return self.processor_time.most_us()
 
     def look(self, root: int = 0) -> tuple[str, float] | None:
         """(the limit that is passed, what was measured: bytes, tasks or milliseconds), or None.
@@ -110,7 +110,7 @@ class Watchdog:
         ``root``: another process than this one.
         """
         tree = self.table.descendants(root or os.getpid())
-        cpu_s = self._processor_time.used_s(tree) + self.answering_s()
+        cpu_s = self.processor_time.used_s(tree) + self.answering_s()
         resident = sum(row.rss_bytes for row in tree)
         # The dead that nobody has waited for hold a pid and have used processor time, too.
         tasks = sum(1 if row.zombie else row.threads for row in tree)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringfence import Job, Outcome, SandboxPolicy, Status, run
+from ringfence.linux import cgroups
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
 
@@ -98,6 +99,27 @@ def test_files_without_a_byte_in_them_count(tmp_path: Path) -> None:
         pytest.skip("the private folder lies on a file system that counts no names")
     assert control.ok
     assert run(job, STRICT.with_changes(disk_bytes=1 << 20)).status is Status.DISK_LIMIT
+
+
+_UNWAITED = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # their end is told to nobody, and nobody has their time
+for _ in range(150):
+    if os.fork() == 0:
+        while time.process_time() < 0.008: pass
+        os._exit(0)
+    try: os.wait()
+    except ChildProcessError: pass
+print('all')
+"""
+
+
+def test_short_children_whose_end_nobody_is_told_of_use_the_jobs_processor_time() -> None:
+    if cgroups.probe().missing("cpu_usage"):
+        pytest.skip("no group counts processor time here")
+    assert run([sys.executable, "-S", "-c", _UNWAITED], STRICT).stdout == b"all\n"
+    limited = STRICT.with_changes(cpu_time_s=0.2)
+    assert run([sys.executable, "-S", "-c", _UNWAITED], limited).status is Status.CPU_LIMIT
 
 
 def test_commands_of_a_shown_environment_are_found_by_their_name(monkeypatch: pytest.MonkeyPatch) -> None:
