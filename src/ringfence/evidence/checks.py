@@ -50,14 +50,19 @@ def check_version(case: Case) -> None:
     maker = verdict.get("proctor_version") if isinstance(verdict, dict) else None
     if not isinstance(maker, str):
         raise EvidenceError("no verdict.proctor_version that says who made this")
-    case.format = next((name for name, pattern in _MAKERS.items() if pattern.fullmatch(maker)), "")
-    if not case.format:
-        raise EvidenceError(f"made by {maker[:60]!a}, which this verifier does not know")
+    case.format = format_made_by(maker)
     if case.verdict_alone:
         return
     version = case.document.get("bundle_version")
     if type(version) is not int or version not in _BUNDLES[case.format]:
         raise EvidenceError(f"bundle_version {ascii(version)[:20]} is not one that {maker} makes")
+
+
+def format_made_by(maker: str) -> str:
+    found = next((name for name, pattern in _MAKERS.items() if pattern.fullmatch(maker)), "")
+    if not found:
+        raise EvidenceError(f"made by {maker[:60]!a}, which this verifier does not know")
+    return found
 
 
 def check_missing(case: Case) -> None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from ringfence.errors import EvidenceError
 from ringfence.evidence.canonical import canonical
-from ringfence.evidence.checks import artifacts_digest, environment_digest
+from ringfence.evidence.checks import artifacts_digest, environment_digest, format_made_by
 from ringfence.evidence.keys import SigningKey, signature_holds
-from ringfence.evidence.schema import BASE64, ENVIRONMENT, HEX64, TEXT, UNSIGNED_MEMBERS, VERDICT
+from ringfence.evidence.schema import BASE64, ENVIRONMENT, HEX64, TEXT, UNSIGNED_MEMBERS, VERDICT, few
 from ringfence.evidence.shape import Items, Leaf, Record, problems
 from ringfence.evidence.strictjson import parse
-from ringfence.evidence.trust import Trust
+from ringfence.evidence.trust import Moment, Trust, judge_signers
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -43,7 +44,11 @@ _STATEMENT = Record(
 )
 _SIGNATURE = Record(required={"sig": BASE64}, optional={"keyid": TEXT})
 _ENVELOPE = Record(
-    required={"payload": BASE64, "payloadType": _exactly(PAYLOAD_TYPE), "signatures": Items(item=_SIGNATURE)}
+    required={
+        "payload": BASE64,
+        "payloadType": _exactly(PAYLOAD_TYPE),
+        "signatures": Items(item=_SIGNATURE, rule=few),
+    }
 )
 
 
@@ -73,8 +78,14 @@ def seal(content: Mapping[str, Any], *keys: SigningKey) -> dict[str, Any]:
     }
 
 
-def unseal(data: bytes, trust: Trust) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The statement of an envelope and the trusted keys that signed it; EvidenceError when none did."""
+def unseal(
+    data: bytes, trust: Trust, *, now: datetime | None = None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The statement of an envelope and the trusted keys that signed it; EvidenceError when none did.
+
+    All that the trust file demands of a bundle is demanded here. An envelope has no time of its own: keys are judged
+    as of now, and what requires an anchor is not met.
+    """
     envelope = _shaped(parse(data), _ENVELOPE, "envelope")
     payload = _decode_base64(envelope["payload"])
     message = pre_authentication_encoding(PAYLOAD_TYPE, payload)
@@ -88,6 +99,7 @@ def unseal(data: bytes, trust: Trust) -> tuple[dict[str, Any], tuple[str, ...]]:
         raise EvidenceError("no trusted key has signed this envelope")
     content = _shaped(parse(payload), _STATEMENT, "statement")
     _require_agreement(content)
+    _require_trusted(content, signers, trust, now or datetime.now(UTC))
     return content, signers
 
 
@@ -104,6 +116,18 @@ def _require_agreement(content: Mapping[str, Any]) -> None:
         raise EvidenceError("the subjects are not the artifacts of the verdict")
     if environment_digest(predicate["environment"]) != predicate["verdict"]["env_digest"]:
         raise EvidenceError("the environment is not the one of the verdict")
+
+
+def _require_trusted(
+    content: Mapping[str, Any], signers: tuple[str, ...], trust: Trust, now: datetime
+) -> None:
+    made = format_made_by(content["predicate"]["verdict"]["proctor_version"])
+    if made not in trust.accepted_formats:
+        raise EvidenceError(f"the trust file does not accept the format {made}")
+    if trust.required_anchors:
+        hint = "verify the bundle, which has them"
+        raise EvidenceError("the trust file requires anchors, and an envelope has none", hint=hint)
+    judge_signers(trust, signers, Moment(at=now, anchored=False))
 
 
 def _shaped(document: object, shape: Record, what: str) -> dict[str, Any]:

@@ -135,14 +135,14 @@ def _sorted_by(*members: str) -> Callable[[list[Any]], str]:
 
 def _anchor_rule(items: list[Any]) -> str:
     twice = any(item in items[:index] for index, item in enumerate(items[: MAX_SIGNATURES + 1]))
-    return _few(items) or ("must have each item once" if twice else "")
+    return few(items) or ("must have each item once" if twice else "")
 
 
 def _signature_rule(items: list[Any]) -> str:
-    return _few(items) or _sorted_by("public_key")(items)
+    return few(items) or _sorted_by("public_key")(items)
 
 
-def _few(items: list[Any]) -> str:
+def few(items: list[Any]) -> str:
     return f"must not have more than {MAX_SIGNATURES} items" if len(items) > MAX_SIGNATURES else ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import evidence_samples as s
@@ -99,4 +100,42 @@ def test_the_verdicts_own_signature_is_no_signature_of_an_envelope() -> None:
     signature = base64.b64encode(bytes.fromhex(bundle["verdict"]["signature"])).decode()
     envelope["signatures"] = [{"sig": signature}]
     with pytest.raises(EvidenceError, match="no trusted key"):
+        unseal(json.dumps(envelope).encode(), TRUST)
+
+
+def demanding(**changes: Any) -> Trust:
+    """A trust file whose every key has these members, or that has them itself."""
+    document = s.trust_document()
+    of_keys = {name: changes.pop(name) for name in ("revoked_at", "valid_until", "valid_from") if name in changes}
+    document = {name: value for name, value in document.items() if not name.startswith("required_")} | changes
+    document["keys"] = [{**key, **of_keys} for key in document["keys"]]
+    return Trust.parse(s.encoded(document))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"revoked_at": "2026-01-01T00:00:00Z"}, "is revoked"),
+        ({"valid_until": "2026-01-01T00:00:00Z"}, "no longer valid"),
+        ({"valid_from": "2026-08-01T00:00:00Z"}, "not valid yet"),
+        ({"required_roles": ["nobody"]}, "the roles nobody"),
+        ({"required_anchors": ["merkle-log"]}, "an envelope has none"),
+        ({"accepted_formats": ["proctor-0.1"]}, "does not accept the format ringfence-3"),
+    ],
+)
+def test_an_envelope_has_to_meet_what_the_trust_file_demands(changes: dict[str, Any], words: str) -> None:
+    now = datetime(2026, 7, 1, tzinfo=UTC)
+    data = json.dumps(seal(statement(s.ringfence_bundle()), s.OPERATOR)).encode()
+    always = {"valid_from": "2026-01-01T00:00:00Z", "valid_until": "2027-01-01T00:00:00Z"}
+    assert unseal(data, demanding(**always), now=now)[1] == (s.OPERATOR.public_hex,)
+    with pytest.raises(EvidenceError, match=words):
+        unseal(data, demanding(**(always | changes)), now=now)
+
+
+def test_signatures_that_anybody_can_add_do_not_cost_without_end() -> None:
+    envelope = seal(statement(s.ringfence_bundle()), s.OPERATOR)
+    envelope["signatures"] += [{"sig": base64.b64encode(bytes(64)).decode()}] * 15
+    assert unseal(json.dumps(envelope).encode(), TRUST)[1] == (s.OPERATOR.public_hex,)
+    envelope["signatures"] *= 2
+    with pytest.raises(EvidenceError, match="more than 16"):
         unseal(json.dumps(envelope).encode(), TRUST)
