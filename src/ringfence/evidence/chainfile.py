@@ -2,7 +2,7 @@
 
 Owns: the lock, the fsync policy, and the cut of a torn last line. Any other fault in the file is refused:
 what is in the middle was once acknowledged, so it cannot be a crash.
-Does not: read records back for others (chain.check_stream does, from any stream).
+Does not: check records that are read back (chain.check_stream does, from any stream).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -79,6 +79,12 @@ class ChainWriter:
     def position(self) -> Position:
         """Behind the last record."""
         return Position(size_bytes=self._size_bytes, head=self.head, count=self.count)
+
+    def lines(self) -> Iterator[bytes]:
+        """The records of the very file that is open: its path may lead to another one by now."""
+        with os.fdopen(os.dup(self._usable().fileno()), "rb") as reader:
+            reader.seek(0)
+            yield from chain.complete_lines(reader)
 
     def append(self, record: Mapping[str, object]) -> str:
         """Write one record and return the new head. After a failure the file ends at the last good record."""

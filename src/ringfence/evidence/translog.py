@@ -18,7 +18,7 @@ from ringfence.evidence.canonical import canonical
 from ringfence.evidence.chainfile import ChainWriter
 from ringfence.evidence.digest import sha256_hex
 from ringfence.evidence.keys import SigningKey, signature_holds
-from ringfence.evidence.schema import LOG_ENTRY, LOG_ENTRY_FORMAT, format_time, parse_time
+from ringfence.evidence.schema import HEX64, LOG_ENTRY, LOG_ENTRY_FORMAT, format_time, parse_time
 from ringfence.evidence.shape import problems
 from ringfence.evidence.strictjson import decode
 
@@ -112,14 +112,17 @@ class TransparencyLog:
         self.close()
 
     def _load(self, path: str) -> None:
-        with open(path, "rb") as stream:
-            for number, line in enumerate(chain.complete_lines(stream), start=1):
-                entry = cast(dict[str, Any], decode(line))
-                if next(problems(entry, LOG_ENTRY), None):
-                    raise EvidenceError(f"line {number} of {path!r} is not a log entry")
-                self._require_later(parse_time(entry["logged_at"]))
-                del entry["chain"]  # the writer has checked it on opening
-                self._remember(entry)
+        head = chain.GENESIS
+        for number, line in enumerate(self._chain.lines(), start=1):
+            entry = cast(dict[str, Any], decode(line))
+            if next(problems(entry, LOG_ENTRY), None):
+                raise EvidenceError(f"line {number} of {path!r} is not a log entry")
+            self._require_later(parse_time(entry["logged_at"]))
+            head = chain.follow(head, entry, number)
+            del entry["chain"]
+            self._remember(entry)
+        if head != self._chain.head:
+            raise EvidenceError(f"the log {path!r} was changed while it was opened")
 
     def _require_later(self, moment: datetime) -> None:
         if self._times and moment < parse_time(self._times[-1]):
@@ -134,6 +137,7 @@ def grew_from(old: Head, new: Head, proof: list[str]) -> bool:
     """True when both heads are signed by one log and the newer tree begins with the older one."""
     return (
         old.public_key == new.public_key
+        and all(map(HEX64.accepts, (old.root, new.root, *proof)))
         and old.holds()
         and new.holds()
         and merkle.consistency_holds(

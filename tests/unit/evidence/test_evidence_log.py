@@ -6,9 +6,12 @@ import base64
 import dataclasses
 import hashlib
 import json
+import os
 import subprocess
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import evidence_samples as s
 import pytest
@@ -17,6 +20,7 @@ from ringfence.errors import EvidenceError, UnavailableError, VerificationError
 from ringfence.evidence import merkle, timestamp
 from ringfence.evidence.anchors import anchored_bytes
 from ringfence.evidence.bundle import add_anchor
+from ringfence.evidence.chainfile import ChainWriter
 from ringfence.evidence.timestamp import stamp, stamped_time
 from ringfence.evidence.translog import TransparencyLog, grew_from
 from ringfence.evidence.trust import Trust
@@ -116,6 +120,54 @@ def test_a_changed_log_file_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"2026-11-01", b"2026-10-01", 1))
     with pytest.raises(EvidenceError):
         TransparencyLog(str(path), s.LOG_KEY)
+
+
+def swapped_on_opening(monkeypatch: pytest.MonkeyPatch, swap: Callable[[Path], None]) -> None:
+    """Have somebody change what is at the path as soon as the writer has checked its file."""
+    original = ChainWriter.__init__
+
+    def opened(self: ChainWriter, path: str, **options: Any) -> None:
+        original(self, path, **options)
+        swap(Path(path))
+
+    monkeypatch.setattr(ChainWriter, "__init__", opened)
+
+
+def test_a_log_stands_for_the_file_that_is_open_whatever_lies_at_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "log.jsonl", tmp_path / "other.jsonl"
+    with TransparencyLog(str(path), s.LOG_KEY) as log, TransparencyLog(str(other), s.LOG_KEY) as another:
+        for entry in (b"a", b"b"):
+            log.append(entry, now=NOW)
+        another.append(b"c", now=NOW)
+        head = log.head(now=NOW)
+    swapped_on_opening(monkeypatch, other.replace)
+    with TransparencyLog(str(path), s.LOG_KEY) as log:
+        assert log.head(now=NOW) == head
+
+
+def test_a_log_that_is_changed_while_it_is_opened_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.jsonl"
+    with TransparencyLog(str(path), s.LOG_KEY) as log:
+        log.append(b"a", now=NOW)
+        first = path.read_bytes()
+        log.append(b"b", now=NOW)
+    swapped_on_opening(monkeypatch, lambda place: os.truncate(place, len(first)))
+    with pytest.raises(EvidenceError, match="changed while it was opened"):
+        TransparencyLog(str(path), s.LOG_KEY)
+
+
+@pytest.mark.parametrize("node", ["zz", "", "ab", "A" * 64, "0" * 63 + " "])
+def test_a_proof_of_anything_but_digests_shows_nothing(tmp_path: Path, node: str) -> None:
+    with TransparencyLog(str(tmp_path / "log.jsonl"), s.LOG_KEY) as log:
+        log.append(b"a", now=NOW)
+        old = log.head(now=NOW)
+        log.append(b"b", now=NOW)
+        assert grew_from(old, log.head(now=NOW), log.consistency_proof(1))
+        assert not grew_from(old, log.head(now=NOW), [node])
 
 
 def test_a_chain_of_something_else_is_no_log(tmp_path: Path) -> None:
