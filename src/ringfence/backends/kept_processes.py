@@ -20,7 +20,7 @@ from ringfence.backends.dialogue import Dialogue
 from ringfence.errors import CheckpointError
 from ringfence.linux import criu, members, procfs, reviving, rootfs, seccomp, syscall_numbers
 from ringfence.linux.rootfs import Wish
-from ringfence.model.limits import SyscallProfile
+from ringfence.model.limits import SyscallProfile, format_size
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import record
 
@@ -30,6 +30,8 @@ _PID_ROOM = 512
 # Where what runs inside with power over the sandbox comes from; the host's, and read-only there.
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/etc")
 _MAX_ATTEMPTS = 200
+_MOST_OF_THE_DISK = 0.5
+"""Of what is free: others need the disk too."""
 # The words with which CRIU does not reach a process whose filter has no listener any more.
 _UNREACHED = "transport socket: Function not implemented"
 OTHER = "other"
@@ -100,6 +102,7 @@ def _start(module: str, **options: Any) -> subprocess.Popen[bytes]:
 def dump(held: Held, stopped: members.Stopped, folder: str) -> list[dict[str, Any]]:
     """Every tree of the guest's into a folder of its own below this one; what is known of each, as plain data."""
     program = criu.find()
+    _refuse_too_large(stopped.members, folder)
     trees = []
     for number, root in enumerate(members.roots(stopped.members)):
         tree = members.below(root, stopped.members)
@@ -107,6 +110,15 @@ def dump(held: Held, stopped: members.Stopped, folder: str) -> list[dict[str, An
         _dump_tree(held, program, root, tree, os.path.join(folder, str(number)))
         trees.append(_described(stopped, root, tree))
     return trees
+
+
+def _refuse_too_large(tree: list[members.Member], folder: str) -> None:
+    """What forked processes share counts once as memory, and is written for each: no limit of a sandbox bounds that."""
+    wanted, free = sum(members.private_bytes(member.pid) for member in tree), shutil.disk_usage(folder).free
+    if wanted > free * _MOST_OF_THE_DISK:
+        problem = f"their images take {format_size(wanted)}, and {format_size(free)} are free on the disk"
+        hint = "end some of them, make room, or leave processes out"
+        raise CheckpointError(f"running processes can't be kept: {problem}", hint=hint)
 
 
 def _refuse_unkeepable(held: Held, tree: list[members.Member]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -489,6 +490,33 @@ def test_images_that_were_changed_are_not_restored_and_nothing_is(
     until(lambda: len(handle.stdout) > seen)
     assert manager.rollback_system.rollback_to_checkpoint(made.checkpoint_id, processes=False).success
     assert manager._find(context.sandbox_id).programs() == ()
+
+
+FORKS = """
+import os, time
+data = os.urandom(1 << 20) * 4
+for _ in range(7):
+    if not os.fork():
+        time.sleep(600)
+print('a\\nb\\nc', flush=True)
+time.sleep(600)
+"""
+
+
+def test_images_that_would_fill_the_disk_are_refused_before_anything_is_written(
+    manager: SandboxManager, context: SandboxContext, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forked processes share 4 MiB, which are written for each of the eight."""
+    (repo / "forks.py").write_text(FORKS)
+    handle = start(manager, context, "forks.py")
+    usage = shutil.disk_usage(repo)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=60 << 20))
+    with pytest.raises(CheckpointError, match="are free on the disk"):
+        checkpoint(manager, context)
+    assert not handle.done
+    assert os.listdir(os.path.join(context.folder, live_state.FOLDER)) == []
+    monkeypatch.undo()
+    assert checkpoint(manager, context)
 
 
 def test_a_restore_that_fails_leaves_the_files_rolled_back_and_says_so(
