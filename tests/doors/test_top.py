@@ -26,6 +26,7 @@ from ringfence.cli.top_view import Row, command_of, lines
 from ringfence.engine.box import Box
 from ringfence.linux import host, leaders, procfs
 from ringfence.linux.leaders import Leader
+from ringfence.linux.processes import FORKER, LEADER
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy
 from ringfence.monitor.sample import Sample
@@ -115,6 +116,28 @@ def test_the_same_imitation_outside_of_a_sandbox_is_taken_for_one() -> None:
     finally:
         os.killpg(imitation.pid, signal.SIGKILL)
         imitation.communicate()
+
+
+class _Counted(dict[int, leaders._Entry]):
+    """A table that counts how often somebody is looked up."""
+
+    looked_up = 0
+
+    def __getitem__(self, pid: int) -> leaders._Entry:
+        self.looked_up += 1
+        return super().__getitem__(pid)
+
+
+def test_deeply_nested_imitations_do_not_cost_the_square_of_their_number() -> None:
+    def entry(pid: int) -> leaders._Entry:
+        name = (FORKER, LEADER)[pid % 2]
+        return leaders._Entry(f"{pid} ({name}) S {pid - 1} {'0 ' * 30}".encode())
+
+    count = 2000
+    table = _Counted({pid: entry(pid) for pid in range(2, count)})
+    found = [pid for pid in table if pid % 2 and leaders._leads(pid, table)]
+    assert found == [3]
+    assert table.looked_up < 10 * count
 
 
 def test_another_users_leader_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ leader, and nothing below a leader is taken for another one. What a guest says o
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ringfence.linux import cgroup_host, cgroup_tree, procfs
 from ringfence.linux.cgroups import NAME
@@ -66,17 +66,19 @@ def _table() -> dict[int, _Entry]:
 
 def _leads(pid: int, table: Mapping[int, _Entry]) -> bool:
     """It was forked by a forker, and there is no other leader above it."""
-    above = list(_ancestors(pid, table))
-    return bool(above) and table[above[0]].name == FORKER and all(table[each].name != LEADER for each in above)
+    above = _ancestors(pid, table)
+    parent = next(above, 0)
+    return bool(parent) and table[parent].name == FORKER and all(table[each].name != LEADER for each in above)
 
 
-def _ancestors(pid: int, table: Mapping[int, _Entry]) -> list[int]:
-    found: list[int] = []
+def _ancestors(pid: int, table: Mapping[int, _Entry]) -> Iterator[int]:
+    """The nearest first; nobody walks further than needed, for a guest chooses how deep its processes lie."""
+    seen: set[int] = set()
     parent = table[pid].parent
-    while parent in table and parent not in found:
-        found.append(parent)
+    while parent in table and parent not in seen:
+        seen.add(parent)
+        yield parent
         parent = table[parent].parent
-    return found
 
 
 def _leader(pid: int, table: Mapping[int, _Entry]) -> Leader:
