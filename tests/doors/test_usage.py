@@ -190,6 +190,17 @@ def test_a_figure_that_nothing_can_measure_is_refused_by_its_line(tmp_path: Path
         usage_log.read(str(path))
 
 
+def test_reading_ends_at_the_first_line_that_is_wrong(tmp_path: Path) -> None:
+    """A file of millions of lines is refused before it has become millions of objects."""
+    path = tmp_path / "u.jsonl"
+    path.write_text("{}\n{\n")
+    with pytest.raises(UsageError, match="not a usage file"):
+        usage_log.read(str(path))
+    path.write_text(json.dumps({"ringfence_usage": 1}) + "\n{}\n{}\n{\n")
+    with pytest.raises(UsageError, match=":2: not a sample"):
+        usage_log.read(str(path))
+
+
 def test_a_recording_that_was_broken_off_can_be_read(tmp_path: Path) -> None:
     path = _recorded(tmp_path / "u.jsonl")
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 from io import BytesIO
+from itertools import chain, pairwise
 from types import MappingProxyType
 
 from ringfence.errors import UsageError
@@ -86,15 +87,19 @@ class RecordedRun:
 
 def read(path: str) -> RecordedRun:
     """UsageError that names the line for anything that is no such file."""
-    data = BytesIO(read_file(path, MAX_BYTES))  # line by line: millions of empty ones are no list
-    lines = [_object(path, number, line) for number, line in enumerate(data, start=1)]
-    if not lines or lines[0].get("ringfence_usage") != FORMAT:
+    data = BytesIO(read_file(path, MAX_BYTES))  # line by line, up to the first that is none: millions are no list
+    lines = (_object(path, number, line) for number, line in enumerate(data, start=1))
+    about = next(lines, {})
+    if about.get("ringfence_usage") != FORMAT:
         hint = "make one: ringfence run --usage-file FILE -- COMMAND"
         raise UsageError(f"{path}: not a usage file of ringfence", hint=hint)
-    end = lines[-1].get("end") if len(lines) > 1 else None
-    middle = lines[1:-1] if isinstance(end, dict) else lines[1:]
-    samples = tuple(_sample(path, number, line) for number, line in enumerate(middle, start=2))
-    return RecordedRun(about=lines[0], samples=samples, end=end if isinstance(end, dict) else {})
+    samples: list[Sample] = []
+    end: object = None
+    for line, following in pairwise(chain(lines, (None,))):
+        end = line.get("end") if line and following is None else None
+        if line is not None and not isinstance(end, dict):
+            samples.append(_sample(path, len(samples) + 2, line))
+    return RecordedRun(about=about, samples=tuple(samples), end=end if isinstance(end, dict) else {})
 
 
 def _object(path: str, number: int, line: bytes) -> dict[str, object]:
