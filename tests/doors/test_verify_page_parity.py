@@ -9,6 +9,7 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from test_verify_page import comparable
 from ringfence.errors import EvidenceError, VerificationError
 from ringfence.evidence import schema
 from ringfence.evidence.canonical import canonical
-from ringfence.evidence.keys import key_id, signature_holds
+from ringfence.evidence.keys import SigningKey, key_id, signature_holds
 from ringfence.evidence.page import verify_page
 from ringfence.evidence.shape import Choice, Items, Leaf, Record, Table
 from ringfence.evidence.strictjson import parse
@@ -161,6 +162,14 @@ def test_lies_under_a_good_signature_get_the_same_answer_as_in_python(page: Any,
     expected = [in_python(data, Trust.unsafe_any_signer()) for data in edits]
     assert disagreements(in_browser(page, [case(data) for data in edits]), expected) == []
     assert {"ringfence": {0, 9, 14, 15, 16, 17, 18}, "proctor": {0, 9, 10, 11}}[name] <= {step for step, _ in expected}
+
+
+@pytest.mark.parametrize("signer", [s.OPERATOR, s.BENCHMARK], ids=["first", "further"])
+def test_a_revoked_signer_gets_the_same_answer_as_in_python(page: Any, tmp_path: Path, signer: SigningKey) -> None:
+    data, trust = s.encoded(s.full_bundle(str(tmp_path))), s.encoded(s.revoked_later(signer))
+    expected = in_python(data, Trust.parse(trust))
+    assert expected[0] == (0 if signer is s.OPERATOR else 20)
+    assert in_browser(page, [case(data, trust=trust.decode())]) == [expected]
 
 
 def disagreements(ours: list[tuple[int, str]], theirs: list[tuple[int, str]]) -> list[Any]:

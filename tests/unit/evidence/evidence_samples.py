@@ -143,6 +143,14 @@ def full_bundle(folder: str) -> dict[str, Any]:
         return maker.add_anchor(bundle, log.anchor(index, now=LOGGED))
 
 
+def revoked_later(signer: SigningKey) -> dict[str, Any]:
+    """A trust file in which this key is revoked, after the log's entry of ``full_bundle``."""
+    document = trust_document()
+    for key in document["keys"]:
+        key |= {"revoked_at": "2026-12-01T00:00:00Z"} if key["public_key"] == signer.public_hex else {}
+    return document
+
+
 def proctor_bundle(**changes: Any) -> bytes:
     environment = {**sample_environment(), "proctor_version": "0.1.1"}
     fields: dict[str, Any] = {

@@ -211,3 +211,12 @@ def test_without_a_step_something_tampered_verifies(number: int, monkeypatch: py
             continue
         passed.append(entry["file"])
     assert passed
+
+
+def test_an_anchor_says_nothing_of_when_a_further_signature_was_made(tmp_path: Any) -> None:
+    """Who has a revoked key could otherwise countersign whatever was anchored before."""
+    data = s.encoded(s.full_bundle(str(tmp_path)))
+    verify_bundle(data, trust=Trust.parse(s.encoded(s.revoked_later(s.OPERATOR))))
+    with pytest.raises(VerificationError, match="is revoked") as caught:
+        verify_bundle(data, trust=Trust.parse(s.encoded(s.revoked_later(s.BENCHMARK))))
+    assert caught.value.step == 20

@@ -31,7 +31,9 @@ const findKey = (trust, publicKey) => trust.keys.find((key) => key.publicKey ===
 // Every signer we know was valid then, and the required roles are held by different ones of them.
 function judgeSigners(trust, signers, moment) {
   const known = signers.map((signer) => findKey(trust, signer)).filter(Boolean);
-  known.forEach((key) => requireValid(key, moment));
+  // An anchor has the first signature in it and no other: a further one may have been added at any time since.
+  const unproven = { ...moment, anchored: false };
+  known.forEach((key) => requireValid(key, key.publicKey === signers[0] ? moment : unproven));
   if (!canFill(trust.roles, known)) {
     throw new EvidenceError(`not held by different valid signers: the roles ${trust.roles.join(", ")}`);
   }
