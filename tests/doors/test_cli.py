@@ -20,6 +20,7 @@ import pytest
 from ringfence import __version__
 from ringfence.cli import COMMANDS, main
 from ringfence.cli.hostile import ATTEMPTS
+from ringfence.posix import spawner
 
 pytestmark = pytest.mark.privileges
 
@@ -392,3 +393,11 @@ def test_a_python_program_may_come_on_stdin(ringfence_command: list[str]) -> Non
 def test_what_is_no_python_file_is_said(ringfence_command: list[str], tmp_path: Path, name: str, word: str) -> None:
     done = _ringfence(ringfence_command, "run", "--python", *([name] if name else []), cwd=tmp_path)
     assert done.returncode == 2 and (word in done.stderr if word else "no command" in done.stderr)
+
+
+def test_a_program_that_calls_the_command_line_is_not_forked_as_the_spawner() -> None:
+    """Every sandbox would have its memory: as resident memory of the job, and as a reason to end it."""
+    spawner.shutdown()
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    assert spawner._current is None

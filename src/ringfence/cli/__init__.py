@@ -60,7 +60,7 @@ def _enter(program: str, commands: Mapping[str, tuple[str, str]], argv: Sequence
     # As stderr has it: a sign, or a name of somebody else's, that can't be shown is no reason to fail.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        code: object = dispatch(program, commands, sys.argv[1:])
+        code: object = dispatch(program, commands, sys.argv[1:], own_process=True)
     except SystemExit as end:  # argparse, after help or a mistake
         code = end.code
     _flush()
@@ -97,12 +97,18 @@ def _flush() -> None:
             continue  # nobody reads it any more
 
 
-def dispatch(program: str, commands: Mapping[str, tuple[str, str]], argv: list[str]) -> int:
-    """Carry out what is asked for, and turn errors into words and an exit code."""
+def dispatch(
+    program: str, commands: Mapping[str, tuple[str, str]], argv: list[str], *, own_process: bool = False
+) -> int:
+    """Carry out what is asked for, and turn errors into words and an exit code.
+
+    ``own_process``: this process is the command line and nothing else. Only then is the spawner forked from it: every
+    sandbox would have the memory of another program.
+    """
     from ringfence.errors import SandboxError
 
     try:
-        code = _carry_out(program, commands, argv)
+        code = _carry_out(program, commands, argv, own_process)
         sys.stdout.flush()
         return code
     except SandboxError as error:
@@ -118,7 +124,7 @@ def dispatch(program: str, commands: Mapping[str, tuple[str, str]], argv: list[s
         return 1
 
 
-def _carry_out(program: str, commands: Mapping[str, tuple[str, str]], argv: list[str]) -> int:
+def _carry_out(program: str, commands: Mapping[str, tuple[str, str]], argv: list[str], own_process: bool) -> int:
     """Find the command, load its module, parse its arguments, run it."""
     name = argv[0] if argv else "--help"
     if name in ("-V", "--version"):
@@ -128,7 +134,7 @@ def _carry_out(program: str, commands: Mapping[str, tuple[str, str]], argv: list
         return 0
     if name not in commands:
         return _top_level_help(program, commands, name)
-    if name in FORK_EARLY:
+    if own_process and name in FORK_EARLY:
         from ringfence.posix import spawner
 
         spawner.fork_early()
