@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import runpy
 import sys
 
 PLUGIN = "ringfence_reporter"
@@ -22,14 +23,13 @@ def load(path: str, name: str = PLUGIN) -> None:
     spec.loader.exec_module(module)
 
 
-def main() -> int:
+def main() -> None:
     load(os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{PLUGIN}.py"))
     # In place of this file's folder: from here on all is as under -m.
     sys.path[0] = os.getcwd()
-    import pytest
-
-    return int(pytest.console_main())
+    # pytest has no function of its own for this that all versions have and that none warns of.
+    runpy.run_module("pytest", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
