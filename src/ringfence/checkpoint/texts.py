@@ -21,6 +21,8 @@ MAX_TEXT_CHARS = 64 << 20
 """Of one text about all changes, which the caller's memory holds."""
 CUT = "not shown: what is too deep or too much to look through; a commit refuses it too\n"
 _NOTHING = "/dev/null"
+_EXACT = ("utf-8", "surrogateescape")
+"""How bytes that are no text are compared. Spelled out first, they would be the same as their own spelling."""
 _SPECIAL = "no file, folder or link, so a commit leaves it"
 
 
@@ -88,7 +90,7 @@ class Texts:
             return "not ours to read"
         with os.fdopen(descriptor, "rb") as file:
             raw = file.read(MAX_DIFF_BYTES)
-        return "not text" if b"\0" in raw else _lines(raw.decode("utf-8", "backslashreplace"))
+        return "not text" if b"\0" in raw else _lines(raw.decode(*_EXACT))
 
 
 def _wanted(told: list[str], tops: tuple[str, ...] | None) -> Iterable[str]:
@@ -106,6 +108,7 @@ def _diff(name: str, old: Entry | None, new: Entry | None, old_lines: list[str],
     shown = (before if old else _NOTHING, after if new else _NOTHING)
     rows = unified(old_lines, new_lines, *shown)
     body = "".join(row if row.endswith("\n") else row + "\n\\ No newline at end of file\n" for row in rows)
+    body = body.encode(*_EXACT).decode("utf-8", "backslashreplace")
     modes = _modes(old, new)
     return f"diff --git {before} {after}\n{modes}{body}" if modes or body else ""
 

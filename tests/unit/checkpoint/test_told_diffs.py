@@ -116,3 +116,15 @@ def test_patch_makes_of_a_diff_what_the_program_made(tmp_path: Path) -> None:
     subprocess.run(["patch", "-p1", "-s"], cwd=tmp_path / "base", input=workspace.diff().encode(), check=True)
     for name in names:
         assert (tmp_path / "base" / name).read_bytes() == (tmp_path / "upper" / name).read_bytes()
+
+
+def test_bytes_that_are_no_text_are_not_taken_for_their_own_spelling(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/spelled").write_bytes(b"'\\xff'\nsame\n")
+    (tmp_path / "base/latin").write_bytes(b"same \xfc\nold\n")
+    workspace = _over(tmp_path)
+    (tmp_path / "upper/spelled").write_bytes(b"'\xff'\nsame\n")
+    (tmp_path / "upper/latin").write_bytes(b"same \xfc\nnew\n")
+    told = workspace.diff("spelled")
+    assert "only its times" not in told and told.endswith("@@ -1,2 +1,2 @@\n-'\\xff'\n+'\\xff'\n same\n")
+    assert workspace.diff("latin").endswith("@@ -1,2 +1,2 @@\n same \\xfc\n-old\n+new\n")
