@@ -40,8 +40,9 @@ class Writer:
     """Writes entries into one tree."""
 
     def __init__(
-        self, tree: Tree, source: Source, temporary: str, *, prefix: str = "", special: bool = True
-    ) -> None:
+        self, tree: Tree, source: Source, temporary: str, *, prefix: str = "", special: bool = True,
+        alone: bool = True,
+    ) -> None:  # fmt: skip
         self.tree = tree
         self.source = source
         self.temporary = temporary
@@ -49,6 +50,8 @@ class Writer:
         self.prefix = prefix
         self.special = special
         """Whether sockets, FIFOs and devices are made; else they are left out."""
+        self.alone = alone
+        """Whether nobody else writes there: else a folder that somebody has put something into does not go."""
         self._staging = temporary + _STAGED
         self._staged: dict[str, str] = {}
 
@@ -82,7 +85,7 @@ class Writer:
         """Remove what is left of it, also by a writer that was killed."""
         self._staged = {}
         if self.tree.status(self._staging) is not None:
-            self._remove(self._staging, Entry(kind=FOLDER))
+            self._remove_folder(self._staging, whole=True)
 
     def apply(self, now: Manifest, target: Manifest) -> dict[str, Seen]:
         """Make the tree ``target``, given that it is ``now``; what was written, as it is then."""
@@ -133,21 +136,26 @@ class Writer:
         return opened
 
     def _remove(self, path: str, entry: Entry) -> None:
-        name, where = self.tree.at(path)
         if entry.kind == FOLDER:
-            try:
-                os.rmdir(name, **where)
-            except OSError as error:
-                if error.errno != errno.ENOTEMPTY:
-                    raise
-                self.tree.allow(path, 0o700)
-                self._empty(path)
-                self.tree.forget(path)
-                name, where = self.tree.at(path)
-                os.rmdir(name, **where)
-            self.tree.forget(path)
+            self._remove_folder(path, whole=self.alone)
         else:
+            name, where = self.tree.at(path)
             os.unlink(name, **where)
+
+    def _remove_folder(self, path: str, *, whole: bool) -> None:
+        """``whole``: with what is in it."""
+        name, where = self.tree.at(path)
+        try:
+            os.rmdir(name, **where)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or not whole:
+                raise
+            self.tree.allow(path, 0o700)
+            self._empty(path)
+            self.tree.forget(path)
+            name, where = self.tree.at(path)
+            os.rmdir(name, **where)
+        self.tree.forget(path)
 
     def _empty(self, path: str) -> None:
         """What is deeper than scans go: each folder in it is lifted to the top, so that depth costs nothing."""

@@ -134,8 +134,9 @@ def named(paths: list[str]) -> str:
 
 
 def check_again(carry: Carry, base: Scan) -> None:
-    """Refuse where somebody has been faster since ``plan``. Folders may have other things in them by now."""
-    refuse([path for path in {*carry.now, *carry.target} if _moved_on(base.tree.status(path), carry.now.get(path))])
+    """Refuse where somebody has been faster since ``plan``. Folders that stay may have other things in them by now."""
+    moved = [path for path in {*carry.now, *carry.target} if _moved_on(base.tree.status(path), carry.now.get(path))]
+    refuse([*moved, *_strangers(carry, base)])
 
 
 def _moved_on(status: os.stat_result | None, before: Seen | None) -> bool:
@@ -145,13 +146,36 @@ def _moved_on(status: os.stat_result | None, before: Seen | None) -> bool:
     return folders != (True, True) and fingerprint(status) != before.fingerprint
 
 
+def _strangers(carry: Carry, base: Scan) -> list[str]:
+    """What somebody put into folders that are to go, since those were looked at."""
+    inside = (f"{folder}/{name}" for folder in _going(carry) for name in _names(folder, base))
+    return [path for path in inside if path not in carry.now]
+
+
+def _going(carry: Carry) -> list[str]:
+    """Folders that are to go, or to become something else."""
+    folders = (path for path, seen in carry.now.items() if seen.entry.kind == FOLDER)
+    return [path for path in folders if path not in carry.target or carry.target[path].kind != FOLDER]
+
+
+def _names(folder: str, base: Scan) -> list[str]:
+    status = base.tree.status(folder)
+    try:
+        return base.tree.names(folder) if status is not None and stat.S_ISDIR(status.st_mode) else []
+    except OSError:
+        return []  # it is closed to us, or was swapped just now: a folder that is not empty is not removed anyway
+
+
 def resume(old: Carry, base: Scan) -> tuple[Carry, list[str]]:
     """The same after an interruption, and what somebody else has changed in the meantime, which is left out."""
     found = {path: base.one(path, Reading(content.digest)) for path in ordered({*old.now, *old.target})}
     theirs = [path for path, seen in found.items() if seen is not None and _is_theirs(path, seen, old)]
-    now = {path: seen for path, seen in found.items() if seen is not None and path not in theirs}
-    target = {path: entry for path, entry in old.target.items() if path not in theirs}
-    return Carry(now=now, target=target), theirs
+    used = {above for path in (*theirs, *_strangers(old, base)) for above in ancestors(path)} & set(_going(old))
+    left = {*theirs, *used}
+    now = {path: seen for path, seen in found.items() if seen is not None and path not in left}
+    target = {path: entry for path, entry in old.target.items() if path not in left}
+    # Of a folder that was to go and is used again its own path is enough.
+    return Carry(now=now, target=target), [path for path in ordered(left) if used.isdisjoint(ancestors(path))]
 
 
 def left_over(old: Carry, theirs: list[str]) -> dict[str, Entry]:

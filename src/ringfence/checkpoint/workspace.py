@@ -315,7 +315,7 @@ class Workspace:
         """Into the base; the same one as long as one commit takes."""
         if self._base_writer is None or self._base_writer.temporary != temporary:
             source = lambda _, entry: self.store.open(entry.digest)  # noqa: E731
-            self._base_writer = Writer(self.base, source, temporary, special=False)
+            self._base_writer = Writer(self.base, source, temporary, special=False, alone=False)
         return self._base_writer
 
     # After a crash

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -332,6 +333,65 @@ def test_what_changes_while_new_files_are_made_is_a_conflict_too(kind: str, tmp_
         assert caught.value.paths == ("new", "x")
         assert sorted(path.name for path in arena.base.iterdir()) == ["new", "x"], "nothing is left of what was made"
         assert (arena.base / "x").read_text() == (arena.base / "new").read_text() == "hers"
+
+    on(kind, tmp_path, test)
+
+
+@pytest.mark.parametrize("becomes", ("nothing", "a file"))
+@pytest.mark.parametrize("theirs", ("", "folder/new", "folder/deeper/new", "folder/deeper/old"))
+def test_what_is_put_into_a_doomed_folder_after_a_crash_stays(theirs: str, becomes: str, tmp_path: Path) -> None:
+    (tmp_path / "base/folder/deeper").mkdir(parents=True)
+    (tmp_path / "base/folder/deeper/old").write_text("old")
+    (tmp_path / "base/x").write_text("old")
+    time.sleep(0.02)
+
+    def commit_and_die() -> None:
+        workspace = _over(tmp_path)
+        (tmp_path / "upper/x").write_text("guest")
+        if becomes == "nothing":
+            os.mknod(tmp_path / "upper/folder", stat.S_IFCHR, 0)
+        else:
+            (tmp_path / "upper/folder").write_text("guest")
+        workspace._finish_commit = lambda _: os._exit(0)  # type: ignore[method-assign]
+        workspace.commit()
+
+    assert in_child(commit_and_die) == 0
+    if not theirs:  # the control
+        _over(tmp_path)
+        assert not (tmp_path / "base/folder").is_dir()
+        return
+    (tmp_path / "base" / theirs).write_text("hers")
+    with pytest.raises(ConflictError, match="left as somebody else made it: folder"):
+        _over(tmp_path)
+    assert (tmp_path / "base" / theirs).read_text() == "hers"
+    assert (tmp_path / "base/x").read_text() == "guest", "the rest was carried over"
+    workspace = _over(tmp_path)
+    assert {each.path for each in workspace.changes()} == {"folder"}
+    with pytest.raises(ConflictError):
+        workspace.commit()
+    assert (tmp_path / "base" / theirs).read_text() == "hers"
+
+
+@pytest.mark.parametrize("step", ("stage", "check_again"))
+@pytest.mark.parametrize("kind", COPIES)
+def test_what_is_put_into_a_doomed_folder_during_a_commit_stays(kind: str, step: str, tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        (arena.base / "folder").mkdir()
+        (arena.base / "folder/old").write_text("old")
+        workspace = arena.open()
+        edit(arena, lambda top: shutil.rmtree(top / "folder"))
+        done = getattr(workspace, step)
+
+        def meanwhile(planned: Planned) -> None:
+            done(planned)
+            (arena.base / "folder/new").write_text("hers")
+
+        setattr(workspace, step, meanwhile)
+        with pytest.raises(CheckpointError):
+            workspace.commit()
+        with contextlib.suppress(ConflictError):
+            arena.open()
+        assert (arena.base / "folder/new").read_text() == "hers"
 
     on(kind, tmp_path, test)
 
