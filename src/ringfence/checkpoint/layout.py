@@ -14,6 +14,7 @@ from ringfence.checkpoint.seal import JOURNAL_FILE, Seal
 from ringfence.checkpoint.store import Store
 from ringfence.checkpoint.tree import Tree
 from ringfence.errors import CheckpointError, UsageError
+from ringfence.model.mounted_names import every_name
 from ringfence.model.own_files import check_private, make_private
 from ringfence.model.paths import within
 from ringfence.model.record import record
@@ -196,7 +197,7 @@ def _layout(
 
 
 def _ours(root: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((root, *map(_slashed, own_places()))))
+    return tuple(dict.fromkeys((*every_name(root), *map(_slashed, own_places()))))
 
 
 def _slashed(path: str) -> str:

@@ -9,6 +9,7 @@ import os
 
 from ringfence.errors import UsageError
 from ringfence.model import own_files
+from ringfence.model.mounted_names import every_name
 
 _KEY, _KEY_BYTES = "key", 32
 _keys: dict[str, bytes] = {}
@@ -25,9 +26,9 @@ def state_folder() -> str:
 
 
 def own_places() -> tuple[str, ...]:
-    """Where links on the way to it lead; nothing where there is no home."""
+    """Where links on the way to it lead, by every name that mounts give it; nothing where there is no home."""
     try:
-        return (os.path.realpath(state_folder()),)
+        return every_name(os.path.realpath(state_folder()))
     except UsageError:
         return ()
 

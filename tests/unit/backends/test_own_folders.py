@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,36 @@ def test_without_a_home_nothing_has_to_be_hidden(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     assert state_folder.own_places() == () and outcome("echo fine", tmp_path, isolation=STRICT) == "fine\n"
     assert "~" not in os.listdir(tmp_path)
+
+
+_BY_ANOTHER_NAME = """
+import sys
+from ringfence import Job, SandboxPolicy, UsageError, run
+from ringfence.model import state_folder
+key, alias = state_folder.key(), sys.argv[1]
+for level in ("strict", "process"):
+    def outcome(text, cwd=None, **paths):
+        return run(Job(argv=("sh", "-c", text), cwd=cwd), SandboxPolicy(isolation=level, **paths), commit=True)
+    told = outcome(f"cat {alias}/note; cat {alias}/state/ringfence/key", readable_paths=(alias,))
+    assert told.stdout == b"note", told
+    try:
+        plant = "cat note; cat state/ringfence/key; mkdir -p state/ringfence; echo mine > state/ringfence/planted"
+        assert outcome(plant, alias, readable_paths=("/usr",)).stdout == b"note" and level == "strict"
+    except UsageError:
+        assert level == "process"
+    try:
+        outcome("true", writable_paths=(alias,))
+        raise AssertionError("it was given to a guest")
+    except UsageError:
+        pass
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a folder a second time where others see it")
+def test_by_the_name_of_another_mount_it_is_not_reached_either(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "alias").mkdir()
+    both = f'mount --bind "{home}" "{tmp_path}/alias" && exec "$0" -c "$1" "{tmp_path}/alias"'
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", both, sys.executable, _BY_ANOTHER_NAME]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(os.listdir(home / "state/ringfence")) == ["key"]
