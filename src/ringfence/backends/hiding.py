@@ -16,6 +16,10 @@ from ringfence.linux.rootfs import Wish
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.checkpoint.transaction import Transaction
+
 TRIPWIRES, OPEN_NOTIFICATION = "tripwires", "open notification"
 DETAILS = {
     TRIPWIRES: "absent; who asks is recorded by tripwires",
@@ -73,6 +77,15 @@ def refuse_workspace(ours: tuple[str, ...], workspaces: Iterable[str], readable:
         if above and any(within(path, own) for own in ours):
             problem = f"the private folder {path} of this sandbox lies in the readable {above}, where it is hidden"
             raise UsageError(problem, hint="name allowed_paths, or a sandbox_root elsewhere")
+
+
+def refuse_unhidden(transaction: Transaction, hidden: Iterable[str]) -> None:
+    """UsageError where a working copy holds what is to be hidden: from one that is there nothing can be taken away."""
+    inside = [path for path in hidden if any(within(path, base) for base in transaction.bases)]
+    late = [path for path in inside if not any(within(path, name) for name in transaction.hidden)]
+    if transaction.kind == "snapshot" and late:
+        raise UsageError(f"{', '.join(late)} was not hidden when the working copy was made, and is in it",
+                         hint="make a new sandbox")  # fmt: skip
 
 
 def lacks(policy: SandboxPolicy, hidden: HiddenPaths) -> list[Lack]:

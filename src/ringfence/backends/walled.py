@@ -27,6 +27,10 @@ from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
 from ringfence.model.record import record, replace
 from ringfence.posix import rlimits
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.checkpoint.transaction import Transaction
+
 PATHS = ("readable_paths", "writable_paths", "hidden_paths")
 TRUNCATE_ABI = 3
 NO_LANDLOCK = ("a kernel with Landlock in force", "boot with lsm=landlock,… or use Linux 5.13 or newer; inside a "
@@ -104,6 +108,10 @@ class WalledBox(ProcessBox):
         self._kernel = found
         self._own_id = own_id
         super().__init__(policy, enforced, lambda _: [])  # the limits come after the walls, see _walled
+
+    def work_on(self, transaction: Transaction) -> None:
+        hiding.refuse_unhidden(transaction, host.every_name(self.policy.hidden_paths))
+        super().work_on(transaction)
 
     def start(self, job: Job, streams: tuple[int, ...]) -> LedVisit:
         job, folder = self._placed(job)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from ringfence.backends import hiding
 from ringfence.checkpoint.layer import Committed
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.engine import boxed_call
@@ -159,7 +160,7 @@ class SandboxManager:
             raise
         transaction = Transaction.open(tree)
         try:
-            stored.refuse_unhidden(transaction, policy.hidden_paths)
+            hiding.refuse_unhidden(transaction, policy.hidden_paths)
         except BaseException:
             transaction.close()
             raise

@@ -10,17 +10,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ringfence.checkpoint.transaction import SNAPSHOT, Transaction
 from ringfence.errors import UsageError
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.registry import METADATA, Metadata
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.paths import within
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 OLD_ROOT = "sandboxes"
 _STRENGTH = (IsolationLevel.NONE, IsolationLevel.PROCESS, IsolationLevel.CONTAINER, IsolationLevel.STRICT)
@@ -70,15 +65,6 @@ def given(metadata: Metadata, config: SandboxConfig) -> SandboxConfig:
         raise UsageError(f"the sandbox {metadata.sandbox_id} lies over {', '.join(metadata.bases) or 'its own folder'}",
                          hint="give a config with these allowed_paths, or with none")  # fmt: skip
     return replace(config, allowed_paths=[Path(base) for base in metadata.bases])
-
-
-def refuse_unhidden(transaction: Transaction, hidden: Iterable[str]) -> None:
-    """From a working copy that is there already nothing can be taken away any more."""
-    inside = [path for path in hidden if any(within(path, base) for base in transaction.bases)]
-    late = [path for path in inside if not any(within(path, name) for name in transaction.hidden)]
-    if transaction.kind == SNAPSHOT and late:
-        raise UsageError(f"{', '.join(late)} was not blocked when the sandbox was made, and is in its working copy",
-                         hint="make a new sandbox")  # fmt: skip
 
 
 def tell_of_old_ones(root: str) -> None:

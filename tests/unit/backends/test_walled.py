@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from ringfence import SandboxError, SandboxPolicy, UnavailableError
+from ringfence import IsolationLevel, Job, SandboxError, SandboxPolicy, UnavailableError, UsageError, run
 from ringfence.backends import walled
 from ringfence.backends.process import ProcessBackend
+from ringfence.checkpoint.transaction import SNAPSHOT, Transaction
 from ringfence.engine.box import Box
 from ringfence.engine.run import refuse
 from ringfence.model.outcome import Outcome
@@ -181,3 +182,20 @@ def test_no_core_is_for_the_hosts_helper(tree: Path) -> None:
     source = "import resource as r\nr.setrlimit(r.RLIMIT_CORE, (0, 0)); print(r.getrlimit(r.RLIMIT_CORE))"
     assert ringfence.run([PYTHON, "-c", source], walls(tree)).stdout == b"(1, 1)\n"
     assert ringfence.run([PYTHON, "-c", source], PLAIN).stdout == b"(0, 0)\n"
+
+
+def test_what_a_working_copy_holds_already_is_not_said_to_be_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/secret").write_text("secret")
+    policy = SandboxPolicy(isolation=IsolationLevel.PROCESS, hidden_paths=(str(tmp_path / "base/secret"),))
+    job = Job(argv=("cat", "secret"), cwd=str(tmp_path / "base"))
+    with Transaction.create(tmp_path / "late", [tmp_path / "base"], kind=SNAPSHOT) as late:
+        assert run(job, policy.with_changes(hidden_paths=()), transaction=late).stdout == b"secret", "the control"
+        with pytest.raises(UsageError, match="is in it"):
+            run(job, policy, transaction=late)
+    hidden = policy.hidden_paths
+    with Transaction.create(tmp_path / "early", [tmp_path / "base"], kind=SNAPSHOT, hidden=hidden) as early:
+        assert run(job, policy, transaction=early).stdout == b""
