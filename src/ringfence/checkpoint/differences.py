@@ -6,6 +6,7 @@ only its own path is told. All that a commit would carry over is told. Nothing o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from ringfence.checkpoint import content
@@ -46,6 +47,11 @@ class TreeBelow:
             return False
         return one is not None and other is not None and one.entry.digest == other.entry.digest
 
+    def are_one(self, path: str, twin: str) -> bool:
+        """Whether both are names of one file."""
+        one, other = map(self._base.tree.status, (path, twin))
+        return one is not None and other is not None and os.path.samestat(one, other)
+
     def open(self, path: str) -> int:
         return self._base.tree.read(path)
 
@@ -69,6 +75,11 @@ class ManifestBelow:
     def same_content(self, path: str) -> bool:
         seen = self._live.one(path, Reading(content.digest))
         return seen is not None and seen.entry.digest == self._manifest()[path].digest
+
+    def are_one(self, path: str, twin: str) -> bool:
+        """Whether both were names of one file."""
+        known = self._manifest()
+        return path in known and (known[path].twin or path) == (known[twin].twin or twin if twin in known else "")
 
     def open(self, path: str) -> int:
         return self._open(self._manifest()[path].digest)
@@ -114,8 +125,16 @@ def change_of(path: str, layer: Manifest, below: Entry | None, base: Below) -> C
         return ChangeKind.TYPE_CHANGED
     if _told(as_committed(path, layer, base)) != _told(below):
         return ChangeKind.MODIFIED
+    if joins(path, layer, base):
+        return ChangeKind.MODIFIED
     same = entry.kind != FILE or not entry.digest or base.same_content(path)
     return None if same else ChangeKind.MODIFIED
+
+
+def joins(path: str, layer: Manifest, base: Below) -> bool:
+    """Whether a commit makes it one file with another path, which it was not: who writes one then writes both."""
+    entry = layer[path]
+    return entry.kind == FILE and entry.twin in layer and not base.are_one(path, entry.twin)
 
 
 def as_committed(path: str, layer: Manifest, base: Below) -> Entry:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from ringfence.checkpoint.differences import Below, as_committed, change_of
+from ringfence.checkpoint.differences import Below, as_committed, change_of, joins
 from ringfence.checkpoint.entry import DELETED, FILE, LINK, SPECIAL, Entry, Manifest
 from ringfence.checkpoint.merge import hidden_above
 from ringfence.checkpoint.scan import Scan
@@ -48,7 +48,7 @@ class Texts:
         old, new = self._base.one(path), self._new(path)
         apart = old is not None and new is not None and old.kind != new.kind
         pairs = ((old, None), (None, new)) if apart else ((old, new),)
-        text = "".join(self._part(path, *pair, brief=brief) for pair in pairs)
+        text = "".join(self._part(path, *pair, brief=brief) for pair in pairs) + self._joined(path)
         return text or self._the_rest(path, old, new)
 
     def _new(self, path: str) -> Entry | None:
@@ -69,6 +69,12 @@ class Texts:
             if isinstance(text, str):
                 return _line(self._title + path, old, new, text)
         return _diff(self._title + path, old, new, *texts)  # type: ignore[arg-type]
+
+    def _joined(self, path: str) -> str:
+        if path not in self._layer or not joins(path, self._layer, self._base):
+            return ""
+        names = (quoted(self._title + each) for each in (path, self._layer[path].twin))
+        return "file {}: becomes one file with {}, by a hard link\n".format(*names)
 
     def _the_rest(self, path: str, old: Entry | None, new: Entry | None) -> str:
         if new is None or not change_of(path, self._layer, old, self._base):

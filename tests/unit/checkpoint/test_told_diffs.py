@@ -128,3 +128,21 @@ def test_bytes_that_are_no_text_are_not_taken_for_their_own_spelling(tmp_path: P
     told = workspace.diff("spelled")
     assert "only its times" not in told and told.endswith("@@ -1,2 +1,2 @@\n-'\\xff'\n+'\\xff'\n same\n")
     assert workspace.diff("latin").endswith("@@ -1,2 +1,2 @@\n same \\xfc\n-old\n+new\n")
+
+
+def test_files_that_become_one_file_are_told(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    for name in ("a", "b", "c"):
+        (tmp_path / "base" / name).write_text("same\n")
+        os.utime(tmp_path / "base" / name, (1, 1))
+    os.link(tmp_path / "base/c", tmp_path / "base/d")
+    workspace = _over(tmp_path)
+    for first, second in (("a", "b"), ("c", "d")):
+        (tmp_path / "upper" / first).write_text("same\n")
+        os.utime(tmp_path / "upper" / first, (1, 1))
+        os.link(tmp_path / "upper" / first, tmp_path / "upper" / second)
+    assert [(each.path, str(each.kind)) for each in workspace.changes()] == [("b", "modified")]
+    assert workspace.diff() == "file b: becomes one file with a, by a hard link\n"
+    workspace.commit()
+    assert os.path.samefile(tmp_path / "base/a", tmp_path / "base/b"), "the control: it is what a commit does"
+    assert not workspace.changes()
