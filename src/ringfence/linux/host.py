@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterable
 
 from ringfence.errors import UnavailableError
-from ringfence.linux import mount_names, rootfs, syscalls
+from ringfence.linux import rootfs, syscalls
 from ringfence.linux.rootfs import Shown
+from ringfence.model import mounted_names
 from ringfence.model.paths import within
 
 _COPIED_BYTES, _COPIED_FILES = 128 * 1024, 64
@@ -239,7 +240,7 @@ def by_every_mount(paths: tuple[str, ...]) -> tuple[str, ...]:
     """These, and the names that they have by other mounts of their file systems."""
     if not paths or sys.platform != "linux":
         return paths
-    return tuple(dict.fromkeys((*paths, *mount_names.others(paths, mount_table()))))
+    return tuple(dict.fromkeys((*paths, *mounted_names.others(paths, mount_table()))))
 
 
 def _links(folder: str, names: list[str]) -> list[str]:

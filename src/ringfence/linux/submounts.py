@@ -12,12 +12,11 @@ import stat
 from collections.abc import Iterator
 
 from ringfence.linux import mounts
+from ringfence.model.mounted_names import path_of
 from ringfence.model.paths import within
 from ringfence.model.record import record
 
 FOLDER, FILE, LINK, PLACE, ABSENT = "folder", "file", "link", "place", "absent"
-# As the kernel writes them in a mount table; the backslash last.
-_ESCAPED = ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\043", b"#"), (b"\\134", b"\\"))
 
 # What no overlay can be laid over, however it is mounted.
 _NEVER_SHOWN = (b"proc", b"autofs")
@@ -44,12 +43,6 @@ def read(table: bytes) -> Points:
         number, _, _, _, point, _ = row.split(b" ", 5)
         found[int(number)] = path_of(point), kind.split(b" ")[0] not in _NEVER_SHOWN
     return found
-
-
-def path_of(written: bytes) -> str:
-    for escape, character in _ESCAPED:
-        written = written.replace(escape, character)
-    return os.fsdecode(written)
 
 
 def below(folder: str, points: Points) -> list[str]:

@@ -1,58 +1,90 @@
-"""By which other names a folder can be reached: what is mounted at two places (``mount --bind``) has two paths.
+"""By which other names the same files are reached: what is mounted at two places (``mount --bind``) has two paths.
 
-No link leads from one to the other, so resolving links does not tell. Only reads; knows nothing of what is in a folder.
+No link leads from one to the other, so resolving links does not tell. What shares files in another way, as a hard link
+or a layer of an overlay does, is not found. Reads the mount table; mounts nothing.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from functools import lru_cache
 
 from ringfence.model.paths import within
 
 _TABLE = "/proc/self/mountinfo"
-_OCTAL = re.compile(r"\\([0-7]{3})")
-"""The kernel writes blanks, line ends and backslashes so."""
-Mount = tuple[str, str, str]
-"""(device, folder of that file system, where it is mounted)."""
+_OWN = ("/proc", "/dev")
+"""What is mounted there is not shown: every sandbox has its own."""
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+"""The kernel writes blanks, line ends, hashes and backslashes so."""
+Mount = tuple[bytes, str, str]
+"""(device, directory of that file system, where it is mounted)."""
 
 
 def every_name(path: str) -> tuple[str, ...]:
-    """A real path first, and all others of the same folder, or of what is mounted elsewhere out of it."""
-    return tuple(dict.fromkeys((path, *_others(path, _mounts()))))
+    """A real path first, then all others of the same directory, and the places of what is mounted out of it."""
+    table = _table()
+    names = [name for name in others((path,), table) if _may_be(name, path)]
+    return tuple(dict.fromkeys((path, *names, *_mounted_parts(path, table))))
 
 
-def _mounts() -> list[Mount]:
+@lru_cache(maxsize=16)
+def others(paths: tuple[str, ...], table: bytes) -> tuple[str, ...]:
+    """The further names of these paths, on whose way there are no links; ``table`` is a ``mountinfo`` file."""
+    mounts = _mounts(table)
+    names = (name for path in paths for name in _others(path, mounts))
+    return tuple(dict.fromkeys(name for name in names if not any(within(name, top) for top in _OWN)))
+
+
+def path_of(written: bytes) -> str:
+    """A path as the mount table writes it."""
+    plain = _OCTAL.sub(lambda found: bytes((int(found[1], 8) & 0xFF,)), written) if b"\\" in written else written
+    return os.fsdecode(plain)
+
+
+def _table() -> bytes:
     try:
         with open(_TABLE, "rb") as file:
-            table = os.fsdecode(file.read())
+            return file.read()
     except OSError:
-        return []  # not Linux
-    rows = (line.split(" ", 5) for line in table.split("\n") if line)
-    return [(row[2], _plain(row[3]), _plain(row[4])) for row in rows]
+        return b""  # not Linux
 
 
-def _plain(word: str) -> str:
-    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), word) if "\\" in word else word
+def _mounts(table: bytes) -> list[Mount]:
+    rows = (line.split(b" ", 5) for line in table.splitlines())
+    return [(row[2], path_of(row[3]), path_of(row[4])) for row in rows]
 
 
-def _others(path: str, mounts: list[Mount]) -> Iterator[str]:
+def _mount_of(path: str, mounts: list[Mount]) -> Mount | None:
+    """The innermost mount above it; where several stand at the same place, the last one is on top."""
     above = [mount for mount in mounts if within(path, mount[2])]
-    if not above:
-        return
-    device, top, point = max(reversed(above), key=lambda mount: len(mount[2]))  # of equals the latest is on top
-    inner = _joined(top, path, point)
-    for _, other, place in [mount for mount in mounts if mount[0] == device and mount[2] != point]:
-        if within(other, inner):
-            yield place
-        elif within(inner, other) and _may_be(found := _joined(place, inner, other), path):
-            yield found
+    return max(reversed(above), key=lambda mount: len(mount[2])) if above else None
 
 
-def _joined(top: str, path: str, above: str) -> str:
-    """What ``path`` is to ``above``, below ``top``."""
-    return top.rstrip("/") + path[len(above.rstrip("/")) :] or "/"
+def _others(path: str, mounts: list[Mount]) -> list[str]:
+    own = _mount_of(path, mounts)
+    if own is None:
+        return []
+    inside = _moved(path, own[2], own[1])
+    names = [_moved(inside, root, point) for device, root, point in mounts if device == own[0] and within(inside, root)]
+    return [name for name in names if name != path]
+
+
+def _mounted_parts(path: str, table: bytes) -> list[str]:
+    """Where something that lies below the directory is mounted elsewhere."""
+    mounts = _mounts(table)
+    own = _mount_of(path, mounts)
+    if own is None:
+        return []
+    inside = _moved(path, own[2], own[1])
+    return [point for device, root, point in mounts
+            if device == own[0] and root != inside and within(root, inside) and not within(point, path)]  # fmt: skip
+
+
+def _moved(path: str, top: str, to: str) -> str:
+    """The same path below another top."""
+    rest = path[len(top.rstrip("/")) :].strip("/")
+    return f"{to.rstrip('/')}/{rest}" if rest else to
 
 
 def _may_be(name: str, path: str) -> bool:
