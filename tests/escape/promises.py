@@ -28,6 +28,8 @@ WITHOUT_NAMESPACES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
       "command lines of the host")),
     ("the kernel does not tell a job how much of a file that it may not write lies in memory", "memory",
      ("page cache",)),
+    ("the working folder is the caller's own and not a layer over it", "quotas",
+     ("bytes of children that nobody is told of",)),
     ("the working folder is the caller's own and not a layer over it", "filesystem",
      tuple(f"base {name}" for name in _BASE)),
     ("Landlock closes contents; modes, owners, times and attributes of the user's own files stay open", "filesystem",

@@ -70,6 +70,22 @@ def _workspace(stage: Stage) -> Mapping[str, object]:
     return {}
 
 
+# The kernel adds what a child wrote to nobody's count when its parent ignores SIGCHLD.
+_AUTOMATICALLY_REAPED = (
+    "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    "for number in range(160):\n"
+    " child = os.fork()\n"
+    " if child == 0:\n"
+    "  with open(f'part{number}', 'wb') as file: file.write(os.urandom(1 << 20)); os.fsync(file.fileno())\n"
+    "  os._exit(0)\n"
+    " try: os.waitpid(child, 0)\n"
+    " except ChildProcessError: pass\n"
+    "time.sleep(1)\n"
+    "if sum(os.stat(name).st_blocks * 512 for name in os.listdir('.')) > 150 << 20: print('ESCAPED')\n"
+)
+_REAPED_ATTACK = _attack(name="bytes of children that nobody is told of", what="what is written is not counted",
+                         policy={"disk_bytes": 16 * MIB}, prepare=_workspace, probe=_AUTOMATICALLY_REAPED)  # fmt: skip
+
 _UNSEEN_ATTACKS = [
     _attack(name=name, what="what is written is not counted", levels=BOTH, policy={"disk_bytes": 16 * MIB},
             prepare=_workspace, probe=probe)
@@ -123,7 +139,7 @@ _LEASE = (
 )
 
 ATTACKS = [
-    *_DISK_ATTACKS, *_UNSEEN_ATTACKS, *_SHARED_ATTACKS,
+    *_DISK_ATTACKS, *_UNSEEN_ATTACKS, _REAPED_ATTACK, *_SHARED_ATTACKS,
     _attack(name="the host's core helper", what="a crash has the host's helper read the guest's memory as root",
             possible=resource.getrlimit(resource.RLIMIT_CORE)[1] != 0, probe=_CORE),
     _attack(name="a lease", what="who opens a file of the host is held up", prepare=_writable, probe=_LEASE),

@@ -233,13 +233,15 @@ class StrictBox:
 
     def _request(self, wish: Wish, last: list[Step], *, confined: bool = True) -> dict[str, object]:
         inside = [("drop capabilities",), ("run as init",), *self._confine(wish)] if confined else []
+        own = [*filter(None, (self._scratch.path, *self._layers.written))]
         return {
             "prepare": self._prepare(wish),
             "plan": [*self._enter(wish), *rootfs.steps(wish), *inside, *last],
             "namespaces": _namespaces(),
             "limits": self._watched(),
             "scratch": self._scratch.path,
-            "written": [*filter(None, (self._scratch.path, *self._layers.written, *self.policy.writable_paths))],
+            "written": [*own, *self.policy.writable_paths],
+            "layers": own,
             "contained": True,
             **self._heard(wish),
             **groups.paths_of(self._cgroup),
@@ -270,17 +272,15 @@ class StrictBox:
 
     def _confine(self, wish: Wish, scopes: tuple[str, ...] = tuple(landlock.SCOPES)) -> list[Step]:
         """What the job is bound by; the filter last, for it closes what came before."""
-        steps: list[Step] = [("session",)]
-        steps += [("folder", wish.folder), ("umask", _UMASK), ("signals",), ("no new privileges",)]
+        steps: list[Step] = [("session",), ("folder", wish.folder), ("umask", _UMASK), ("signals",)]
+        steps.append(("no new privileges",))
         limits = [("rlimit", *row) for row in (*rlimits.shares(), *rlimits.rows(self._by_rlimit(), 1 << 20))]
         steps += [step for step in limits if step[1] != _AFTER_THE_FILTER]
         steps += self._wall(wish, scopes)
-        watched = bool(wish.hidden)
-        if watched:  # the leader reads paths from it, also before an exec, and as an ordinary user
+        if watched := bool(wish.hidden):  # the leader reads paths from it, also before an exec, and as an ordinary user
             steps.append(("show memory",))
         program = filters.compiled(filters.profile_name(self.policy), (wish.uid, wish.gid), watched, wish.tripwires)
-        last = [step for step in limits if step[1] == _AFTER_THE_FILTER]
-        return [*steps, ("seccomp", program, True), *last]
+        return [*steps, ("seccomp", program, True), *(step for step in limits if step[1] == _AFTER_THE_FILTER)]
 
     def _wall(self, wish: Wish, scopes: tuple[str, ...]) -> list[Step]:
         if not strict_table.landlock_abi():

@@ -84,8 +84,8 @@ class Visit:
 
     def begin(self, streams: Sequence[int]) -> None:
         """Fork the job and wait until its program runs, or is told that it may not."""
-        written = self.request.get("written", [])
-        self.watchdog = Watchdog(self.table, self.limits, self._become_leader(), written)
+        written, layers = self.request.get("written", []), self.request.get("layers", [])
+        self.watchdog = Watchdog(self.table, self.limits, self._become_leader(), written, layers)
         self.oom_before = self.table.oom_kills()
         # Before the job can stop or kill this process: the caller must know whom to end then.
         wire.say(self.reports, wire.started_frame(os.getpid()))

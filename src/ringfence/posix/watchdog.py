@@ -7,6 +7,7 @@ import sys
 import time
 from _collections_abc import Callable, Sequence
 
+from ringfence.posix.layer_room import LayerRoom
 from ringfence.posix.processor_time import ProcessorTime
 
 TYPE_CHECKING = False
@@ -65,11 +66,11 @@ class DiskCount:
         if not closed:
             self._free_before = {}
             return 0
-        free = self._free_bytes()
+        free = self.free_bytes()
         self._free_before = {pid: self._free_before.get(pid, free) for pid in closed}
         return max(0, max(self._free_before.values()) - free)
 
-    def _free_bytes(self) -> int:
+    def free_bytes(self) -> int:
         found = {}
         for folder in self._folders:
             try:
@@ -82,9 +83,11 @@ class DiskCount:
 class Watchdog:
     """Looks at everything below this process, and remembers the most that it saw."""
 
-    def __init__(self, table: Any, limits: dict[str, float], own_io: int, written: Sequence[str] = ()) -> None:
+    def __init__(
+        self, table: Any, limits: dict[str, float], own_io: int, written: Sequence[str] = (), layers: Sequence[str] = ()
+    ) -> None:
         """``table`` reads the process tree of this system; ``own_io`` is this process' io file, -1: none; ``written``
-        are folders on the file systems that the tree writes to."""
+        are folders on the file systems that the tree writes to, ``layers`` those that it alone writes to."""
         self.answering_s: Callable[[], float] = float
         """Processor time of this process that the job caused, which is the job's."""
         self.table = table
@@ -97,6 +100,7 @@ class Watchdog:
         self._latest_cpu_s = limits["cpu_time"] + min(1.0, limits["cpu_time"])
         self._next_disk_look_ns = 0
         self._disk = DiskCount(table, written)
+        self._layers = LayerRoom(layers, DiskCount(table, layers).free_bytes)
         self.first, self.tally = 0, -1
         """pid 1 of a sandbox, and where it counts what the dead in it wrote; 0 and -1: there is none."""
 
@@ -126,10 +130,11 @@ class Watchdog:
             return "cpu_time", cpu_s * 1000
         if "disk" in self.limits and time.monotonic_ns() >= self._next_disk_look_ns:
             written = self.written_bytes() + self._disk.of(tree, self.first, self.tally)
+            written = max(written, self._layers.taken(self.limits["disk"], [row.pid for row in tree]))
             if written > self.limits["disk"]:
                 return "disk", written
             if os.geteuid() == 0:
-                left_s = (self.limits["disk"] - written) / FASTEST_BYTES_PER_S
+                left_s = (self.limits["disk"] - max(written, self._layers.gone)) / FASTEST_BYTES_PER_S
                 self._next_disk_look_ns = time.monotonic_ns() + int(left_s * 1e9)
         return None
 
