@@ -93,8 +93,8 @@ def _loaded_by(code: str) -> set[str]:
 def test_the_spawner_loads_only_what_it_forks_with() -> None:
     loaded = _loaded_by("import ringfence.posix.forker")
     ours = {name for name in loaded if name.startswith("ringfence.")}
-    names = ("forker", "job_start", "job_tree", "passing", "plan", "processor_time", "rlimits", "standby", "visit",
-             "watchdog", "wire")  # fmt: skip
+    names = ("forker", "job_start", "job_tree", "layer_room", "passing", "plan", "processor_time", "rlimits", "standby",
+             "visit", "watchdog", "wire")  # fmt: skip
     by_linux = {"ringfence.linux", "ringfence.linux.processes", "ringfence.linux.syscalls"}  # every fork uses them
     assert ours == {"ringfence.posix", *(f"ringfence.posix.{name}" for name in names), *by_linux}
     assert not loaded & {"dataclasses", "typing", "json", "subprocess", "threading", "asyncio", "yaml"}
