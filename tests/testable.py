@@ -1,8 +1,8 @@
 """What this host cannot show: a control that the host itself refuses proves nothing, and breaks nothing.
 
 Such a test is reported as «not testable here» with the reason. It counts as neither passed nor failed, and the switch
-that forbids skipped tests leaves it alone. Only controls and their preparation may use it: a protection that this
-host does not have is a failure.
+that forbids skipped tests leaves it alone. Only controls and their preparation may use it, and protections that are
+promised only where a control group can be had: anything else that this host does not hold is a failure.
 """
 
 from __future__ import annotations

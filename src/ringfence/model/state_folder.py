@@ -12,6 +12,8 @@ from ringfence.model import own_files
 from ringfence.model.mounted_names import every_name
 
 _KEY, _KEY_BYTES = "key", 32
+_MOST_LINKS = 40
+"""As many as the kernel follows."""
 _keys: dict[str, bytes] = {}
 
 
@@ -26,11 +28,34 @@ def state_folder() -> str:
 
 
 def own_places() -> tuple[str, ...]:
-    """Where links on the way to it lead, by every name that mounts give it; nothing where there is no home."""
+    """Where links on the way to it lead, by every name that mounts give it, and those links themselves.
+
+    Whoever replaces such a link decides which key is ours. Nothing where there is no home.
+    """
     try:
-        return every_name(os.path.realpath(state_folder()))
+        path = state_folder()
     except UsageError:
         return ()
+    return tuple(dict.fromkeys((*every_name(os.path.realpath(path)), *_links_to(path))))
+
+
+def _links_to(path: str) -> list[str]:
+    """The links on the way to a path, each by the real path of the directory that it lies in."""
+    found: list[str] = []
+    place, rest = "/", path.strip("/").split("/")
+    while rest and len(found) < _MOST_LINKS:
+        name = rest.pop(0)
+        if name == "..":
+            place = os.path.dirname(place)
+        elif name not in ("", "."):
+            step = os.path.join(place, name)
+            if os.path.islink(step):
+                found.append(step)
+                target = os.readlink(step)
+                place, rest = "/" if target.startswith("/") else place, [*target.split("/"), *rest]
+            else:
+                place = step
+    return found
 
 
 def sandboxes_folder() -> str:

@@ -123,7 +123,7 @@ for level in ("strict", "process"):
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a folder a second time where others see it")
+@pytest.mark.root
 def test_by_the_name_of_another_mount_it_is_not_reached_either(home: Path, tmp_path: Path) -> None:
     (tmp_path / "alias").mkdir()
     both = f'mount --bind "{home}" "{tmp_path}/alias" && exec "$0" -c "$1" "{tmp_path}/alias"'
@@ -131,3 +131,20 @@ def test_by_the_name_of_another_mount_it_is_not_reached_either(home: Path, tmp_p
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert sorted(os.listdir(home / "state/ringfence")) == ["key"]
+
+
+@pytest.mark.parametrize("way", ["rm -f .local; ", ""])
+def test_no_guest_replaces_a_link_on_the_way_to_it(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    (tmp_path / "real/state").mkdir(parents=True)
+    home.mkdir()
+    (home / ".local").symlink_to("../real")
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / ".local/state"))
+    key = state_folder.key()
+    plant = f"{way}mkdir -p .local/state/ringfence && printf '%032d' 0 > .local/state/ringfence/key; echo x > new"
+    outcome(plant, home, isolation=STRICT)
+    assert (home / "new").exists() and (home / ".local").is_symlink()
+    monkeypatch.setattr(state_folder, "_keys", {})
+    assert state_folder.key() == key
+    with pytest.raises(UsageError, match="which no guest may write"):
+        outcome("true", None, isolation=STRICT, writable_paths=(str(home),))

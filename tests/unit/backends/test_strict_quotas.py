@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.testable import not_testable_here
 
 from ringfence import Job, Outcome, SandboxPolicy, Status, run
 from ringfence.linux import cgroups
@@ -96,7 +97,7 @@ def test_files_without_a_byte_in_them_count(tmp_path: Path) -> None:
     job = Job(argv=(sys.executable, "-c", make), cwd=str(tmp_path))
     control = run(job, STRICT)
     if control.usage.written_bytes < 1 << 20:
-        pytest.skip("the private folder lies on a file system that counts no names")
+        not_testable_here("the private folder lies on a file system that counts no names")
     assert control.ok
     assert run(job, STRICT.with_changes(disk_bytes=1 << 20)).status is Status.DISK_LIMIT
 
@@ -116,7 +117,7 @@ print('all')
 
 def test_short_children_whose_end_nobody_is_told_of_use_the_jobs_processor_time() -> None:
     if cgroups.probe().missing("cpu_usage"):
-        pytest.skip("no group counts processor time here")
+        not_testable_here("no control group counts processor time for this user")
     assert run([sys.executable, "-S", "-c", _UNWAITED], STRICT).stdout == b"all\n"
     limited = STRICT.with_changes(cpu_time_s=0.2)
     assert run([sys.executable, "-S", "-c", _UNWAITED], limited).status is Status.CPU_LIMIT
