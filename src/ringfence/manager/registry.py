@@ -92,6 +92,7 @@ class Registry:
             state_folder.made()
         make_private(self.root)
         check_shared(os.stat(self.root), self.root)
+        state_folder.note_root(self.root)
 
     def folder(self, sandbox_id: str) -> str:
         if not isinstance(sandbox_id, str) or not _ID.fullmatch(sandbox_id):

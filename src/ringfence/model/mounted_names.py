@@ -21,11 +21,12 @@ Mount = tuple[bytes, str, str]
 """(device, directory of that file system, where it is mounted)."""
 
 
-def every_name(path: str) -> tuple[str, ...]:
-    """A real path first, then all others of the same directory, and the places of what is mounted out of it."""
+def every_name(*paths: str) -> tuple[str, ...]:
+    """Real paths first, then all others of the same directories, and the places of what is mounted out of them."""
     table = _table()
-    names = [name for name in others((path,), table) if _may_be(name, path)]
-    return tuple(dict.fromkeys((path, *names, *_mounted_parts(path, table))))
+    names = [name for path in paths for name in others((path,), table) if _may_be(name, path)]
+    parts = [place for path in paths for place in _mounted_parts(path, table)]
+    return tuple(dict.fromkeys((*paths, *names, *parts)))
 
 
 @lru_cache(maxsize=16)
@@ -50,18 +51,19 @@ def _table() -> bytes:
         return b""  # not Linux
 
 
-def _mounts(table: bytes) -> list[Mount]:
+@lru_cache(maxsize=2)
+def _mounts(table: bytes) -> tuple[Mount, ...]:
     rows = (line.split(b" ", 5) for line in table.splitlines())
-    return [(row[2], path_of(row[3]), path_of(row[4])) for row in rows]
+    return tuple((row[2], path_of(row[3]), path_of(row[4])) for row in rows)
 
 
-def _mount_of(path: str, mounts: list[Mount]) -> Mount | None:
+def _mount_of(path: str, mounts: tuple[Mount, ...]) -> Mount | None:
     """The innermost mount above it; where several stand at the same place, the last one is on top."""
     above = [mount for mount in mounts if within(path, mount[2])]
     return max(reversed(above), key=lambda mount: len(mount[2])) if above else None
 
 
-def _others(path: str, mounts: list[Mount]) -> list[str]:
+def _others(path: str, mounts: tuple[Mount, ...]) -> list[str]:
     own = _mount_of(path, mounts)
     if own is None:
         return []

@@ -10,8 +10,10 @@ import os
 from ringfence.errors import UsageError
 from ringfence.model import own_files
 from ringfence.model.mounted_names import every_name
+from ringfence.model.paths import within
 
 _KEY, _KEY_BYTES = "key", 32
+_ROOTS, _ROOTS_BYTES = "roots", 1 << 20
 _MOST_LINKS = 40
 """As many as the kernel follows."""
 _keys: dict[str, bytes] = {}
@@ -36,7 +38,41 @@ def own_places() -> tuple[str, ...]:
         path = state_folder()
     except UsageError:
         return ()
-    return tuple(dict.fromkeys((*every_name(os.path.realpath(path)), *_links_to(path))))
+    return tuple(dict.fromkeys((*every_name(os.path.realpath(path), *_noted_roots(path)), *_links_to(path))))
+
+
+def note_root(path: str) -> None:
+    """Remember a folder of sandboxes that lies elsewhere: from now on no guest sees it, whoever runs one."""
+    top = made()
+    if within(path, os.path.realpath(top)) or path in _noted_roots(top):
+        return
+    descriptor = own_files.open_private(top)
+    try:
+        _lock(descriptor)
+        known = _noted_roots(top)  # those that are gone are forgotten
+        data = b"".join(os.fsencode(each) + b"\0" for each in dict.fromkeys((*known, path)))
+        own_files.write_whole(os.path.join(top, _ROOTS), data)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Two processes that note one at the same time lose nothing; it ends with the descriptor."""
+    try:
+        import fcntl
+    except ImportError:
+        return  # not POSIX
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _noted_roots(top: str) -> list[str]:
+    """Those that are still there."""
+    try:
+        found, _ = own_files.read_regular(os.path.join(top, _ROOTS), _ROOTS_BYTES)
+    except (OSError, UsageError):
+        return []
+    paths = dict.fromkeys(os.fsdecode(path) for path in found.split(b"\0") if path.startswith(b"/"))
+    return [path for path in paths if os.path.isdir(path)]
 
 
 def _links_to(path: str) -> list[str]:

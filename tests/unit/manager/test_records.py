@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -17,15 +18,19 @@ import pytest
 from ringfence import (
     CheckpointError,
     IsolationLevel,
+    Job,
     SandboxConfig,
     SandboxManager,
+    SandboxPolicy,
     Transaction,
     UsageError,
+    run,
 )
 from ringfence.checkpoint.workspace import Workspace
 from ringfence.cli import main
 from ringfence.errors import ForeignError
 from ringfence.manager.registry import METADATA, Damaged, Registry
+from ringfence.model import state_folder
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -458,3 +463,34 @@ def test_no_warning_where_there_is_nothing_to_tell(tmp_path: Path, monkeypatch: 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         SandboxManager().close()
+
+
+def test_a_root_in_a_project_is_hidden_from_every_run_over_it(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    root = tmp_path / "project" / "kept"
+    with SandboxManager(SandboxConfig(isolation_level="strict", sandbox_root=root)) as manager:
+        context = manager.create_sandbox()
+        job = Job(argv=("sh", "-c", "ls -A; mkdir -p kept/x; echo x > kept/x/y; echo x > new"), cwd=str(root.parent))
+        outcome = run(job, SandboxPolicy(isolation="strict"), commit=True)
+        assert outcome.stdout == b"" and [change.path for change in outcome.changes] == ["new"]
+        assert (root.parent / "new").exists() and not (root / "x").exists()
+        assert context.sandbox_id in os.listdir(root)
+
+
+def test_roots_that_are_gone_are_forgotten_and_none_is_lost(tmp_path: Path) -> None:
+    places = [tmp_path / f"root{number}" for number in range(20)]
+    for place in places:
+        place.mkdir()
+    threads = [threading.Thread(target=state_folder.note_root, args=(str(place),)) for place in places]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {str(place) for place in places} <= set(state_folder.own_places())
+    for place in places[1:]:
+        place.rmdir()
+    assert str(places[1]) not in state_folder.own_places()
+    (tmp_path / "another").mkdir()
+    state_folder.note_root(str(tmp_path / "another"))
+    noted = (Path(state_folder.state_folder()) / "roots").read_bytes()
+    assert os.fsencode(places[0]) in noted and os.fsencode(places[1]) + b"\0" not in noted
