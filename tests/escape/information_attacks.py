@@ -140,8 +140,8 @@ _OTHERS_ATTACKS = [
 
 # Exact, and changed by what any sandbox holds: two of them could pass numbers to each other.
 _COUNTS = (
-    "for name in ('sys/fs/aio-nr', 'sys/fs/file-nr', 'sys/fs/inode-nr', 'sys/fs/dentry-state', 'sys/kernel/pty/nr',\n"
-    "             'interrupts', 'cgroups', 'pressure/io', 'key-users', 'locks'):\n"
+    "for name in ('sys/fs/file-nr', 'sys/fs/inode-nr', 'sys/fs/inode-state', 'sys/fs/dentry-state',\n"
+    "             'sys/kernel/pty/nr', 'key-users', 'locks'):\n"
     " try: text = open(f'/proc/{name}').read()\n except OSError: continue\n if text.strip(): print('ESCAPED', name)\n"
 )
 

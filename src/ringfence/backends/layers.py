@@ -11,7 +11,7 @@ import os
 from ringfence.backends import hiding, showing
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import UsageError
-from ringfence.linux import host, rootfs
+from ringfence.linux import rootfs
 from ringfence.linux.hidden import HiddenPaths
 from ringfence.linux.rootfs import Laid
 from ringfence.model import state_folder
@@ -31,6 +31,7 @@ class Layers:
     def __init__(self, hidden: HiddenPaths) -> None:
         self._hidden = hidden
         self._own: Workspace | None = None
+        self._ours: tuple[str, ...] | None = None
         self.transaction: Transaction | None = None
         self.written: tuple[str, ...] = ()
         """Folders whose disks are written, once it is known."""
@@ -40,7 +41,7 @@ class Layers:
             raise UsageError(f"a transaction of kind {transaction.kind} is not for isolation strict here",
                              hint="create it with the kind that transaction_kind(policy) tells")  # fmt: skip
         transaction.hide(tuple(self._hidden))
-        self.transaction = transaction
+        self.transaction, self._ours = transaction, None
 
     def prepare(self, scratch: str, workspace: str | None) -> tuple[str, ...]:
         """Open what is to be changed; the folders whose disks are written."""
@@ -71,8 +72,10 @@ class Layers:
 
     @property
     def ours(self) -> tuple[str, ...]:
-        """Our own folders, which no guest sees and no commit touches."""
-        return host.by_every_mount(self.transaction.ours if self.transaction else state_folder.own_places())
+        """Our own folders, which no guest sees and no commit touches. Looked up once: that reads the mount table."""
+        if self._ours is None:
+            self._ours = self.transaction.ours if self.transaction else state_folder.own_places()
+        return self._ours
 
     def laid(self, workspace: str | None) -> tuple[Laid, ...]:
         """What is shown at its own path and changed in a layer only; the folder that the job begins in is first."""

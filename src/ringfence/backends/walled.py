@@ -149,7 +149,7 @@ class WalledBox(ProcessBox):
 
     def _ours(self) -> tuple[str, ...]:
         """Our own folders, of which only this box's working copies are granted."""
-        return host.by_every_mount(self._transaction.ours if self._transaction else state_folder.own_places())
+        return self._transaction.ours if self._transaction else state_folder.own_places()
 
     def _copies(self) -> list[str]:
         return [self._transaction.place(base) for base in self._transaction.bases] if self._transaction else []

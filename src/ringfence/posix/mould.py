@@ -27,11 +27,11 @@ def furnish() -> None:
     import json
     import resource
 
-    from ringfence.posix import box_init, boxed_visit, file_transfer
+    from ringfence.posix import box_init, boxed_visit, file_transfer, group_time
 
     syscalls.bind()
     processes.bind()
-    _furnished.extend((ctypes, json, resource, box_init, boxed_visit, file_transfer))
+    _furnished.extend((ctypes, json, resource, box_init, boxed_visit, file_transfer, group_time))
     # Objects that live for ever are never looked at again, so forks don't copy their pages.
     gc.collect()
     gc.freeze()
