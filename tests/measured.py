@@ -20,14 +20,14 @@ FOLDER = "RINGFENCE_COVERAGE_FOLDER"
 
 @contextmanager
 def files(root: Path) -> Iterator[dict[str, str]]:
-    """The environment of the measured pass; what its workers leave is combined into ``.coverage`` at the end."""
+    """The environment of the measured pass; each worker's processes write into a folder of their own."""
     for old in root.glob(".coverage*"):
         old.unlink()
     with tempfile.TemporaryDirectory(prefix="ringfence-coverage-") as folder:
         os.chmod(folder, 0o755)
         yield {
             "COVERAGE_PROCESS_START": str(root / "tests" / "coverage.ini"),
-            "COVERAGE_FILE": str(Path(folder) / "controller" / "data"),
+            "COVERAGE_FILE": _file_in(folder, "workers"),
             FOLDER: folder,
             # Much cheaper than tracing, where the interpreter has it.
             **({"COVERAGE_CORE": "sysmon"} if sys.version_info >= (3, 12) else {}),
@@ -36,26 +36,31 @@ def files(root: Path) -> Iterator[dict[str, str]]:
 
 def own_file(worker: str) -> str:
     """The file that this worker's processes are measured into; they add a number of their own to its name."""
-    folder = Path(os.environ[FOLDER]) / worker
-    folder.mkdir(exist_ok=True)
-    return str(folder / "data")
+    return _file_in(os.environ[FOLDER], worker)
 
 
-def combine_own(worker: str, root: Path) -> None:
-    """One file out of all that this worker's processes wrote."""
-    folder = Path(os.environ[FOLDER]) / worker
-    _combine(root, root / f".coverage.{worker}", folder)
+def _file_in(folder: str, name: str) -> str:
+    (Path(folder) / name).mkdir(exist_ok=True)
+    return str(Path(folder) / name / "data")
 
 
-def _combine(root: Path, target: Path, *sources: Path) -> None:
+def combine(root: Path, folder: str) -> None:
+    """One file out of each worker's folder, side by side, and then one out of those."""
+    # By name: of a folder coverage takes only files that are called like the target.
+    pieces = {root / f".coverage.{each.name}": sorted(each.iterdir()) for each in Path(folder).iterdir()}
+    running = [_combining(root, target, *sources) for target, sources in pieces.items() if sources]
+    for process in running:
+        process.wait()
+    _combining(root, root / ".coverage", *(target for target in pieces if target.exists())).wait()
+
+
+def _combining(root: Path, target: Path, *sources: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "coverage", "combine", "-q", *OPTIONS, f"--data-file={target}"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
-    subprocess.run([*command, *map(str, sources)], cwd=root, env=environment, check=False)
+    return subprocess.Popen([*command, *map(str, sources)], cwd=root)
 
 
 def report(root: Path, say: Callable[[str], None]) -> int:
     """Print what is not covered; non-zero when that is more than promised."""
-    _combine(root, root / ".coverage", *root.glob(".coverage.*"))
     failed = 0
     for label, least, include in (
         ("everything", OVERALL_PERCENT, "*/src/ringfence/*"),

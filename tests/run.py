@@ -132,6 +132,7 @@ def _measure() -> int:
     with measured.files(ROOT) as environment:
         _pytest("coverage: the same tests, measured", measured.COMMAND, ROOT,
                 ["tests", "-m", f"not unmeasured and {LATER}"], **environment)  # fmt: skip
+        measured.combine(ROOT, environment[measured.FOLDER])
         return measured.report(ROOT, _say)
 
 

@@ -30,7 +30,8 @@ MODULES = ("virtio_pci", "virtio_blk", "overlay", "fuse")
 TEST_MODULES = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments", "seccompy", "landlockpy")
 TEST_MODULES_HOME = "/usr/lib/python3/dist-packages"
 NOT_ON_DISK = ("boot", "usr/lib/modules", "usr/share/doc", "usr/share/locale", "usr/share/man")
-PROJECT_PARTS = ("src", "tests/escape", "tests/hosts", "tests/unit/linux", "pyproject.toml", "tests/__init__.py")
+PROJECT_PARTS = ("src", "tests/escape", "tests/hosts", "tests/unit/linux", "pyproject.toml", "tests/__init__.py",
+                 "tests/testable.py")  # fmt: skip
 
 Pairs = Iterable[tuple[str, str]]
 """Paths in the guest and paths on the host."""
