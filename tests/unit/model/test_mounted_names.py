@@ -60,7 +60,7 @@ ALIASES = rb"""22 1 254:0 / / rw - ext4 /dev/vda rw
 24 22 254:0 /srv/data /opt/a\040copy rw - ext4 /dev/vda rw
 25 22 254:0 /srv/data/key /opt/key rw - ext4 /dev/vda rw
 26 22 254:1 / /home rw - ext4 /dev/vdb rw
-27 22 254:1 /me /work rw - ext4 /dev/vdb rw
+27 22 254:1 /me /place rw - ext4 /dev/vdb rw
 28 22 254:0 /srv/data /dev/copy rw - ext4 /dev/vda rw
 29 22 254:2 / /twice rw - ext4 /dev/vdc rw
 30 29 254:1 /me /twice rw - ext4 /dev/vdb rw
@@ -75,8 +75,8 @@ ALIASES = rb"""22 1 254:0 / / rw - ext4 /dev/vda rw
         ("/srv/data", {"/opt/a copy"}),
         ("/srv/database", set()),
         ("/srv", set()),
-        ("/home/me/x", {"/work/x", "/twice/x"}),
-        ("/twice/x", {"/work/x", "/home/me/x"}),
+        ("/home/me/x", {"/place/x", "/twice/x"}),
+        ("/twice/x", {"/place/x", "/home/me/x"}),
         ("/home", set()),
     ],
 )
