@@ -2,36 +2,62 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+READY := $(VENV)/.ready $(VENV)/.native
 
-.PHONY: run quick test test-all soak check bench clean
+.PHONY: run quick test test-windows test-all soak check bench corpus dist docs clean
 
-run: $(VENV)/.ready
+run: $(READY)
 	@$(BIN)/ringfence demo
 
 # Pure tests, in seconds.
-quick: $(VENV)/.ready
+quick: $(READY)
 	@$(BIN)/python -m tests.run quick
 
 # Everything that a change can break on this host, as root and as an ordinary user.
-test: $(VENV)/.ready
+test: $(READY)
 	@$(BIN)/python -m tests.run test
 
+# CPython for Windows under Wine, fetched into a cache folder: every module imports there.
+test-windows: $(READY)
+	@$(BIN)/python -m tests.windows_host
+
 # That, and guest kernels, other people's suites, benches once, coverage.
-test-all: $(VENV)/.ready
+test-all: $(READY)
 	@$(BIN)/python -m tests.run all
 
 # Long fuzzing, endurance, whole corpora.
-soak: $(VENV)/.ready
+soak: $(READY)
 	@$(BIN)/python -m tests.run soak
 
-check: $(VENV)/.ready
-	$(BIN)/ruff check src tests bench examples
+check: $(READY)
+	$(BIN)/ruff check src tests bench examples release
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/unit/test_layers.py
 
 # All questions, or some: make bench BENCH="--effort short python_snippet bin_true"
-bench: $(VENV)/.ready
+bench: $(READY)
 	$(BIN)/python -m bench $(BENCH)
+
+# Every cheat against our proctor, with its control and its honest twin; writes the table.
+corpus: $(READY)
+	@$(BIN)/ringfence corpus --results corpus/RESULTS.md
+
+# sdist and wheels into dist/, byte for byte the same each time (docs/release.md).
+dist: $(READY)
+	@RINGFENCE_RELEASE_KEY=$(RINGFENCE_RELEASE_KEY) $(BIN)/python -m release.dist
+
+# The site of the documents, in build/site: generated pages anew, links checked, nothing loaded from elsewhere.
+docs: $(READY) $(VENV)-docs/.ready
+	@$(BIN)/python -m tests.reference_pages
+	@$(BIN)/python -m tests.site $(VENV)-docs/bin/python
+
+$(VENV)-docs/.ready: pyproject.toml
+	@echo "setting up $(VENV)-docs (once)"
+	@$(PYTHON) -m venv $(VENV)-docs
+	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' \
+	  | $(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check --requirement /dev/stdin 2>&1 | grep -v '^WARNING' || true
+	@$(VENV)-docs/bin/python -c 'import material, mkdocs'
+	@touch $@
 
 $(VENV)/.ready: pyproject.toml
 	@echo "setting up $(VENV) (once)"
@@ -40,7 +66,14 @@ $(VENV)/.ready: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip 2>&1 | grep -v '^WARNING' || true
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' 2>&1 | grep -v '^WARNING' || true
 	@$(BIN)/python -c 'import ringfence, pytest, yaml'
+	@# As an installation from a wheel has it: where PYTHONDONTWRITEBYTECODE is set, each start would compile all of it.
+	@$(BIN)/python -m compileall -q src/ringfence
+	@touch $@
+
+# Filters as bytes, and the parts in C where there is a compiler; everything works without.
+$(VENV)/.native: hatch_build.py $(wildcard src/ringfence/native/*.[ch] src/ringfence/kernel/seccomp/*.py) src/ringfence/kernel/syscall_numbers.py | $(VENV)/.ready
+	@$(BIN)/python hatch_build.py >/dev/null
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .coverage* htmlcov bench/results
+	rm -rf $(VENV) $(VENV)-docs build .mypy_cache .ruff_cache .pytest_cache .coverage* htmlcov bench/results dist

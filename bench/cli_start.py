@@ -1,4 +1,4 @@
-"""What does it cost to type ``ringfence run -- /bin/true``, against starting a bare interpreter?"""
+"""What does it cost to type ``ringfence run -- /bin/true``, at each level, against starting a bare interpreter?"""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import ringfence
 from bench.harness import Answer, Effort, race, timed_ms
 
+PROCESS, STRICT = "ringfence run, process", "ringfence run, strict"
 QUESTION = "ringfence run -- /bin/true against python -I -S -c pass"
 
 
@@ -19,7 +20,8 @@ def ask(effort: Effort) -> Answer:
     commands = {
         "python -I -S -c pass": [sys.executable, "-I", "-S", "-c", "pass"],
         "python -c pass": [sys.executable, "-c", "pass"],
-        "ringfence run -- /bin/true": [*_ringfence(), "run", "--", "/bin/true"],
+        PROCESS: [*_ringfence(), "run", "--isolation", "process", "--", "/bin/true"],
+        STRICT: [*_ringfence(), "run", "--strict", "--", "/bin/true"],
     }
     turns = {name: timed_ms(partial(_call, words)) for name, words in commands.items()}
     return Answer(tables=(race("command line", turns, turns=effort.pick(40, 10)),))

@@ -19,16 +19,16 @@ from bench.harness import NotHere
 from bench.installing import cache_folder, from_debian
 
 _START_S, _END_S = 30.0, 30.0
-_APART = ("setpriv", "--pdeathsig=KILL",
+APART = ("setpriv", "--pdeathsig=KILL",
           "unshare", "--mount", "--propagation=private", "--pid", "--mount-proc", "--kill-child")  # fmt: skip
-_ALONE = ("--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=overlay2")
+ALONE = ("--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=overlay2")
 
 
 def client() -> str:
     """The path of its program, with a daemon that answers."""
     path = from_debian("docker", ["docker.io"])
     if not _answers(path):
-        _start(path)
+        start(path)
     return path
 
 
@@ -36,14 +36,15 @@ def _answers(path: str) -> bool:
     return subprocess.run([path, "version"], capture_output=True, check=False).returncode == 0
 
 
-def _start(path: str) -> None:
+def start(path: str) -> None:
+    """Start one that ends with this process; ``DOCKER_HOST`` names it from now on."""
     if os.geteuid() != 0 or not shutil.which("dockerd"):
         raise NotHere("no daemon answers, and to start one takes root")
     cache_folder().mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="docker-", dir=cache_folder()))
     socket = f"unix://{folder}/socket"
     own = [f"--data-root={folder}/data", f"--exec-root={folder}/exec", f"--pidfile={folder}/pid", f"--host={socket}"]
-    daemon = subprocess.Popen([*_APART, "dockerd", *own, *_ALONE], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    daemon = subprocess.Popen([*APART, "dockerd", *own, *ALONE], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
     atexit.register(_end, daemon, folder)
     os.environ["DOCKER_HOST"] = socket

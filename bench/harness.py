@@ -68,7 +68,11 @@ class Answer:
 
 
 def take_turns(contenders: Mapping[str, Turn], *, turns: int, warm: int = 0) -> dict[str, list[float]]:
-    """One turn of each, again and again, so that whatever else the machine does meets all of them."""
+    """One turn of each, again and again, so that whatever else the machine does meets all of them.
+
+    A single turn asks whether it works and not how long it takes, so none is made before it to warm up.
+    """
+    warm = warm if turns > 1 else 0
     figures: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(turns + warm):
         for name, turn in contenders.items():

@@ -6,18 +6,22 @@ Debian's packages are the exception: they are installed into the system, by root
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.harness import NotHere
 
 SWITCH = "RINGFENCE_BENCH_INSTALL"
 PATIENCE_S = 300
+_APT = ("apt-get", "-qq", "-o", f"DPkg::Lock::Timeout={PATIENCE_S}")
 
 
 def cache_folder() -> Path:
@@ -32,9 +36,19 @@ def from_debian(program: str, packages: Sequence[str]) -> str:
     by_hand = f"apt-get install {' '.join(packages)}"
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         raise NotHere(f"{program} is not installed; as root: {by_hand}")
-    _fetch(["apt-get", "-qq", "update"], what="apt-get update")
-    _fetch(["apt-get", "-qq", "install", "-y", "--no-install-recommends", *packages], what=by_hand)
+    with _alone("apt"):
+        if not shutil.which(program):  # else another has installed it meanwhile
+            _fetch([*_APT, "update"], what="apt-get update")
+            _fetch([*_APT, "install", "-y", "--no-install-recommends", *packages], what=by_hand)
     return _present(shutil.which(program), program)
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Many tests ask at the same time, and the first who finds a package manager busy would go without."""
+    with open(os.path.join(tempfile.gettempdir(), f"ringfence-{name}-{os.geteuid()}.lock"), "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def from_pypi(package: str) -> str:

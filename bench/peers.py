@@ -21,7 +21,8 @@ from pathlib import Path
 from bench import docker_engine, image
 from bench.harness import NotHere
 from bench.installing import compiled, from_debian, from_npm, from_pypi
-from ringfence.linux import host, rootfs
+from ringfence.sandbox import host
+from ringfence.sandbox import root as rootfs
 
 PROBE_S = 60
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else str(Path(sys.executable).resolve())

@@ -51,6 +51,12 @@ def _words(pid: int | str) -> list[str]:
     return text[text.rindex(")") + 1 :].split() if text else []
 
 
+def processor_s() -> float:
+    """What this process, all below it and all that they have waited for have used."""
+    ticks = sum(sum(map(int, words[11:15])) for words in map(_words, tree()) if len(words) > 15)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def all_asleep(pids: set[int]) -> bool:
     return all(_words(pid)[:1] in (["S"], ["Z"], []) for pid in pids)
 

@@ -17,7 +17,7 @@ from unittest import mock
 
 from bench.harness import Answer, Effort, race
 from ringfence import IsolationLevel, Job, SandboxPolicy, run
-from ringfence.linux import host
+from ringfence.sandbox import host
 
 QUESTION = "Work inside STRICT with a hidden path under open notification against the same with nothing hidden"
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from bench.harness import Answer, Effort, Table, compare
 from ringfence import IsolationLevel, Job, SandboxPolicy, run
 
+INSIDE = "inside, ringfence strict"
 QUESTION = "Work inside STRICT against the same work outside, timed by the work itself"
 
 POLICY = SandboxPolicy(
@@ -99,13 +100,13 @@ def ask(effort: Effort) -> Answer:
     size, turns = effort.pick(10, 3), effort.pick(5, 3)
     with tempfile.TemporaryDirectory() as folder:
         skipped = {} if shutil.which("git") else {"git status": "git is not installed"}
-        tree = _large_tree(Path(folder), effort.pick(10_000, 3_000, 50), with_git=not skipped)
+        tree = large_tree(Path(folder), effort.pick(10_000, 3_000, 50), with_git=not skipped)
         works = [work for work in WORKS if "git" not in work.name or not skipped]
-        tables = tuple(_measured(work, tree, size, turns) for work in works)
+        tables = tuple(measured(work, tree, size, turns) for work in works)
         return Answer(tables=tables, skipped=skipped, findings=(_who_hides(tree),))
 
 
-def _large_tree(top: Path, count: int, *, with_git: bool) -> Path:
+def large_tree(top: Path, count: int, *, with_git: bool) -> Path:
     """A folder of many files, and beside it something to hide."""
     tree, oracle = top / "tree", top / "oracle"
     oracle.mkdir()
@@ -122,10 +123,10 @@ def _large_tree(top: Path, count: int, *, with_git: bool) -> Path:
     return tree
 
 
-def _measured(work: Work, tree: Path, size: int, turns: int) -> Table:
+def measured(work: Work, tree: Path, size: int, turns: int) -> Table:
     """Outside and inside take turns; each turn gives the work's own time and the whole."""
     source = TIMED.format(size=size, before=work.before, work=work.work)
-    runners: dict[str, Callable[[str, Work, Path], float]] = {"outside": _outside, "inside, ringfence strict": _inside}
+    runners: dict[str, Callable[[str, Work, Path], float]] = {"outside": _outside, INSIDE: _inside}
     own: dict[str, list[float]] = {name: [] for name in runners}
     whole: dict[str, list[float]] = {f"{name}: whole": [] for name in runners}
     for turn in range(turns + 1):

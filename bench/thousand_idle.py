@@ -31,11 +31,11 @@ def ask(effort: Effort) -> Answer:
     count, turns = effort.pick(1000, 200, 3), effort.pick(3, 1)
     # Each run has a thread of this process that waits for it: a thousand of them would measure threads.
     kinds = {name: kind for name, kind in standing.KINDS.items() if name != RUN}
-    gathered = gather({name: partial(partial, _stand, kind, 2) for name, kind in kinds.items()})
+    gathered = gather({name: partial(partial, stand, kind, 2) for name, kind in kinds.items()})
     found: dict[str, list[Stood]] = {name: [] for name in gathered.turns}
     for _ in range(turns):
         for name in found:
-            found[name].append(_stand(kinds[name], count))
+            found[name].append(stand(kinds[name], count))
     tables = [_table(f"{count:,}: {title}", unit, found, of) for title, unit, of in FIGURES]
     left = [f"{name}: {sum(one.left for one in stood)} processes left after the end" for name, stood in found.items()]
     return gathered.answer(*tables, findings=left)
@@ -56,7 +56,7 @@ def _table(title: str, unit: str, found: dict[str, list[Stood]], of: Callable[[S
     return Table(title=title, unit=unit, rows=compare({name: values for name, values in known.items() if values}))
 
 
-def _stand(kind: standing.Standing, count: int) -> Stood:
+def stand(kind: standing.Standing, count: int) -> Stood:
     with kind(1):
         standing.all_stand(1)  # what is started once for all is started here, and stays
     before, held, available = descendants(), memory(tree()), available_bytes()

@@ -40,12 +40,12 @@ def _makers(stack: contextlib.ExitStack) -> dict[str, Callable[[], Action]]:
 
 def _table(actions: dict[str, Action], threads: int, jobs: int, turns: int) -> Table:
     with ThreadPoolExecutor(threads) as executor:
-        rates = {name: _rate(executor, action, jobs) for name, action in actions.items()}
+        rates = {name: rate(executor, action, jobs) for name, action in actions.items()}
         rows = compare(take_turns(rates, turns=turns))
     return Table(title=f"{threads} at once", unit="runs/s", rows=rows, more_is_better=True)
 
 
-def _rate(executor: ThreadPoolExecutor, action: Action, jobs: int) -> Turn:
+def rate(executor: ThreadPoolExecutor, action: Action, jobs: int) -> Turn:
     def turn() -> float:
         start = time.perf_counter()
         for done in [executor.submit(action) for _ in range(jobs)]:

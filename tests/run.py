@@ -13,50 +13,52 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests import measured, ordinary_user
+from tests import chosen, measured, ordinary_user
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_SKIPS = {"RINGFENCE_NO_SKIPS": "1"}
+FEW_EXAMPLES = {"RINGFENCE_FEW_EXAMPLES": "1"}
+"""Of properties: for passes whose tests another pass runs with all of them."""
 # Most tests wait for something: more workers than cores end sooner. The order must not matter anyway.
-WORKERS = (os.cpu_count() or 1) + 2
+WORKERS = (os.cpu_count() or 1) + 4
 LATER = "not long and not guest and not soak"
 GUESTS = "guest and not soak"
 
 
 def quick() -> int:
     """Pure tests: nothing is started, and a hook in conftest.py holds that."""
-    pure = ["tests/unit", "-m", f"not system and not slow and {LATER}"]
-    return _pytest("pure tests", [sys.executable], ROOT, pure, workers=os.cpu_count() or 1)
+    return _pure(f"not slow and {LATER}", [sys.executable], FEW_EXAMPLES)
 
 
-def test() -> int:
+def test(marks: str = LATER) -> int:
     """Everything that a change can break on this host, as the caller and, when that is root, as an ordinary user."""
     if os.name != "posix":
         return quick()
     with ordinary_user.prepared() as user:
-        failed = _pytest(_as_caller(), [sys.executable], ROOT, ["tests", "-m", LATER])
-        return failed | _as_user(user, f"privileges and {LATER}")
+        failed = _pure(marks, [sys.executable], {})
+        failed |= _pytest(_as_caller(), [sys.executable], ROOT, ["tests", "-m", f"not pure and {marks}"],
+                          **{chosen.VARIABLE: chosen.SYSTEM})  # fmt: skip
+        return failed | _as_user(user, f"privileges and not once and {marks}")
 
 
 def test_all() -> int:
     """``test``, and what takes long: guest kernels, other people's suites, benches once, coverage."""
-    with _in_the_background(GUESTS) as guests:
-        failed = test()
-        failed |= _pytest(f"{_as_caller()}: long", [sys.executable], ROOT, ["tests", "-m", "long and not soak"])
-        with ordinary_user.prepared() as user:
-            failed |= _as_user(user, "privileges and long and not soak")
-        failed |= _measure()
-        return failed | guests()
+    # Guest kernels keep one processor busy for minutes and wait for nobody.
+    with _in_the_background(["tests/hosts", "-m", GUESTS]) as guests:
+        failed = test("not guest and not soak") | _measure()
+        return failed | guests("guest kernels, beside all the others")
 
 
 def soak() -> int:
     """Every test there is, with RINGFENCE_LONG: whole corpora and many more sequences. Hours; ``all`` runs a part."""
     os.environ["RINGFENCE_LONG"] = "1"
-    return _pytest(f"{_as_caller()}: soak", [sys.executable], ROOT, ["tests"])
+    with ordinary_user.prepared() as user:
+        failed = _pytest(f"{_as_caller()}: soak", [sys.executable], ROOT, ["tests"])
+        return failed | _as_user(user, "privileges and not guest")
 
 
 def user(arguments: Sequence[str]) -> int:
@@ -65,7 +67,8 @@ def user(arguments: Sequence[str]) -> int:
         return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, check=False).returncode
     with ordinary_user.prepared() as prepared:
         place = prepared()
-        return subprocess.run([*place.python, "-m", "pytest", *arguments], cwd=place.project, check=False).returncode
+        command = [*place.python, "-m", "pytest", place.base, *arguments]
+        return subprocess.run(command, cwd=place.project, check=False).returncode
 
 
 def coverage() -> int:
@@ -82,6 +85,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
     parser.add_argument("command", choices=[*COMMANDS, "user"])
     given, rest = parser.parse_known_args(arguments)
+    # Else each of some thousand processes compiles the whole package, and each worker all tests.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.monotonic()
     code = user(rest) if given.command == "user" else COMMANDS[given.command]()
     _say(f"{given.command}: {'failed' if code else 'passed'} after {_minutes(time.monotonic() - started)}")
@@ -101,17 +106,30 @@ def _minutes(seconds: float) -> str:
 
 
 def _pytest(
-    title: str, python: Sequence[str], folder: Path, arguments: Sequence[str], workers: int = WORKERS,
-    **environment: str,
-) -> int:  # fmt: skip
+    title: str, python: Sequence[str], folder: Path, arguments: Sequence[str], **environment: str
+) -> int:
     """One pass, many tests at a time. Exit code 5, no test chosen, is no failure: a host may have none of a kind."""
     _say(title)
     started = time.monotonic()
-    beside = ["-n", str(workers), "--dist", "worksteal"]
-    command = [*python, "-m", "pytest", "-q", "--durations=15", "-p", "no:cacheprovider", *beside, *arguments]
-    code = subprocess.run(command, cwd=folder, env=os.environ | NO_SKIPS | environment, check=False).returncode
+    beside = ["-n", str(WORKERS), "--dist", "worksteal"]
+    command, variables = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider"], os.environ | NO_SKIPS | environment
+    if not any((folder / "tests" / "doors" / "__pycache__").glob("*-pytest-*.pyc")):
+        # In a fresh clone each worker would compile all tests, since they begin at the same time.
+        once = [*command, "--collect-only", *arguments]
+        subprocess.run(once, cwd=folder, env=variables, stdout=subprocess.DEVNULL, check=False)
+    command += ["--durations=15", *beside, *arguments]
+    code = subprocess.run(command, cwd=folder, env=variables, check=False).returncode
     _say(f"{title}: {'passed' if code in (0, 5) else 'failed'} after {_minutes(time.monotonic() - started)}")
     return 0 if code == 5 else code
+
+
+def _pure(marks: str, python: Sequence[str], environment: Mapping[str, str], *words: str) -> int:
+    """The pure tests, in as many processes as there are cores."""
+    chooses = ("-m", f"pure and {marks}")
+    with ExitStack() as stack:
+        running = [stack.enter_context(_in_the_background([*part, *chooses, *words], environment, python))
+                   for part in chosen.parts(os.cpu_count() or 1)]  # fmt: skip
+        return max(wait("pure tests") for wait in running)
 
 
 def _as_user(prepared: Callable[[], ordinary_user.Place], marks: str) -> int:
@@ -120,39 +138,44 @@ def _as_user(prepared: Callable[[], ordinary_user.Place], marks: str) -> int:
         return 0
     place = prepared()
     with _fuse_as_distributions_have_it():
-        return _pytest(f"tests as the user {ordinary_user.NAME}: {marks}", place.with_variables(NO_SKIPS),
-                       place.project, ["tests", "-m", marks])  # fmt: skip
+        variables = NO_SKIPS | {chosen.VARIABLE: chosen.USER}
+        return _pytest(f"tests as the user {ordinary_user.NAME}: {marks}", place.with_variables(variables),
+                       place.project, ["tests", "-m", marks, place.base])  # fmt: skip
 
 
 def _measure() -> int:
     """Coverage, a pass of its own: it slows what it measures, so it asserts lines, not what the tests assert.
 
-    All of these tests have run without it, and counted there.
+    All of these tests have run without it, and counted there. Of each test one case is run, so the figure is a floor.
     """
     with measured.files(ROOT) as environment:
-        _pytest("coverage: the same tests, measured", measured.COMMAND, ROOT,
-                ["tests", "-m", f"not unmeasured and {LATER}"], **environment)  # fmt: skip
+        environment |= FEW_EXAMPLES
+        _say("coverage: one case of each test, measured; what fails here does not count")
+        marks, words = f"not unmeasured and {LATER}", ("--tb=no", "-rN")
+        _pure(marks, measured.COMMAND, environment, *words)
+        environment |= {chosen.VARIABLE: chosen.SYSTEM}
+        _pytest("coverage: what starts processes", measured.COMMAND, ROOT,
+                ["tests", "-m", f"not pure and {marks}", *words], **environment)  # fmt: skip
         measured.combine(ROOT, environment[measured.FOLDER])
         return measured.report(ROOT, _say)
 
 
 @contextmanager
-def _in_the_background(marks: str) -> Iterator[Callable[[], int]]:
-    """Run these from now on; what is yielded waits for them and gives their exit code.
-
-    Guest kernels keep one processor busy for minutes and wait for nobody: they run beside all the rest.
-    """
-    command = [sys.executable, "-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider"]
-    command += ["tests/hosts", "-m", marks]
+def _in_the_background(
+    arguments: Sequence[str], environment: Mapping[str, str] | None = None, python: Sequence[str] = (sys.executable,)
+) -> Iterator[Callable[[str], int]]:
+    """Run these from now on; what is yielded waits for them, says so, and gives their exit code."""
+    command = [*python, "-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider", *arguments]
     with tempfile.TemporaryFile("w+") as said:
-        running = subprocess.Popen(command, cwd=ROOT, env=os.environ | NO_SKIPS, stdout=said, stderr=subprocess.STDOUT)
+        running = subprocess.Popen(command, cwd=ROOT, env=os.environ | NO_SKIPS | dict(environment or {}), stdout=said,
+                                   stderr=subprocess.STDOUT)  # fmt: skip
 
-        def result() -> int:
-            _say("guest kernels, beside all the others")
+        def result(title: str) -> int:
+            _say(title)
             code = running.wait()
             said.seek(0)
             shutil.copyfileobj(said, sys.stdout)
-            return code
+            return 0 if code == 5 else code
 
         try:
             yield result

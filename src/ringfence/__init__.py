@@ -18,12 +18,18 @@ _PUBLIC = {
     "Checkpoint": "ringfence.manager.rollback",
     "CheckpointError": "ringfence.errors",
     "ConflictError": "ringfence.errors",
+    "ContainerMonitor": "ringfence.docker_sandbox.monitor",
+    "DockerConfig": "ringfence.docker_sandbox.config",
+    "DockerExecutionResult": "ringfence.docker_sandbox.result",
+    "DockerExecutor": "ringfence.docker_sandbox.executor",
     "Enforcement": "ringfence.model.outcome",
     "Event": "ringfence.model.events",
     "ExecutionResult": "ringfence.manager.result",
+    "FileError": "ringfence.errors",
     "ForeignError": "ringfence.errors",
     "IsolationLevel": "ringfence.model.limits",
     "Job": "ringfence.model.job",
+    "Mechanism": "ringfence.model.outcome",
     "Outcome": "ringfence.model.outcome",
     "PolicyError": "ringfence.errors",
     "Pool": "ringfence.engine.pool",
@@ -40,6 +46,8 @@ _PUBLIC = {
     "SandboxMode": "ringfence.manager.config",
     "SandboxPolicy": "ringfence.model.policy",
     "SandboxResultV2": "ringfence.pytest_runner.result",
+    "SecurityValidationResult": "ringfence.validation.result",
+    "SecurityValidator": "ringfence.validation.validator",
     "SetupError": "ringfence.errors",
     "Status": "ringfence.model.outcome",
     "SupervisionError": "ringfence.errors",
@@ -47,6 +55,7 @@ _PUBLIC = {
     "UnavailableError": "ringfence.errors",
     "Usage": "ringfence.model.outcome",
     "UsageError": "ringfence.errors",
+    "bundle": "ringfence.attest.run_bundle",
     "open": "ringfence.engine.box",
     "run": "ringfence.engine.run",
     "run_pytests": "ringfence.pytest_runner.runner",
@@ -73,7 +82,12 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from ringfence.attest.run_bundle import bundle as bundle
     from ringfence.checkpoint.transaction import Transaction as Transaction
+    from ringfence.docker_sandbox.config import DockerConfig as DockerConfig
+    from ringfence.docker_sandbox.executor import DockerExecutor as DockerExecutor
+    from ringfence.docker_sandbox.monitor import ContainerMonitor as ContainerMonitor
+    from ringfence.docker_sandbox.result import DockerExecutionResult as DockerExecutionResult
     from ringfence.engine.box import open as open
     from ringfence.engine.pool import Pool as Pool
     from ringfence.engine.run import run as run
@@ -83,6 +97,7 @@ if TYPE_CHECKING:
     from ringfence.errors import CallError as CallError
     from ringfence.errors import CheckpointError as CheckpointError
     from ringfence.errors import ConflictError as ConflictError
+    from ringfence.errors import FileError as FileError
     from ringfence.errors import ForeignError as ForeignError
     from ringfence.errors import PolicyError as PolicyError
     from ringfence.errors import RefusedError as RefusedError
@@ -103,6 +118,7 @@ if TYPE_CHECKING:
     from ringfence.model.job import Job as Job
     from ringfence.model.limits import IsolationLevel as IsolationLevel
     from ringfence.model.outcome import Enforcement as Enforcement
+    from ringfence.model.outcome import Mechanism as Mechanism
     from ringfence.model.outcome import Outcome as Outcome
     from ringfence.model.outcome import Status as Status
     from ringfence.model.outcome import Usage as Usage
@@ -113,3 +129,5 @@ if TYPE_CHECKING:
     from ringfence.pytest_runner.result import SandboxResultV2 as SandboxResultV2
     from ringfence.pytest_runner.runner import run_pytests as run_pytests
     from ringfence.pytest_runner.runner import run_pytests_v2 as run_pytests_v2
+    from ringfence.validation.result import SecurityValidationResult as SecurityValidationResult
+    from ringfence.validation.validator import SecurityValidator as SecurityValidator

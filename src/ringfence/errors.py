@@ -2,10 +2,12 @@
 
 SandboxError                 .hint: what the user can do about it
 ├── UsageError               the caller asked for something malformed
+│   ├── FieldError           a record was given a value without a name; a TypeError too
 │   └── PolicyError          unknown key, contradiction, out of range; .field names it
 ├── UnavailableError         this host cannot keep the promise; .missing names what, .hint the fix
-├── SetupError               the sandbox failed before the program ran; .step names the plan step
+├── SetupError               the sandbox failed before the program ran; .step names the plan step, .errno why
 ├── SupervisionError         we lost track of a running job (always after killing it)
+├── FileError                a file of a box could not be put or got; .errno why, EFBIG where it is too large
 ├── CallError                the value of a call was asked for, and there is none; .type_name, .traceback_text
 ├── RefusedError             an agent's tool call was not allowed, and not run; .tool, .risk_score
 │   └── AttackError          calls that together are an attack: the agent stands still; .findings
@@ -48,6 +50,10 @@ class UsageError(SandboxError):
     """The caller asked for something malformed."""
 
 
+class FieldError(UsageError, TypeError):
+    """A record was given a value without the name of its field, e.g. ``SandboxPolicy(5)``."""
+
+
 class PolicyError(UsageError):
     """A policy that contradicts itself, is out of range or has an unknown key; ``field`` names it.
 
@@ -80,15 +86,26 @@ class UnavailableError(SandboxError):
 
 
 class SetupError(SandboxError):
-    """The sandbox failed before the program's first instruction; ``step`` names the plan step."""
+    """The sandbox failed before the program's first instruction; ``step`` names the plan step, ``errno`` is that of the
+    system call that failed, or 0."""
 
-    def __init__(self, step: str, problem: str, *, hint: str = "") -> None:
+    def __init__(self, step: str, problem: str, *, errno: int = 0, hint: str = "") -> None:
         super().__init__(f"{step}: {problem}", hint=hint)
         self.step = step
+        self.errno = errno
 
 
 class SupervisionError(SandboxError):
     """We lost track of a running job; it was killed first."""
+
+
+class FileError(SandboxError):
+    """A file of a box could not be put or got; ``errno`` is that of the call that failed in the box, EFBIG where
+    the file is larger than was asked for, 0 where a limit ended the transfer."""
+
+    def __init__(self, message: str, *, errno: int = 0, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.errno = errno
 
 
 class CallError(SandboxError):
@@ -131,11 +148,13 @@ class CheckpointError(SandboxError):
 
 
 class ConflictError(CheckpointError):
-    """The base was changed by somebody else; nothing of theirs was overwritten. ``paths`` names what."""
+    """The base was changed by somebody else; nothing of theirs was overwritten. ``paths`` names what, ``problem`` says
+    what is wrong with all of them."""
 
-    def __init__(self, message: str, *, paths: tuple[str, ...] = (), hint: str = "") -> None:
+    def __init__(self, message: str, *, paths: tuple[str, ...] = (), hint: str = "", problem: str = "") -> None:
         super().__init__(message, hint=hint)
         self.paths = paths
+        self.problem = problem
 
 
 class BusyError(CheckpointError):

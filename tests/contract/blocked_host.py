@@ -9,10 +9,11 @@ import os
 import sys
 from pathlib import Path
 
-from ringfence.linux import seccomp, syscalls
-from ringfence.linux.seccomp_profiles import CLONE_NAMESPACES
-from ringfence.linux.seccomp_rules import Action, Kind, Profile, Rule, any_bit
-from ringfence.linux.syscall_numbers import AARCH64, NUMBERS, X86_64, architecture
+from ringfence.kernel import syscalls
+from ringfence.kernel.seccomp import compile as seccomp
+from ringfence.kernel.seccomp.profiles import CLONE_NAMESPACES
+from ringfence.kernel.seccomp.rules import Action, Kind, Profile, Rule, any_bit
+from ringfence.kernel.syscall_numbers import AARCH64, NUMBERS, X86_64, architecture
 
 _CLONE_NEWUSER = 0x10000000
 _EPERM, _ENOSYS = 1, 38

@@ -10,11 +10,13 @@ from tests.escape.attack import PARTIAL, interpreter_for
 from ringfence import IsolationLevel, Job, Outcome, SandboxPolicy, run
 from ringfence.backends import conformance
 from ringfence.backends.conformance import CHECKS, Check, perform_one
-from ringfence.linux import host
+from ringfence.engine.run import isolating_levels, traits_of
+from ringfence.sandbox import host
 
 pytestmark = pytest.mark.privileges
 
-LEVELS = (IsolationLevel.PROCESS, IsolationLevel.STRICT)
+LEVELS = [level for level in isolating_levels() if not traits_of(level).python]
+"""Those whose jobs have this interpreter; tests/doors/test_container_level.py has the others."""
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=str)

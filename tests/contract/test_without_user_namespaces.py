@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from ringfence import SandboxPolicy
-from ringfence.backends import confined
-from ringfence.backends.led_visit import PythonJobs
+from ringfence.backends import confined, walls
+from ringfence.backends.facts import PythonJobs, Traits
 from ringfence.errors import UnavailableError
-from ringfence.linux import confinement, namespaces
+from ringfence.kernel.mount import namespaces
+from ringfence.steps import wall_steps as confinement
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
 
@@ -85,7 +86,10 @@ def test_a_file_that_is_not_granted_is_refused(how: str, folder: Path) -> None:
     shut = ringfence(how, folder, "run", "--strict", "--allow-partial", "--", "cat", secret)
     assert "the answer" not in shut.stdout
     assert "Permission denied" in shut.stderr
-    assert "the answer" in ringfence(how, folder, "run", "--", "cat", secret).stdout
+    refused = ringfence(how, folder, "run", "--", "cat", secret)
+    assert refused.returncode == 2 and BLOCKED[how][1] in refused.stderr and not refused.stdout, "no silent step down"
+    assert refused.stderr.endswith("--isolation process\n"), "the way down is said"
+    assert "the answer" in ringfence(how, folder, "run", "--isolation", "process", "--", "cat", secret).stdout
 
 
 @pytest.mark.parametrize("how", BLOCKED)
@@ -146,9 +150,9 @@ def test_a_program_in_a_closed_folder_runs_for_its_user_and_is_refused_to_roots_
 
 
 def lacking(policy: SandboxPolicy, *, abi: int = 7, seccomp: bool = True) -> set[str]:
-    found = confined.Host(blocked=NO_NAMESPACES, landlock_abi=abi, seccomp=seccomp)
-    table = confined.enforcement(policy, found)
-    names = {lack.capability for lack in confined.lacks(policy, found)}
+    found = walls.Kernel(landlock_abi=abi, seccomp=seccomp)
+    table = confined.enforcement(policy, NO_NAMESPACES, found)
+    names = {lack.capability for lack in confined.lacks(policy, NO_NAMESPACES, found)}
     assert names == {name for name, entry in table.items() if not entry.applied}
     return names
 
@@ -178,9 +182,9 @@ def test_hidden_paths_lack_absence_and_without_landlock_everything() -> None:
 
 
 def test_nothing_stands_by_unconfined() -> None:
-    box = confined.ConfinedBox(PLAIN, confined.look(NO_NAMESPACES))
+    box = confined.open_box(PLAIN, NO_NAMESPACES, Traits())
     with pytest.raises(UnavailableError):
-        box.stand_by(PythonJobs())
+        box.prewarm(PythonJobs())
     box.close()
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.privileges
 ID = "3f2a"
 
 
-class Kept:
+class StoredSandbox:
     """One sandbox over a folder, of a person who stands there."""
 
     def __init__(self, top: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,14 +47,14 @@ class Kept:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kept:
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> StoredSandbox:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    made = Kept(tmp_path, capsys)
+    made = StoredSandbox(tmp_path, capsys)
     monkeypatch.chdir(made.here)
     return made
 
 
-def test_without_a_checkpoint_one_goes_back_to_where_it_stood_and_never_forward(kept: Kept) -> None:
+def test_without_a_checkpoint_one_goes_back_to_where_it_stood_and_never_forward(kept: StoredSandbox) -> None:
     first, second = (kept.write(f"{number}\n", "file") for number in range(2))
     assert second in kept("rollback", ID)
     kept("rollback", ID, first)
@@ -62,7 +62,7 @@ def test_without_a_checkpoint_one_goes_back_to_where_it_stood_and_never_forward(
     assert kept("diff", ID) == ""
 
 
-def test_a_word_that_is_a_path_and_begins_a_checkpoint_is_not_guessed_at(kept: Kept) -> None:
+def test_a_word_that_is_a_path_and_begins_a_checkpoint_is_not_guessed_at(kept: StoredSandbox) -> None:
     point = kept.write("1\n", "other")
     name = point[:8]
     kept.write("2\n", name, "other")
@@ -72,11 +72,11 @@ def test_a_word_that_is_a_path_and_begins_a_checkpoint_is_not_guessed_at(kept: K
     assert kept("rollback", ID, point[:9]).startswith(f"2 paths as at {point}")
 
 
-def test_a_root_that_is_not_there_is_told(kept: Kept) -> None:
+def test_a_root_that_is_not_there_is_told(kept: StoredSandbox) -> None:
     assert "nowhere: no such folder" in kept("sandboxes", "--root", "nowhere", code=2)
 
 
-def test_a_problem_of_a_listed_sandbox_is_told(kept: Kept) -> None:
+def test_a_problem_of_a_listed_sandbox_is_told(kept: StoredSandbox) -> None:
     kept.here.rename(kept.here.parent / "moved")
     kept.here.mkdir()
     assert f"{ID}: {kept.here} is not the folder that it was" in kept("sandboxes")

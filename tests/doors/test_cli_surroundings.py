@@ -74,7 +74,7 @@ def _input_of(command: list[str], level: str, file: Path) -> str:
 
 
 def test_a_job_whose_caller_has_no_stream_at_all_runs(ringfence_command: list[str], tmp_path: Path) -> None:
-    command = [*ringfence_command, "run", "--", "sh", "-c", "echo out; echo err >&2; echo done > done"]
+    command = [*ringfence_command, "run", "--commit", "--", "sh", "-c", "echo out; echo err >&2; echo done > done"]
     done = _shell("<&- >&- 2>&-", command, cwd=tmp_path)
     assert (done.returncode, (tmp_path / "done").read_text()) == (0, "done\n")
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from ringfence.checkpoint.transaction import Transaction
-from ringfence.cli import deciding, main, state_folder
-from ringfence.cli.blocks import spelled_out
-from ringfence.cli.kept import Kept
+from ringfence.cli import after_run, main, state_folder
 from ringfence.cli.run import parse_quickly
+from ringfence.cli.stored_sandbox import StoredSandbox
 from ringfence.errors import UsageError
 from ringfence.manager.registry import Registry
 from ringfence.model.outcome import Outcome, Status
+from ringfence.model.system_text import escape_controls
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
 
@@ -46,9 +46,9 @@ class Shell:
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         return done
 
-    def keep(self, text: str = "echo more >> old; echo new > new") -> str:
+    def keep(self, text: str = "echo more >> old; echo new > new", *flags: str) -> str:
         """Run it; the id under which its changes are kept."""
-        said = self("run", "--strict", "--", "sh", "-c", text).stderr
+        said = self("run", "--strict", *flags, "--", "sh", "-c", text).stderr
         found = re.search(r"; keep: ringfence commit (\w+), drop: ringfence discard (\w+)\n", said)
         assert found and found[1] == found[2], said
         return found[1]
@@ -104,7 +104,8 @@ def test_what_somebody_else_was_faster_with_is_kept_aside_and_not_lost(shell: Sh
 @pytest.mark.parametrize("flag", ("--commit", "--discard"))
 def test_what_is_decided_at_once_is_not_kept(shell: Shell, flag: str) -> None:
     done = shell("run", "--strict", flag, "--", "sh", "-c", "echo new > new")
-    assert done.stderr == f"ringfence: 1 path changed: new ({'kept' if flag == '--commit' else 'thrown away'})\n"
+    fate = "carried over" if flag == "--commit" else "thrown away"
+    assert done.stderr == f"ringfence: 1 path changed: new ({fate})\n"
     assert ("new" in shell.texts()) is (flag == "--commit")
     assert not shell.state.exists()
 
@@ -131,7 +132,7 @@ def test_paths_are_chosen_from_where_one_stands(shell: Shell) -> None:
     (shell.here / "d").mkdir()
     left = f"carried over; left in {sandbox}"
     assert shell("commit", sandbox, "1", cwd=shell.here / "d").stdout == f"1 path {left}: 2\n"
-    assert shell("commit", sandbox, "d", cwd=shell.here.parent).stdout == f"2 paths {left}: 1\n"
+    assert shell("commit", sandbox, "d", cwd=shell.here.parent).stdout == f"1 path {left}: 1\n"
     assert shell.texts() == {"old": "old\n", "d/1": "1\n", "d/2": "2\n"}
     refused = shell("commit", sandbox, "/etc/passwd", code=2)
     assert "none of its folders" in refused.stderr
@@ -176,6 +177,44 @@ def test_a_conflict_names_the_files_and_writes_nothing(shell: Shell) -> None:
     assert shell.kept() == [sandbox], "what is in conflict is still there"
     shell("discard", sandbox)
     assert shell.texts() == {"old": "hers\n", "new": "new\n"} and shell.kept() == []
+
+
+DECIDED = {"--mine": "old\nmore\n", "--theirs": "hers\nold\n", "--merge": "hers\nold\nmore\n"}
+
+
+def test_a_conflict_says_the_commands_that_decide_it_and_they_do(shell: Shell) -> None:
+    for number, (flag, text) in enumerate(DECIDED.items()):
+        (shell.here / "old").write_text("old\n")
+        sandbox = shell.keep(f"echo more >> old; echo {number} > new")
+        (shell.here / "old").write_text("hers\nold\n")
+        said = shell("commit", sandbox, code=1).stderr.splitlines()[1:]
+        words = {line.split()[3]: line.split() for line in said}
+        assert words.keys() == DECIDED.keys() and words[flag][:5] == ["ringfence", "commit", sandbox, flag, "old"]
+        shell(*words[flag][1:5])
+        assert (shell.here / "old").read_text() == text
+        shell("commit", sandbox)
+        assert (shell.here / "new").read_text() == f"{number}\n" and shell.kept() == []
+
+
+def test_both_changes_of_a_text_are_merged(shell: Shell) -> None:
+    lines = [f"{number}\n" for number in range(9)]
+    (shell.here / "old").write_text("".join(lines))
+    sandbox = shell.keep("sed -i s/^1$/mine/ old; chmod 700 old")
+    (shell.here / "old").write_text("".join(lines).replace("7", "hers"))
+    done = json.loads(shell("commit", sandbox, "--merge", "--json").stdout)
+    assert done["merged"] == [f"{shell.here}/old"] and done["left"] == 0
+    expected = "".join(lines).replace("1", "mine").replace("7", "hers")
+    assert (shell.here / "old").read_text() == expected and os.access(shell.here / "old", os.X_OK)
+    assert shell.kept() == []
+
+
+def test_the_same_on_both_sides_and_changed_back_are_no_conflict(shell: Shell) -> None:
+    sandbox = shell.keep()
+    (shell.here / "old").write_text("hers\n")
+    (shell.here / "old").write_text("old\n")
+    (shell.here / "new").write_text("new\n")
+    shell("commit", sandbox)
+    assert shell.texts() == {"old": "old\nmore\n", "new": "new\n"} and shell.kept() == []
 
 
 KILLED = """
@@ -266,22 +305,56 @@ def test_a_sandbox_whose_folder_is_gone_can_still_be_dropped(shell: Shell) -> No
     assert shell.kept() == []
 
 
+def test_a_checkpoint_counts_its_changes_as_the_list_of_sandboxes_does(shell: Shell) -> None:
+    (shell.here / "src").mkdir()
+    for name in ("a", "b"):
+        (shell.here / "src" / name).write_text("one\n")
+    sandbox = shell.keep("echo two > src/a; rm src/b; mkdir d; touch d/e")
+    shell("run", "--strict", "--transaction", sandbox, "--", "true")
+    (listed,) = json.loads(shell("sandboxes", "--json").stdout)
+    (point,) = json.loads(shell("checkpoints", sandbox, "--json").stdout)
+    assert listed["changed"] == point["changed"] == 4  # not the folder in which something changed
+    shell("run", "--strict", "--transaction", sandbox, "--", "sh", "-c", "echo one > src/a; touch -r old src/a")
+    shell("run", "--strict", "--transaction", sandbox, "--", "rm", "-r", "d")
+    first, *_ = json.loads(shell("checkpoints", sandbox, "--json").stdout)
+    assert first["changed"] == 4  # what came later says nothing of it
+    (listed,) = json.loads(shell("sandboxes", "--json").stdout)
+    assert listed["changed"] == 2
+
+
 def test_json_has_the_id(shell: Shell) -> None:
     done = shell("run", "--strict", "--json", "--", "touch", "new")
     assert [json.loads(done.stdout)["transaction"]] == shell.kept() and done.stderr == ""
     assert json.loads(shell("run", "--strict", "--json", "--", "true").stdout)["transaction"] == ""
 
 
-def test_where_nothing_can_be_kept_that_is_said(shell: Shell) -> None:
-    shell.state.parent.mkdir(parents=True)
+@pytest.mark.parametrize("words", ((), ("--commit",)))
+def test_where_nothing_can_be_kept_that_is_said_before_anything_runs(shell: Shell, words: tuple[str, ...]) -> None:
+    shell.state.parent.mkdir(parents=True, mode=0o700)
     shell.state.write_text("in the way")
-    done = shell("run", "--strict", "--", "touch", "new")
-    assert re.search(r"1 path changed: new \(thrown away, because .*; keep it with --commit\)", done.stderr)
+    refused = shell("run", "--strict", *words, "--", "touch", "new", code=2).stderr
+    assert "could not be kept" in refused and "XDG_STATE_HOME" in refused and "--discard" in refused
+    assert shell("run", "--strict", "--discard", "--", "touch", "new").stderr.endswith("(thrown away)\n")
+    shell.state.unlink()
+    assert shell.keep("touch new")  # control
 
 
-@pytest.mark.parametrize("words", (("--discard",), ("--ask",), ("--isolation", "process", "--discard")))
-def test_a_level_without_a_layer_does_not_pretend(shell: Shell, words: tuple[str, ...]) -> None:
-    refused = shell("run", *words, "--", "touch", "new", code=2)
+def test_a_state_folder_of_somebody_else_or_closed_to_us_is_told_before_too(shell: Shell) -> None:
+    top = shell.state.parent
+    top.mkdir(parents=True, mode=0o700)
+    assert shell.keep("touch new")  # control
+    if os.geteuid() == 0:
+        os.chown(top, 65534, 65534)  # as with sudo, and the home of the user
+    else:
+        shell.state.chmod(0o500)
+    refused = shell("run", "--strict", "--", "touch", "new", code=2).stderr
+    shell.state.chmod(0o700)
+    assert "could not be kept" in refused and "changed" not in refused
+
+
+@pytest.mark.parametrize("decision", ("--discard", "--ask", "--commit"))
+def test_a_level_without_a_layer_does_not_pretend(shell: Shell, decision: str) -> None:
+    refused = shell("run", "--isolation", "process", decision, "--", "touch", "new", code=2)
     assert "strict" in refused.stderr and shell.texts() == {"old": "old\n"}
 
 
@@ -296,7 +369,8 @@ def test_decisions_exclude_one_another(shell: Shell) -> None:
 def test_a_run_at_home_keeps_a_layer_that_lies_in_its_own_base(shell: Shell) -> None:
     shell.environment |= {"XDG_STATE_HOME": "relative counts as none", "HOME": str(shell.here)}
     shell.state = shell.here / ".local/state/ringfence/sandboxes"
-    sandbox = shell.keep("echo 1 > file")
+    assert "--here-anyway" in shell("run", "--strict", "--", "true", code=2).stderr
+    sandbox = shell.keep("echo 1 > file", "--here-anyway")
     text = "cat file; find . -name transaction.json"
     again = shell("run", "--strict", "--transaction", sandbox, "--", "sh", "-c", text)
     assert again.stdout == "1\n"
@@ -340,11 +414,12 @@ def test_ask_shows_the_changes_and_does_what_is_said(shell: Shell, answer: str, 
     assert "\x1b[31m-old\x1b[m\n\x1b[32m+new\x1b[m\n" in seen
     assert shell.texts() == {"old": f"{text}\n"} and len(shell.kept()) == kept
     assert ("keep: ringfence commit" in seen) is bool(kept)
-    assert ("(kept)" in seen) is (answer == "y")
+    assert ("(carried over)" in seen) is (answer == "y")
 
 
-def _before_the_question(shell: Shell, words: list[str], early: bytes, late: bytes) -> None:
-    """With an input that is no terminal: what is typed waits in the terminal for who reads from it next."""
+def _before_the_question(shell: Shell, words: list[str], early: bytes, late: bytes, again: bytes = b"") -> int:
+    """With an input that is no terminal: what is typed waits in the terminal for who reads from it next. How often it
+    asked; ``again``: the answer to the second question, without which the terminal hangs up then."""
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(shell.here)
@@ -362,8 +437,14 @@ def _before_the_question(shell: Shell, words: list[str], early: bytes, late: byt
                 break
             os.write(terminal, late)
             late = b""
+        elif not late and seen.count(b"Carry this over?") == 2:
+            if not again:
+                break
+            os.write(terminal, again)
+            again = b" "  # it is not asked a third time
     os.close(terminal)
     os.waitpid(process, 0)
+    return seen.count(b"Carry this over?")
 
 
 LATE = ((b"later\n", "old", 1), (b"yes\n", "new", 0), (b"yikes\n", "old", 1))
@@ -383,8 +464,16 @@ NO_ANSWERS = {"hang up": b"hang up", "ctrl-c": b"\x03", "a report": b"\x1b[1;1R\
 @pytest.mark.parametrize("late", NO_ANSWERS.values(), ids=NO_ANSWERS)
 def test_a_terminal_that_gives_no_answer_carries_nothing_over(shell: Shell, late: bytes) -> None:
     words = ["run", "--strict", "--ask", "--", "sh", "-c", "echo new > old"]
-    _before_the_question(shell, words, b"", late)
+    asked = _before_the_question(shell, words, b"", late)
     assert shell.texts() == {"old": "old\n"} and len(shell.kept()) == 1
+    assert asked == (1 if late in (b"hang up", b"\x03") else 2), "what is no answer is asked for again"
+
+
+@pytest.mark.parametrize(("again", "text", "kept"), ((b"yes\n", "new", 0), (b"no\n", "old", 0), (b"l\n", "old", 1)))
+def test_an_answer_that_was_not_offered_is_asked_for_again(shell: Shell, again: bytes, text: str, kept: int) -> None:
+    words = ["run", "--ask", "--", "sh", "-c", "echo new > old"]
+    assert _before_the_question(shell, words, b"", b"?\n", again) == 2
+    assert shell.texts() == {"old": f"{text}\n"} and len(shell.kept()) == kept
 
 
 def test_what_changes_after_it_was_shown_is_not_carried_over(
@@ -397,15 +486,15 @@ def test_what_changes_after_it_was_shown_is_not_carried_over(
         layer.write_text(change)
         return "y"
 
-    with Kept(Registry(str(shell.state)), kept) as opened:
+    with StoredSandbox(Registry(str(shell.state)), kept) as opened:
         outcome = Outcome(status=Status.OK, rc=0, reason="", transaction=kept)
-        monkeypatch.setattr(deciding, "_ask", lambda: ask("evil\n"))
-        assert deciding._decide(opened, outcome).transaction == kept
+        monkeypatch.setattr(after_run, "_ask", lambda: ask("evil\n"))
+        assert after_run._decide(opened, outcome).transaction == kept
         shown = capsys.readouterr()
         assert "+new\n" in shown.out and "has changed since it was looked at" in shown.err
         assert shell.texts() == {"old": "old\n"}
-        monkeypatch.setattr(deciding, "_ask", lambda: "y")
-        assert deciding._decide(opened, outcome).committed, "the control: what was shown is carried over"
+        monkeypatch.setattr(after_run, "_ask", lambda: "y")
+        assert after_run._decide(opened, outcome).committed, "the control: what was shown is carried over"
     assert shell.texts() == {"old": "evil\n"}
 
 
@@ -425,9 +514,9 @@ def test_what_a_program_wrote_does_not_command_the_terminal(shell: Shell) -> Non
     shell("commit", sandbox)
 
 
-def test_what_people_write_is_not_spelled_out() -> None:
-    assert spelled_out("\tgrün 漢字 é", keep="\t") == "\tgrün 漢字 é"
-    assert spelled_out("a\rb\x9b1m\udcff") == "a\\rb\\x9b1m\\udcff"
+def test_what_people_write_is_not_escaped() -> None:
+    assert escape_controls("\tgrün 漢字 é", keep="\t") == "\tgrün 漢字 é"
+    assert escape_controls("a\rb\x9b1m\udcff") == "a\\rb\\x9b1m\\udcff"
 
 
 Quickly = Callable[..., tuple[int, str, str]]
@@ -475,7 +564,8 @@ def test_the_diff_of_a_folder_is_that_of_all_below_it(shell: Shell, quickly: Qui
 @pytest.mark.usefixtures("unmeasured")
 def test_who_goes_on_under_another_level_is_told_which_it_was(shell: Shell) -> None:
     kept = shell.keep()
-    assert "--isolation strict" in shell("run", "--transaction", kept, "--", "true", code=2).stderr
+    refused = shell("run", "--isolation", "process", "--transaction", kept, "--", "true", code=2)
+    assert "--isolation strict" in refused.stderr
 
 
 @pytest.mark.usefixtures("unmeasured")
@@ -492,7 +582,9 @@ def test_what_undo_does_can_be_had_as_data(shell: Shell, quickly: Quickly) -> No
     assert (back["id"], back["restored"], len(back["checkpoint_id"])) == (kept, 1, 12)
     done = json.loads(quickly("commit", kept, "--json")[1])
     here = str(shell.here)
-    assert done == {"id": kept, "carried_over": [f"{here}/one"], "not_carried_over": [f"{here}/pipe"], "left": 1}
+    decided: dict[str, list[str]] = {"merged": [], "mine": [], "theirs": []}
+    told = {"id": kept, "carried_over": [f"{here}/one"], "not_carried_over": [f"{here}/pipe"], "left": 1}
+    assert done == told | decided
     assert json.loads(quickly("discard", kept, "--json")[1]) == [{"id": kept, "removed": True, "restored": 0}]
 
 
@@ -501,14 +593,106 @@ def test_a_name_in_an_error_does_not_steer_the_terminal(shell: Shell, quickly: Q
     deep = "import os\nfor _ in range(600): os.mkdir('a\\x1b[31mb'); os.chdir('a\\x1b[31mb')"
     kept = shell("run", "--strict", "--", sys.executable, "-c", deep).stderr.rpartition(" ")[2].strip()
     code, _, said = quickly("commit", kept)
-    assert code == 1 and "folders deep" in said and "a\\x1b[31mb/" in said and "\x1b" not in said
+    assert code == 1 and "folders deep" in said and "a\\033[31mb/" in said and "\x1b" not in said
 
 
-def test_without_a_home_nothing_is_kept_and_no_folder_is_named_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_odd_name_has_one_spelling_everywhere(shell: Shell) -> None:
+    """That of git, which a diff has to have."""
+    made = "import os; open(b'bad\\xffname', 'w').close(); open('esc\\x1b[2Jx', 'w').write('1')"
+    spelled = ('"bad\\377name"', '"esc\\033[2Jx"')
+    said = shell("run", "--", sys.executable, "-c", made).stderr
+    assert ", ".join(spelled) in said, said
+    (sandbox,) = shell.kept()
+    again = shell("run", "--transaction", sandbox, "--", "true").stderr
+    assert ", ".join(spelled) in again, again
+    assert f"b/{spelled[1][1:-1]}" in shell("diff", sandbox).stdout
+    for name in (b"bad\xffname", b"esc\x1b[2Jx"):
+        (shell.here / os.fsdecode(name)).write_text("hers")
+    refused = shell("commit", sandbox, code=1).stderr
+    assert all(f'"{shell.here}/{each[1:]}' in refused for each in spelled), refused
+    done = shell("commit", sandbox, "--theirs").stdout
+    assert all(f"left as somebody else made it: {each}\n" in done for each in spelled), done
+
+
+ERRORS = {
+    ("run", "--json", "--memory", "lots", "--pids", "few", "--", "true"): (2, ["--memory", "--pids"], "PolicyError"),
+    ("run", "--json", "--isolation", "container", "--", "true"): (2, [], "UnavailableError"),
+    ("run", "--json", "--", "/no/such/program"): (127, [], "SetupError"),
+    ("run", "--json", "--wal", "3", "--", "true"): (2, [], "UsageError"),
+    ("policy", "check", "--json", "bad.yaml"): (2, ["mem_bytes", "pids_max"], "PolicyError"),
+    ("diff", "beef", "--json"): (2, [], "UsageError"),
+    ("keygen", "--json", "--out", "/no/such/folder/key"): (2, [], "UsageError"),
+    ("verify-page", "--json", "--out", "/no/such/folder/page"): (2, [], "UsageError"),
+    ("rollback", "--json"): (2, [], "UsageError"),
+}
+
+
+@pytest.mark.parametrize("words", ERRORS, ids=" ".join)
+def test_with_json_an_error_is_one_object_too(shell: Shell, words: tuple[str, ...]) -> None:
+    code, fields, kind = ERRORS[words]
+    (shell.here / "bad.yaml").write_text("mem_bytes: 5x\npids_max: 0\n")
+    done = shell(*words, code=code)
+    told = json.loads(done.stdout)
+    assert done.stderr == "" and told["kind"] == kind and told["exit_code"] == code and told["error"]
+    assert [each["field"] for each in told["fields"]] == fields
+    plain = shell(*(word for word in words if word != "--json"), code=code)
+    assert plain.stdout == "" and plain.stderr, "the control: words, on stderr"
+
+
+def test_a_conflict_and_a_diff_are_data_with_json(shell: Shell) -> None:
+    sandbox = shell.keep()
+    data = json.loads(shell("diff", sandbox, "--json").stdout)
+    told = [(each["path"], each["kind"]) for each in data["changes"]]
+    assert told == [(f"{shell.here}/new", "added"), (f"{shell.here}/old", "modified")]
+    assert "+more\n" in data["diff"] and data["changes_complete"] is True
+    one = json.loads(shell("diff", sandbox, "new", "--json").stdout)
+    assert [each["path"] for each in one["changes"]] == [f"{shell.here}/new"] and "+more" not in one["diff"]
+    (shell.here / "old").write_text("hers\n")
+    error = json.loads(shell("commit", sandbox, "--json", code=1).stdout)
+    assert error["paths"] == [f"{shell.here}/old"] and error["kind"] == "ConflictError"
+    assert f"ringfence commit {sandbox} --mine" in error["hint"]
+
+
+def test_whatever_is_printed_can_be_had_as_data(shell: Shell) -> None:
+    (shell.here / "p.yaml").write_text("pids_max: 9\n")
+    told = json.loads(shell("policy", "check", "p.yaml", "--json").stdout)
+    assert told["sound"] is True and told["policy"]["pids_max"] == 9
+    keys = json.loads(shell("keygen", "--json").stdout)
+    assert [len(keys[name]) for name in ("seed", "pubkey")] == [64, 64]
+    (shell.here / "keys").mkdir(mode=0o700)
+    assert json.loads(shell("keygen", "--json", "--out", "keys/key").stdout).keys() == {"pubkey"}
+    assert "<html" in json.loads(shell("verify-page", "--json").stdout)["page"].lower()
+    written = json.loads(shell("verify-page", "--json", "--out", "page.html").stdout)
+    assert written["bytes"] == os.stat(shell.here / "page.html").st_size
+    shown = json.loads(shell("demo", "--json").stdout)
+    assert shown["isolation"] == "strict" and not any(each["reached"] for each in shown["attempts"])
+
+
+def test_without_a_word_the_help_is_a_mistake(shell: Shell) -> None:
+    done = shell(code=2)
+    assert done.stdout == "" and "usage: ringfence COMMAND" in done.stderr
+    assert shell("--help").stdout == done.stderr
+
+
+def test_without_a_home_nothing_is_kept_and_no_folder_is_named_after_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user whom nobody knows
-    assert state_folder.new_place() == ""
-    with pytest.raises(UsageError, match="no home folder"):
-        state_folder.sandboxes_folder()
-    monkeypatch.setenv("XDG_STATE_HOME", "/somewhere")
-    assert state_folder.new_place().startswith("/somewhere/ringfence/sandboxes/.making-")
+    for ask in (state_folder.new_place, state_folder.sandboxes_folder):
+        with pytest.raises(UsageError, match="no home folder"):
+            ask()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "somewhere"))
+    assert state_folder.new_place().startswith(f"{tmp_path}/somewhere/ringfence/sandboxes/.making-")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.parametrize("form", ("{}/../state", "{}/../other/./state", "{}/..//state", "{}/../link"))
+def test_the_state_folder_may_be_written_in_any_form(shell: Shell, form: str) -> None:
+    (shell.here.parent / "led").mkdir()
+    (shell.here.parent / "link").symlink_to("led")
+    shell.environment |= {"XDG_STATE_HOME": form.format(shell.here)}
+    said = shell("run", "--", "sh", "-c", "echo 1 > new").stderr
+    kept = said.partition("ringfence commit ")[2].partition(",")[0]
+    assert shell("commit", kept).stdout == "1 path carried over\n"

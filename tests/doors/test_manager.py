@@ -7,6 +7,7 @@ import pickle
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ringfence import (
     IsolationLevel,
     ResourceLimits,
     ResourceMonitor,
+    RollbackSystem,
     SandboxConfig,
     SandboxContext,
     SandboxManager,
@@ -24,8 +26,8 @@ from ringfence import (
     UnavailableError,
     UsageError,
 )
-from ringfence.engine.box import Handle
-from ringfence.linux import criu
+from ringfence.engine.handle import Handle
+from ringfence.kernel.criu import criu
 
 LEVELS = (IsolationLevel.STRICT, IsolationLevel.PROCESS)
 LIMITS = ResourceLimits(max_execution_time=60, max_file_operations=100_000)
@@ -57,6 +59,11 @@ def context(request: pytest.FixtureRequest, manager: SandboxManager, repo: Path)
 def strict(repo: Path | None = None, **more: Any) -> SandboxConfig:
     fields = {"resource_limits": LIMITS, "allowed_paths": [repo] if repo else [], **more}
     return SandboxConfig(isolation_level=IsolationLevel.STRICT, **fields)
+
+
+def unisolated(**more: Any) -> SandboxConfig:
+    fields = {"resource_limits": LIMITS, "allow_partial": True, **more}
+    return SandboxConfig(isolation_level=IsolationLevel.NONE, **fields)
 
 
 def edit(path: str, text: str) -> int:
@@ -161,9 +168,9 @@ def test_a_returned_object_that_would_run_code_when_loaded_is_an_error(
 
 
 def test_a_timeout_ends_the_execution(manager: SandboxManager) -> None:
-    config = strict(resource_limits=ResourceLimits(max_execution_time=1, max_file_operations=100_000))
+    config = strict(resource_limits=ResourceLimits(max_execution_time=4, max_file_operations=100_000))
     with manager.sandbox(config) as context:
-        assert context.timeout_seconds == 1
+        assert context.timeout_seconds == 4
         done = manager.execute_in_sandbox(context, lambda: __import__("time").sleep(60), {})
         assert done.status is Status.TIMEOUT and not done.success and done.violations
         assert run_ok(manager, context, lambda: 1) == 1
@@ -207,7 +214,7 @@ def test_a_child_that_is_killed_for_its_memory_is_a_violation_and_the_status_sta
     limits = ResourceLimits(max_memory_mb=150, max_execution_time=60, max_file_operations=100_000)
     with manager.sandbox(strict(resource_limits=limits, enable_auto_rollback=False)) as context:
         done = manager.execute_in_sandbox(context, cope, {})
-        if done.outcome is None or "cgroup" not in done.outcome.enforced["memory"].mechanism:
+        if done.outcome is None or "cgroup" not in done.outcome.enforced["memory"].by:
             assert not done.success or done.value == 1  # without a group: the watchdog ended it, or it was refused
             return
         assert (done.status, done.rc, done.value) == (Status.OK, 0, -9)
@@ -262,7 +269,7 @@ def test_what_is_not_allowed_or_blocked_cannot_be_had(
         for target in targets:
             done = manager.execute_in_sandbox(context, read, {"path": target})
             assert done.value is None or done.value not in ("content\n", "hidden\n", host_name), target
-    control = SandboxConfig(isolation_level=IsolationLevel.NONE, resource_limits=LIMITS, allowed_paths=[repo])
+    control = unisolated(allowed_paths=[repo])
     with manager.sandbox(control) as context:
         for target in (targets[0], targets[1]):
             assert run_ok(manager, context, read, path=target) in ("content\n", "hidden\n")
@@ -312,7 +319,7 @@ def test_a_guest_reaches_nothing_of_its_sandboxs_own_records(manager: SandboxMan
 
     assert {"metadata.json", "lock"} <= set(os.listdir(context.folder))
     assert run_ok(manager, context, reach, folder=str(context.folder)) == []
-    with manager.sandbox(SandboxConfig(isolation_level=IsolationLevel.NONE, resource_limits=LIMITS)) as control:
+    with manager.sandbox(unisolated()) as control:
         assert "metadata.json" in run_ok(manager, control, reach, folder=str(context.folder))
 
 
@@ -325,11 +332,45 @@ def test_sandboxes_may_lie_in_the_folder_that_they_work_on(repo: Path) -> None:
     assert (repo / "src/a.py").read_text() == "changed\n" and os.listdir(repo / "sandboxes") == []
 
 
+def test_no_isolation_is_refused_unless_less_is_accepted(manager: SandboxManager) -> None:
+    with pytest.raises(UnavailableError, match="isolation level 'none' cannot enforce this") as error:
+        manager.create_sandbox(unisolated(allow_partial=False))
+    assert "memory" in error.value.missing and "allow_partial" in error.value.hint
+    with manager.sandbox(unisolated()) as context:  # control
+        done = manager.run(context, ["true"])
+    assert done.success and done.partial and done.reason.startswith("PARTIAL_ENFORCEMENT")
+
+
 def test_an_allowed_path_must_be_a_folder_that_is_there(manager: SandboxManager, repo: Path) -> None:
-    for path in (repo / "src/a.py", repo / "nowhere"):
-        with pytest.raises(UsageError):
-            manager.create_sandbox(strict(path))
+    for path, said, hint in (
+        (repo / "src/a.py", "a file, and a layer lies over folders", f"give the folder that it lies in, {repo}/src;"),
+        (repo / "scr", "no such folder", f"did you mean {repo}/src?"),
+        (repo / "far/nowhere", "no such folder", "folders that exist"),
+    ):
+        for level in LEVELS:
+            with pytest.raises(UsageError, match=said) as error:
+                manager.create_sandbox(SandboxConfig(isolation_level=level, allowed_paths=[path]))
+            assert hint in error.value.hint
     assert manager.stored_sandboxes() == []
+
+
+def test_a_restriction_of_imports_is_said_to_be_no_wall(manager: SandboxManager, context: SandboxContext) -> None:
+    def go_round() -> int:
+        known = ().__class__.__base__.__subclasses__()  # type: ignore[attr-defined]
+        importer = next(each for each in known if each.__name__ == "BuiltinImporter")
+        return importer.load_module("posix").getpid()
+
+    config = replace(context.config, allowed_imports=["math"])
+    with manager.sandbox(config) as limited:
+        refused = manager.execute_in_sandbox(limited, lambda: __import__("os").getpid())
+        assert refused.error_type == "ImportError"
+        assert manager.execute_in_sandbox(limited, lambda: __import__("math").sqrt(4)).value == 2.0
+        done = manager.execute_in_sandbox(limited, go_round)  # there is always a way: the sandbox is the wall
+        assert done.outcome is not None and done.value != os.getpid()
+        entry = done.outcome.enforced["allowed_imports"]
+        assert "no wall" in entry.details and entry.requested == ("math",)
+    plain = manager.execute_in_sandbox(context, lambda: __import__("os").getpid())
+    assert plain.success and plain.outcome is not None and "allowed_imports" not in plain.outcome.enforced
 
 
 def test_a_base_that_is_gone_is_named_and_the_sandbox_can_be_destroyed(manager: SandboxManager, repo: Path) -> None:
@@ -342,12 +383,13 @@ def test_a_base_that_is_gone_is_named_and_the_sandbox_can_be_destroyed(manager: 
     manager.destroy_sandbox(context.sandbox_id)
 
 
-def test_levels_that_are_not_there_say_so(manager: SandboxManager) -> None:
+def test_levels_that_are_not_there_say_so(manager: SandboxManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nobody/is/here")
     with pytest.raises(UnavailableError) as error:
         manager.create_sandbox(SandboxConfig(isolation_level=IsolationLevel.CONTAINER))
     assert "strict" in error.value.hint
     with pytest.raises(UnavailableError):
-        manager.create_sandbox(strict(allow_network=True, allowed_hosts=["a.example"]))
+        manager.create_sandbox(SandboxConfig(allow_network=True, allowed_hosts=["a.example"]))
     assert manager.stored_sandboxes() == []
 
 
@@ -410,6 +452,8 @@ def test_what_somebody_else_changed_is_a_conflict(manager: SandboxManager, conte
     with pytest.raises(ConflictError) as error:
         manager.commit(context)
     assert error.value.paths == (f"{repo}/src/a.py",) and (repo / "src/a.py").read_text() == "theirs\n"
+    done = manager.commit(context, on_conflict="mine")
+    assert done.mine == error.value.paths and (repo / "src/a.py").read_text() == "changed\n"
 
 
 # ---- checkpoints
@@ -449,6 +493,14 @@ def test_an_attempt_on_a_secret_is_a_violation_and_rolled_back(manager: SandboxM
         assert run_ok(manager, context, read, path="src/a.py") == "one\n"
 
 
+@pytest.mark.parametrize("path", ["/boot", "/sys/firmware", "/sys/module/x"])
+def test_an_attempt_on_what_is_blocked_by_default_is_recorded(manager: SandboxManager, repo: Path, path: str) -> None:
+    with manager.sandbox(strict(repo)) as context:
+        tried = manager.run(context, ["cat", path])
+        honest = manager.run(context, ["cat", "/sys/fs/cgroup/memory.max"])
+    assert tried.violations == (f"lookup {path}",) and honest.success and honest.violations == ()
+
+
 def test_checkpoints_can_be_gone_back_and_forward_to(manager: SandboxManager, context: SandboxContext) -> None:
     system = manager.rollback_system
     context.state_data["step"] = 1
@@ -463,10 +515,64 @@ def test_checkpoints_can_be_gone_back_and_forward_to(manager: SandboxManager, co
     assert context.state_data == {"step": 2} and run_ok(manager, context, read, path="src/a.py") == "second\n"
     listed = {each.checkpoint_id: each for each in system.list_checkpoints(context.sandbox_id)}
     assert listed[second.checkpoint_id] == second and second.metadata == {"why": "edited"}
-    assert second.filesystem_snapshot.is_dir() and second.timestamp.tzinfo is not None
+    assert second.timestamp.tzinfo is not None
     system.delete_checkpoint(first.checkpoint_id)
     with pytest.raises(UsageError):
         system.rollback_to_checkpoint("none")
+
+
+def test_a_checkpoint_can_be_opened_as_a_folder(manager: SandboxManager, context: SandboxContext, repo: Path) -> None:
+    def change(text: str) -> None:
+        import os
+
+        with open("src/a.py", "w") as file:
+            file.write(text)
+        os.unlink("src/b.py")
+        os.makedirs("new/deep")
+        with open("new/deep/c", "w") as file:
+            file.write(text)
+        os.symlink("deep/c", "new/link")
+        os.mkfifo("new/fifo")
+        os.chmod("src/a.py", 0o750)
+
+    system = manager.rollback_system
+    first = system.create_checkpoint(context.sandbox_id, {})
+    assert (repo / "secret/key").exists()  # what is blocked is in no snapshot
+    run_ok(manager, context, change, text="changed\n")
+    second = system.create_checkpoint(context.sandbox_id, {})
+    run_ok(manager, context, edit, path="src/a.py", text="later\n")
+    assert "snapshots" not in os.listdir(context.folder)  # nobody has asked for one
+    assert _texts(first.filesystem_snapshot) == {"src/a.py": "one\n", "src/b.py": "two\n"}
+    assert _texts(second.filesystem_snapshot) == {
+        "src/a.py": "changed\n", "new/deep/c": "changed\n", "new/link": "changed\n",
+    }  # fmt: skip
+    assert os.listdir(second.filesystem_snapshot / "src") == ["a.py"]
+    assert (second.filesystem_snapshot / "src/a.py").stat().st_mode & 0o777 == 0o750
+    place = second.filesystem_snapshot
+    system.delete_checkpoint(second.checkpoint_id)
+    assert not place.exists() and first.filesystem_snapshot.is_dir()
+    with pytest.raises(UsageError, match="is gone"):
+        os.listdir(second.filesystem_snapshot)
+    manager.commit(context)
+    assert os.listdir(context.folder / "snapshots") == []
+
+
+def _texts(top: Path) -> dict[str, str]:
+    return {str(path.relative_to(top)): path.read_text() for path in top.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_snapshot_of_several_paths_has_each_at_its_own(
+    manager: SandboxManager, repo: Path, level: IsolationLevel
+) -> None:
+    (repo.parent / "other").mkdir()
+    (repo.parent / "other/x").write_text("x\n")
+    config = SandboxConfig(isolation_level=level, allowed_paths=[repo / "src", repo.parent / "other"])
+    with manager.sandbox(config) as context:
+        made = manager.rollback_system.create_checkpoint(context.sandbox_id, {})
+        top = made.filesystem_snapshot
+        assert Path(f"{top}{repo}/src/a.py").read_text() == "one\n"
+        assert Path(f"{top}{repo.parent}/other/x").read_text() == "x\n"
 
 
 def test_a_rollback_can_be_partial(manager: SandboxManager, context: SandboxContext) -> None:
@@ -507,6 +613,8 @@ def test_a_rollback_ends_what_runs_and_says_what_that_was(manager: SandboxManage
         assert manager.run(context, ["sh", "-c", "sleep 1234 & sleep 0.1"]).success
         handle = manager.start(context, ["sh", "-c", "echo up; exec sleep 4321"])
         _await_output(handle)
+        while "sleep 4321" not in [line.split(" ", 1)[1] for line in manager._of(context).programs()]:
+            time.sleep(0.02)  # it is still the shell that has said so
         done = manager.rollback(context)
         assert done.success and {line.split(" ", 1)[1] for line in done.processes_ended} == {"sleep 1234", "sleep 4321"}
         assert handle.wait(20).status is Status.KILLED_KILL
@@ -582,7 +690,8 @@ def test_a_busy_loop_is_ended_after_its_time_over_the_limit(tmp_path: Path) -> N
         manager.monitor._over_for_s["max_cpu_percent"] = 0.5
         with manager.sandbox(strict(resource_limits=limits)) as context:
             done = manager.run(context, [sys.executable, "-c", "while True: pass"])
-            assert done.status is Status.KILLED_KILL and not done.success and done.rolled_back
+            assert done.status is Status.CPU_LIMIT and not done.success and done.rolled_back
+            assert done.reason.startswith("cpu: ") and done.error == f"CPU_LIMIT: {done.reason}"
             assert any("cpu" in violation for violation in done.violations)
             manager.monitor._over_for_s["max_cpu_percent"] = 60  # to open a box anew takes processor time, too
             assert manager.run(context, ["true"]).success
@@ -604,8 +713,9 @@ def test_a_flood_of_file_operations_is_ended(manager: SandboxManager, level: Iso
         for _ in range(3):  # of each execution, not of all together
             run_ok(manager, context, flood, count=300)
         done = manager.execute_in_sandbox(context, flood, {"count": 20_000})
-        assert done.status is Status.KILLED_KILL and done.duration_s < 50
-        assert any("file operations" in violation for violation in done.violations)
+        assert done.status is Status.OPERATIONS_LIMIT and done.duration_s < 50
+        assert done.error is not None and done.error.startswith("OPERATIONS_LIMIT: file operations: ")
+        assert done.resource_usage is not None and done.resource_usage.violations == list(done.violations)
 
 
 def test_operations_are_counted_for_each_execution_alone_and_to_its_end(tmp_path: Path) -> None:
@@ -634,8 +744,84 @@ def test_operations_are_counted_for_each_execution_alone_and_to_its_end(tmp_path
             assert not flood.success and flood.rolled_back and "file operations" in str(flood.violations)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_usage_in_a_result_is_that_of_the_execution(manager: SandboxManager, level: IsolationLevel) -> None:
+    def use(megabytes: int, busy_s: float) -> None:
+        import os
+        import time
+
+        hoard = b"x" * (megabytes << 20)
+        with open("file", "wb") as file:
+            for _ in range(megabytes):
+                file.write(hoard[: 1 << 20])
+            file.flush()
+            os.fsync(file.fileno())
+        until_s = time.process_time() + busy_s
+        while time.process_time() < until_s:
+            pass
+        time.sleep(0.5)  # of what has ended only root can still read the counts
+
+    with manager.sandbox(SandboxConfig(isolation_level=level, resource_limits=LIMITS)) as context:
+        much = manager.execute_in_sandbox(context, use, {"megabytes": 60, "busy_s": 0.5})
+        little = manager.execute_in_sandbox(context, use, {"megabytes": 0, "busy_s": 0.0})
+        assert much.success and little.success, (much.error, little.error)
+    more, less = much.resource_usage, little.resource_usage
+    assert more is not None and less is not None
+    assert more.memory_mb > 60 and more.cpu_percent * more.execution_time > 40 and more.disk_mb >= 59
+    assert less.memory_mb < more.memory_mb and less.disk_mb < 5
+    assert less.file_operations <= LIMITS.max_file_operations / 100
+
+
 def test_usage_can_be_asked_for(manager: SandboxManager) -> None:
     with manager.sandbox(strict()) as context:
         assert manager.run(context, ["true"]).success
         assert manager.monitor.get_usage(context.sandbox_id).memory_mb >= 0
         assert manager.monitor.check_violations(context.sandbox_id) == []
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_sandbox_is_monitored_as_the_specification_has_it(tmp_path: Path, level: IsolationLevel) -> None:
+    """By its id and limits alone: before the first execution, by the manager's monitor or one's own, box after box."""
+    limits = ResourceLimits(max_cpu_percent=5, max_file_operations=10**9)
+    config = SandboxConfig(isolation_level=level, resource_limits=LIMITS)
+    own = ResourceMonitor(over_for_s={"max_cpu_percent": 0.3})
+    with SandboxManager(sandbox_root=tmp_path / "s") as manager, manager.sandbox(config) as context, own:
+        for monitor in (manager.monitor, own):
+            monitor.start_monitoring(context.sandbox_id, limits)
+            assert monitor.check_violations(context.sandbox_id) == []
+            with pytest.raises(UsageError, match="monitored already"):
+                monitor.start_monitoring(context.sandbox_id, limits)
+        manager.rollback(context)  # which gives it another box
+        busy = manager.start(context, [sys.executable, "-c", "while True: pass"])
+        while not own.terminate_if_violated(context.sandbox_id):
+            time.sleep(0.05)
+        assert not busy.wait(30).ok
+        assert own.violations(context.sandbox_id)[0].name == "max_cpu_percent"
+        assert manager.monitor.stop_monitoring(context.sandbox_id).execution_time > 0
+        assert manager.monitor.get_usage(context.sandbox_id).execution_time > 0  # the manager's own goes on
+
+
+def test_to_stop_monitoring_does_not_take_a_limit_off(manager: SandboxManager) -> None:
+    limits = ResourceLimits(max_file_operations=300, max_execution_time=60)
+    code = "import os, time\nzero = os.open('/dev/zero', 0)\nfor _ in range(9000): os.read(zero, 1)\ntime.sleep(50)"
+    with manager.sandbox(strict(resource_limits=limits)) as context:
+        manager.monitor.start_monitoring(context.sandbox_id, LIMITS)
+        manager.monitor.stop_monitoring(context.sandbox_id)
+        assert manager.run(context, ["true"]).success
+        manager.monitor.stop_monitoring(context.sandbox_id)
+        assert manager.run(context, [sys.executable, "-c", code]).status is Status.OPERATIONS_LIMIT
+
+
+def test_a_lone_rollback_system_knows_the_open_sandboxes_of_the_process(
+    manager: SandboxManager, context: SandboxContext
+) -> None:
+    alone = RollbackSystem()
+    made = alone.create_checkpoint(context.sandbox_id, {"why": "before"})
+    run_ok(manager, context, edit, path="src/a.py", text="changed\n")
+    assert made.checkpoint_id in [each.checkpoint_id for each in alone.list_checkpoints(context.sandbox_id)]
+    assert alone.rollback_to_checkpoint(made.checkpoint_id).success
+    assert run_ok(manager, context, read, path="src/a.py") == "one\n"
+    assert alone.auto_rollback_on_violation(context.sandbox_id, "cpu").success
+    alone.delete_checkpoint(made.checkpoint_id)
+    with pytest.raises(UsageError, match="no sandbox 'nobody'"):
+        alone.create_checkpoint("nobody", {})

@@ -19,7 +19,7 @@ from ringfence.pytest_runner.records import parse_records
 pytestmark = pytest.mark.privileges
 
 KEYS = {"version", "status", "rc", "reason", "stdout", "stderr", "duration_ms", "cmd", "traceId", "enforced", "usage",
-        "counts", "tests", "limits_hit"}  # fmt: skip
+        "counts", "tests", "limits_hit", "garbled", "doubt", "hints"}  # fmt: skip
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_each_kind_of_outcome_is_counted_and_named(suite: Path) -> None:
     assert result["status"] == "FAILED"
     assert result["rc"] == 1
     assert result["counts"] == {"passed": 1, "failed": 1, "error": 1, "skipped": 1, "xfailed": 1, "xpassed": 1,
-                                "deselected": 0}  # fmt: skip
+                                "rerun": 0, "deselected": 0}  # fmt: skip
     outcomes = {test["test"].rpartition("::test_")[2]: test["outcome"] for test in result["tests"]}
     assert outcomes == {"passes": "passed", "fails": "failed", "skips": "skipped", "xfails": "xfailed",
                         "xpasses": "xpassed", "errors": "error"}  # fmt: skip
@@ -73,16 +73,18 @@ def test_each_kind_of_outcome_is_counted_and_named(suite: Path) -> None:
         ("import os\ndef test_a(): os.kill(os.getpid(), 15)", {}, "KILLED_TERM", 143),
         ("import os\ndef test_a(): os.abort()", {}, "CRASHED", 134),
         ("import os, time\ndef test_a():\n for _ in range(50):\n  if os.fork() == 0: time.sleep(30)\n time.sleep(30)",
-         {"pids_max": 10}, "PIDS_LIMIT", 137),
+         {"pids_max": 10}, "PIDS_LIMIT", None),
         ("def test_a(): assert False", {}, "FAILED", 1),
         ("def nothing(): pass", {}, "FAILED", 5),
     ],
     ids=["timeout", "cpu", "kill", "term", "crash", "pids", "failed", "no tests"],
 )  # fmt: skip
 def test_each_end_has_its_status_and_return_code(
-    suite: Path, body: str, policy: dict[str, object], status: str, rc: int
+    suite: Path, body: str, policy: dict[str, object], status: str, rc: int | None
 ) -> None:
     result = run_pytests_v2([_write(suite, body)], SandboxPolicy.from_dict(policy))
+    if rc is None:  # a group refuses the fork, and the test fails; the watchdog kills
+        rc = 1 if "cgroup" in result["enforced"]["pids"]["by"] else 137
     assert (result["status"], result["rc"]) == (status, rc), result["reason"]
     assert result["reason"]
 
@@ -90,13 +92,24 @@ def test_each_end_has_its_status_and_return_code(
 def test_memory_beyond_the_limit_is_told_apart_from_a_plain_failure(suite: Path) -> None:
     body = "def test_a():\n blocks = []\n while True: blocks.append(bytearray(16 << 20))\n"
     hog = "import sys\nblocks = []\nwhile True: blocks.append(bytearray(16 << 20))\n"
-    failing = run_pytests_v2([_write(suite, body)], SandboxPolicy(mem_bytes=300 << 20))
-    assert failing["counts"]["failed"] == 1
-    assert "MemoryError" in failing["stdout"]
+    for plugins in ([], ["-p", "no:hypothesispytest", "-p", "no:_hypothesis_pytestplugin"]):
+        failing = run_pytests_v2([_write(suite, body)], SandboxPolicy(mem_bytes=300 << 20), arguments=plugins)
+        told = (failing["status"], failing["rc"], failing["limits_hit"])
+        assert told == ("MEM_LIMIT", 137, ["memory"]), failing["reason"]
     from ringfence import run
 
     outcome = run([sys.executable, "-c", hog], SandboxPolicy(mem_bytes=300 << 20))
     assert (outcome.status, outcome.rc) == ("MEM_LIMIT", 137)
+
+
+def test_usage_is_that_of_the_run(suite: Path) -> None:
+    body = (
+        "import time\ndef test_a():\n block = bytearray(100 << 20)\n"
+        " while time.process_time() < 2: pass\n with open('f', 'wb') as f: f.write(block[:5 << 20])\n"
+    )
+    usage = run_pytests_v2([_write(suite, body)])["usage"]
+    assert usage["peak_memory_bytes"] > 100 << 20
+    assert usage["wall_s"] > 1 and usage["cpu_user_s"] + usage["cpu_system_s"] > 1.9
 
 
 def test_output_beyond_the_cap_is_cut_with_a_marker(suite: Path) -> None:
@@ -108,12 +121,29 @@ def test_output_beyond_the_cap_is_cut_with_a_marker(suite: Path) -> None:
     assert result["limits_hit"] == ["output"]
 
 
-@pytest.mark.parametrize("ending", ["os._exit(0)", "sys.exit(0)"])
+@pytest.mark.parametrize("ending", [
+    "os._exit(0)", "sys.exit(0)", "pytest.exit('bye', returncode=0)", "[os.write(3, DONE), os._exit(0)]",
+    "[os.write(3, PASSED + DONE + DONE), pytest.exit('bye', returncode=0)]",
+])  # fmt: skip
 def test_a_test_that_ends_the_process_with_0_does_not_pass(suite: Path, ending: str) -> None:
-    body = f"import os, sys\ndef test_a(): {ending}\ndef test_b(): assert False\n"
+    told = 'PASSED = b\'{"test":"x","outcome":"passed","duration_s":0}\\n\'\nDONE = b\'{"finished": 0}\\n\'\n'
+    body = f"import os, sys, pytest\n{told}def test_a(): {ending}\ndef test_b(): assert False\n"
     result = run_pytests_v2([_write(suite, body)], SandboxPolicy())
-    assert result["status"] == "FAILED"
-    assert result["rc"] == 1
+    assert (result["status"], result["rc"]) == ("FAILED", 1), result["reason"]
+
+
+@pytest.mark.parametrize(("body", "status", "rc"), [
+    ("def nothing(): pass", "FAILED", 5),
+    ("import pytest\n@pytest.mark.skip\ndef test_a(): pass", "OK", 0),
+    ("import pytest\n@pytest.mark.xfail\ndef test_a(): assert False", "OK", 0),
+    ("import pytest\ndef test_a(): pass\ndef test_b(): pytest.exit('bye', returncode=0)", "FAILED", 1),
+    ("import os\ndef test_a(): os.write(3, b'what is this\\n')", "FAILED", 1),
+    ("def test_a(): assert False\ndef test_b(request): request.session.testsfailed = 0", "FAILED", 1),
+], ids=["none", "skipped", "xfailed", "broken off", "garbled", "forgotten"])  # fmt: skip
+def test_ok_needs_a_whole_session_with_a_test_in_it(suite: Path, body: str, status: str, rc: int) -> None:
+    result = run_pytests_v2([_write(suite, body)])
+    assert (result["status"], result["rc"]) == (status, rc), result["reason"]
+    assert result["garbled"] == ("what is this" in body)
 
 
 def test_two_runs_have_the_same_status_return_code_and_header(suite: Path) -> None:
@@ -171,8 +201,7 @@ def test_coverage_of_a_subprocess_is_measured(
     monkeypatch.setenv("COVERAGE_PROCESS_START", "rc")
     monkeypatch.delenv("COVERAGE_FILE", raising=False)
     body = (
-        "import coverage, os\ncoverage.process_startup()\nimport product\n"
-        "def test_a(): assert product.double(2) == 4\n"
+        "import coverage, os\ncoverage.process_startup()\nimport product\ndef test_a(): assert product.double(2) == 4\n"
     )
     result = run_pytests_v2([_write(suite, body)], SandboxPolicy())
     assert result["status"] == "OK", result["stdout"]
@@ -202,7 +231,7 @@ def test_xdist_works_and_counts_are_right(suite: Path) -> None:
 
 FORGED = (
     "import os\n"
-    "record = b'{\"test\":\"test_sample.py::test_a\",\"outcome\":\"passed\",\"duration_s\":0.1}'\n"
+    'record = b\'{"test":"test_sample.py::test_a","outcome":"passed","duration_s":0.1}\'\n'
     "os.write(3, record + b'\\n' + b'{\"finished\":0}' + b'\\n')\n"
     "os._exit(0)\n"
 )
@@ -269,11 +298,12 @@ def test_the_shim_returns_the_code_and_the_output(suite: Path) -> None:
 
 def test_a_forged_channel_is_read_without_harm() -> None:
     numbers = (b'{"finished": 1e400}', b'{"finished": 999}', b'{"finished": true}', b'{"deselected": -1}')
-    durations = (_told("a", "NaN"), _told("a", "1e999"), _told("a", "-1.0"), _told("a", '0.5,"more":1'))
+    durations = [_told("a", took) for took in ("NaN", "1e999", "-1.0", '0.5,"more":1', "true", "9" * 4000, "-1")]
     forged = b"\n".join((b'{"test": 1}', b"[[[", b"[" * 100_000, *numbers, *durations, b"", b"9" * 5000, b"\xff"))
     found = parse_records(forged)
     assert (found.tests, found.finished, found.deselected) == ([], None, 0)
-    assert (found.garbled, found.problem) == (14, "")
+    assert (found.garbled, found.problem) == (17, "")
+    assert parse_records(_told("a", "0")).tests == [("a", "passed", 0.0)]
     assert parse_records(_told("x\\ud800", "0.5")).tests == [("x\\ud800", "passed", 0.5)]
 
 
@@ -308,7 +338,7 @@ def test_the_reporter_needs_nothing_of_ringfence(suite: Path) -> None:
     guest = Path(ringfence.__file__).parent / "pytest_runner" / "guest"
     name = _write(suite, "import sys\ndef test_a(): assert not any(m.startswith('ringfence.') for m in sys.modules)\n")
     start = f"import sys; sys.path[:0] = [{str(guest)!r}]; import pytest; "
-    code = f"{start}sys.exit(pytest.main(['-p', 'ringfence_reporter', {name!r}]))"
+    code = f"{start}sys.exit(pytest.main(['-p', 'no:ringfence', '-p', 'ringfence_reporter', {name!r}]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=suite,
                           env={k: v for k, v in os.environ.items() if not k.startswith("COV")})  # fmt: skip
     assert done.returncode == 0, done.stdout
@@ -320,7 +350,7 @@ def test_what_a_test_writes_into_the_channel_is_printed_as_json_all_the_same(
     body = (
         "import os\ndef test_a():\n"
         " for name, took in (('a\\\\ud800', '0.5'), ('b', 'NaN'), ('c', '1e999'), ('d', '-1e308')):\n"
-        "  record = '{\"test\":\"%s\",\"outcome\":\"passed\",\"duration_s\":%s}' % (name, took)\n"
+        '  record = \'{"test":"%s","outcome":"passed","duration_s":%s}\' % (name, took)\n'
         "  os.write(3, record.encode() + b'\\n')\n"
     )
     command = [*ringfence_command, "test", _write(tmp_path, body), "--json"]

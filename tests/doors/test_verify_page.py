@@ -112,9 +112,7 @@ def one_of_each_step_and_all_good_ones() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("entry", one_of_each_step_and_all_good_ones(), ids=lambda entry: entry["file"])
-def test_a_vector_gives_the_state_step_and_words_of_python(
-    reused: chromium.Watched, entry: dict[str, Any]
-) -> None:
+def test_a_vector_gives_the_state_step_and_words_of_python(reused: chromium.Watched, entry: dict[str, Any]) -> None:
     page = reused.page
     page.reload()
     options = {name: value for name, value in entry.items() if name not in ("file", "step")}
@@ -131,6 +129,14 @@ def test_a_pinned_bundle_shows_verdict_signer_timeline_and_inputs(seen: chromium
         assert expected in text
     assert seen.page.locator(".timeline li").count() == 2
     assert seen.page.locator(".proven li").count() >= 5 and seen.page.locator(".unproven li").count() >= 5
+
+
+def test_a_run_without_a_grader_is_shown_as_not_graded(seen: chromium.Watched) -> None:
+    assert ask(seen.page, os.path.join(VECTORS, "good-ringfence-run-1-unsure.json"), pubkey=PUBKEY) == ("ok", 0)
+    text = seen.page.inner_text("#report")
+    for expected in ("it was not graded", "Run 018f-run", "the recorder was not sure", "nobody graded it"):
+        assert expected in text
+    assert "Passed" not in text and "Did not pass" not in text
 
 
 DROP = """([name, text]) => { const carried = new DataTransfer();
@@ -327,14 +333,13 @@ def large_bundle() -> bytes:
         return s.encoded(s.ringfence_bundle(violations=records))
 
 
-TICK = """window.gaps = []; { let last = performance.now(); window.ticker = setInterval(() => {
-  const now = performance.now(); gaps.push(now - last); last = now }, 20); }"""
-LONGEST = "() => { clearInterval(ticker); return [gaps.length, Math.max(...gaps)] }"
-ON_THE_PAGE = """async () => { const file = document.getElementById('bundle').files[0];
-  parseStrictJson(new Uint8Array(await file.arrayBuffer()));
-  await new Promise((done) => setTimeout(done, 60)) }"""
+TICK = "() => { window.ticks = 0; window.ticker = setInterval(() => { ticks += 1 }, 20) }"
+TICKS_ON_THE_PAGE = """async () => { const file = document.getElementById('bundle').files[0];
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  const before = ticks; parseStrictJson(bytes); return ticks - before }"""
 
 
+@pytest.mark.long
 def test_a_bundle_of_50_megabytes_is_verified_while_the_page_stays_alive(
     seen: chromium.Watched, tmp_path: Path
 ) -> None:
@@ -344,13 +349,8 @@ def test_a_bundle_of_50_megabytes_is_verified_while_the_page_stays_alive(
     page = seen.page
     page.evaluate(TICK)
     assert ask(page, str(path)) == ("intact", 0)
-    ticks, longest_ms = page.evaluate(LONGEST)
-    print(f"longest pause of the page: {longest_ms:.0f} ms")
-    assert ticks > 20
-    page.evaluate(TICK)
-    page.evaluate(ON_THE_PAGE)  # the control: step 1 alone, outside the worker
-    _, control_ms = page.evaluate(LONGEST)
-    assert longest_ms < control_ms, (longest_ms, control_ms)
+    assert page.evaluate("ticks") > 20
+    assert page.evaluate(TICKS_ON_THE_PAGE) == 0  # the control: step 1 alone, outside the worker, stops the clock
     assert page.locator(".timeline li").count() == 200
     page.click(".more >> visible=true")
     page.wait_for_selector(".timeline li:nth-child(1200)")
@@ -374,9 +374,7 @@ def test_nothing_is_cut_off_on_a_phone(running: Any, address: str) -> None:
         assert watched.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_the_command_prints_the_page_and_writes_it(
-    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
-) -> None:
+def test_the_command_prints_the_page_and_writes_it(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
     assert dispatch("ringfence", COMMANDS, ["verify-page"]) == 0
     assert capfdbinary.readouterr().out == verify_page().encode()
     assert dispatch("ringfence", COMMANDS, ["verify-page", "--out", str(tmp_path / "page.html")]) == 0

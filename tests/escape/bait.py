@@ -5,6 +5,7 @@ Each function prepares a stage and registers its own cleaning up. Nothing here i
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from ringfence.posix import spawner
+from ringfence.roles import spawner
 from tests.escape.attack import Stage, close_pools
 
 SECRET = "the answer is 42"
@@ -116,9 +117,8 @@ def inheritable(stage: Stage, descriptor: int, number: int) -> int:
     """The descriptor under a number of our choice, or the next that is free, open for every child of this process that
     does not close it."""
     fresh_spawner(stage)  # first, for a pool may have the number
-    while os.path.exists(f"/dev/fd/{number}"):
-        number += 1
-    os.dup2(descriptor, number, inheritable=True)
+    # Not dup2(): a thread that waits in accept() holds a number which nothing shows, and dup2() says EBUSY to it.
+    number = fcntl.fcntl(descriptor, fcntl.F_DUPFD, number)
     os.close(descriptor)
     stage.callback(os.close, number)
     return number

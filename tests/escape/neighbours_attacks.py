@@ -43,7 +43,7 @@ def _plainly(command: tuple[str, ...], stdin: int) -> Callable[[], object]:
     assert said == b"ready\n", said
 
     def join() -> None:
-        process.communicate(timeout=10)
+        process.communicate(timeout=120)
 
     return join
 
@@ -202,6 +202,7 @@ _PAIRS: dict[str, tuple[str, str]] = {
     "lock on configuration": _flock("['/etc/os-release', '/etc/ld.so.cache']"),
     "lock on namespaces": _flock("glob.glob('/proc/self/ns/*')"),
     "lock on /proc": _flock("['/proc', '/proc/cpuinfo', '/proc/sys']"),
+    "lock on what is told of its limits": _flock("['/proc/meminfo', '/sys/fs/cgroup', *glob.glob('/sys/fs/cgroup/m*')]"),
     "record lock": _RECORD_LOCK,
     "signal": ("", _SIGNAL),
     "environment": ("", _ENVIRONMENT),
@@ -218,6 +219,28 @@ _SHARED_FOLDER: dict[str, tuple[str, str]] = {
                                 _WATCH.replace("PATH", "(GIVEN['folder'] + '/file').encode()")),
 }  # fmt: skip
 
+# A job under the tight profile may be in a network namespace that another one was in before, never at the same time.
+_ROWS = "rows = [row.split() for row in open('/proc/net/unix')][1:]\n"
+_TIGHT: dict[str, tuple[str, str]] = {
+    "lock on namespaces under the tight profile": _flock("glob.glob('/proc/self/ns/*')"),
+    "pairs of sockets under the tight profile": (
+        "held = [socket.socketpair() for _ in range(100)]\n",
+        _ROWS + "if len(rows) >= 200: print('ESCAPED')\n"),
+    "named pair of sockets under the tight profile": (  # the kernel gives it a name when it tells who sends
+        "ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1); ours.send(b'x')\n",
+        _ROWS + "if any(row[4] == '0005' and row[-1][:1] == '@' for row in rows): print('ESCAPED')\n"),
+}  # fmt: skip
+
+
+def _tight(stage: Stage) -> Mapping[str, object]:
+    """Others came before, so that there is a network namespace to be used again."""
+    stage.policy["syscall_profile"] = "tight"
+    for _ in range(3 if stage.level == STRICT else 0):
+        run(["true"], stage.sandbox_policy({}))
+    return {}
+
+
 def _attack(name: str, pair: tuple[str, str], more: Prepare = lambda _: {}) -> Attack:
     return Attack(name=name, family="neighbours", what="one sandbox notices another",
                   levels=(STRICT,),
@@ -227,4 +250,5 @@ def _attack(name: str, pair: tuple[str, str], more: Prepare = lambda _: {}) -> A
 ATTACKS = [
     *(_attack(name, pair) for name, pair in _PAIRS.items()),
     *(_attack(name, pair, _readable) for name, pair in _SHARED_FOLDER.items()),
+    *(_attack(name, pair, _tight) for name, pair in _TIGHT.items()),
 ]  # fmt: skip

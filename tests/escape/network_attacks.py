@@ -5,6 +5,7 @@ All traffic of the controls stays on this machine: on loopback, or in a network 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -213,6 +214,29 @@ def _client(stage: Stage) -> Mapping[str, object]:
     return {"port": port}
 
 
+def _cluster(stage: Stage) -> Mapping[str, object]:
+    """What a node of a cluster listens on: the scheduler, the dashboard and the object manager, on all addresses."""
+    listeners = [_listening(socket.AF_INET, _STREAM, ("0.0.0.0", 0)) for _ in range(3)]
+    heard: list[Callable[[], bool]] = []
+    for listener, _ in listeners:
+        _hear(stage, listener)
+        heard.append(stage.escaped)
+    stage.escaped = lambda: any(each() for each in heard)
+    hosts = ["127.0.0.1"]
+    with socket.socket(socket.AF_INET, _DATAGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("192.0.2.1", 9))  # which address would be used; nothing is sent
+        hosts.append(probe.getsockname()[0])
+    return {"hosts": hosts, "ports": [address[1] for _, address in listeners]}  # type: ignore[index]
+
+
+_CLUSTER = (
+    "for host in GIVEN['hosts']:\n"
+    "  for port in GIVEN['ports']:\n"
+    "    link = socket.socket(); link.settimeout(2)\n"
+    "    try: link.connect((host, port)); link.send(b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n')\n"
+    "    except OSError as e: print(e)\n"
+    "    else: print('ESCAPED')\n"
+)
 _BIND = "server = socket.socket(); server.bind(('127.0.0.1', GIVEN['port'])); server.listen(); time.sleep(0.3)\n"
 _SEE_SERVICE = (
     "if f':{GIVEN[\"port\"]:04X} ' in open('/proc/net/tcp').read(): print('ESCAPED')\n"
@@ -232,6 +256,7 @@ _ROWS = (
     ("UDP over IPv6", "a datagram reaches the host over IPv6", _send("AF_INET6", "::1"), False, UDP6),
     ("UDP to a mapped address", "a datagram reaches the host by an IPv4 address in IPv6",
      _send("AF_INET6", "::ffff:127.0.0.1"), False, UDP),
+    ("ports of a cluster", "a job speaks to the cluster whose node it runs on", _CLUSTER, False, _cluster),
     ("DNS", "a question leaves, and data with it", _DNS, False, _dns),
     ("raw socket", "packets are forged", _open("socket.AF_INET, socket.SOCK_RAW, 1"), True, None),
     ("raw IPv6 socket", "packets are forged", _open("socket.AF_INET6, socket.SOCK_RAW, 58"), True, None),

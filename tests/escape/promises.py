@@ -1,4 +1,4 @@
-"""The one table of what each level promises of the corpus: the tests take it from here, and THREAT-MODEL prints it.
+"""The one table of what each level promises of the corpus: the tests take it from here, and a page prints it.
 
 ``process`` and ``strict`` stand in the attacks themselves. ``strict_partial``, what is left of strict where user
 namespaces are not to be had, promises all that strict does but for what is listed here with the reason.
@@ -51,10 +51,13 @@ WITHOUT_NAMESPACES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
       "counts of the host", "the PATH of the caller")),
     ("without a user namespace of its own a job has its user's watches", "quotas", ("watches",)),
     ("locks and watches on a file that two jobs may both read are seen by both", "neighbours",
-     ("lock on namespaces", "lock on /proc", "lock in a readable folder", "watch a readable folder", "record lock",
+     ("lock on namespaces", "lock on namespaces under the tight profile", "lock on /proc", "lock in a readable folder",
+      "watch a readable folder", "record lock",
       "watch a program of the system", *(f"lock on {name}" for name in
                                          ("a program of the system", "a folder of the system", "the interpreter",
-                                          "configuration")))),
+                                          "configuration", "what is told of its limits")))),
+    ("without a network namespace of its own a job reads a list of the host's sockets", "neighbours",
+     ("pairs of sockets under the tight profile", "named pair of sockets under the tight profile")),
 )  # fmt: skip
 LESS = {(family, name): reason for reason, family, names in WITHOUT_NAMESPACES for name in names}
 

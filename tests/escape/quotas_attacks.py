@@ -42,7 +42,8 @@ _DISK_ATTACKS = [
 # ---- what was written, and by whom nobody can say: as an ordinary user
 
 _WRITE = "import os, time\nwith open('much', 'wb') as f:\n"
-_WRITE += " for _ in range(60): f.write(bytes(1 << 20)); f.flush(); time.sleep(0.02)\nprint('ESCAPED', flush=True)\n"
+_WRITE += " for _ in range(60): f.write(bytes(1 << 20)); f.flush(); time.sleep(0.02)\ntime.sleep(3)\n"
+_WRITE += "print('ESCAPED', flush=True)\n"  # a busy machine looks late at what was written
 _UNSEEN = {
     "bytes of a process that can't be looked into": "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n" + _WRITE,
     "bytes of a program that can't be read": (

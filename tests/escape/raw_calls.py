@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 
-from ringfence.linux.syscall_numbers import NUMBERS, architecture
+from ringfence.kernel.syscall_numbers import NUMBERS, architecture
 from tests.testable import HOST_REFUSES
 
 KNOWN = NUMBERS[architecture()]

@@ -24,7 +24,7 @@ from ringfence import (
     run,
 )
 from ringfence.integrations.deep_agent import Commit, SafeConfig, SafeDeepAgent
-from ringfence.linux import host
+from ringfence.sandbox import host
 from tests.escape.raw_calls import KNOWN
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]

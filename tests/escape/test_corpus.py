@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ringfence import Outcome
-from ringfence.linux import cgroups
+from ringfence.kernel.cgroup import group as cgroups
 from tests.escape import threat_table
 from tests.escape.attack import (
     BOTH,
@@ -71,6 +71,8 @@ def test_the_attack_fails_in_a_sandbox_that_stood_by(attack: Attack, level: str,
     _fails(perform_warm, attack, level, stage)
 
 
+@pytest.mark.long
+@pytest.mark.once
 @pytest.mark.parametrize(("attack", "level"), WARM, ids=WARM_NAMES)
 def test_the_attack_fails_as_a_python_job_without_an_interpreter_of_its_own(
     attack: Attack, level: str, stage: Stage
@@ -100,5 +102,4 @@ def test_what_is_left_out_without_namespaces_is_promised_with_them() -> None:
 
 
 def test_the_threat_model_prints_what_the_corpus_promises() -> None:
-    text = threat_table.DOCUMENT.read_text(encoding="utf-8")
-    assert threat_table.current(text) == threat_table.rendered(), "run: python -m tests.escape.threat_table"
+    assert threat_table.WRITTEN.current() == threat_table.rendered(), "run: python -m tests.escape.threat_table"

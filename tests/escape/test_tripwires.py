@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ringfence import Job, Outcome, SandboxPolicy, run
-from ringfence.linux import host
+from ringfence.sandbox import host
 from tests.escape.raw_calls import calling
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringfence import Job, Outcome, Pool, SandboxPolicy, Status, run
-from ringfence.linux import host
+from ringfence.sandbox import host
 from tests.escape.raw_calls import KNOWN, calling
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]

@@ -1,4 +1,4 @@
-"""Writes what the corpus promises into THREAT-MODEL.md: ``python -m tests.escape.threat_table``."""
+"""Writes docs/explanation/attack-corpus.md: ``python -m tests.escape.threat_table``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from pathlib import Path
 
 from tests.escape.attack import PARTIAL, STRICT, Attack
 from tests.escape.promises import FAMILIES, LEVELS, WITHOUT_NAMESPACES, corpus, levels_of
+from tests.written_parts import WrittenPart
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "THREAT-MODEL.md"
-BEGIN, END = "<!-- the corpus: begin, written by tests/escape/threat_table.py -->", "<!-- the corpus: end -->"
+_DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "attack-corpus.md"
+WRITTEN = WrittenPart(
+    _DOCUMENT, "<!-- the corpus: begin, written by tests/escape/threat_table.py -->", "<!-- the corpus: end -->"
+)
 
 
 def rendered() -> str:
@@ -54,16 +57,5 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def current(text: str) -> str:
-    """The part of the document that this module writes."""
-    return text.split(BEGIN, 1)[1].split(END, 1)[0].strip()
-
-
-def write() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN, 1)
-    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{rendered()}\n\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    write()
+    WRITTEN.write(rendered())

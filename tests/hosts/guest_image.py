@@ -30,8 +30,7 @@ MODULES = ("virtio_pci", "virtio_blk", "overlay", "fuse")
 TEST_MODULES = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments", "seccompy", "landlockpy")
 TEST_MODULES_HOME = "/usr/lib/python3/dist-packages"
 NOT_ON_DISK = ("boot", "usr/lib/modules", "usr/share/doc", "usr/share/locale", "usr/share/man")
-PROJECT_PARTS = ("src", "tests/escape", "tests/hosts", "tests/unit/linux", "pyproject.toml", "tests/__init__.py",
-                 "tests/testable.py")  # fmt: skip
+PROJECT_PARTS = ("src", "tests/escape", "tests/hosts", "tests/unit/kernel", "tests/unit/sandbox", "pyproject.toml")
 
 Pairs = Iterable[tuple[str, str]]
 """Paths in the guest and paths on the host."""
@@ -106,8 +105,9 @@ def test_modules() -> list[tuple[str, str]]:
 
 
 def project_files(project: str) -> list[tuple[str, str]]:
-    """The project at its own path."""
-    places = [f"{project}/{part}" for part in PROJECT_PARTS]
+    """The project at its own path, with the modules that all tests share."""
+    shared = [path for path in sorted(glob.glob(f"{project}/tests/*.py")) if not path.endswith("/conftest.py")]
+    places = [*(f"{project}/{part}" for part in PROJECT_PARTS), *shared]
     found = [path for place in places for path in (_tree(place) if os.path.isdir(place) else [place])]
     return [(path, path) for path in found]
 

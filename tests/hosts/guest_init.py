@@ -67,8 +67,9 @@ def prepare() -> None:
     os.symlink("/proc/self/fd", "/dev/fd")
 
 
-def run_pytest(who: str, group: str, uid: int, job: dict[str, object]) -> None:
-    """pytest in a child that is placed in ``group`` and, for an ordinary user, has dropped root for good."""
+def run_pytest(who: str, job: dict[str, object]) -> None:
+    """pytest in a child that is placed in its group and, for an ordinary user, has dropped root for good."""
+    group, uid = {"root": (ROOT_GROUP, 0), "user": (DELEGATED, USER)}[who]
     started = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -80,26 +81,29 @@ def run_pytest(who: str, group: str, uid: int, job: dict[str, object]) -> None:
         os.environ["GUEST_WHO"] = who
         os._exit(pytest_main(who, job))
     _, status = os.waitpid(child, 0)
+    groups = [here for here, _, _ in os.walk("/sys/fs/cgroup")]
     say(who=who, exit_code=os.waitstatus_to_exitcode(status), seconds=round(time.monotonic() - started, 2),
-        left_behind=[here for here, _, _ in os.walk(group) if "/ringfence-" in here])  # fmt: skip
+        left_behind=[here for here in groups if "/ringfence-" in here or "/ringfence.jobs-" in here])  # fmt: skip
 
 
 def pytest_main(who: str, job: dict[str, object]) -> int:
-    import pytest
-
     # Plain asserts: rewriting the test modules takes half as long as running them here.
     options = ["-q", "--color=no", "--assert=plain", "-p", "no:cacheprovider", "-p", "guest_report"]
-    return int(pytest.main([*options, "-c", str(job["ini"]), f"--basetemp=/tmp/{who}", *job["tests"]]))
+    return int(pytest.main([*options, "-c", str(job["ini"]), f"--basetemp=/tmp/{who}", *job["tests"][who]]))
 
 
 def become_ready(job: dict[str, object]) -> None:
-    """Paths, variables, as many descriptors as a login gives."""
+    """Paths, variables, as many descriptors as a login gives; and modules, once for all that are forked."""
+    global pytest
     sys.path[:0] = job["pythonpath"]
     sys.dont_write_bytecode = True
     os.chdir("/tmp")
     os.environ.update({"HOME": "/tmp", "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
                        "GUEST_REPORT_FD": str(os.dup2(1, 9)), **job["environment"]})  # fmt: skip
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+    import pytest
+
+    import ringfence  # noqa: F401
 
 
 def main() -> None:
@@ -111,8 +115,9 @@ def main() -> None:
         with open("/sys/fs/cgroup/cgroup.controllers", encoding="ascii") as file:
             say(kernel=os.uname().release, controllers=file.read().split(), boot_s=round(started, 2))
         become_ready(job)
-        group, uid = {"root": (ROOT_GROUP, 0), "user": (DELEGATED, USER)}[job["who"]]
-        run_pytest(job["who"], group, uid, job)
+        say(ready_s=round(time.monotonic() - started, 2))
+        for who in job["tests"]:
+            run_pytest(who, job)
         say(done=True)
     except BaseException:
         say(done=False, error=traceback.format_exc())

@@ -59,6 +59,6 @@ def _download(architecture: str, packages: tuple[str, ...]) -> list[str]:
 
 def _apt(words: list[str]) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    argv = ["apt-get", "-qq", *words]
+    argv = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *words]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, f"{' '.join(argv)} failed: {done.stderr[-1000:]}"

@@ -25,11 +25,12 @@ from tests.escape import syscalls_attacks
 from tests.escape.attack import ESCAPED, STRICT, Attack, Stage, control, perform
 from tests.escape.raw_calls import calling
 
-from ringfence import IsolationLevel, Job, Outcome, SandboxPolicy, Status, run
+from ringfence import IsolationLevel, Job, Outcome, Pool, SandboxPolicy, Status, run
 from ringfence.backends import conformance
-from ringfence.linux import syscalls
-from ringfence.linux.seccomp_profiles import DEFAULT, TIGHT
-from ringfence.linux.syscall_numbers import NAMES, NUMBERS, X32_BIT, X86_64, architecture
+from ringfence.kernel import syscalls
+from ringfence.kernel.calls import native
+from ringfence.kernel.seccomp.profiles import DEFAULT, TIGHT
+from ringfence.kernel.syscall_numbers import NAMES, NUMBERS, X32_BIT, X86_64, architecture
 from ringfence.model.events import EventKind
 
 MIB = 1 << 20
@@ -215,6 +216,23 @@ def test_the_command_runs_a_program_in_a_strict_sandbox() -> None:
         done = subprocess.run([*words, "/bin/sh", "-c", script], capture_output=True, env=variables, cwd=folder)
         left = os.listdir(folder)
     assert (done.returncode, done.stdout, left) == (7, f"2\n{ARCH}\n".encode(), []), done.stderr
+
+
+def test_pid_one_is_the_program_that_was_compiled_for_this_machine() -> None:
+    """The job takes over the memory of both: its threads, signals and children are those of any process."""
+    assert native.library() is not None
+    source = ("import os, signal, subprocess, threading\nprint(open('/proc/1/comm').read().strip(), os.getpid())\n"
+              "thread = threading.Thread(target=print, args=('thread',)); thread.start(); thread.join()\n"
+              "print(subprocess.run(['true']).returncode, flush=True)\n"
+              "os.kill(os.getpid(), signal.SIGTERM)")  # fmt: skip
+    outcome = _run(source)
+    assert (outcome.stdout, outcome.status) == (b"init 2\nthread\n0\n", Status.KILLED_TERM), outcome
+
+
+def test_a_sandbox_that_stood_by_runs_python_jobs() -> None:
+    with Pool(SandboxPolicy(isolation=IsolationLevel.STRICT, **PATIENT), warm=1) as pool:
+        told = [pool.run_source(f"import threading; print({number} + 1)").stdout for number in range(3)]
+    assert told == [b"1\n", b"2\n", b"3\n"]
 
 
 def test_memory_is_bounded() -> None:

@@ -10,8 +10,10 @@ import group_jobs as jobs
 import pytest
 
 from ringfence.errors import SetupError, UnavailableError
-from ringfence.linux import cgroup_host, cgroup_tree, cgroups
-from ringfence.linux.cgroups import CgroupLimits
+from ringfence.kernel.cgroup import group as cgroups
+from ringfence.kernel.cgroup import host as cgroup_host
+from ringfence.kernel.cgroup import tree as cgroup_tree
+from ringfence.kernel.cgroup.group import CgroupLimits
 
 MIB = 1 << 20
 
@@ -75,13 +77,68 @@ def test_a_second_caller_in_the_leaf_makes_its_groups_beside_it(parent: str) -> 
     assert not host.hierarchies[0].moves_callers
 
 
-def test_processes_of_others_are_never_moved(scope: tuple[str, int]) -> None:
+def test_processes_of_others_are_never_moved_and_the_limits_are_the_kernels_beside_them(scope: tuple[str, int]) -> None:
     path, stranger = scope
-    said = _inside(path, lambda: cgroups.create(CgroupLimits(mem_bytes=MIB)))
-    assert f"(such as {stranger}) that are not ours to move" in said
-    assert f"{path}/{cgroup_host.SUPERVISOR}/cgroup.procs" in said
+    assert _inside(path, _memory_is_limited) == "True"
     assert cgroup_tree.members([path]) == {stranger}
     assert not os.path.exists(f"{path}/{cgroup_host.SUPERVISOR}")
+    assert _twins() == [], "the last group takes it along"
+
+
+def test_a_group_that_is_named_and_holds_others_is_refused(scope: tuple[str, int]) -> None:
+    path, stranger = scope
+
+    def named() -> object:
+        os.environ[cgroup_host.PARENT_VARIABLE] = path
+        return cgroups.create(CgroupLimits(mem_bytes=MIB))
+
+    said = _inside(path, named)
+    assert f"(such as {stranger}) that are not ours to move" in said
+    assert f"{path}/{cgroup_host.SUPERVISOR}/cgroup.procs" in said
+
+
+def test_a_limit_of_the_callers_own_group_holds_beside_it(scope: tuple[str, int]) -> None:
+    """Two jobs, each within its own limit, and together beyond that of the group their caller is in."""
+    path, _ = scope
+    cgroup_tree.write(f"{path}/pids.max", "20")
+
+    def two_jobs() -> tuple[str | None, int]:
+        with cgroups.create(CgroupLimits(pids_max=15)) as one, cgroups.create(CgroupLimits(pids_max=15)) as other:
+            twin = os.path.dirname(one.directories[0])
+            jobs.end(jobs.start(one, partial(_sleepers, other, 14)))
+            return cgroup_tree.read(f"{twin}/pids.max"), len(cgroup_tree.members([twin]))
+
+    assert _inside(path, two_jobs) == "('20\\n', 19)", "and the one that forked has ended"
+
+
+def _sleepers(other: cgroups.Cgroup, number: int) -> None:
+    """As many as can be had in the group that we are in, then in the other."""
+    for _ in range(2):
+        for _ in range(number):
+            try:
+                if os.fork() == 0:
+                    time.sleep(3600)
+            except BlockingIOError:
+                os._exit(0)
+        cgroup_tree.enter(other.enter_paths)
+
+
+def test_two_callers_at_once_use_one_twin_and_the_last_removes_it(scope: tuple[str, int]) -> None:
+    path, _ = scope
+    children = [jobs.start(None, partial(_many_groups, path)) for _ in range(2)]
+    assert [jobs.end(child) for child in children] == [0, 0]
+    assert _twins() == []
+
+
+def _many_groups(path: str) -> None:
+    cgroup_tree.write(f"{path}/cgroup.procs", "0")
+    for _ in range(50 if "RINGFENCE_LONG" in os.environ else 8):
+        with cgroups.create(CgroupLimits(pids_max=7)) as group:
+            assert group.applied["pids"].applied
+
+
+def _twins() -> list[str]:
+    return [name for _, names, _ in os.walk("/sys/fs/cgroup") for name in names if name.startswith(cgroup_tree.TWIN)]
 
 
 def test_the_command_that_is_told_then_helps(scope: tuple[str, int]) -> None:
@@ -126,7 +183,7 @@ def test_what_needs_no_controller_works_beside_others(scope: tuple[str, int]) ->
         with cgroups.create(CgroupLimits()) as group:
             job = jobs.start(group, partial(time.sleep, 60))
             assert jobs.eventually(lambda: job in group.members())
-            group.freeze()
+            cgroup_tree._switch(group.directories, "1", "FROZEN")
             group.kill()
             return not group.members()
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.programs.workshop import POLICY, inside
 
-pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured, pytest.mark.long]
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured, pytest.mark.long, pytest.mark.once]
 
 MODULES = ("test_os", "test_subprocess", "test_threading", "test_socket", "test_posix", "test_signal")
 ASYNCIO = ("base_events", "events", "sock_lowlevel", "streams", "subprocess", "unix_events")

@@ -15,7 +15,7 @@ import pytest
 from ringfence import SandboxPolicy, run_pytests_v2
 from tests.programs.workshop import POLICY
 
-pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured, pytest.mark.long]
+pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured, pytest.mark.long, pytest.mark.once]
 
 # Packages that bring their tests along; of joblib the parts that finish in seconds: processes, locks, races, files.
 SUITES = {

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.source import nodes_of, text_of, tree_of
 
 import ringfence
 
+pytestmark = pytest.mark.unmeasured
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "src" / "ringfence"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -18,15 +20,24 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"model"}),
-    frozenset({"linux", "posix", "windows", "container", "machine", "network", "validation", "evidence", "checkpoint"}),
-    frozenset({"monitor"}),
+    frozenset({"transport"}),
+    frozenset({"kernel", "python_jobs", "windows", "macos", "network", "validation", "evidence", "checkpoint",
+               "cluster", "metrics"}),
+    frozenset({"egress"}),
+    frozenset({"sandbox"}),
+    frozenset({"steps"}),
+    frozenset({"roles"}),
+    frozenset({"monitor", "container"}),
     frozenset({"backends"}),
     frozenset({"engine"}),
-    frozenset({"pytest_runner", "docker_executor", "manager", "proctor"}),
-    frozenset({"cli", "service", "mcp_server", "integrations"}),
+    frozenset({"attest"}),
+    frozenset({"client"}),
+    frozenset({"pytest_runner", "docker_sandbox", "manager", "proctor"}),
+    frozenset({"corpus"}),
+    frozenset({"integrations"}),
+    frozenset({"service"}),
+    frozenset({"cli"}),
 )
-# posix is what Linux and macOS share; on Linux it uses the kernel mechanisms beside it.
-ALLOWED_SIDEWAYS = {("posix", "linux")}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "core", "base", "misc"}
 
 
@@ -41,7 +52,7 @@ def _package_of(path: Path) -> str:
 def _imported(path: Path) -> set[str]:
     """The ringfence packages that a module imports anywhere, type checking included."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module == "ringfence":
@@ -50,13 +61,32 @@ def _imported(path: Path) -> set[str]:
     return found - {"__version__"}
 
 
-@pytest.mark.parametrize("path", [m for m in MODULES if _package_of(m) not in ("__init__", "__main__")],
-                         ids=lambda path: str(path.relative_to(PACKAGE)))  # fmt: skip
-def test_no_module_imports_upwards_or_sideways(path: Path) -> None:
-    own = _package_of(path)
-    for other in _imported(path):
-        allowed = other == own or _layer(other) < _layer(own) or (own, other) in ALLOWED_SIDEWAYS
-        assert allowed, f"{path.relative_to(PACKAGE)} imports ringfence.{other}"
+def test_no_module_imports_upwards_or_sideways() -> None:
+    inner = [path for path in MODULES if _package_of(path) not in ("__init__", "__main__")]
+    assert not [
+        f"{path.relative_to(PACKAGE)} imports ringfence.{other}" for path in inner for other in _imported(path)
+        if other != _package_of(path) and _layer(other) >= _layer(_package_of(path))
+    ]  # fmt: skip
+
+
+def test_the_gateway_needs_of_the_kernel_what_is_read_of_processes_alone() -> None:
+    """It parses what attackers send: no mount and no filter of ours is at hand there, and of system calls only how it
+    gives all up and how a socket forgets whom it was connected to."""
+    names = {name for path in MODULES if _package_of(path) == "egress" for name in _names(path)}
+    rooms = {name.split(".")[1] for name in names if name.startswith("ringfence.")}
+    assert rooms <= {"errors", "model", "transport", "egress", "kernel"}
+    allowed = ("ringfence.kernel.proc", "ringfence.kernel.mount.privileges", "ringfence.kernel.listening")
+    assert all(name.startswith(allowed) for name in names if name.startswith("ringfence.kernel."))
+
+
+PURE_EGRESS = ("addresses", "dns", "rules", "special_addresses")
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("module", PURE_EGRESS)
+def test_what_decides_and_parses_for_the_gateway_opens_nothing(module: str) -> None:
+    loaded = _loaded_by(f"import ringfence.egress.{module}")
+    assert not loaded & {"socket", "_socket", "ssl", "asyncio", "subprocess", "threading", "ctypes", "select"}
 
 
 def test_the_layer_check_sees_an_import_upwards(tmp_path: Path) -> None:
@@ -65,21 +95,66 @@ def test_the_layer_check_sees_an_import_upwards(tmp_path: Path) -> None:
     assert _imported(module) == {"engine"}
 
 
+def _names(path: Path) -> set[str]:
+    """The ringfence modules that a module imports when it runs, at once or later."""
+    nodes = nodes_of(path)
+    unseen = {id(each) for node in nodes if _is_for_types(node) for each in ast.walk(node)}
+    found: set[str] = set()
+    for node in [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in unseen]:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif (node.module or "").startswith("ringfence"):
+            found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _module(path: Path) -> str:
+    return ".".join(("ringfence", *path.relative_to(PACKAGE).with_suffix("").parts))
+
+
+def _circles(imports: dict[str, set[str]]) -> set[str]:
+    """Take away what imports none of the others, or none of them imports, again and again; return what is left."""
+    left = dict(imports)
+    while True:
+        wanted = {name for names in left.values() for name in names}
+        ends = {name for name, names in left.items() if not names & left.keys() or name not in wanted}
+        if not ends:
+            return set(left)
+        left = {name: names for name, names in left.items() if name not in ends}
+
+
+def test_no_imports_form_a_circle() -> None:
+    modules = {_module(path): _names(path) for path in MODULES if path.stem != "__init__"}
+    assert _circles({name: names - {name} for name, names in modules.items()}) == set()
+
+
+def test_the_circle_check_sees_one() -> None:
+    assert _circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == {"b", "c"}
+
+
+def test_no_folder_has_too_many_modules() -> None:
+    folders = {path.parent for path in MODULES if path.parent != PACKAGE / "cli"}
+    crowded = {folder: count for folder in folders if (count := len(list(folder.glob("*.py")))) > 26}
+    assert not crowded
+
+
 def test_no_module_is_named_after_nothing() -> None:
     assert not [path for path in MODULES if path.stem in FORBIDDEN_NAMES]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_every_module_says_what_it_owns(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+def test_every_module_says_what_it_owns() -> None:
+    assert not [str(path.relative_to(PACKAGE)) for path in MODULES if not ast.get_docstring(tree_of(path))]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_file_and_no_function_is_too_long_to_read(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
-    assert text.count("\n") <= 400
-    assert not [node.name for node in functions if (node.end_lineno or 0) - node.lineno >= 60]
+def test_no_file_and_no_function_is_too_long_to_read() -> None:
+    assert not [str(path.relative_to(PACKAGE)) for path in MODULES if text_of(path).count("\n") > 400]
+    functions = [(path, node) for path in MODULES for node in nodes_of(path) if isinstance(node, ast.FunctionDef)]
+    assert not [(str(path.relative_to(PACKAGE)), node.name) for path, node in functions
+                if (node.end_lineno or 0) - node.lineno >= 60]  # fmt: skip
 
 
 def _loaded_by(code: str) -> set[str]:
@@ -89,15 +164,31 @@ def _loaded_by(code: str) -> set[str]:
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
+THE_SPAWNERS = """
+errors model model.memo transport transport.passing transport.plain_json transport.wire
+kernel kernel.rlimits kernel.syscalls kernel.syscall_numbers kernel.proc kernel.proc.memory kernel.proc.processes
+kernel.seccomp kernel.seccomp.bpf kernel.seccomp.compile kernel.seccomp.notify kernel.seccomp.witness
+steps steps.executor steps.observe steps.step steps.wakeup
+roles roles.endings roles.fork_server roles.job_start roles.job_tree roles.layer_room roles.leader roles.loop
+roles.observed roles.pace roles.processor_time roles.spawner_main roles.standby roles.watchdog
+"""
+
+
 @pytest.mark.system
 def test_the_spawner_loads_only_what_it_forks_with() -> None:
-    loaded = _loaded_by("import ringfence.posix.forker")
-    ours = {name for name in loaded if name.startswith("ringfence.")}
-    names = ("forker", "job_start", "job_tree", "layer_room", "passing", "plan", "processor_time", "rlimits", "standby",
-             "visit", "watchdog", "wire")  # fmt: skip
-    by_linux = {"ringfence.linux", "ringfence.linux.processes", "ringfence.linux.syscalls"}  # every fork uses them
-    assert ours == {"ringfence.posix", *(f"ringfence.posix.{name}" for name in names), *by_linux}
+    loaded = _loaded_by("import ringfence.roles.spawner_main")
+    ours = {name.removeprefix("ringfence.") for name in loaded if name.startswith("ringfence.")}
+    assert ours == set(THE_SPAWNERS.split())
     assert not loaded & {"dataclasses", "typing", "json", "subprocess", "threading", "asyncio", "yaml"}
+    assert not loaded & {"re", "enum", "functools", "collections", "contextlib", "importlib"}
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("boxes", [True, False])
+def test_a_zygote_loads_nothing_that_is_slow_to_load(boxes: bool) -> None:
+    loaded = _loaded_by(f"from ringfence.roles import zygote; zygote.furnish(boxes={boxes})")
+    assert not loaded & {"json", "re", "enum", "functools", "collections", "contextlib", "importlib", "signal"}
+    assert ("ringfence.roles.box_pid1" in loaded) is boxes
 
 
 def test_a_star_import_leaves_the_open_of_python_alone() -> None:
@@ -113,6 +204,30 @@ def test_importing_ringfence_loads_nothing_else_of_it() -> None:
 
 
 @pytest.mark.system
+@pytest.mark.parametrize(("network", "loaded_for_it"), [
+    ("'none'", set()),
+    ("['a.example', '*.b.example:443']", {"host_text", "network_list", "network_rule"}),
+])  # fmt: skip
+def test_a_policy_loads_what_reads_its_network_and_no_more(network: str, loaded_for_it: set[str]) -> None:
+    loaded = _loaded_by(f"from ringfence.model.policy import SandboxPolicy; SandboxPolicy(network={network})")
+    assert not loaded & {"ipaddress", "encodings.idna", "stringprep", "functools", "re", "socket", "_socket", "difflib"}
+    ours = {name.removeprefix("ringfence.model.") for name in loaded if name.startswith("ringfence.model.")}
+    assert ours & {"host_text", "network_list", "network_rule"} == loaded_for_it
+
+
+@pytest.mark.system
 def test_the_main_path_does_not_load_what_is_slow_to_load() -> None:
-    loaded = _loaded_by("import ringfence.cli.run, ringfence.backends.process")
-    assert not loaded & {"dataclasses", "inspect", "typing", "json", "subprocess", "asyncio", "yaml", "tempfile"}
+    backends = "ringfence.backends.process, ringfence.backends.strict, ringfence.kernel.cgroup.group"
+    loaded = _loaded_by(f"import ringfence.cli.run, {backends}")
+    slow = {"dataclasses", "inspect", "typing", "json", "subprocess", "asyncio", "yaml", "tempfile"}
+    assert not loaded & {*slow, "re", "enum", "functools", "collections", "contextlib", "threading", "importlib"}
+
+
+@pytest.mark.system
+def test_a_sandbox_without_a_network_list_loads_nothing_of_the_gateway() -> None:
+    loaded = _loaded_by("import ringfence; policy = ringfence.SandboxPolicy(isolation='strict'); "
+                        "ringfence.run(['true'], policy)")  # fmt: skip
+    assert "ringfence.backends.strict" in loaded
+    ours = {name for name in loaded if name.startswith("ringfence.")}
+    assert not [name for name in ours if ".egress" in name or "egress_link" in name or "network_rule" in name]
+    assert "ringfence.kernel.listening" not in loaded

@@ -1,4 +1,4 @@
-"""THREAT-MODEL.md against the tests: what it names exists, and what it leaves out is said to be left out."""
+"""docs/explanation/guarantees.md against the tests: what it names exists, and gaps are said to be gaps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringfence.backends.conformance import CHECKS, perform_one
 from ringfence.engine.run import BACKENDS
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "THREAT-MODEL.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "explanation" / "guarantees.md").read_text(encoding="utf-8")
 CHECK_OF = {check.name: check for check in CHECKS}
 ATTACKS = {f"{attack.family}: {attack.name}": levels_of(attack) for attack in corpus()}
 UNPROVEN = ("*pending*", "not promised")
@@ -69,9 +69,9 @@ def test_the_columns_are_the_isolation_levels() -> None:
     assert set(COLUMNS) == {str(level) for level in IsolationLevel}
 
 
-@pytest.mark.parametrize("level", [level for level in IsolationLevel if level not in BACKENDS])
-def test_a_level_that_is_not_there_proves_nothing(level: IsolationLevel) -> None:
-    assert set(COLUMNS[level]) <= set(UNPROVEN)
+def test_a_level_that_is_not_there_proves_nothing() -> None:
+    for level in (level for level in IsolationLevel if level not in BACKENDS):
+        assert set(COLUMNS[level]) <= set(UNPROVEN)
 
 
 @pytest.mark.parametrize("check", sorted(CHECK_OF))

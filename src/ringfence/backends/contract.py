@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from ringfence.backends.facts import Lack, Report
-from ringfence.backends.led_visit import PythonJobs
+from ringfence.backends.facts import PythonJobs, Report, Traits
 from ringfence.model.job import Job
+from ringfence.model.lack import Lack
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.outcome import Changes, Enforcement
 from ringfence.model.policy import SandboxPolicy
@@ -20,7 +20,48 @@ from ringfence.monitor.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from ringfence.backends.process_images import Confinement
+    from ringfence.backends.scratch import Scratch
     from ringfence.checkpoint.transaction import Transaction
+    from ringfence.model.network_rule import NetworkRule
+    from ringfence.transport.request import Step
+
+Steps: TypeAlias = "list[Step]"
+
+
+class Walls(Protocol):
+    """What closes the jobs of a box in on the host's own root, where they are plain child processes."""
+
+    shares: tuple[Step, ...]
+    """What a job may have of what the kernel counts for its user as a whole."""
+    before_transfer: tuple[Step, ...]
+    """What must be loaded before the walls are up."""
+
+    def work_on(self, transaction: Transaction) -> dict[str, Enforcement]:
+        """Take the transaction's folders in; what the table says of them."""
+        ...
+
+    def admit(self, job: Job) -> None:
+        """UnavailableError where the walls would keep the job from its own program."""
+        ...
+
+    def refuse_standby(self) -> None:
+        """UnavailableError where nothing can be done before the job is known."""
+        ...
+
+    def steps(self, job: Job, folder: str, scratch: Scratch, limits: Steps) -> Steps:
+        """How the process comes to its folder, behind the walls and under its limits."""
+        ...
+
+    def through(self, last: Step, folder: str, scratch: Scratch) -> Step:
+        """The last step, where a program of the host puts up the walls: that one is started in its place."""
+        ...
+
+    def copies(self) -> list[str]:
+        """The working copies that the job writes."""
+        ...
 
 
 class Visit(Protocol):
@@ -35,16 +76,16 @@ class Visit(Protocol):
         """Of one that has not begun: whether waiting is right, for those who have to act are at work."""
         ...
 
+    def is_stopped(self) -> bool:
+        """Whether somebody has stopped who holds its limits."""
+        ...
+
     def source(self) -> Source:
         """Where its processes can be looked at; of a visit to a living box, all that are in there."""
         ...
 
-    def fileno(self) -> int:
-        """Negative once the visit is closed."""
-        ...
-
     def filenos(self) -> tuple[int, ...]:
-        """Readable when ``receive`` has something to say."""
+        """Readable when ``receive`` has something to say; empty once the visit is closed."""
         ...
 
     def receive(self) -> Report | None:
@@ -68,14 +109,19 @@ class Visit(Protocol):
         ...
 
 
-class Box(Protocol):
-    """A living sandbox: a policy and a place that takes jobs."""
+class Startable(Protocol):
+    """What can start one job: all that supervision needs of a box."""
 
     enforced: Mapping[str, Enforcement]
+    traits: Traits
 
     def start(self, job: Job, streams: tuple[int, ...]) -> Visit:
         """Start a job with these descriptors as 0, 1, 2 and, where it has a channel, 3."""
         ...
+
+
+class Box(Startable, Protocol):
+    """A living sandbox: a policy and a place that takes jobs."""
 
     def work_on(self, transaction: Transaction) -> None:
         """Jobs work on its folders, in layers that outlive the box. Before the first job."""
@@ -86,7 +132,7 @@ class Box(Protocol):
         ...
 
     def commit(self) -> None:
-        """Carry the changes over into the base."""
+        """Commit the changes into the base."""
         ...
 
     def keep(self, folder: str) -> bool:
@@ -101,11 +147,11 @@ class Box(Protocol):
 class StandbyBox(Box, Protocol):
     """A box that can do ahead what does not depend on the job."""
 
-    def stand_by(self, python: PythonJobs) -> Visit:
+    def prewarm(self, python: PythonJobs) -> object:
         """Do it now; the next job starts at once, in a working folder of the box's own."""
         ...
 
-    def stands(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether it still stands by."""
         ...
 
@@ -114,8 +160,21 @@ class StandbyBox(Box, Protocol):
         ...
 
 
+class Egress(Protocol):
+    """What ties a living box with a network list to the gateway."""
+
+    rules: tuple[NetworkRule, ...]
+
+    def change(self, rules: tuple[NetworkRule, ...], told: Mapping[str, object]) -> None:
+        """Other rules from now on; ``told``: the event that says so."""
+        ...
+
+
 class LivingBox(Box, Protocol):
     """A box that lives between visits: files and background processes stay until it is closed."""
+
+    network_limits: dict[str, float]
+    """What the gateway holds for all connections together; set before it lives."""
 
     def live(self, workspace: str | None) -> None:
         """Open it; visits from now on are to this place."""
@@ -129,6 +188,14 @@ class LivingBox(Box, Protocol):
         """Where all that is in it can be looked at."""
         ...
 
+    def confinement(self) -> Confinement | None:
+        """What its processes are held by, for those that are to be restored in one; None: nothing can be here."""
+        ...
+
+    def egress(self) -> Egress | None:
+        """None: it has no network list."""
+        ...
+
     def start_steps(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> Visit:
         """A visit that is not a program: steps of a plan, such as those that put and get files."""
         ...
@@ -138,6 +205,7 @@ class Backend(Protocol):
     """One way of isolating."""
 
     level: IsolationLevel
+    traits: Traits
 
     def transaction_kind(self) -> str:
         """What kind of transaction its jobs can work on here."""

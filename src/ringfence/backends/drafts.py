@@ -8,38 +8,55 @@ That is less than a sandbox that stands by is behind the host anyway (ADR 0016).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from _collections_abc import Callable
+from _thread import RLock
 
-from ringfence.backends.forkers import FromMould
-from ringfence.linux import host
-from ringfence.linux.rootfs import Wish
+from ringfence.backends.leader_sources import ZygoteSource
 from ringfence.model.record import record
+from ringfence.sandbox import host
+from ringfence.sandbox.spec import Spec
 
-GOOD_FOR_S = 1.0
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    _T = TypeVar("_T")
+
+GOOD_FOR_S = 5.0
 
 
 @record
 class Draft:
-    """A sandbox but for its control group."""
+    """A sandbox but for its control group; the source has the request."""
 
-    wish: Wish
-    request: dict[str, object]
-    forker: FromMould
+    spec: Spec
+    source: ZygoteSource
 
 
 class Drafts:
-    """Keeps the latest."""
+    """Keeps the latest, of whatever is looked up at the host."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: tuple[object, float, Draft] | None = None
+        self._kept: tuple[object, float, object] | None = None
+        # May be entered again by its own thread: a signal handler can come in between.
+        self._making = RLock()
 
-    def find(self, of: object, make: Callable[[], Draft]) -> Draft:
+    def find(self, of: object, make: Callable[[], _T]) -> _T:
         """A draft of this; made anew where the kept one is of something else, or the host may have changed."""
         # Read before the draft is made: what changes meanwhile is then seen as a change the next time.
-        key, now, kept = (of, host.mount_table()), self._clock(), self._kept
-        if kept is not None and kept[0] == key and now < kept[1] + GOOD_FOR_S:
-            return kept[2]
-        draft = make()
-        self._kept = (key, now, draft)
-        return draft
+        key = (of, host.mount_table())
+        return self._found(key) or self._made(key, make)
+
+    def _found(self, key: object) -> Any:
+        kept = self._kept
+        return kept[2] if kept is not None and kept[0] == key and self._clock() < kept[1] + GOOD_FOR_S else None
+
+    def _made(self, key: object, make: Callable[[], _T]) -> _T:
+        """By one of those who come at the same time; the others wait for it."""
+        with self._making:
+            draft: _T | None = self._found(key)
+            if draft is None:
+                now, draft = self._clock(), make()
+                self._kept = (key, now, draft)
+            return draft

@@ -1,4 +1,4 @@
-"""What backends tell the engine: what a host lacks, and the bare facts of how a job ended."""
+"""What backends tell the engine: what others must know of a level, and the bare facts of an end."""
 
 from __future__ import annotations
 
@@ -7,17 +7,39 @@ from types import MappingProxyType
 
 from ringfence.model.record import record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.transport.request import Preload
+
 
 @record
-class Lack:
-    """One thing that this host cannot hold for a policy, and the command or change that would."""
+class Traits:
+    """What of an isolation level others have to know: doors and the engine ask for these, never for a level's name."""
 
-    capability: str
-    missing: str
-    fix: str
+    isolates: bool = True
+    """Its promises can be tested; False: for comparisons only."""
+    files_apart: bool = False
+    """Of the host's files a job has only what is shown to it."""
+    has_layer: bool = False
+    """What a job changes in its workspace is kept aside, to be carried over or dropped."""
+    python: str = ""
+    """The interpreter that its jobs find inside; empty: the caller's own."""
+    most_standing: int = 0
+    """How many sandboxes one pool has at one time; 0: as many as it wants."""
+    untold: tuple[str, ...] = ()
+    """Limits that it holds, but of which it can't tell that they ended a job, which then has simply failed."""
 
 
-NO_EGRESS = Lack(capability="network", missing="the egress proxy of a later version", fix="use network none")
+@record
+class PythonJobs:
+    """What is loaded ahead for Python jobs."""
+
+    preload: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+    def as_data(self, environment: dict[str, str]) -> Preload:
+        """For a zygote; ``environment``: of most jobs."""
+        return {"preload": self.preload, "packages": self.packages, "environment": environment}
 
 
 @record
@@ -48,6 +70,28 @@ class Report:
     """How often a living box ran out of memory while this visit was in it; whose process was killed is not known."""
     cgroup_pids_hits: int = 0
     """How often the job's own cgroup refused a new task."""
+    largest_bytes: int = 0
+    """The most resident memory that one process had, of those that were waited for."""
+    written_chars: int = 0
+    """What all processes together gave to write and its like."""
+    refused_bytes: int = 0
+    """The largest mapping that was seen to be beyond the memory limit of its process."""
+    exit_memory_bytes: int = 0
+    """The most private memory that a process had when it failed; this and the next three: 0, none was seen."""
+    exit_address_bytes: int = 0
+    """The most address space that such a process ever had."""
+    exit_descriptors: int = 0
+    """The most descriptors that such a process had open; only counted near the limit."""
+    exit_slots: int = 0
+    """The size of its table of descriptors, which never shrinks: it had more than half as many."""
+    told_limits: tuple[str, ...] = ()
+    """Capabilities whose limit a job object of Windows told of, the first one first."""
+    native: str = ""
+    """The end in the words of the platform, where these are others: an NTSTATUS, messages of a job object."""
+    network_bytes: int = 0
+    """Sent and received through the gateway."""
+    network_problem: str = ""
+    """Why the gateway, of a job that had one, did not serve it to the end; empty: it did."""
     survivors: int = 0
     """Processes that could not be killed."""
     recorder: Mapping[str, object] = MappingProxyType({})

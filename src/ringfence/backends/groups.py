@@ -1,36 +1,31 @@
 """The control group of a box: what the policy asks of it, what is missing for that, what it counted.
 
-Chooses limits and folders only; groups are made, written and read back in linux/cgroups.py, which is loaded when
+Chooses limits and folders only; groups are made, written and read back in kernel/cgroup/group.py, which is loaded when
 it is first needed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from _collections_abc import Mapping
 
-from ringfence.backends.facts import Lack, Report
-from ringfence.backends.led_visit import LedVisit
+from ringfence.backends.facts import Report
+from ringfence.backends.leader_client import LeaderClient
 from ringfence.backends.scratch import place
+from ringfence.backends.tables import not_applied
 from ringfence.errors import SupervisionError, UnavailableError
+from ringfence.model.lack import Lack
 from ringfence.model.outcome import Enforcement
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ringfence.backends.forkers import Forker
-    from ringfence.linux.cgroup_host import CgroupHost
-    from ringfence.linux.cgroup_usage import CgroupEvents
-    from ringfence.linux.cgroups import Cgroup, CgroupLimits
+    from ringfence.backends.leader_sources import LeaderSource
+    from ringfence.kernel.cgroup.group import Cgroup, CgroupLimits
+    from ringfence.kernel.cgroup.usage import CgroupEvents
     from ringfence.monitor.source import Source
-
-
-MECHANISMS: Mapping[str, tuple[str, str]] = {
-    "cpu_share": ("cgroup", "a share of the processors' time"),
-    "io": ("cgroup", "bytes a second of reads, and of writes"),
-}
-"""What nothing but a group can hold."""
+    from ringfence.transport.request import GroupPaths, StandbyRequest, VisitRequest
 
 
 def lacks(policy: SandboxPolicy) -> list[Lack]:
@@ -43,7 +38,7 @@ def lacks(policy: SandboxPolicy) -> list[Lack]:
 
 def lack(capability: str) -> list[Lack]:
     """What keeps a control group from holding this capability here; empty: nothing does."""
-    from ringfence.linux import cgroups
+    from ringfence.kernel.cgroup import group as cgroups
 
     missing = cgroups.probe().missing(capability)
     problem = f"a control group ({missing[0]})" if missing else ""
@@ -51,13 +46,13 @@ def lack(capability: str) -> list[Lack]:
 
 
 def _disk_lack(paths: tuple[str, ...]) -> list[Lack]:
-    from ringfence.linux import cgroups
+    from ringfence.kernel.cgroup import group as cgroups
 
     missing = cgroups.no_disk(paths)
     return [Lack(capability="io", missing=f"a disk: {missing[0]}", fix=missing[1])] if missing else []
 
 
-def paths_of(group: Cgroup | None) -> dict[str, object]:
+def paths_of(group: Cgroup | None) -> GroupPaths:
     """What a leader needs of the group: where its child is born, and what it removes at the end."""
     if group is None:
         return {"group": "", "enter": [], "cgroups": []}
@@ -66,24 +61,24 @@ def paths_of(group: Cgroup | None) -> dict[str, object]:
 
 def make(policy: SandboxPolicy, *, own_tasks: int = 0) -> Cgroup | None:
     """A group with what the kernel can hold here, and room for tasks of ours; None where it can hold nothing."""
-    from ringfence.linux import cgroups
+    from ringfence.kernel.cgroup import group as cgroups
 
     found = cgroups.probe()
     if found.kind == "none":
         return None
-    _sweep_once(found)
     return cgroups.create(_limits(policy, _written_folders(policy), own_tasks), host=found, allow_partial=True)
 
 
-def _sweep_once(found: CgroupHost) -> None:
-    """What callers left that were killed together with their leaders; once for each process, before its first group."""
-    from ringfence.linux import cgroups
+def _sweep_once() -> None:
+    """What callers left that were killed together with their leaders; once for each process, after its first job, which
+    does not wait for it."""
+    from ringfence.kernel.cgroup import group as cgroups
 
     if os.getpid() in _swept:
         return
     _swept[:] = [os.getpid()]
     try:
-        cgroups.sweep(found)
+        cgroups.sweep()
     except SupervisionError:
         pass  # something in there can't be killed yet: that is no reason to refuse a job
 
@@ -97,7 +92,7 @@ def _written_folders(policy: SandboxPolicy) -> tuple[str, ...]:
 
 
 def _limits(policy: SandboxPolicy, io_paths: tuple[str, ...], own_tasks: int = 0) -> CgroupLimits:
-    from ringfence.linux.cgroups import CgroupLimits
+    from ringfence.kernel.cgroup.group import CgroupLimits
 
     rate = policy.io_bytes_per_s
     return CgroupLimits(mem_bytes=policy.mem_bytes, pids_max=policy.pids_max + own_tasks, cpu_share=policy.cpu_share,
@@ -115,40 +110,59 @@ def throttle_folders(
         return {}
     for missing in _disk_lack(folders):
         if not policy.allow_partial:
-            raise UnavailableError(f"isolation strict can't hold this policy here (io needs {missing.missing})",
-                                   missing=("io",), hint=missing.fix)  # fmt: skip
+            problem = f"isolation level 'strict' cannot enforce this policy on this host: io requires {missing.missing}"
+            raise UnavailableError(problem, missing=("io",), hint=missing.fix)
         details = f"missing: {missing.missing}; to have it: {missing.fix}"
-        return {"io": Enforcement(requested=policy.io_bytes_per_s, applied=False, mechanism="none", details=details)}
-    from ringfence.linux import cgroups
+        return {"io": not_applied(policy.io_bytes_per_s, details)}
+    from ringfence.kernel.cgroup import group as cgroups
 
     held = cgroups.throttle(group, _limits(policy, folders))
     return {"io": replace(held, requested=policy.io_bytes_per_s)}
 
 
-class GroupVisit(LedVisit):
+class GroupVisit(LeaderClient):
     """A visit whose report is made exact by what the control group counted."""
 
     def __init__(
         self,
-        request: dict[str, object],
+        request: VisitRequest | StandbyRequest,
         streams: tuple[int, ...],
-        forker: Forker,
+        source: LeaderSource,
         cgroup: Cgroup | None,
         *,
         in_living_box: bool = False,
+        own: bool = False,
     ) -> None:
-        """``in_living_box``: the group is that of a box in which others are or were, so it counts from now on."""
+        """``in_living_box``: the group is that of a box in which others are or were, so it counts from now on.
+        ``own``: it is this visit's alone, and goes with it."""
         self._cgroup = cgroup
+        self._own = own
         self._before = cgroup.events() if in_living_box and cgroup else None
-        super().__init__(request, streams, forker)
+        super().__init__(request, streams, source)
 
     def events(self) -> tuple[int, int]:
         """How often its group has had a process killed for memory, and refused a task, so far."""
         counted = self._cgroup.events() if self._cgroup else None
         return (counted.oom_kills, counted.pids_hits) if counted else (0, 0)
 
+    def hear(self, attempts: list[dict[str, object]]) -> None:
+        """What the recorder of a visit to this box told."""
+
+    def network(self, *, settled: bool = False) -> tuple[int, str]:
+        """Bytes through the gateway so far, and why it is gone; nothing where there is none. ``settled``: with what
+        those who have just ended leave behind."""
+        return 0, ""
+
     def source(self) -> Source:
         return replace(super().source(), groups=self._cgroup.places if self._cgroup else {})
+
+    def release(self) -> None:
+        super().release()
+        if self._cgroup is None:
+            return
+        if self._own:
+            self._cgroup.remove()
+        _sweep_once()
 
     def receive(self) -> Report | None:
         report = super().receive()

@@ -1,37 +1,42 @@
 """What of the host a strict box changes: nothing, one folder in a layer of the box's own, or the folders of a
 transaction in layers that outlive the box.
 
-Opens and closes layers and says what is to be shown; mounts nothing (``linux.rootfs``).
+Opens and closes layers and says what is to be shown; mounts nothing (``sandbox.root``).
 """
 
 from __future__ import annotations
 
 import os
 
-from ringfence.backends import hiding, showing
-from ringfence.checkpoint.workspace import Workspace, open_overlay
 from ringfence.errors import UsageError
-from ringfence.linux import rootfs
-from ringfence.linux.hidden import HiddenPaths
-from ringfence.linux.rootfs import Laid
 from ringfence.model import state_folder
 from ringfence.model.outcome import Changes
 from ringfence.model.paths import within
+from ringfence.model.policy import SandboxPolicy
+from ringfence.sandbox import hiding, showing, workplaces
+from ringfence.sandbox import root as rootfs
+from ringfence.sandbox.hidden import HiddenPaths
+from ringfence.sandbox.root import WorkspaceMount
+from ringfence.sandbox.strict_plan import IN_SCRATCH
+from ringfence.sandbox.view import Laying
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.checkpoint.transaction import Transaction
-
-IN_SCRATCH = ("layer", "layer/upper", "layer/work")
+    from ringfence.checkpoint.workspace import Workspace
 
 
 class Layers:
     """Of one box."""
 
-    def __init__(self, hidden: HiddenPaths) -> None:
-        self._hidden = hidden
+    def __init__(self, policy: SandboxPolicy, hidden: HiddenPaths) -> None:
+        self._policy, self._hidden = policy, hidden
         self._own: Workspace | None = None
+        self._to_open: tuple[str, str] | tuple[()] = ()
         self._ours: tuple[str, ...] | None = None
+        self._led: dict[str, str] = {}
+        self._root = _root_of(policy) if policy.root else ""
+        """The real path of the folder that is the root; empty: the host's system is."""
         self.transaction: Transaction | None = None
         self.written: tuple[str, ...] = ()
         """Folders whose disks are written, once it is known."""
@@ -40,11 +45,12 @@ class Layers:
         if transaction.kind != "overlay":
             raise UsageError(f"a transaction of kind {transaction.kind} is not for isolation strict here",
                              hint="create it with the kind that transaction_kind(policy) tells")  # fmt: skip
-        transaction.hide(tuple(self._hidden))
+        inside = [self._root + path for path in self._hidden] if self._root else []
+        transaction.hide((*self._hidden, *inside))
         self.transaction, self._ours = transaction, None
 
     def prepare(self, scratch: str, workspace: str | None) -> tuple[str, ...]:
-        """Open what is to be changed; the folders whose disks are written."""
+        """Make ready what is to be changed; the folders whose disks are written."""
         self.written = self._opened(scratch, workspace)
         return self.written
 
@@ -58,16 +64,44 @@ class Layers:
             os.makedirs(os.path.join(scratch, name), mode=0o755, exist_ok=True)
         if not workspace:
             return ()
-        _refuse_absent(workspace)
+        real = self._real(workspace)
+        _refuse_absent(real if real == self._root else workspace)
         if self._own is None:
-            self._keep_ours(workspace)
-            upper, store = (os.path.join(scratch, name) for name in ("layer/upper", "store"))
-            self._own = open_overlay(upper, workspace, store, hidden=(*self._hidden, *self.ours))
-        return (workspace,)
+            self._keep_ours(real)
+            self._to_open = (scratch, real)
+        return (real,)
+
+    def open(self) -> None:
+        """The layer of what was prepared; apart, for what it takes is loaded while a zygote is built."""
+        if not self._to_open:
+            return
+        from ringfence.checkpoint.workspace import open_overlay
+
+        (scratch, real), self._to_open = self._to_open, ()
+        upper, store = (os.path.join(scratch, name) for name in ("layer/upper", "store"))
+        self._own = open_overlay(upper, real, store, hidden=(*self._hidden, *self.ours))
+
+    def _real(self, workspace: str) -> str:
+        """Looked up once: what is shown, what is told as changed and what is committed must be one folder, whoever
+        exchanges links above it meanwhile."""
+        if self._in_root(workspace) is not None:
+            return self._root
+        if workspace not in self._led:
+            self._led[workspace] = workplaces.led_to(workspace, self._policy)
+        return self._led[workspace]
+
+    def _in_root(self, path: str) -> str | None:
+        """What a path of the host that lies in the root is inside; None: it does not. By its text alone: links in there
+        mean something to the job, and lead us nowhere."""
+        plain = os.path.abspath(path)
+        for top in (self._root, self._policy.root) if self._root else ():
+            if within(plain, top):
+                return plain[len(top) :] or "/"
+        return None
 
     def _keep_ours(self, workspace: str) -> None:
         """What is not there yet a guest could make, and a commit would carry it over: a key that the guest knows."""
-        if any(within(own, os.path.realpath(workspace)) for own in self.ours):
+        if any(within(own, workspace) for own in self.ours):
             state_folder.made()
 
     @property
@@ -77,43 +111,64 @@ class Layers:
             self._ours = self.transaction.ours if self.transaction else state_folder.own_places()
         return self._ours
 
-    def laid(self, workspace: str | None) -> tuple[Laid, ...]:
+    def laying(self, workspace: str | None, scratch: str) -> Laying:
+        """What is shown and changed for a job that works in this folder."""
+        if self._root and not state_folder.is_image_root(self._root):
+            state_folder.refuse_ours(self.ours, [self._root], ())
+        laid = self._laid(workspace)
+        showing.refuse_covering(self._policy, [each.path for each in laid if not each.at] if laid else [rootfs.WORK])
+        folder = self._first_folder(workspace, laid)
+        root = next((each for each in laid if each.path == self._root), None)
+        if self._root and root is None:
+            showing.refuse_mounts_within(self._root)
+            root = self._one(self._root, "")
+        return Laying(
+            workspaces=laid, folder=folder, ours=self.ours, scratch=scratch, written=self.written, image=root
+        )
+
+    def _laid(self, workspace: str | None) -> tuple[WorkspaceMount, ...]:
         """What is shown at its own path and changed in a layer only; the folder that the job begins in is first."""
         if self.transaction is None:
-            rows = [(os.path.realpath(workspace), "")] if workspace else []
+            rows = [(self._real(workspace), "")] if workspace else []
         else:
             rows = list(self.transaction.layers)
-        hiding.refuse_covered(self._hidden, workspace=[path for path, _ in rows])
+        hiding.refuse_covered(self._hidden, workspace=[path for path, _ in rows if path != self._root])
         found = tuple(self._one(path, layer) for path, layer in rows)
         if self.transaction is None:  # the bases of one are checked when it is made; its own workspace is ours
-            hiding.refuse_ours(self.ours, [each.path for each in found], ())
+            state_folder.refuse_ours(self.ours, [each.path for each in found if each.path != self._root], ())
         for each in found:
-            if each.path == "/" or each.path in rootfs.SYSTEM_FOLDERS:
-                raise UsageError(f"{each.path} can't be a workspace", hint="change to a folder of your own first")
+            if self.transaction is None:
+                workplaces.refuse(each.path, self._policy)
             showing.refuse_mounts_within(each.path)
         return found
 
-    def _one(self, path: str, layer: str) -> Laid:
-        absent = [*self._hidden.below(path), *HiddenPaths(self.ours).below(path)]
+    def _one(self, path: str, layer: str) -> WorkspaceMount:
+        is_root = path == self._root
+        absent = [*self._hidden.below("/" if is_root else path), *HiddenPaths(self.ours).below(path)]
         if self.transaction:
             absent += HiddenPaths(self.transaction.hidden).below(path)
         owner: tuple[int, ...] = ()
         if os.geteuid() == 0:  # as root, files of the folder's owner appear as the job's own
             status = os.stat(path)
             owner = (status.st_uid, status.st_gid)
-        return Laid(path=path, owner=owner, layer=layer, absent=tuple(dict.fromkeys(absent)))
+        at = showing.places(self._policy).get(path, "") if self._policy.shown_at else ""
+        at = "/" if is_root else at
+        return WorkspaceMount(path=path, owner=owner, layer=layer, absent=tuple(dict.fromkeys(absent)), at=at)
 
-    def first_folder(self, workspace: str | None, laid: tuple[Laid, ...]) -> str:
+    def _first_folder(self, workspace: str | None, laid: tuple[WorkspaceMount, ...]) -> str:
         """Where the job begins."""
         if not laid:
             return rootfs.WORK
+        inside = self._in_root(workspace) if workspace is not None else None
+        if inside is not None:
+            return inside
         if self.transaction is None or workspace is None:
-            return laid[0].path
+            return rootfs.place(laid[0])
         path = os.path.realpath(workspace)
         if not any(path == each.path or path.startswith(each.path + "/") for each in laid):
             raise UsageError(f"{workspace} is in none of the transaction's folders",
                              hint=f"they are {', '.join(self.transaction.bases)}")  # fmt: skip
-        return path
+        return showing.inside(self._policy, path)
 
     def changes(self) -> Changes:
         if self.transaction is not None:
@@ -130,7 +185,7 @@ class Layers:
         """Make a transaction of the box's own layer; the box has no layer any more."""
         if self._own is None:
             return False
-        from ringfence.checkpoint.adoption import adopt
+        from ringfence.checkpoint.from_layer import adopt
 
         workspace, self._own = self._own, None
         try:
@@ -142,6 +197,12 @@ class Layers:
     def close(self) -> None:
         if self._own is not None:
             self._own.close()
+
+
+def _root_of(policy: SandboxPolicy) -> str:
+    from ringfence.sandbox.image import folder_of
+
+    return folder_of(policy)
 
 
 def _refuse_absent(folder: str) -> None:

@@ -1,204 +1,234 @@
 """PROCESS: a separate session with resource limits and a watchdog. Needs nothing but POSIX.
 
 It bounds what a program uses and ends its whole tree. By itself it does not hide anything: the program has the
-caller's user, files and network; where a policy names paths, walls are put up (``backends/walled.py``). The two levels
-that run a job as a plain child process, this one and ``unsafe``, differ in one table.
+caller's user, files and network; where a policy names paths, walls are put up (``backends/walls.py``). Every box whose
+jobs are plain child processes is a ``ProcessBox``: of this level, of ``unsafe``, and what is left of strict.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from _collections_abc import Callable, Mapping
+from _collections_abc import Mapping
 
-from ringfence.backends.facts import Lack
-from ringfence.backends.forkers import FOLDER_KEEPERS, SPAWNER, FromMould
-from ringfence.backends.led_visit import LedVisit, PythonJobs, order_of
-from ringfence.backends.scratch import Scratch
-from ringfence.errors import UsageError
+from ringfence.backends.closing import Closing
+from ringfence.backends.facts import PythonJobs, Traits
+from ringfence.backends.leader_client import LeaderClient, job_order
+from ringfence.backends.leader_sources import SCRATCH_CLEANERS, SPAWNER, ZygoteSource
+from ringfence.backends.scratch import LANGUAGE, Scratch, place_on
+from ringfence.backends.tables import PROCESS, beyond_hard_limits, entries, with_group
+from ringfence.kernel import rlimits
 from ringfence.model.job import Job
-from ringfence.model.limits import LIMIT_OF, IsolationLevel
-from ringfence.model.outcome import Changes, Enforcement
-from ringfence.model.policy import SandboxPolicy
+from ringfence.model.lack import NO_EGRESS, Lack
+from ringfence.model.limits import IsolationLevel
+from ringfence.model.outcome import Changes, Enforcement, Mechanism
+from ringfence.model.policy import NO_NETWORK, SandboxPolicy
 from ringfence.model.record import replace
-from ringfence.posix import rlimits
+
+if sys.platform == "linux":
+    from ringfence.sandbox import filters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from ringfence.backends.contract import Steps, Walls
+    from ringfence.backends.leader_sources import LeaderSource
+    from ringfence.backends.tables import Mechanisms
     from ringfence.checkpoint.transaction import Transaction
+    from ringfence.kernel.cgroup.group import Cgroup
     from ringfence.monitor.source import Source
+    from ringfence.transport.request import ClearRequest, Step, VisitRequest
 
+_ON_LINUX = sys.platform == "linux"
 _UMASK = 0o022
 _SIGKILL = 9
+# A job of root, or of a user to whom the group was delegated, can leave its group. Wide enough that the group is always
+# first for one that stays: it counts other pages than the watchdog.
+_NET = 1.25
 _NOT_HERE = {
     "cpu_share": ("cgroups", "use isolation strict, which holds it with cpu.max"),
     "io": ("cgroups", "use isolation strict, which holds it with io.max"),
-    "network": ("a network namespace or seccomp", "use isolation strict"),
+    "network": ("a network namespace", "use isolation strict, which makes one"),
     "syscalls": ("seccomp", "use isolation strict"),
 }
-MECHANISMS: Mapping[str, tuple[str, str]] = {
-    "wall_time": ("deadline", "the whole tree is killed at the deadline"),
-    "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the tree a second later"),
-    "memory": ("RLIMIT_AS and watchdog", "address space of a process, resident memory of the tree"),
-    "pids": ("watchdog", "tasks of the tree, looked at every 25 ms; RLIMIT_NPROC as a net under it"),
-    "nofile": ("RLIMIT_NOFILE", "per process"),
-    "output": ("pipe reader", "each stream"),
-    "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms; not what fallocate reserves"),
-    "file_size": ("RLIMIT_FSIZE", "each file; not what fallocate reserves behind its end"),
-}
-FILTERED: Mapping[str, tuple[str, str]] = {
-    "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms; none can be reserved unwritten"),
-    "file_size": ("RLIMIT_FSIZE", "each file; nothing can be reserved behind its end"),
-}
-"""What a filter makes of them."""
 
 
 class ProcessBackend:
     """Runs the job as an ordinary child in a session of its own."""
 
     level = IsolationLevel.PROCESS
+    traits = Traits()
 
     def transaction_kind(self) -> str:
         return "snapshot"
 
     def lacks(self, policy: SandboxPolicy) -> tuple[Lack, ...]:
-        if os.name != "posix":
-            return tuple(_windows_lack(name) for name in policy.requested())
-        asked, walls = policy.requested(), _walls(policy)
-        missing = [_not_here(name) for name in asked if name in _NOT_HERE and not (walls and name in walls.WALLS)]
-        missing += walls.lacks(policy, walls.look()) if walls else ()
+        asked, (walled, unwalled) = policy.requested(), _wall_rows(policy)
+        told = {*walled, *(lack.capability for lack in unwalled)}
+        missing = [*(_not_here(name, policy) for name in asked if name in _NOT_HERE and name not in told), *unwalled]
         if sys.platform != "linux" and "disk" in asked:
             missing.append(Lack(capability="disk", missing="/proc/<pid>/io", fix="run on Linux"))
         return (*missing, *beyond_hard_limits(policy))
 
     def open(self, policy: SandboxPolicy) -> ProcessBox:
-        lacking = {lack.capability: lack for lack in self.lacks(policy)}
-        walls = _walls(policy)
-        if walls:
-            box: ProcessBox = walls.open_box(policy, lacking)
-            return box
-        return ProcessBox(policy, enforcement_table(policy, MECHANISMS, lacking), plan_limits)
+        lacks, (rows, _) = self.lacks(policy), _wall_rows(policy)
+        if rows:
+            return _walled(policy, rows, lacks)
+        return ProcessBox(policy, entries(policy.requested(), PROCESS, lacks), group=make_group(policy))
 
 
-def _walls(policy: SandboxPolicy) -> Any:
-    """The module that puts them up, where the policy asks for them; loaded only then."""
+def _wall_rows(policy: SandboxPolicy) -> tuple[Mechanisms, tuple[Lack, ...]]:
+    """What walls hold of what is asked, and what they lack; nothing where it asks for none."""
+    if not _ON_LINUX:
+        from ringfence.backends.on_macos import walls as seatbelt
+
+        return seatbelt.rows(policy)
     if not (policy.readable_paths or policy.writable_paths or policy.hidden_paths):
+        return {}, ()
+    from ringfence.backends import walls
+
+    found = walls.look()
+    return walls.mechanisms(found), walls.lacks(policy, found)
+
+
+def _walled(policy: SandboxPolicy, rows: Mechanisms, lacks: tuple[Lack, ...]) -> ProcessBox:
+    asked, table = policy.requested(), {**PROCESS, **rows}
+    if not _ON_LINUX:
+        from ringfence.backends.on_macos.walls import SeatbeltWalls
+
+        return ProcessBox(policy, entries(asked, table, lacks), walls=SeatbeltWalls(policy))
+    from ringfence.backends import walls
+    from ringfence.sandbox import showing
+
+    showing.refuse_absent(policy)
+    found = walls.look()
+    box_table = entries(asked, table, lacks, found.landlock_abi)
+    return ProcessBox(policy, box_table, group=make_group(policy), walls=walls.HostWalls(policy, found))
+
+
+def make_group(policy: SandboxPolicy) -> Cgroup | None:
+    """A control group for the memory and the tasks of the tree; None where none is to be had."""
+    if sys.platform != "linux":
         return None
-    from ringfence.backends import walled
+    from ringfence.backends import groups
 
-    return walled
-
-
-def enforcement_table(
-    policy: SandboxPolicy, mechanisms: Mapping[str, tuple[str, str]], lacking: Mapping[str, Lack]
-) -> dict[str, Enforcement]:
-    """What becomes of every capability that the policy asks for."""
-    return entries(policy.requested(), mechanisms, lacking)
+    if policy.cpu_share is not None or policy.io_bytes_per_s is not None:  # not held at this level
+        policy = policy.with_changes(cpu_share=None, io_bytes_per_s=None)
+    return groups.make(policy)
 
 
-def entries(
-    asked: Mapping[str, object], mechanisms: Mapping[str, tuple[str, str]], lacking: Mapping[str, Lack]
-) -> dict[str, Enforcement]:
-    """What becomes of each of these capabilities."""
-    table = {}
-    for name, requested in asked.items():
-        if name in lacking:
-            lack = lacking[name]
-            entry = Enforcement(
-                requested=requested, applied=False, mechanism="none",
-                details=f"missing: {lack.missing}; to have it: {lack.fix}",
-            )  # fmt: skip
-        else:
-            mechanism, details = mechanisms[name]
-            entry = Enforcement(requested=requested, applied=True, mechanism=mechanism, details=details)
-        table[name] = entry
-    return table
-
-
-def _not_here(name: str) -> Lack:
+def _not_here(name: str, policy: SandboxPolicy) -> Lack:
+    if name == "network" and policy.network_rule != NO_NETWORK:
+        return NO_EGRESS
     missing, fix = _NOT_HERE[name]
     return Lack(capability=name, missing=missing, fix=fix)
 
 
-def beyond_hard_limits(policy: SandboxPolicy) -> tuple[Lack, ...]:
-    """What this process itself may not grant."""
-    return tuple(_over(*row) for row in rlimits.beyond_hard_limit(policy.numbers()))
-
-
-def _over(capability: str, name: str, hard: int) -> Lack:
-    flag = LIMIT_OF[capability].flag
-    return Lack(
-        capability=capability,
-        missing=f"room under this process' hard {name} of {hard}",
-        fix=f"ask for less with {flag}, or raise the hard limit before starting (ulimit -H)",
-    )
-
-
-def _windows_lack(name: str) -> Lack:
-    return Lack(capability=name, missing="a POSIX system", fix="run on Linux or macOS")
-
-
-def plan_limits(policy: SandboxPolicy) -> list[tuple[object, ...]]:
+def _plan_limits(policy: SandboxPolicy) -> Steps:
     """The rlimit steps of the plan, in the order of the table."""
     asked = policy.numbers()
     for capability, _, _ in rlimits.beyond_hard_limit(asked):
         del asked[capability]  # the host's own hard limit is below it and stays in force
-    return [("rlimit", *row) for row in rlimits.rows(asked, _host_tasks())]
+    return [("rlimit", *row) for row in rlimits.rows(asked, _host_tasks() + rlimits.NPROC_SLACK)]
 
 
 def _host_tasks() -> int:
     if sys.platform == "linux":
-        from ringfence.linux import procfs
+        from ringfence.kernel.proc import procfs
 
         return procfs.task_count()
     return 0
 
 
+def _sees(enforced: Mapping[str, Enforcement]) -> bool:
+    """Whether a limit of each process is in force here, and its refusal can be seen."""
+    return sys.platform == "linux" and enforced["nofile"].applied
+
+
+def _entered(steps: list[Step]) -> list[str]:
+    """The directories that these steps go to."""
+    return [str(argument) for name, *arguments in steps if name == "chdir" for argument in arguments]
+class NoWalls:
+    """For jobs that have the caller's files and network."""
+
+    shares: tuple[Step, ...] = ()
+    before_transfer: tuple[Step, ...] = ()
+
+    def work_on(self, transaction: Transaction) -> dict[str, Enforcement]:
+        return {}
+
+    def admit(self, job: Job) -> None:
+        return
+
+    def refuse_standby(self) -> None:
+        return
+
+    def steps(self, job: Job, folder: str, scratch: Scratch, limits: Steps) -> Steps:
+        return [("chdir", folder), *limits]
+
+    def through(self, last: Step, folder: str, scratch: Scratch) -> Step:
+        return last
+
+    def copies(self) -> list[str]:
+        return []
+
+
+_TRANSFER = Job(argv=(sys.executable,))
+"""Stands for a visit that is not a program."""
+
+
 class ProcessBox:
-    """A box that is only a folder and a plan; each visit is led by a process of its own."""
+    """A box that is a folder, a plan and perhaps walls; each visit is led by a process of its own."""
 
     def __init__(
         self,
         policy: SandboxPolicy,
         enforced: Mapping[str, Enforcement],
-        limit_steps: Callable[[SandboxPolicy], list[tuple[object, ...]]],
+        *,
+        group: Cgroup | None = None,
+        walls: Walls | None = None,
+        shares_group: bool = False,
+        limited: bool = True,
+        traits: Traits = ProcessBackend.traits,
     ) -> None:
+        """``group`` becomes the box's own; ``shares_group``: it is held as a whole, by all visits together.
+        ``limited``: each process has its limits."""
         self.policy = policy
-        self.enforced = enforced
-        self._limit_steps = limit_steps
+        self.traits = traits
+        self._group = group
+        self.enforced: Mapping[str, Enforcement] = with_group(enforced, group)
+        self._walls: Walls = walls or NoWalls()
+        self._shares_group = shares_group
+        self._limited = limited
         self._scratch = Scratch()
-        self._waiting: LedVisit | None = None
-        self._visited: LedVisit | None = None
+        self._closing = Closing()
+        self._closing.add(self._scratch.remove)
+        if group is not None:
+            self._closing.add(group.remove)
+        self._waiting: LeaderClient | None = None
         self._place = ""
-        self._keeper: LedVisit | None = None
+        self._supervisor: LeaderClient | None = None
         """Of a living box: who clears up when the caller is killed."""
-        self._visits: tuple[LedVisit, ...] = ()
+        self._visits: tuple[LeaderClient, ...] = ()
         """Those to the living box that may still run."""
         self._transaction: Transaction | None = None
 
     def work_on(self, transaction: Transaction) -> None:
         """In working copies; the first one's is where jobs begin unless they say otherwise."""
-        if transaction.kind != "snapshot":
-            raise UsageError(f"a transaction of kind {transaction.kind} needs isolation strict",
-                             hint="create it with the kind that transaction_kind(policy) tells")  # fmt: skip
+        self._place = place_on(transaction)
         self._transaction = transaction
-        self._place = transaction.place(transaction.bases[0])
+        self.enforced = {**self.enforced, **self._walls.work_on(transaction)}
 
     def live(self, workspace: str | None) -> None:
         """Visits from now on go to this folder. It is a place for files; what a visit leaves running ends with it."""
         self._scratch.name_living()
-        self._keeper = LedVisit({"cgroups": [], **self._cleared()}, (), FOLDER_KEEPERS)
-        if self._transaction is not None:
-            self._place = self._transaction.working_copy(workspace) if workspace else self._place
-        else:
-            self._place = workspace or self._scratch.prepare()
-        if not os.path.isdir(self._place):
-            raise UsageError(f"{workspace}: no such folder", hint="the working folder must exist")
+        self._supervisor = LeaderClient(self._cleared(self._group), (), SCRATCH_CLEANERS)
+        self._closing.add(self._supervisor.release, last=True)  # the caller may be killed in the middle of the rest
+        self._place = self._scratch.living_place(workspace, self._transaction, self._place)
 
     def ended(self) -> bool:
         return False
+
+    def confinement(self) -> None:
+        """Nothing in which running processes could be restored."""
 
     def source(self) -> Source:
         """Of all visits: each has a leader of its own."""
@@ -207,28 +237,63 @@ class ProcessBox:
         def leaders() -> tuple[int, ...]:
             return tuple(visit.leader for visit in self._visits if visit.leader)
 
-        return Source(leaders=leaders, terminate=self._end_visits)
+        shared = self._group if self._shares_group else None
+        return Source(leaders=leaders, terminate=self._end_visits, groups=shared.places if shared else {})
 
     def _end_visits(self) -> None:
         for visit in self._visits:
             visit.signal(_SIGKILL)
 
-    def _keep(self, visit: LedVisit) -> None:
+    def _keep(self, visit: LeaderClient) -> None:
         if self._place:
-            self._visits = (*(known for known in self._visits if known.fileno() >= 0), visit)
+            self._visits = (*(known for known in self._visits if known.filenos()), visit)
 
-    def start_steps(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> LedVisit:
-        return LedVisit(self._request([("folder", self._place), *steps]), streams, SPAWNER)
+    def start_steps(self, steps: Steps, streams: tuple[int, ...]) -> LeaderClient:
+        self._scratch.prepare()
+        inside = self._inside(_TRANSFER, self._place)
+        last = [self._walls.through(step, self._place, self._scratch) for step in steps]
+        return self._lead([*self._walls.before_transfer, *inside, *last], streams)
 
-    def start(self, job: Job, streams: tuple[int, ...]) -> LedVisit:
+    def start(self, job: Job, streams: tuple[int, ...]) -> LeaderClient:
+        if job.cwd and self._group is not None:
+            from ringfence.backends import groups
+
+            self.enforced = {
+                **self.enforced, **groups.throttle_folders(self._group, self.policy, self.enforced, (job.cwd,))
+            }  # fmt: skip
+        self._walls.admit(job)
         job, folder = self._placed(job)
         if self._waiting is not None:
             return self._send_order(job, folder, streams)
-        steps: list[tuple[object, ...]] = [("terminal",)] if job.terminal else []
-        steps += [("folder", folder), ("exec", list(job.argv), self._environment(job))]
-        visit = LedVisit(self._request(steps), streams, SPAWNER)
+        first: Steps = [("terminal",)] if job.terminal else []
+        run = self._walls.through(("exec", list(job.argv), self._environment(job)), folder, self._scratch)
+        return self._lead([*first, *self._inside(job, folder), run], streams)
+
+    def _inside(self, job: Job, folder: str) -> Steps:
+        """A memory limit for each process refuses what a group for all of them would allow; a group needs none."""
+        limits = [*self._walls.shares, *_plan_limits(self.policy)] if self._limited else []
+        limits = [step for step in limits if rlimits.MEMORY not in step or not self._by_group("memory")]
+        return self._walls.steps(job, folder, self._scratch, limits)
+
+    def _lead(self, steps: Steps, streams: tuple[int, ...]) -> LeaderClient:
+        visit = self._visit(steps, streams, SPAWNER)
         self._keep(visit)
         return visit
+
+    def _visit(
+        self, steps: Steps, streams: tuple[int, ...], source: LeaderSource, *, standby: bool = False
+    ) -> LeaderClient:
+        """In a living box each visit has a group of its own, so that what one does is not told of another; or all share
+        the box's."""
+        if self._group is None:
+            return LeaderClient(self._request(steps) | {"standby": standby}, streams, source)
+        from ringfence.backends import groups
+
+        lives = self._supervisor is not None
+        own = lives and not self._shares_group
+        group = make_group(self.policy) if own else self._group
+        request = self._request(steps, group) | {"standby": standby}
+        return groups.GroupVisit(request, streams, source, group, own=own, in_living_box=lives and self._shares_group)
 
     def _placed(self, job: Job) -> tuple[Job, str]:
         """The job, and the folder that it begins in, with its files."""
@@ -238,51 +303,64 @@ class ProcessBox:
         folder = self._scratch.prepare(job)
         return job, self._place if self._place and job.cwd is None else folder
 
-    def stand_by(self, python: PythonJobs) -> LedVisit:
+    def prewarm(self, python: PythonJobs) -> LeaderClient:
         """Do now what does not depend on the job; the next one starts at once."""
-        folder = self._scratch.prepare()
-        steps: list[tuple[object, ...]] = [("folder", folder), ("await job", True)]
-        forker = FromMould({"template": [], "owner": [], "python": python.as_data()})
-        self._waiting = LedVisit(self._request(steps) | {"standby": True}, (), forker)
+        self._walls.refuse_standby()
+        steps = [*self._inside(_TRANSFER, self._scratch.prepare()), ("await job", True)]
+        usual = python.as_data({"LANG": LANGUAGE, **self.policy.environment})
+        source = ZygoteSource({"template": [], "owner": [], "python": usual})
+        self._waiting = self._visit(steps, (), source, standby=True)
+        self._closing.add(self._waiting.release)
         return self._waiting
 
-    def stands(self) -> bool:
+    def is_ready(self) -> bool:
         return self._waiting is not None and self._waiting.waits()
 
     def let_go(self) -> None:
         if self._waiting is not None:
             self._waiting.let_go()
 
-    def _send_order(self, job: Job, folder: str, streams: tuple[int, ...]) -> LedVisit:
+    def _send_order(self, job: Job, folder: str, streams: tuple[int, ...]) -> LeaderClient:
         assert self._waiting is not None
         visit, self._waiting = self._waiting, None
-        self._visited = visit
-        visit.send_order(order_of(replace(job, files={}), folder, self._environment(job)), streams)
+        visit.send_order(job_order(replace(job, files={}), folder, self._environment(job)), streams)
         return visit
 
     def _environment(self, job: Job) -> dict[str, str]:
         return self._scratch.environment(self.policy, job)
 
-    def _request(self, last: list[tuple[object, ...]]) -> dict[str, object]:
-        steps: list[tuple[object, ...]] = [("session",), ("umask", _UMASK), ("signals",), ("no new privileges",)]
-        # Last, because they bind this process too and exec must still find room.
-        steps += [*self._limit_steps(self.policy), *last]
+    def _request(self, last: Steps, group: Cgroup | None = None) -> VisitRequest:
+        steps, born_in = self._entered(group)
+        steps += [("setsid",), ("umask", _UMASK), ("reset signals",), ("no new privileges",)]
+        witness = filters.witnessed(self.policy, self.enforced) if _sees(self.enforced) else {}
+        if witness:  # before the limits: a small one for descriptors keeps the listener from being handed over
+            steps.append(("observe", filters.witness_alone(witness)))
+        cleared = self._cleared(group)
         return {
-            "plan": steps,
+            "plan": [*steps, *last],
             "limits": self._watched(),
-            "written": [self._scratch.path, *(step[1] for step in last if step[0] == "folder"),
-                        *self.policy.writable_paths],
-            **({"scratch": ""} if self._keeper else self._cleared()),
-        }  # fmt: skip
+            "written": [self._scratch.path, *_entered(last), *self.policy.writable_paths, *self._walls.copies()],
+            "groups": {"group": born_in, "enter": [], "cgroups": cleared["cgroups"]},
+            "witness": witness,
+            "scratch": "" if self._supervisor else cleared["scratch"],
+        }
 
-    def _cleared(self) -> dict[str, object]:
-        """What somebody must remove when the caller is gone: of a living box its keeper, else the job's leader."""
-        return {"scratch": self._scratch.path}
+    def _cleared(self, group: Cgroup | None) -> ClearRequest:
+        """Return what the scratch cleaner of a living box, or else the leader, removes when the caller is gone."""
+        return {"scratch": self._scratch.path, "cgroups": list(group.directories) if group is not None else []}
+
+    def _entered(self, group: Cgroup | None) -> tuple[Steps, str]:
+        """The step that enters the group, and where the job can be forked into it at once."""
+        return ([], "") if group is None else ([("join groups", list(group.enter_paths))], group.v2_directory)
 
     def _watched(self) -> dict[str, float]:
+        """What the kernel does not hold for the tree as a whole, and a net under what a group holds."""
         unlimited = dict.fromkeys(("cpu_time", "memory", "pids"), float("inf"))
-        numbers = self.policy.numbers()
-        return unlimited | {name: numbers[name] for name in numbers if self.enforced[name].applied}
+        held = ((name, value) for name, value in self.policy.numbers().items() if self.enforced[name].applied)
+        return unlimited | {name: value * _NET if self._by_group(name) else value for name, value in held}
+
+    def _by_group(self, name: str) -> bool:
+        return name in self.enforced and Mechanism.CGROUP in self.enforced[name].by
 
     def changes(self) -> Changes:
         """Without a transaction the job writes the caller's files themselves."""
@@ -296,10 +374,4 @@ class ProcessBox:
         return False
 
     def close(self) -> str:
-        for visit in (self._waiting, self._visited):
-            if visit is not None:
-                visit.release()
-        left = self._scratch.remove()
-        if self._keeper is not None:  # last: the caller may be killed in the middle of it
-            self._keeper.release()
-        return left
+        return self._closing.close()

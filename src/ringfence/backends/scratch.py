@@ -10,7 +10,12 @@ from ringfence.errors import SetupError, UsageError, is_of_a_call
 from ringfence.model.job import Job
 from ringfence.model.policy import SandboxPolicy
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.checkpoint.transaction import Transaction
+
 _FALLBACK_PATH = "/usr/local/bin:/usr/bin:/bin"
+LANGUAGE = "C.UTF-8"
 
 
 def place() -> str:
@@ -18,8 +23,19 @@ def place() -> str:
     return os.path.abspath(os.environ.get("TMPDIR") or "/tmp")
 
 
+def place_on(transaction: Transaction) -> str:
+    """Where jobs begin on working copies unless they say otherwise: in the first one's."""
+    if transaction.kind != "snapshot":
+        raise UsageError(f"a transaction of kind {transaction.kind} needs isolation strict",
+                         hint="create it with the kind that transaction_kind(policy) tells")  # fmt: skip
+    return transaction.place(transaction.bases[0])
+
+
 class Scratch:
     """Made when it is first needed, mode 0700, removed with the box."""
+
+    variable = "TMPDIR"
+    """By which a user chooses where it lies."""
 
     def __init__(self, folders: tuple[str, ...] = ("work", "home", "tmp")) -> None:
         self.path = ""
@@ -37,21 +53,31 @@ class Scratch:
             raise UsageError(f"{job.cwd}: no such folder", hint="the working folder must exist")
         folder = job.cwd or os.path.join(self.path, "work")
         for name, content in job.files.items():
-            _write_file(folder, name, content)
+            self._write_file(folder, name, content)
         return folder
+
+    def living_place(self, workspace: str | None, transaction: Transaction | None, place: str) -> str:
+        """Where the visits of a living box go. ``place``: where its transaction has its jobs begin."""
+        if transaction is not None:
+            place = transaction.working_copy(workspace) if workspace else place
+        else:
+            place = workspace or self.prepare()
+        if not os.path.isdir(place):
+            raise UsageError(f"{workspace}: no such folder", hint="the working folder must exist")
+        return place
 
     def name(self) -> str:
         """Where it is, or will be: who is to remove it can be told before there is anything to remove."""
         # Not by tempfile, whose imports take longer than the whole run of a small job.
-        self.path = self.path or os.path.join(place(), f"ringfence-{os.urandom(8).hex()}")
+        self.path = self.path or os.path.join(self._above(), f"ringfence-{os.urandom(8).hex()}")
         return self.path
 
     def name_living(self) -> str:
-        """The same, of a living box: a lock on it says that this process is there (``posix/folder_keeper``)."""
-        from ringfence.posix import folder_keeper
+        """The same, of a living box: a lock on it says that this process is there (``roles/scratch_cleaner``)."""
+        from ringfence.roles import scratch_cleaner
 
         self._is_living = True
-        self.path = os.path.join(place(), f"{folder_keeper.PREFIX}{os.urandom(8).hex()}")
+        self.path = os.path.join(place(), f"{scratch_cleaner.PREFIX}{os.urandom(8).hex()}")
         return self.path
 
     def _make(self) -> None:
@@ -64,8 +90,8 @@ class Scratch:
         except OSError as error:
             if not is_of_a_call(error):
                 raise
-            problem = f"{error.strerror}: {self.path}"
-            raise SetupError("make the private folder", problem, hint="set TMPDIR to a folder with room") from error
+            problem, hint = f"{error.strerror}: {self.path}", f"set {self.variable} to a folder with room"
+            raise SetupError("make the private folder", problem, hint=hint) from error
 
     def _make_top(self) -> None:
         self._made = True  # before: Ctrl-C may come between the two
@@ -86,7 +112,7 @@ class Scratch:
             "PATH": os.environ.get("PATH", _FALLBACK_PATH),
             "HOME": os.path.join(self.path, "home"),
             "TMPDIR": os.path.join(self.path, "tmp"),
-            "LANG": "C.UTF-8",
+            "LANG": LANGUAGE,
         }
         if job.terminal:
             clean["TERM"] = os.environ.get("TERM", "dumb")
@@ -99,11 +125,9 @@ class Scratch:
         Once more where Ctrl-C came in between: only then it is known to be done."""
         if not self._made:
             return ""
-        from ringfence.posix.removal import remove_tree
-
         left = ""
         try:
-            remove_tree(self.path)
+            self._remove_tree()
         except OSError as error:
             if not is_of_a_call(error):
                 raise
@@ -112,10 +136,25 @@ class Scratch:
         self._unlock()
         return left
 
-    def _locked(self) -> int:
-        from ringfence.posix import folder_keeper
+    # ---- what differs from system to system
 
-        return folder_keeper.lock(self.path)
+    def _above(self) -> str:
+        return place()
+
+    def _remove_tree(self) -> None:
+        from ringfence.roles.removal import remove_tree
+
+        remove_tree(self.path)
+
+    def _write_file(self, folder: str, name: str, content: bytes) -> None:
+        _write_file(folder, name, content)
+
+    # ---- a living box's lock
+
+    def _locked(self) -> int:
+        from ringfence.roles import scratch_cleaner
+
+        return scratch_cleaner.lock(self.path)
 
     def _unlock(self) -> None:
         held, self._lock = self._lock, -1

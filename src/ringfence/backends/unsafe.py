@@ -5,32 +5,26 @@ Because a policy always asks for limits, this level runs only with ``allow_parti
 
 from __future__ import annotations
 
-from ringfence.backends.facts import Lack
-from ringfence.backends.process import ProcessBox, enforcement_table
+from ringfence.backends.facts import Traits
+from ringfence.backends.process import ProcessBox
+from ringfence.backends.tables import PLAIN, entries, lacks_of_none
+from ringfence.model.lack import Lack
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy
-
-_MECHANISMS = {
-    "wall_time": ("deadline", "the whole tree is killed at the deadline"),
-    "output": ("pipe reader", "each stream"),
-}
 
 
 class UnsafeBackend:
     """Runs the job as a plain child."""
 
     level = IsolationLevel.NONE
+    traits = Traits(isolates=False)
 
     def transaction_kind(self) -> str:
         return "snapshot"
 
     def lacks(self, policy: SandboxPolicy) -> tuple[Lack, ...]:
-        return tuple(
-            Lack(capability=name, missing="any isolation", fix="use isolation process or strict")
-            for name in policy.requested()
-            if name not in _MECHANISMS
-        )
+        return lacks_of_none(policy, "use isolation process or strict")
 
     def open(self, policy: SandboxPolicy) -> ProcessBox:
-        lacking = {lack.capability: lack for lack in self.lacks(policy)}
-        return ProcessBox(policy, enforcement_table(policy, _MECHANISMS, lacking), lambda _: [])
+        table = entries(policy.requested(), PLAIN, self.lacks(policy))
+        return ProcessBox(policy, table, limited=False, traits=self.traits)

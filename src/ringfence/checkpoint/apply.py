@@ -9,20 +9,21 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from _collections_abc import Callable, Iterable, Mapping
 
-from ringfence.checkpoint import content, permission
+from ringfence.checkpoint import content, preflight
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.entry import DELETED, FILE, FOLDER, LINK, Entry, Manifest, Seen, ordered, parent
-from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree
-from ringfence.model.record import replace
+from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree, is_folder
+from ringfence.model import windows_paths
 
 Source = Callable[[str, Entry], int]
 """A descriptor of the content of a file entry."""
 _WHITEOUT = stat.S_IFCHR
-_NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EXDEV)
 _UTIME_BY_DESCRIPTOR = os.utime in os.supports_fd
+KNOWS_NO_CASE = os.name == "nt"
+_UTIME_SEES_LINKS = os.utime in os.supports_follow_symlinks
+"""Elsewhere (Windows) links keep the time of their making."""
 
 
 _PREFIX, _STAGED = ".ringfence-", "-new"
@@ -34,6 +35,20 @@ def new_name() -> str:
 
 def is_new_name(name: object) -> bool:
     return isinstance(name, str) and name.startswith(_PREFIX) and name.removeprefix(_PREFIX).isalnum()
+
+
+class _NamingPath:
+    """Errors name the path in question: the calls know only a temporary name."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _: object, error: object, __: object) -> None:
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, self._path) from error
 
 
 class Writer:
@@ -60,24 +75,24 @@ class Writer:
         changed, doomed = _difference(now, target)
         if not changed and not doomed:
             return
-        with self._told(""):
+        with self._naming_path(""):
             name, where = self.tree.at(self._staging)
             os.mkdir(name, 0o700, **where)
         for path in ordered({parent(path) for path in (*changed, *doomed)}):
-            with self._told(path):
-                permission.check_writable(self.tree, path)
+            with self._naming_path(path):
+                preflight.check_writable(self.tree, path)
         for path in ordered({*changed, *doomed} & now.keys()):
-            with self._told(path):
-                permission.check_replaceable(self.tree, path)
+            with self._naming_path(path):
+                preflight.check_replaceable(self.tree, path)
         for number, path in enumerate(ordered(changed)):
-            with self._told(path):
+            with self._naming_path(path):
                 self._stage_one(path, target[path], f"{self._staging}/{number}", target)
 
     def _stage_one(self, path: str, entry: Entry, place: str, target: Manifest) -> None:
         if entry.kind == FOLDER and entry.attributes:  # those may be more than the file system takes
             self._make_folder(place)
-            self._mark(place, entry)
-        elif entry.kind != FOLDER and entry.kind not in entries.SPECIAL and not _joins(entry, target):
+            self._set_xattrs(place, entry)
+        elif entry.kind != FOLDER and entry.kind not in entries.SPECIAL and not entries.joins(entry, target):
             self._make(place, path, entry, target)
             self._staged[path] = place
 
@@ -93,26 +108,21 @@ class Writer:
         touched = {parent(path) for path in (*changed, *doomed)} - {""}
         opened = self.open_closed({above for path in (*changed, *doomed) for above in entries.ancestors(path)})
         for path in reversed(ordered(doomed)):
-            with self._told(path):
+            with self._naming_path(path):
                 self._remove(path, now[path])
         written = []
         for path in ordered(changed):
-            with self._told(path):
+            with self._naming_path(path):
                 written += [path] if self._write(path, target[path], target) else []
         seen = self._as_written(written, target)  # before a folder's mode may keep us out
         folders = {path for path in (*changed, *touched, *opened) if _is_folder(target.get(path))}
         for path in reversed(ordered(folders)):
-            with self._told(path):
-                self._dress(path, target[path])
+            with self._naming_path(path):
+                self._apply_metadata(path, target[path])
         return seen
 
-    @contextmanager
-    def _told(self, path: str) -> Iterator[None]:
-        """Errors name the path in question: the calls know only a temporary name."""
-        try:
-            yield
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, f"{self.tree.path}/{path}".rstrip("/")) from error
+    def _naming_path(self, path: str) -> _NamingPath:
+        return _NamingPath(f"{self.tree.path}/{path}".rstrip("/"))
 
     def sweep(self, folders: set[str]) -> None:
         """Remove what a writer that was killed left half done."""
@@ -130,7 +140,7 @@ class Writer:
         for path in ordered(paths):
             status = self.tree.status(path)
             if status is not None and stat.S_ISDIR(status.st_mode) and self._is_closed(status):
-                with self._told(path):
+                with self._naming_path(path):
                     self.tree.allow(path, stat.S_IMODE(status.st_mode) | 0o700)
                 opened.append(path)
         return opened
@@ -169,7 +179,7 @@ class Writer:
                 for below in self.tree.names(inner):
                     if not self._unlink_file(f"{inner}/{below}"):
                         serial += 1
-                        self._lift(f"{inner}/{below}", f"{path}/{self.temporary}{serial}")
+                        self._hoist(f"{inner}/{below}", f"{path}/{self.temporary}{serial}")
                 self.tree.forget(inner)
                 last, where = self.tree.at(inner)
                 os.rmdir(last, **where)
@@ -177,13 +187,13 @@ class Writer:
     def _unlink_file(self, path: str) -> bool:
         """Whether it was something else than a folder, and is gone."""
         status = self.tree.status(path)
-        if status is not None and stat.S_ISDIR(status.st_mode):
+        if status is not None and is_folder(status):
             return False
         name, where = self.tree.at(path)
         os.unlink(name, **where)
         return True
 
-    def _lift(self, path: str, higher: str) -> None:
+    def _hoist(self, path: str, higher: str) -> None:
         self.tree.allow(path, 0o700)  # moving a folder writes into it
         self.tree.forget(path)
         above = self.tree.folder(parent(higher))
@@ -192,7 +202,7 @@ class Writer:
 
     def _write(self, path: str, entry: Entry, target: Manifest) -> bool:
         """Put an entry at its place; whether there is now something."""
-        if entry.kind in entries.SPECIAL and not self.special:
+        if entry.kind == entries.JUNCTION or (entry.kind in entries.SPECIAL and not self.special):
             return False
         if entry.kind == FOLDER:
             return self._make_folder(path)
@@ -226,11 +236,11 @@ class Writer:
         name, where = self.tree.at(path)
         if self.tree.status(path) is None:
             os.mkdir(name, 0o700, **where)
-            self._give(path)
+            self._chown(path)
         return True
 
     def _make(self, temporary: str, path: str, entry: Entry, target: Manifest) -> None:
-        if _joins(entry, target) and self._join(entry.twin, temporary, path):
+        if entries.joins(entry, target) and self._join(entry.twin, temporary, path):
             return
         if entry.kind == FILE:
             self._make_file(temporary, path, entry)
@@ -242,10 +252,10 @@ class Writer:
                 os.mknod(name, _WHITEOUT, 0, **where)
             else:
                 _make_special(name, where.get("dir_fd"), entry)
-            self._give(temporary)
+            self._chown(temporary)
             if entry.kind not in (DELETED, LINK):
                 self.tree.allow(temporary, entry.mode)
-            if entry.kind != DELETED:
+            if entry.kind != DELETED and _UTIME_SEES_LINKS:
                 name, where = self.tree.at(temporary)
                 os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False, **where)
 
@@ -256,19 +266,7 @@ class Writer:
         if there is not None and other is not None and os.path.samestat(there, other):
             name, where = self.tree.at(path)
             os.unlink(name, **where)
-        old, old_where = self.tree.at(twin)
-        held = os.dup(old_where["dir_fd"]) if "dir_fd" in old_where else None
-        try:
-            new, new_where = self.tree.at(temporary)
-            os.link(old, new, src_dir_fd=held, dst_dir_fd=new_where.get("dir_fd"), follow_symlinks=False)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            return False
-        finally:
-            if held is not None:
-                os.close(held)
-        return True
+        return self.tree.join(twin, temporary)
 
     def _make_file(self, temporary: str, path: str, entry: Entry) -> None:
         name, where = self.tree.at(temporary)
@@ -280,7 +278,7 @@ class Writer:
             finally:
                 os.close(reader)
             if entry.attributes or entry.copied:
-                self._mark(temporary, entry)
+                self._set_xattrs(temporary, entry)
             if hasattr(os, "geteuid") and os.geteuid() == 0:  # by no name: somebody may have put another file there
                 os.fchown(writer, *self.tree.owner)
             if hasattr(os, "fchmod"):
@@ -290,13 +288,13 @@ class Writer:
         finally:
             os.close(writer)
 
-    def _give(self, path: str) -> None:
+    def _chown(self, path: str) -> None:
         """To whom the tree belongs: root writes for others here, and its own files would be beyond their reach."""
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             name, where = self.tree.at(path)
             os.chown(name, *self.tree.owner, follow_symlinks=False, **where)
 
-    def _mark(self, path: str, entry: Entry) -> None:
+    def _set_xattrs(self, path: str, entry: Entry) -> None:
         """Extended attributes, on what has been made by us just now or is a folder."""
         if not hasattr(os, "setxattr"):
             return
@@ -314,18 +312,18 @@ class Writer:
             if there.get(name) != value:
                 self.tree.set_attribute(path, name, value)
 
-    def _dress(self, path: str, entry: Entry) -> None:
+    def _apply_metadata(self, path: str, entry: Entry) -> None:
         status = self.tree.status(path)
         mode = stat.S_IMODE(status.st_mode) if status else 0
         if self._is_closed(status):
             mode |= 0o700
             self.tree.allow(path, mode)
-        self._mark(path, entry)
+        self._set_xattrs(path, entry)
         if mode != entry.mode:
             self.tree.allow(path, entry.mode)
         name, where = self.tree.at(path)
         try:
-            os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False, **where)
+            os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=not _UTIME_SEES_LINKS, **where)
         except PermissionError:  # a folder that others share with us is its owner's
             if status is None or not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
                 raise
@@ -349,13 +347,11 @@ class Writer:
 def _difference(now: Manifest, target: Manifest) -> tuple[list[str], list[str]]:
     """What is to be written, and what to be removed before."""
     changed = [path for path in target if now.get(path) != target[path]]
-    return changed, [path for path in now if path not in target or _in_the_way(now[path], target[path])]
-
-
-def _joins(entry: Entry, target: Manifest) -> bool:
-    """Whether it becomes a second name of a file that is there or made before."""
-    twin = target.get(entry.twin) if entry.twin else None
-    return twin is not None and replace(twin, twin="") == replace(entry, twin="")
+    doomed = [path for path in now if path not in target or _in_the_way(now[path], target[path])]
+    if KNOWS_NO_CASE and doomed:  # what is only spelled anew goes with its old name, and is written again
+        gone = {windows_paths.fold(path) for path in doomed}
+        changed = [path for path in target if now.get(path) != target[path] or windows_paths.fold(path) in gone]
+    return changed, doomed
 
 
 def _is_folder(entry: Entry | None) -> bool:

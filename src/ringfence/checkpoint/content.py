@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from _collections_abc import Iterator
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +49,17 @@ def fill(reader: int, writer: int) -> None:
         copy(reader, writer)
 
 
+def pour(reader: int, writer: int) -> None:
+    """Copy a whole file into an empty one and keep its holes. Nobody asks what it holds, so nothing is hashed."""
+    size = os.fstat(reader).st_size
+    if size > _PIECE_BYTES and clone(reader, writer):
+        return
+    for place, piece in _pieces(reader, size):
+        os.lseek(writer, place, os.SEEK_SET)
+        write(writer, piece)
+    os.ftruncate(writer, size)
+
+
 def is_immutable(descriptor: int) -> bool:
     """Whether nobody, root included, can replace it (``chattr +i``, ``+a``); no where the file system has no such."""
     try:
@@ -75,10 +86,6 @@ def begin_write_back(reader: int) -> None:
     _sync_file_range(reader, 0, 0, _WAIT_BEFORE | _WRITE)  # a file system that can't has nothing to write
 
 
-def same(one: int, other: int) -> bool:
-    return os.fstat(one).st_size == os.fstat(other).st_size and digest(one) == digest(other)
-
-
 def _through(reader: int, writer: int | None) -> str:
     import hashlib
 
@@ -89,7 +96,7 @@ def _through(reader: int, writer: int | None) -> str:
         state.update(piece)
         if writer is not None:
             os.lseek(writer, place, os.SEEK_SET)
-            _write(writer, piece)
+            write(writer, piece)
     if writer is not None:
         os.ftruncate(writer, size)
     return state.hexdigest()
@@ -127,7 +134,7 @@ def _read(reader: int, count: int) -> bytes:
     return b"".join(pieces)
 
 
-def _write(writer: int, piece: bytes) -> None:
+def write(writer: int, piece: bytes) -> None:
     view = memoryview(piece)
     while view:
         view = view[os.write(writer, view) :]

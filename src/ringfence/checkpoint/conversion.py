@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from _collections_abc import Callable
 
 from ringfence.checkpoint.entry import shown
 from ringfence.checkpoint.store import JOURNAL
@@ -26,6 +26,7 @@ def converted(method: Callable[Concatenate[Workspace, P], T]) -> Callable[Concat
         for tree in (self.base, self.layer.scan.tree):
             tree.forget()  # others may have replaced folders since
         try:
+            self.layer.scan.tree.open_top()
             return method(self, *args, **kwargs)
         except OSError as error:
             raise as_ours(self, error) from error

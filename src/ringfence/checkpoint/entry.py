@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from _collections_abc import Iterable, Mapping
 
 from ringfence.errors import UsageError
-from ringfence.model.record import record
+from ringfence.model.paths import quoted
+from ringfence.model.record import record, replace
 
 FILE, FOLDER, LINK, DELETED = "file", "folder", "link", "deleted"
 FIFO, SOCKET, CHARACTER, BLOCK = "fifo", "socket", "character device", "block device"
-SPECIAL = frozenset({FIFO, SOCKET, CHARACTER, BLOCK})
+JUNCTION = "junction"
+"""Of Windows: a folder that leads somewhere else. Nothing is read through it, and none is ever made."""
+SPECIAL = frozenset({FIFO, SOCKET, CHARACTER, BLOCK, JUNCTION})
 _KINDS = {
     stat.S_IFREG: FILE,
     stat.S_IFDIR: FOLDER,
@@ -26,14 +29,15 @@ _KINDS = {
     stat.S_IFCHR: CHARACTER,
     stat.S_IFBLK: BLOCK,
 }
-_ALL_KINDS = frozenset({*_KINDS.values(), DELETED})
+_ALL_KINDS = frozenset({*_KINDS.values(), DELETED, JUNCTION})
+_REPARSE_POINT = 0x400
 UNKNOWN = "?"
 """The digest of content that nobody has looked at."""
 
 
 @record
 class Entry:
-    """One path."""
+    """What a tree or a layer has at one path."""
 
     kind: str
     mode: int = 0
@@ -51,7 +55,7 @@ class Entry:
     opaque: bool = False
     """A folder that hides what the base has at its place."""
     copied: bool = False
-    """The overlay made it from a file of the base, so there was one."""
+    """The overlay made it from a file or folder of the base, so there was one."""
 
 
 GONE = Entry(kind=DELETED)
@@ -77,12 +81,14 @@ def fingerprint(status: os.stat_result) -> tuple[int, ...]:
 
 
 def kind_of(status: os.stat_result) -> str:
-    return _KINDS.get(stat.S_IFMT(status.st_mode), CHARACTER)
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode), CHARACTER)
+    leads_away = getattr(status, "st_file_attributes", 0) & _REPARSE_POINT
+    return JUNCTION if leads_away and kind != LINK else kind
 
 
-def order(path: str) -> list[str]:
-    """Sorts folders before what is in them, and that before the folder's neighbours."""
-    return path.split("/")
+def order(path: str) -> str:
+    """Sorts folders before what is in them, and that before the folder's neighbours: no name has a zero in it."""
+    return path.replace("/", "\0")
 
 
 def ordered(paths: Iterable[str]) -> list[str]:
@@ -100,8 +106,8 @@ def ancestors(path: str) -> list[str]:
 
 
 def shown(path: str) -> str:
-    """For people: a program chose it, and a terminal obeys control characters."""
-    return ascii(path)[1:-1]
+    """For people."""
+    return quoted(path)
 
 
 def inside(path: str) -> str:
@@ -123,6 +129,12 @@ def callers(path: str) -> str:
 def hides_base(entry: Entry | None) -> bool:
     """Whether nothing of the base can be seen below this entry of a layer."""
     return entry is not None and (entry.kind != FOLDER or entry.opaque)
+
+
+def joins(entry: Entry, manifest: Manifest) -> bool:
+    """Whether it becomes a second name of a file that is there or made before."""
+    twin = manifest.get(entry.twin) if entry.twin else None
+    return twin is not None and replace(twin, twin="") == replace(entry, twin="")
 
 
 _FIELDS = {name: type(value) for name, value in GONE.__dict__.items()}

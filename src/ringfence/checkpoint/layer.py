@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from _collections_abc import Collection, Mapping
 
-from ringfence.checkpoint.carry import Carry
+from ringfence.checkpoint.commit.commit_plan import CommitPlan
 from ringfence.checkpoint.entry import Entry, Index, Manifest, Seen
 from ringfence.checkpoint.scan import Reading, Scan
 from ringfence.model.record import record
@@ -15,6 +15,8 @@ from ringfence.model.record import record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Protocol
+
+    from ringfence.checkpoint.commit.conflicts import Settled
 
     class Layer(Protocol):
         """Where the changes lie. ``OverlayLayer`` and ``Snapshot``."""
@@ -29,9 +31,9 @@ if TYPE_CHECKING:
         def begin_staging(self) -> None: ...
         def end_staging(self) -> None: ...
         def settle(
-            self, rest: Manifest | None, carry: Carry, written: Index, temporary: str, *, whole: bool
-        ) -> None: ...
-        def held(self) -> Manifest: ...
+            self, rest: Manifest | None, commit: CommitPlan, written: Index, temporary: str, *, whole: bool,
+            anew: Collection[str] = (),
+        ) -> None: ...  # fmt: skip
         def close(self) -> None: ...
 
 
@@ -51,11 +53,13 @@ class Planned:
     """A commit that has been looked over and not begun."""
 
     chosen: Manifest
-    plan: Carry
+    plan: CommitPlan
     rest: Manifest | None
     """What the layer holds afterwards. Absent: it stays as it is, for somebody works on it."""
     whole: bool
     temporary: str
+    settled: Settled
+    """What became of conflicts."""
 
 
 @record
@@ -65,3 +69,9 @@ class Committed:
     paths: tuple[str, ...]
     left: tuple[str, ...]
     """Sockets, FIFOs and devices, which stay in the layer."""
+    theirs: tuple[str, ...] = ()
+    """Conflicts in which the base stays as somebody else made it; the layer's side is gone."""
+    mine: tuple[str, ...] = ()
+    """Conflicts in which what somebody else made was overwritten."""
+    merged: tuple[str, ...] = ()
+    """Conflicts in which both changes were carried over, line by line."""

@@ -9,8 +9,8 @@ import os
 import stat
 from collections.abc import Iterable
 
-from ringfence.checkpoint.documents import Documents
-from ringfence.checkpoint.seal import JOURNAL_FILE, Seal
+from ringfence.checkpoint.records.documents import Documents
+from ringfence.checkpoint.records.seal import JOURNAL_FILE, Seal
 from ringfence.checkpoint.store import Store
 from ringfence.checkpoint.tree import Tree
 from ringfence.errors import CheckpointError, UsageError
@@ -18,7 +18,7 @@ from ringfence.model.mounted_names import every_name
 from ringfence.model.own_files import check_private, make_private
 from ringfence.model.paths import within
 from ringfence.model.record import record
-from ringfence.model.state_folder import own_places
+from ringfence.model.state_folder import is_image_root, own_places
 
 OVERLAY, SNAPSHOT = "overlay", "snapshot"
 _VERSION = 1
@@ -240,11 +240,27 @@ def _opened(place: str) -> Documents:
 def _checked_base(base: str, ours: tuple[str, ...]) -> str:
     real = _real(base)
     if not os.path.isdir(real):
-        raise UsageError(f"{base}: no such folder", hint="a transaction lies over folders that exist")
+        raise _no_folder(base, real)
     for each in ours:
-        if within(real, each):
+        if within(real, each) and not is_image_root(real):
             raise UsageError(f"{base} lies in a folder of ours ({each})", hint="choose another folder for one of them")
     return real
+
+
+def _no_folder(base: str, real: str) -> UsageError:
+    """With what is there, or the nearest name."""
+    above, name = os.path.split(real)
+    if os.path.lexists(real):
+        hint = f"give the folder that it lies in, {above}; what is only to be read is readable without a layer"
+        return UsageError(f"{base}: a file, and a layer lies over folders", hint=hint)
+    from difflib import get_close_matches
+
+    try:
+        near = get_close_matches(name, os.listdir(above), n=1)
+    except OSError:
+        near = []
+    hint = f"did you mean {os.path.join(above, near[0])}?" if near else "a transaction lies over folders that exist"
+    return UsageError(f"{base}: no such folder", hint=hint)
 
 
 def _refuse_overlap(bases: tuple[str, ...]) -> None:

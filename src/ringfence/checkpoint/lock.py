@@ -7,7 +7,6 @@ had running ends a moment later, and is waited for. Not for threads: who shares 
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
 
@@ -24,7 +23,7 @@ _ENDING_S, _LOOK_S = 15.0, 0.01
 """Longer than leaders try to end a tree."""
 _TURN_S = 30.0
 """Longer than commits take."""
-_PRIVATE_FOLDER = re.compile(rb"ringfence-[0-9a-f]{16}")
+_PRIVATE_FOLDER, _HEX, _DIGITS = b"ringfence-", b"0123456789abcdef", 16
 _held: set[Lock] = set()
 
 
@@ -117,7 +116,8 @@ def _await_end(place: bytes) -> None:
 
 def _is_private_folder(place: bytes) -> bool:
     """Whether it can be a box's: nobody waits for what only looks like one, e.g. ``/``."""
-    if not _PRIVATE_FOLDER.fullmatch(os.path.basename(place)):
+    start, end = os.path.basename(place)[: len(_PRIVATE_FOLDER)], os.path.basename(place)[len(_PRIVATE_FOLDER) :]
+    if start != _PRIVATE_FOLDER or len(end) != _DIGITS or end.strip(_HEX):
         return False
     try:
         status = os.lstat(place)

@@ -6,7 +6,7 @@ kept, because a layer can't point into the base.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from _collections_abc import Callable
 
 from ringfence.checkpoint.entry import (
     DELETED,

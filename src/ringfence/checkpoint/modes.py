@@ -2,25 +2,26 @@
 
 The umask holds as if the caller had made the file. Bits that the base had at this path stay. Set-user-id,
 set-group-id and sticky bits are dropped, for the file may get another owner than who made it; a directory keeps those
-that the base itself gave it. Changes nothing.
+that the base itself gave it, and may get set-group-id, which only says there whose group new files have. Changes
+nothing.
 """
 
 from __future__ import annotations
 
 import os
-import threading
+from _thread import allocate_lock
 
 from ringfence.checkpoint.entry import FOLDER, Entry
 
-_PLAIN_BITS = 0o777
+_PLAIN_BITS, _SET_GROUP_ID = 0o777, 0o2000
 _PRIVATE = 0o077
-_turn = threading.Lock()
+_turn = allocate_lock()
 
 
 def granted(entry: Entry, before: Entry | None, umask: int) -> int:
     """``before``: what the base has there. Absent: nothing."""
     had = before.mode if before is not None and before.kind == entry.kind else 0
-    kept = had if entry.kind == FOLDER else had & _PLAIN_BITS
+    kept = had | _SET_GROUP_ID if entry.kind == FOLDER else had & _PLAIN_BITS
     return entry.mode & (_PLAIN_BITS & ~umask | kept)
 
 

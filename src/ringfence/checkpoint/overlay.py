@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 import stat
+from _collections_abc import Collection
 
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.apply import Writer
-from ringfence.checkpoint.carry import Carry
-from ringfence.checkpoint.documents import reading
+from ringfence.checkpoint.commit.commit_plan import CommitPlan
 from ringfence.checkpoint.entry import Entry, Index, Manifest, Seen, index_rows, parent
+from ringfence.checkpoint.records.documents import reading
 from ringfence.checkpoint.scan import MAX_ENTRIES, UNREAD, Reading, Scan
 from ringfence.checkpoint.store import Moment, Store
 from ringfence.checkpoint.tree import Tree
 
-USER_PREFIX, TRUSTED_PREFIX = "user.overlay.", "trusted.overlay."
+_PREFIX = "user.overlay."
+"""Of the attributes that overlayfs sets where it is mounted with ``userxattr``, as it always is here."""
 _OPENED, _SINCE, _INDEX, _OURS, _FOLDERS = "opened", "since", "index", "ours", "folders"
 
 
@@ -27,20 +29,13 @@ class OverlayLayer:
     """One upper folder and the base that it lies over."""
 
     def __init__(
-        self,
-        upper: str | Tree,
-        base: Tree,
-        store: Store,
-        *,
-        hidden: frozenset[str] = frozenset(),
-        prefix: str = USER_PREFIX,
+        self, upper: str | Tree, base: Tree, store: Store, *, hidden: frozenset[str] = frozenset()
     ) -> None:
         self.live = Tree(upper) if isinstance(upper, str) else upper
         self._base = base
         self._store = store
-        self._prefix = prefix
-        self.scan = Scan(self.live, prefix=prefix, without=hidden)
-        self._everything = Scan(self.live, prefix=prefix)
+        self.scan = Scan(self.live, prefix=_PREFIX, without=hidden)
+        self._everything = Scan(self.live, prefix=_PREFIX)
         self._index = store.index(_INDEX)
         self._ours = (store.read(_OURS) or {}) if store.holds(_OURS) else {}
         self._folders: dict[str, int] = (store.read(_FOLDERS) or {}) if store.holds(_FOLDERS) else {}
@@ -85,7 +80,7 @@ class OverlayLayer:
         """Make the upper folder hold this layer; how many paths were written or removed."""
         # Also what the job put where something is hidden: that is told to nobody, and goes.
         now = self._everything.below("", self.scan.unread(), self._index, cut=True)
-        writer = Writer(self.live, lambda _, entry: self._store.open(entry.digest), temporary, prefix=self._prefix)
+        writer = Writer(self.live, lambda _, entry: self._store.open(entry.digest), temporary, prefix=_PREFIX)
         before = entries.of_index(now)
         written = writer.apply(before, layer)
         kept = {path: seen for path, seen in now.items() if layer.get(path) == seen.entry}
@@ -100,7 +95,7 @@ class OverlayLayer:
 
         That file may be seen again now, under its own name, and the overlay would take both for one.
         """
-        name = self._prefix + "origin"
+        name = _PREFIX + "origin"
         try:
             if not self.live.attributes(path).get(name):
                 return False
@@ -123,8 +118,10 @@ class OverlayLayer:
             return (entry is None or entries.hides_base(entry)) and self._is_younger(path, seen.fingerprint)
         if seen is not None:
             return self._is_younger(path, seen.fingerprint) or self._is_elsewhere(path)
-        # A copy of something that is not there: the job moved it here, or somebody removed it there.
-        return entry is not None and entry.copied and self._folder_is_younger(parent(path))
+        if entry is None or not entry.copied:
+            return False
+        # A copy of something that is not there: somebody removed it, or the job moved it here. It can't move folders.
+        return entry.kind == entries.FOLDER or self._folder_is_younger(parent(path))
 
     def _is_younger(self, path: str, mark: tuple[int, ...]) -> bool:
         ours = list(mark) == self._ours.get(path) or list(mark[:3]) == self._ours.get(_by_inode(mark))
@@ -155,7 +152,10 @@ class OverlayLayer:
         except OSError:
             pass  # the disk may be full, which is why nothing was staged
 
-    def settle(self, rest: Manifest | None, carry: Carry, written: Index, temporary: str, *, whole: bool) -> None:
+    def settle(
+        self, rest: Manifest | None, commit: CommitPlan, written: Index, temporary: str, *, whole: bool,
+        anew: Collection[str] = (),
+    ) -> None:  # fmt: skip
         """After a commit: the layer holds only the rest, and the base as it is now is what it lies over.
 
         No rest: an overlay is mounted over the upper folder, which must not be touched then.
@@ -169,14 +169,23 @@ class OverlayLayer:
             self._since_ns = self._opened.wall_ns
             self._store.remove(_SINCE)
         else:
-            touched = {*carry.now, *carry.target}
-            for path in touched | {parent(path) for path in touched}:
-                self._ours[path] = self._mark(path, written.get(path) or carry.now.get(path))
+            touched = {*commit.now, *commit.target, *anew}
+            concerned = touched | {parent(path) for path in touched}
+            for path in [each for each in concerned if self._was_known(each, commit)]:
+                self._ours[path] = self._mark(path, written.get(path) or commit.now.get(path))
             # Another name of what was replaced has a new ctime, and it is not known where that name is.
-            linked = (seen.fingerprint for seen in carry.now.values() if seen.fingerprint[5] > 1)
+            files = (seen.fingerprint for seen in commit.now.values() if seen.entry.kind != entries.FOLDER)
+            linked = [mark for mark in files if mark[5] > 1]
             self._ours |= {_by_inode(mark): list(mark[:3]) for mark in linked}
         self._store.write(_OURS, self._ours)
         self.remember()
+
+    def _was_known(self, path: str, commit: CommitPlan) -> bool:
+        """Whether a folder was as we knew it before the commit; what somebody removed from it must not be forgotten."""
+        seen = commit.now.get(path)
+        if seen is None or seen.entry.kind != entries.FOLDER:
+            return path != "" or self._top_is_known
+        return not self._is_younger(path, seen.fingerprint)
 
     def _mark(self, path: str, seen: Seen | None = None) -> list[int]:
         """``seen``: as we left it. A program may have had the folder closed to us that it is in."""
@@ -185,10 +194,6 @@ class OverlayLayer:
         except PermissionError:
             return list(seen.fingerprint) if seen else []
         return list(entries.fingerprint(status)) if status else []
-
-    def held(self) -> Manifest:
-        """Contents of the store that it needs beside the checkpoints'."""
-        return {}
 
     def close(self) -> None:
         self.live.close()

@@ -10,15 +10,15 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import closing
+from _collections_abc import Callable, Generator, Iterable, Mapping
 from types import MappingProxyType
 
 from ringfence.checkpoint import content
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.entry import FILE, FOLDER, GONE, LINK, Entry, Index, Seen
-from ringfence.checkpoint.tree import Tree
+from ringfence.checkpoint.tree import Tree, is_folder
 from ringfence.errors import CheckpointError
+from ringfence.model import windows_paths
 from ringfence.model.record import replace
 
 TYPE_CHECKING = False
@@ -67,6 +67,7 @@ class Scan:
         self.prefix = prefix
         """Of overlayfs's attributes: ``user.overlay.`` or ``trusted.overlay.``. Empty: no overlay's layer."""
         self.without = without
+        self._hidden = frozenset(map(windows_paths.fold, without)) if os.name == "nt" else frozenset()
         self.mounted = mounted
         """Whether what is mounted in it is a part of it. Not of what an overlay shows."""
         self.cut_short = False
@@ -82,7 +83,8 @@ class Scan:
         inodes: dict[str, tuple[int, int]] = {}
         room = most = sys.maxsize - 1 if most is None else most
         self.cut_short = False
-        with closing(self._walk(top, cut=cut, most=room)) as walk:  # at once: nothing stays open after an error
+        walk = self._walk(top, cut=cut, most=room)
+        try:
             for path, status in walk:
                 try:
                     seen = self._seen(path, status, take, index.get(path))
@@ -97,6 +99,8 @@ class Scan:
                 found[path] = seen
                 if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
                     inodes[path] = (status.st_dev, status.st_ino)
+        finally:
+            walk.close()  # at once: nothing stays open after an error
         return _with_twins(found, inodes)
 
     def _leave_out(self, problem: str, *, cut: bool) -> None:
@@ -105,7 +109,7 @@ class Scan:
         self.cut_short = True
 
     def one(self, path: str, take: Reading) -> Seen | None:
-        status = None if path in self.without or self._is_bare(entries.parent(path)) else self.tree.status(path)
+        status = None if self._is_hidden(path) or self._is_bare(entries.parent(path)) else self.tree.status(path)
         return None if status is None else self._seen(path, status, take, None)
 
     def _walk(self, top: str, *, cut: bool, most: int) -> Generator[tuple[str, os.stat_result], None, None]:
@@ -116,16 +120,23 @@ class Scan:
                 folder = waiting.pop()
                 for name in sorted(self._names(folder, most, cut=cut)):
                     path = f"{folder}/{name}" if folder else name
-                    status = None if path in self.without else self.tree.status(path)
+                    if os.name == "nt" and (problem := windows_paths.problem(name)):
+                        self._leave_out(f"{entries.shown(path)}: {problem}", cut=cut)
+                        continue
+                    status = None if self._is_hidden(path) else self.tree.listed_status(path)
                     if status is None:
                         continue
                     yield path, status
-                    if stat.S_ISDIR(status.st_mode) and self._is_shown(path, cut=cut) and not self._is_bare(path):
+                    if is_folder(status) and self._is_shown(path, cut=cut) and not self._is_bare(path):
                         waiting.append(path)
                         self._unlock(path, status, locked)
         finally:
             for path, mode in reversed(locked):
                 self.tree.allow(path, mode)
+
+    def _is_hidden(self, path: str) -> bool:
+        """On Windows however it is written."""
+        return path in self.without or (os.name == "nt" and windows_paths.fold(path) in self._hidden)
 
     def _names(self, folder: str, most: int, *, cut: bool) -> list[str]:
         try:
@@ -185,9 +196,10 @@ class Scan:
         return UNREAD if self.times_tell() else Reading(content.digest)
 
     def times_tell(self) -> bool:
-        """Whether a write changes a file's times. On tmpfs one through a mapping does not."""
+        """Whether a write changes a file's times. On tmpfs one through a mapping does not; on Windows a program can
+        put all of them back."""
         if self._telling is None:
-            self._telling = self.tree.file_system() not in _WITHOUT_TIMES
+            self._telling = os.name == "posix" and self.tree.file_system() not in _WITHOUT_TIMES
         return self._telling
 
     def _read(self, path: str, status: os.stat_result, take: Callable[[int], str]) -> str:
@@ -198,7 +210,24 @@ class Scan:
             os.close(descriptor)
 
     def open(self, path: str) -> int:
-        """A regular file's content."""
+        """A regular file's content, also in folders of ours whose mode keeps us out."""
+        try:
+            return self._open(path)
+        except PermissionError:
+            if not self.ours:
+                raise
+        locked: list[tuple[str, int]] = []
+        try:
+            for above in entries.ancestors(path):
+                status = self.tree.status(above)
+                if status is not None and stat.S_ISDIR(status.st_mode):
+                    self._unlock(above, status, locked)
+            return self._open(path)
+        finally:
+            for above, mode in reversed(locked):
+                self.tree.allow(above, mode)
+
+    def _open(self, path: str) -> int:
         status = self.tree.status(path)
         if status is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -241,7 +270,7 @@ class Scan:
             device=status.st_rdev if kind in (entries.CHARACTER, entries.BLOCK) else 0,
             attributes=_plain(marks),
             opaque=bool(self.prefix) and marks.get(self.prefix + "opaque") == b"y",
-            copied=bool(self.prefix) and kind == FILE and self.prefix + "origin" in marks,
+            copied=bool(self.prefix) and self.prefix + "origin" in marks,
         )
 
     def _refuse(self, path: str, marks: Mapping[str, bytes]) -> None:

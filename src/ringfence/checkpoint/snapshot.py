@@ -1,15 +1,16 @@
 """A layer where there is no overlay: a working copy of the base, and what is known of both.
 
 The copy shares bytes with the base where the file system can. Reading looks at every file's status, and
-opens only those that changed. In place, the base itself is the working copy, and its contents are kept in
-the store beforehand, since nothing else could bring them back.
+opens only those that changed.
 """
 
 from __future__ import annotations
 
+from _collections_abc import Collection
+
 from ringfence.checkpoint import merge
 from ringfence.checkpoint.apply import Writer, new_name
-from ringfence.checkpoint.carry import Carry
+from ringfence.checkpoint.commit.commit_plan import CommitPlan
 from ringfence.checkpoint.entry import (
     FILE,
     FOLDER,
@@ -35,15 +36,11 @@ _BASE, _INDEX, _NEWER, _WORK = "base", "index", "newer", "work"
 class Snapshot:
     """A tree and the base that it was made from."""
 
-    def __init__(
-        self, base: Tree, store: Store, *, in_place: bool = False, hidden: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, base: Tree, store: Store, *, hidden: frozenset[str] = frozenset()) -> None:
         self._tree = base
         self._store = store
-        self.in_place = in_place
-        if not in_place:
-            store.tree.make(_WORK)
-        self.live = Tree(base.path, identity=base.identity) if in_place else store.tree.below(_WORK)
+        store.tree.make(_WORK)
+        self.live = store.tree.below(_WORK)
         self.scan = Scan(self.live, without=hidden)
         self._base_scan = Scan(base, without=hidden, ours=False)
         self._base: dict[str, Seen] = {}
@@ -58,12 +55,8 @@ class Snapshot:
 
     def _begin(self) -> None:
         """Done again from the start if it was broken off: the base's manifest is written last."""
-        how = Reading(self._store.put, self._store.has) if self.in_place else OF_BASE
-        self._base = self._base_scan.below("", how)
-        if self.in_place:
-            self._index = dict(self._base)
-        else:
-            self.restore({}, new_name())
+        self._base = self._base_scan.below("", OF_BASE)
+        self.restore({}, new_name())
         self._store.tick("read")
         self._written = dict(self._index)
         self._store.write(_INDEX, index_rows(self._written))
@@ -119,6 +112,21 @@ class Snapshot:
                  if seen.entry.kind == FILE and self._written.get(path) is not seen}  # fmt: skip
         self._store.write(_NEWER, index_rows(newer))
 
+    def give_to(self, owner: tuple[int, int]) -> None:
+        """Have the working copy belong to these ids. That changes nothing, and what was known of a file stays known: no
+        box may work on it meanwhile."""
+        paths = [*self.scan.below("", self.scan.unread(), self._index, cut=True)]
+        for path in ("", *paths):
+            before = self.live.status(path)
+            if before is None or (before.st_uid, before.st_gid) == owner:
+                continue
+            self.live.give(path, owner, before.st_mode)
+            after, known = self.live.status(path), self._index.get(path)
+            if after is not None and known is not None and known.fingerprint == fingerprint(before):
+                self._index[path] = Seen(entry=known.entry, fingerprint=fingerprint(after))
+        self._store.tick("read")
+        self.remember()
+
     def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool:
         """Whether somebody else changed the base here since the copy was made."""
         known = self._base.get(path)
@@ -139,15 +147,28 @@ class Snapshot:
 
     end_staging = begin_staging
 
-    def settle(self, rest: Manifest | None, carry: Carry, written: Index, temporary: str, *, whole: bool) -> None:
+    def settle(
+        self, rest: Manifest | None, commit: CommitPlan, written: Index, temporary: str, *, whole: bool,
+        anew: Collection[str] = (),
+    ) -> None:  # fmt: skip
         """After a commit: what the base holds now is what the copy is compared with."""
-        if self.in_place:
-            self._base = self._look(Reading(self._store.put, self._store.has))  # after a crash the index is an old one
-        for path in {*carry.now, *carry.target}:
-            self._settle_one(path, carry.target.get(path), written.get(path) or carry.now.get(path))
+        for path in {*commit.now, *commit.target}:
+            self._settle_one(path, commit.target.get(path), written.get(path) or commit.now.get(path))
+        for path in anew:
+            self._see_anew(path)
+        if anew and rest is not None:
+            self.restore(rest, temporary)
         self._store.tick("read")
         self._store.write(_BASE, index_rows(self._base))
         self.remember()
+
+    def _see_anew(self, path: str) -> None:
+        """What the base has there is not what the copy has."""
+        seen = self._base_scan.one(path, OF_BASE)
+        if seen is None:
+            self._base.pop(path, None)
+        else:
+            self._base[path] = seen
 
     def _settle_one(self, path: str, entry: Entry | None, seen: Seen | None) -> None:
         """``seen``: as we left it. A program may have had the folder closed to us that it is in."""
@@ -165,10 +186,6 @@ class Snapshot:
             held = replace(held, mode=known.entry.mode)  # of the copy: the base may have got less of it
             self._index[path] = Seen(entry=held, fingerprint=known.fingerprint)
         self._base[path] = Seen(entry=held, fingerprint=mark)
-
-    def held(self) -> Manifest:
-        """Contents of the store that it needs beside the checkpoints': in place, those of the base."""
-        return self._below()
 
     def close(self) -> None:
         self.live.close()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Mapping
+from _collections_abc import Mapping
 
 from ringfence.checkpoint import content
-from ringfence.checkpoint.documents import Documents, reading
 from ringfence.checkpoint.entry import Entry, Manifest, Seen, from_rows, index_from, to_rows
+from ringfence.checkpoint.records.documents import Documents, reading
 from ringfence.checkpoint.tree import FILE_FLAGS, NEW_FILE_FLAGS, Tree
 from ringfence.errors import CheckpointError
 from ringfence.model.record import record
@@ -22,7 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ringfence.checkpoint.seal import Seal
+    from ringfence.checkpoint.records.seal import Seal
+    from ringfence.checkpoint.tree import Where
 
 _BLOBS, _CHECKPOINTS = "blobs", "checkpoints"
 JOURNAL, STATE = "journal", "state"
@@ -96,10 +97,14 @@ class Store:
     # Contents
 
     def put(self, reader: int) -> str:
-        """Keep a copy of a file's content; its digest."""
+        """Keep a copy of a file's content; its digest. A program may have mapped the file."""
+        content.begin_write_back(reader)
+        return self.put_unmapped(reader)
+
+    def put_unmapped(self, reader: int) -> str:
+        """The same of a file that no program of a job can write: nothing has to be written to the disk first."""
         temporary = f"{_BLOBS}/new"
         self._unlink(temporary)
-        content.begin_write_back(reader)
         writer = self._new(temporary)
         try:
             # Of a clone the digest is taken afterwards, for the original may be written to meanwhile.
@@ -112,6 +117,14 @@ class Store:
         self._rename(temporary, f"{_BLOBS}/{name}")
         self._names().add(name)
         return name
+
+    def put_text(self, text: bytes) -> str:
+        """The same for bytes that are in no file."""
+        self._unlink(f"{_BLOBS}/text")
+        with open(self._new(f"{_BLOBS}/text"), "w+b", buffering=0) as file:
+            self._unlink(f"{_BLOBS}/text")
+            content.write(file.fileno(), text)
+            return self.put_unmapped(file.fileno())
 
     def _rename(self, path: str, to: str) -> None:
         old, where = self.tree.at(path)
@@ -184,9 +197,9 @@ class Store:
 
     # Room
 
-    def collect(self, held: Manifest) -> int:
-        """Remove contents that nothing refers to; the bytes that became free."""
-        manifests: list[Mapping[str, Entry]] = [held, *(c.layer for c in self.checkpoints())]
+    def collect(self, needed: Manifest) -> int:
+        """Remove contents that neither ``needed`` nor a checkpoint refers to; the bytes that became free."""
+        manifests: list[Mapping[str, Entry]] = [needed, *(c.layer for c in self.checkpoints())]
         used = {entry.digest for manifest in manifests for entry in manifest.values()}
         freed = 0
         for name in self._names() - used:
@@ -216,12 +229,10 @@ class Store:
         path, where = self.tree.at(name)
         os.close(os.open(path, _TICK_FLAGS, 0o600, **where))
         deadline = time.monotonic() + _TICK_LIMIT_S
-        os.utime(path, **where)
-        before = os.stat(path, **where).st_ctime_ns
+        before = _touched(path, where, _awake_ns())
         while True:
             awake_ns = _awake_ns()
-            os.utime(path, ns=(awake_ns, awake_ns), **where)  # kept there, as the ctime is
-            if (now := os.stat(path, **where).st_ctime_ns) > before or time.monotonic() > deadline:
+            if (now := _touched(path, where, awake_ns)) > before or time.monotonic() > deadline:
                 return Moment(wall_ns=now, awake_ns=awake_ns)
             time.sleep(0.001)
 
@@ -251,6 +262,16 @@ class Store:
 
 Place = str | Store
 """Of a store: its path, or itself."""
+
+
+def _touched(path: str, where: Where, awake_ns: int) -> int:
+    """The file system's clock after a change that is made now; ``awake_ns`` is kept there, as the ctime is. On Windows
+    the ctime is when a file was made, and never moves: the time of the last write stands for it."""
+    if os.name == "nt":
+        os.utime(path)
+        return os.stat(path).st_mtime_ns
+    os.utime(path, ns=(awake_ns, awake_ns), **where)
+    return os.stat(path, **where).st_ctime_ns
 
 
 def _awake_ns() -> int:

@@ -2,7 +2,8 @@
 
 It outlives every process. Whoever opens it holds its lock, and finishes first what an earlier holder was broken off
 at. One id names a checkpoint in all of its folders. Paths in and out are absolute, those of the host's folders.
-Runs no program and mounts nothing; while its layers are written (rollback, commit) nobody may work on them.
+Mounts nothing, and runs no program but git, to merge. While its layers are written (rollback, commit) nobody may
+work on them.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 
-from ringfence.checkpoint import carry, opening
-from ringfence.checkpoint.layer import Committed, Planned, Rollback
+from ringfence.checkpoint import opening
+from ringfence.checkpoint.commit import commit_plan, together
+from ringfence.checkpoint.commit.conflicts import OnConflict, on_conflict_of
+from ringfence.checkpoint.diff.texts import MAX_TEXT_CHARS
+from ringfence.checkpoint.layer import Committed, Rollback
 from ringfence.checkpoint.layout import OVERLAY, SNAPSHOT, Layout, Parts
-from ringfence.checkpoint.ledger import COMMIT, DISCARD, ROLLBACK, Ledger, Noted
 from ringfence.checkpoint.lock import Lock
+from ringfence.checkpoint.records.transaction_journal import COMMIT, DISCARD, ROLLBACK, Noted, TransactionJournal
 from ringfence.checkpoint.sealing import hold_to, seal
+from ringfence.checkpoint.snapshot import Snapshot
 from ringfence.checkpoint.store import SPARE, Checkpoint
-from ringfence.checkpoint.texts import MAX_TEXT_CHARS
 from ringfence.checkpoint.tree import Tree
 from ringfence.checkpoint.workspace import Workspace, new_checkpoint_id, open_overlay, open_snapshot
 from ringfence.errors import CheckpointError, ConflictError
 from ringfence.model.outcome import Changes
-from ringfence.model.record import replace
+from ringfence.model.paths import within
+from ringfence.model.record import field_names, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +47,7 @@ class Transaction:
         """By ``create`` or ``open``."""
         self._layout = plan
         self._lock = lock
-        self._ledger = Ledger(plan.documents, len(plan.bases))
+        self._journal = TransactionJournal(plan.documents, len(plan.bases))
         self._workspaces: list[Workspace] = []
         try:
             self._open_all()
@@ -78,7 +83,7 @@ class Transaction:
         for workspace in self._workspaces:
             workspace.pin()
         self._forget_orphans()
-        carry.left_to_them(theirs)
+        commit_plan.left_to_them(theirs)
 
     def _open_one(self, number: int) -> list[str]:
         """Opening finishes what was broken off in this base; what somebody else has changed there since."""
@@ -131,6 +136,12 @@ class Transaction:
         place = self._layout.place(number)
         return f"{place}/{inside[0]}" if inside else place
 
+    def give_to(self, owner: tuple[int, int]) -> None:
+        """Have its working copies belong to these ids, for jobs that have others than ours. No box may work on it."""
+        for workspace in self._workspaces:
+            if isinstance(workspace.layer, Snapshot):
+                workspace.layer.give_to(owner)
+
     def note_box(self, private_folder: str) -> None:
         """A box works on it now. If this process is killed, who opens it next waits until that folder is gone."""
         self._lock.note(os.fsencode(private_folder))
@@ -152,7 +163,7 @@ class Transaction:
         self._layout = replace(self._layout, hidden=(*self.hidden, *more))
         self._open_all()
         for number, workspace in self._numbered():
-            if any(path.startswith(self.bases[number] + "/") for path in more):
+            if any(within(path, self.bases[number]) for path in more):
                 workspace.drop_hidden()
         self._layout.save()  # last: what is broken off before is done again
 
@@ -160,7 +171,7 @@ class Transaction:
 
     def changes(self) -> Changes:
         """What differs from the bases."""
-        found = [(number, workspace.changes()) for number, workspace in self._numbered()]
+        found = [(number, workspace.changes(noting=True)) for number, workspace in self._numbered()]
         rows = (replace(each, path=self._layout.absolute(number, each.path)) for number, told in found for each in told)
         return Changes(rows, complete=all(told.complete for _, told in found))
 
@@ -254,7 +265,7 @@ class Transaction:
         self._note(ROLLBACK, parts, checkpoint_id)
         gone = (self._workspaces[n].rollback_to_checkpoint(checkpoint_id, inside) for n, inside in parts.items())
         count = sum(each.files_restored for each in gone)
-        self._ledger.done()
+        self._journal.done()
         state = then.state_data if paths is None else None
         return Rollback(checkpoint_id=checkpoint_id, partial=state is None, files_restored=count, state_data=state)
 
@@ -263,68 +274,49 @@ class Transaction:
         self.recover()
         self._note(DISCARD, self._layout.parts(None))
         count = sum(workspace.discard() for workspace in self._workspaces)
-        self._ledger.done()
+        self._journal.done()
         return count
 
     def seal(self) -> str:
         """A name of all that the layers hold now, for a commit of just that."""
         return seal(workspace.contents() for workspace in self._workspaces)
 
-    def commit(self, paths: Iterable[Path] | None = None, *, mounted: bool = False, sealed: str = "") -> Committed:
+    def commit(
+        self,
+        paths: Iterable[Path] | None = None,
+        *,
+        mounted: bool = False,
+        sealed: str = "",
+        on_conflict: str = OnConflict.REFUSE,
+    ) -> Committed:
         """Carry the layers over into the bases, all or some paths, or nothing at all where there is a conflict.
 
         This ends the history: checkpoints go. ``mounted``: somebody works on the layers, so they stay as they are.
-        ``sealed``: only if they hold what they did at that ``seal()``, and all of it.
+        ``sealed``: only if they hold what they did at that ``seal()``, and all of it. ``on_conflict``: who wins where
+        somebody else changed the same: ``theirs``, ``mine``, or ``merge`` for both, line by line.
         """
+        how = on_conflict_of(on_conflict, free=not (mounted or sealed))
         self.recover()
         parts = self._layout.parts(paths)
         with ExitStack() as held:
             for number in sorted(parts, key=lambda number: self.bases[number]):  # as all others would
-                held.enter_context(self._workspaces[number].base.held())
-            done = self._commit(parts, mounted=mounted, sealed=sealed)
-        return Committed(
-            paths=tuple(path for number, each in done for path in self._absolute(number, each.paths)),
-            left=tuple(path for number, each in done for path in self._absolute(number, each.left)),
-        )
+                held.enter_context(self._workspaces[number].base.locked())
+            done = self._commit(parts, how, mounted=mounted, sealed=sealed)
+        told = {name: tuple(path for number, each in done for path in self._absolute(number, getattr(each, name)))
+                for name in field_names(Committed)}  # fmt: skip
+        return Committed(**told)
 
-    def _commit(self, parts: Parts, *, mounted: bool, sealed: str) -> list[tuple[int, Committed]]:
-        planned = self._planned(parts, mounted=mounted)
+    def _commit(self, parts: Parts, how: OnConflict, *, mounted: bool, sealed: str) -> list[tuple[int, Committed]]:
+        planned = together.planned(self._workspaces, parts, how, self._absolute, mounted=mounted)
         hold_to(sealed, (plan.chosen for _, plan in planned))
         if not planned:
             return []
-        self._stage(planned)
+        together.stage(self._workspaces, planned)
         self._note(COMMIT, parts)
         done = [(number, self._workspaces[number].carry_out(plan)) for number, plan in planned]
         self._end_history()
-        self._ledger.done()
+        self._journal.done()
         return done
-
-    def _planned(self, parts: Parts, *, mounted: bool) -> list[tuple[int, Planned]]:
-        """Of every base, before the first is changed; the conflicts of all of them together."""
-        found, theirs = [], []
-        for number, inside in parts.items():
-            try:
-                plan = self._workspaces[number].plan_commit(inside, mounted=mounted)
-                if inside is None or plan.chosen:  # of paths at which nothing changed nothing is done, so nothing ends
-                    found.append((number, plan))
-            except ConflictError as error:
-                theirs += self._absolute(number, error.paths)
-        carry.refuse(theirs)
-        return found
-
-    def _stage(self, planned: list[tuple[int, Planned]]) -> None:
-        """All new files of all bases are made before the first is at its place; else none is left."""
-        done: list[tuple[int, Planned]] = []
-        try:
-            for number, plan in planned:
-                self._workspaces[number].stage(plan)
-                done.append((number, plan))
-            for number, plan in planned:
-                self._workspaces[number].check_again(plan)
-        except BaseException:
-            for number, plan in done:
-                self._workspaces[number].unstage(plan)
-            raise
 
     def _end_history(self) -> None:
         for workspace in self._workspaces:
@@ -335,23 +327,23 @@ class Transaction:
 
     def recover(self) -> None:
         """Carry to its end what was broken off. What somebody else changed since is theirs, and named."""
-        if not self._ledger.exists():
+        if not self._journal.exists():
             return
         theirs = []
         for number, workspace in self._numbered():
             theirs += self._until_conflict(number, workspace.recover)
-        carry.left_to_them([*theirs, *self._finish()])
+        commit_plan.left_to_them([*theirs, *self._finish()])
 
     def _finish(self) -> list[str]:
         """What the journal asks for, in each base once more: where it is done already that changes nothing."""
-        noted = self._ledger.read()
+        noted = self._journal.read()
         if noted is None:
             return []
-        theirs = [path for number in noted.parts for path in self._until_conflict(number, self._step(noted, number))]
-        if noted.op == COMMIT:
+        theirs = [self._until_conflict(number, self._step(noted, number)) for number in noted.parts]
+        if noted.op == COMMIT and not all(theirs):  # else it was refused everywhere, and nothing has happened
             self._end_history()
-        self._ledger.done()
-        return theirs
+        self._journal.done()
+        return [path for paths in theirs for path in paths]
 
     def _step(self, noted: Noted, number: int) -> Callable[[], object]:
         workspace, paths = self._workspaces[number], noted.parts[number]
@@ -370,7 +362,7 @@ class Transaction:
         return []
 
     def _note(self, op: str, parts: Parts, checkpoint: str = "") -> None:
-        self._ledger.write(Noted(op=op, parts=parts, checkpoint=checkpoint), f"checkpoints/0/{SPARE}")
+        self._journal.write(Noted(op=op, parts=parts, checkpoint=checkpoint), f"checkpoints/0/{SPARE}")
 
     # ---- the rest
 

@@ -10,13 +10,13 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 
 from ringfence.checkpoint.entry import shown
 from ringfence.checkpoint.lock import await_turn, let_go
 from ringfence.errors import CheckpointError
+from ringfence.model import windows_paths
+from ringfence.model.paths import within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,13 +29,31 @@ if TYPE_CHECKING:
 
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
+_SETID = 0o6000
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _FLAGS
 _WAY_FLAGS = _FOLDER_FLAGS | getattr(os, "O_PATH", 0)
 FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _FLAGS
 NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
 _OPEN_FOLDERS = 64
+_REPARSE_POINT = 0x400
+_NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EXDEV)
 _CHMOD_SEES_LINKS = os.chmod in os.supports_follow_symlinks
+
+
+class _Locked:
+    """A lock on an open folder, for the length of a ``with``; none where there is no descriptor."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor, self._path = descriptor, path
+
+    def __enter__(self) -> None:
+        if self._descriptor >= 0:
+            await_turn(self._descriptor, self._path)
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            let_go(self._descriptor)
 
 
 class Tree:
@@ -51,7 +69,7 @@ class Tree:
         self._top = -1
         if _BY_DESCRIPTOR:
             self._top = _open_top(self.path) if top is None else top
-        status = os.fstat(self._top) if _BY_DESCRIPTOR else os.lstat(self.path)
+        status = os.fstat(self._top) if _BY_DESCRIPTOR else os.lstat(_literal(self.path))
         self.identity = (status.st_dev, status.st_ino)
         if identity and identity != self.identity:
             self.close()
@@ -60,23 +78,15 @@ class Tree:
     def confirm(self) -> None:
         """Its path still leads to it: else what is written would be looked for in vain."""
         place = _open_top(self.path) if _BY_DESCRIPTOR else -1
-        status = os.fstat(place) if _BY_DESCRIPTOR else os.lstat(self.path)
+        status = os.fstat(place) if _BY_DESCRIPTOR else os.lstat(_literal(self.path))
         if place >= 0:
             os.close(place)
         if (status.st_dev, status.st_ino) != self.identity:
             raise _other(self.path)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> _Locked:
         """One commit into it at a time, whoever makes it; a lock on the folder itself, which leaves nothing behind."""
-        if self._top < 0:
-            yield
-            return
-        await_turn(self._top, self.path)
-        try:
-            yield
-        finally:
-            let_go(self._top)
+        return _Locked(self._top, self.path)
 
     def mounts(self) -> frozenset[str]:
         """Where in it something else is mounted: an overlay over it shows the bare folders there."""
@@ -110,7 +120,7 @@ class Tree:
     @property
     def top(self) -> int | str:
         """What the ``os`` functions know the folder itself by."""
-        return self._top if _BY_DESCRIPTOR else self.path
+        return self._top if _BY_DESCRIPTOR else _literal(self.path)
 
     def at(self, path: str) -> tuple[str, Where]:
         """A name and the keyword to reach it by; all but the last part are sure to be folders."""
@@ -132,10 +142,11 @@ class Tree:
 
     def _opened(self, path: str) -> int:
         """From the nearest folder above that is open, part by part."""
-        parts = path.split("/")
-        count = next((n for n in range(len(parts) - 1, 0, -1) if "/".join(parts[:n]) in self._open), 0)
-        here = os.dup(self._open["/".join(parts[:count])] if count else self._top)
-        for part in parts[count:]:
+        end = path.rfind("/")
+        while end > 0 and path[:end] not in self._open:
+            end = path.rfind("/", 0, end)
+        here = os.dup(self._open[path[:end]] if end > 0 else self._top)
+        for part in path[end + 1 :].split("/"):
             try:
                 below = os.open(part, _FOLDER_FLAGS, dir_fd=here)
             finally:
@@ -144,19 +155,20 @@ class Tree:
         return here
 
     def _checked(self, folder: str, name: str) -> str:
-        path = self.path
+        """Without a name, the folder itself. Whoever could swap a part meanwhile must have ended."""
+        path = _literal(self.path)
         for part in folder.split("/") if folder else ():
             path = os.path.join(path, part)
-            if not stat.S_ISDIR(os.lstat(path).st_mode):
+            if not is_folder(os.lstat(path)):
                 raise NotADirectoryError(20, "not a folder", path)
-        return os.path.join(path, name)
+        return os.path.join(path, name) if name else path
 
     def below(self, path: str) -> Tree:
         """A folder in it, as a tree of its own; a link on the way is an error."""
-        whole = f"{self.path.rstrip('/')}/{path}"
+        whole = f"{self.path.rstrip(os.sep)}{os.sep}{path.replace('/', os.sep)}"
         if _BY_DESCRIPTOR:
             return Tree(whole, resolve=False, top=os.dup(self.folder(path)))
-        self._checked(path, ".")
+        self._checked(path, "")
         return Tree(whole, resolve=False)
 
     def make(self, path: str, mode: int = 0o700) -> None:
@@ -172,13 +184,26 @@ class Tree:
     def forget(self, top: str = "") -> None:
         """Close what is open at and below a path, because it is to be moved or removed. Without one, know nothing."""
         self._mounts = self._mounts if top else None
-        for path in [path for path in self._open if not top or path == top or path.startswith(top + "/")]:
+        for path in [path for path in self._open if not top or within(path, top)]:
             os.close(self._open.pop(path))
 
     def status(self, path: str) -> os.stat_result | None:
-        """Of what stands there, without a path of the folder itself; None where nothing does."""
+        """Of what stands there, without a path of the folder itself; None where nothing does. Windows finds by a name
+        what is spelled otherwise, which is another path here."""
+        found = self._status(path)
+        return found if os.name != "nt" or found is None or self._is_spelled(path) else None
+
+    def listed_status(self, path: str) -> os.stat_result | None:
+        """The same of a name that was found in its folder just now."""
+        return self._status(path) if os.name == "nt" else self.status(path)
+
+    def _is_spelled(self, path: str) -> bool:
+        names = path.split("/") if path else []
+        return all(name in self.names("/".join(names[:depth])) for depth, name in enumerate(names))
+
+    def _status(self, path: str) -> os.stat_result | None:
         if not path:
-            return os.fstat(self._top) if _BY_DESCRIPTOR else os.lstat(self.path)
+            return os.fstat(self._top) if _BY_DESCRIPTOR else os.lstat(_literal(self.path))
         try:
             name, where = self.at(path)
             return os.stat(name, follow_symlinks=False, **where)
@@ -191,7 +216,7 @@ class Tree:
 
     def names(self, path: str, most: int = sys.maxsize) -> list[str]:
         """What is in a folder; not more than ``most``, for a program may have made millions."""
-        with os.scandir(self.folder(path) if _BY_DESCRIPTOR else self._checked(path, ".")) as found:
+        with os.scandir(self.folder(path) if _BY_DESCRIPTOR else self._checked(path, "")) as found:
             return [each.name for each in islice(found, most)]
 
     def read(self, path: str) -> int:
@@ -202,6 +227,22 @@ class Tree:
             os.close(descriptor)
             raise CheckpointError(f"{shown(path)} is no regular file any more")
         return descriptor
+
+    def join(self, twin: str, path: str) -> bool:
+        """Make a second name of a file; false where the file system has no more of such."""
+        old, old_where = self.at(twin)
+        held = os.dup(old_where["dir_fd"]) if old_where else None  # it may be closed for want of room
+        try:
+            new, where = self.at(path)
+            os.link(old, new, src_dir_fd=held, dst_dir_fd=where.get("dir_fd"), follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return False
+        finally:
+            if held is not None:
+                os.close(held)
+        return True
 
     def allow(self, path: str, mode: int) -> None:
         """Set a mode without opening what it belongs to, and never through a link."""
@@ -215,6 +256,23 @@ class Tree:
                 os.chmod(f"/proc/self/fd/{place}", mode)
         finally:
             os.close(place)
+
+    def give(self, path: str, owner: tuple[int, int], mode: int) -> None:
+        """Change whom it belongs to, never through a link; ``mode``: of now; the kernel takes some bits of it off."""
+        if not path:
+            os.chown(self.top, *owner)
+            return
+        name, where = self.at(path)
+        os.chown(name, *owner, follow_symlinks=False, **where)
+        if mode & _SETID and not stat.S_ISLNK(mode):
+            self.allow(path, stat.S_IMODE(mode))
+
+    def open_top(self) -> None:
+        """Let us into the folder itself, if it is ours and a program has changed its mode: that is a part of no layer,
+        so nobody is told of it, and it stays so."""
+        status = os.fstat(self._top) if self._top >= 0 else None
+        if status is not None and status.st_mode & 0o700 != 0o700 and os.geteuid() == status.st_uid != 0:
+            os.fchmod(self._top, stat.S_IMODE(status.st_mode) | 0o700)
 
     def attributes(self, path: str) -> dict[str, bytes]:
         """Extended attributes; none where the system or the file system has none. Those of what we may not read are
@@ -242,16 +300,28 @@ class Tree:
         return f"/proc/self/fd/{where['dir_fd']}/{name}" if where else name
 
 
+def is_folder(status: os.stat_result) -> bool:
+    """Whether it is a folder, and no junction of Windows, which only looks like one."""
+    return stat.S_ISDIR(status.st_mode) and not getattr(status, "st_file_attributes", 0) & _REPARSE_POINT
+
+
+def _literal(path: str) -> str:
+    """As Windows takes it without making anything of it; elsewhere a path is that."""
+    return windows_paths.extended(path) if os.name == "nt" else path
+
+
 def _other(path: str) -> CheckpointError:
     return CheckpointError(f"{path} is not the folder that it was", hint="put the old one back")
 
 
 def _mount_table() -> list[list[bytes]]:
+    if sys.platform != "linux":
+        return []
     try:
         with open("/proc/self/mountinfo", "rb") as file:
             return [line.split(b" ") for line in file]
     except FileNotFoundError:
-        return []  # not Linux
+        return []  # no /proc
 
 
 def _unescaped(word: bytes) -> str:

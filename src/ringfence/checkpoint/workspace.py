@@ -2,7 +2,8 @@
 
 Every change of more than one file is written into a journal first and carried to its end at the next start
 if it was broken off, so that a workspace is found in the old state or in the new one. Power loss is covered
-as far as the file system orders renames; nothing is forced to the disk. Runs no program and locks nothing.
+as far as the file system orders renames; nothing is forced to the disk. Runs no program but git,
+to merge, and locks nothing.
 """
 
 from __future__ import annotations
@@ -10,24 +11,28 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from _collections_abc import Iterator, Mapping
 
-from ringfence.checkpoint import carry, content, differences, journal, merge
+from ringfence.checkpoint import content, merge
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.apply import Writer, new_name
-from ringfence.checkpoint.carry import Carry
+from ringfence.checkpoint.commit import commit_plan
+from ringfence.checkpoint.commit.conflicts import REFUSE, OnConflict
+from ringfence.checkpoint.commit.originals import Originals
+from ringfence.checkpoint.commit.planning import Planner
 from ringfence.checkpoint.conversion import as_ours, converted
+from ringfence.checkpoint.diff import differences
+from ringfence.checkpoint.diff.texts import MAX_TEXT_CHARS, Texts
 from ringfence.checkpoint.entry import Entry, Manifest
-from ringfence.checkpoint.journal import Carrying, GoingBack, Staging
 from ringfence.checkpoint.layer import Committed, Planned, Rollback
-from ringfence.checkpoint.modes import callers_umask
-from ringfence.checkpoint.overlay import USER_PREFIX, OverlayLayer
+from ringfence.checkpoint.overlay import OverlayLayer
+from ringfence.checkpoint.records import workspace_journal as journal
+from ringfence.checkpoint.records.workspace_journal import Carrying, GoingBack, Staging
 from ringfence.checkpoint.scan import UNREAD, Reading, Scan
 from ringfence.checkpoint.snapshot import Snapshot
 from ringfence.checkpoint.store import JOURNAL, STATE, Checkpoint, Place, Store
-from ringfence.checkpoint.texts import MAX_TEXT_CHARS, Texts
 from ringfence.checkpoint.tree import Tree
-from ringfence.errors import CheckpointError, ConflictError, UsageError
+from ringfence.errors import CheckpointError, ConflictError
 from ringfence.model.outcome import Changes
 from ringfence.model.record import replace
 
@@ -50,17 +55,19 @@ class Workspace:
         self._scan = Scan(base, without=hidden, ours=False, mounted=isinstance(layer, Snapshot))
         self._keep = Reading(store.put, store.has)
         self._base_writer: Writer | None = None
-        self._in_place = isinstance(layer, Snapshot) and layer.in_place
-        self._below: differences.Below = differences.TreeBelow(self._scan, layer.scan)
-        if self._in_place:
-            self._below = differences.ManifestBelow(layer.held, store.open, layer.scan)
+        self._below = differences.Below(self._scan, layer.scan)
+        self._originals = Originals(store, self._scan, layer)
+        self._planner = Planner(self._scan, layer, store, self._originals, hidden)
         if store.holds(JOURNAL):
             self.recover()
 
     @converted
-    def changes(self) -> Changes:
-        """What differs from the base."""
-        return self._changes(self.layer.read(UNREAD))
+    def changes(self, *, noting: bool = False) -> Changes:
+        """What differs from the base. ``noting``: it is to last, so what the base has there is kept for a merge."""
+        layer = self.layer.read(UNREAD)
+        if noting:
+            self._originals.note(layer)
+        return self._changes(layer)
 
     def _changes(self, layer: Manifest) -> Changes:
         return differences.changes(layer, self._below, complete=not self.layer.scan.cut_short)
@@ -159,8 +166,6 @@ class Workspace:
         return layer
 
     def _read_base(self, path: str) -> dict[str, Entry]:
-        if self._in_place:
-            return merge.part(self.layer.held(), path)
         top = self._scan.one(path, self._keep)
         if top is None:
             return {}
@@ -194,17 +199,20 @@ class Workspace:
         if checkpoint_id not in self.store.checkpoint_ids():  # one that is damaged can be deleted too
             self.store.load(checkpoint_id)
         self.store.drop(checkpoint_id)
-        self.store.collect(self.layer.held())
+        self._collect()
 
     @converted
     def sweep(self) -> None:
         """Remove contents that nothing needs, as those that a commit with a conflict kept in vain."""
-        self.store.collect(self.layer.held())
+        self._collect()
+
+    def _collect(self) -> None:
+        self.store.collect(self._originals.known)
 
     def tidy(self) -> None:
         """After an error: a disk that is full must not stay so for what was kept in vain."""
         try:
-            self.store.collect(self.layer.held())
+            self._collect()
         except (CheckpointError, OSError):
             pass  # the first error is the one to tell
 
@@ -216,27 +224,21 @@ class Workspace:
 
         ``mounted``: somebody works on the layer, so it stays as it is, and says again what the base now says too.
         """
-        with self.base.held():
+        with self.base.locked():
             planned = self.plan_commit(paths, mounted=mounted)
             self.stage(planned)
             self.check_again(planned)
             return self.carry_out(planned)
 
     @converted
-    def plan_commit(self, paths: tuple[str, ...] | None = None, *, mounted: bool = False) -> Planned:
+    def plan_commit(
+        self, paths: tuple[str, ...] | None = None, *, mounted: bool = False, on_conflict: OnConflict = REFUSE,
+        untrusted: tuple[str, ...] = (),
+    ) -> Planned:  # fmt: skip
         """The first half of a commit, which changes nothing: what would be done, or the conflicts."""
         wanted = None if paths is None else tuple(map(entries.callers, paths))
-        if wanted is not None and self._in_place:
-            raise UsageError("in place everything is in the base already", hint="roll back what is not to stay")
         self.base.confirm()
-        layer = self.layer.read(self._keep)
-        chosen = merge.chosen(layer, wanted, self._has_folder)
-        plan = self._plan(chosen)
-        carry.check_mounts(plan, self.base.mounts(), shown=isinstance(self.layer, Snapshot))
-        carry.check(plan, chosen, self.layer.foreign)
-        rest = None if mounted else merge.rest(layer, wanted)
-        whole = wanted is None and not mounted
-        return Planned(chosen=chosen, plan=plan, rest=rest, whole=whole, temporary=new_name())
+        return self._planner.plan(wanted, on_conflict, mounted=mounted, untrusted=untrusted)
 
     @converted
     def stage(self, planned: Planned) -> None:
@@ -253,7 +255,7 @@ class Workspace:
     def check_again(self, planned: Planned) -> None:
         """Making the new files took its time, in which somebody may have changed the old ones."""
         try:
-            carry.check_again(planned.plan, self._scan)
+            commit_plan.check_again(planned.plan, self._scan)
         except ConflictError:
             self._unstage(planned.temporary)
             raise
@@ -272,22 +274,16 @@ class Workspace:
     def carry_out(self, planned: Planned) -> Committed:
         """The second half: from the journal on it is carried to its end, now or at the next start."""
         self._set_state()
-        carrying = Carrying(temporary=planned.temporary, plan=planned.plan, rest=planned.rest, whole=planned.whole)
+        settled = planned.settled
+        carrying = Carrying(temporary=planned.temporary, plan=planned.plan, rest=planned.rest, whole=planned.whole,
+                            anew=tuple(entries.ordered(settled.anew)))  # fmt: skip
         journal.note(self.store, carrying)
         self._finish_commit(carrying)
         left = tuple(path for path, entry in planned.chosen.items() if entry.kind in entries.SPECIAL)
-        done = tuple(path for path in entries.ordered(planned.chosen) if path not in left)
-        return Committed(paths=done, left=left)
-
-    def _has_folder(self, path: str) -> bool:
-        status = self.base.status(path)
-        return status is not None and entries.kind_of(status) == entries.FOLDER
-
-    def _plan(self, chosen: Manifest) -> Carry:
-        """In place there is nothing to carry: the commit is that it can't be undone any more."""
-        return Carry(now={}, target={}) if self._in_place else carry.plan(
-            chosen, self._scan, self.hidden, callers_umask()
-        )
+        told = (path for path in entries.ordered(planned.chosen) if commit_plan.is_told(planned.plan, path))
+        done = tuple(path for path in told if path not in left)
+        decided = {name: tuple(entries.ordered(getattr(settled, name))) for name in ("theirs", "mine", "merged")}
+        return Committed(paths=done, left=left, **decided)
 
     def _finish_commit(self, carrying: Carrying) -> None:
         plan, temporary = carrying.plan, carrying.temporary
@@ -295,16 +291,17 @@ class Workspace:
         written = writer.apply(entries.of_index(plan.now), plan.target)
         writer.unstage()
         self.layer.end_staging()
-        self.layer.settle(carrying.rest, plan, written, temporary, whole=carrying.whole)
+        self.layer.settle(carrying.rest, plan, written, temporary, whole=carrying.whole, anew=carrying.anew)
+        self._originals.drop({*plan.now, *plan.target, *carrying.anew})
         self._drop_history()
         self.store.remove(JOURNAL)
-        self.store.collect(self.layer.held())
+        self._collect()
 
     @converted
     def forget_checkpoints(self) -> None:
         """What a commit does to the history, without one."""
         self._drop_history()
-        self.store.collect(self.layer.held())
+        self._collect()
 
     def _drop_history(self) -> None:
         for checkpoint_id in self.store.checkpoint_ids():
@@ -330,20 +327,20 @@ class Workspace:
             layer = self.store.load(begun.current).layer if begun.layer is None else begun.layer
             self._finish_rollback(layer, begun)
         elif begun is not None:
-            with self.base.held():
+            with self.base.locked():
                 self._resume(begun)
 
     def _resume(self, begun: Carrying) -> None:
         touched = {entries.parent(path) for path in (*begun.plan.now, *begun.plan.target)}
         self._writer(begun.temporary).open_closed({*begun.plan.now, *begun.plan.target})
         self._writer(begun.temporary).sweep(touched)
-        plan, theirs = carry.resume(begun.plan, self._scan)
+        plan, theirs = commit_plan.resume(begun.plan, self._scan)
         rest = begun.rest
         if rest is not None:
-            rest = {**carry.left_over(begun.plan, theirs), **rest}
+            rest = {**commit_plan.left_over(begun.plan, theirs), **rest}
         # Not whole where something is theirs, which is younger than the layer and has to stay so.
         self._finish_commit(replace(begun, plan=plan, rest=rest, whole=begun.whole and not theirs))
-        carry.left_to_them(theirs)
+        commit_plan.left_to_them(theirs)
 
     def _state(self) -> dict[str, Any]:
         return (self.store.read(STATE) if self.store.holds(STATE) else None) or {}
@@ -369,22 +366,20 @@ def new_checkpoint_id() -> str:
     return os.urandom(6).hex()
 
 
-def open_overlay(
-    upper: str | Tree, base: str, store: Place, *, hidden: tuple[str, ...] = (), prefix: str = USER_PREFIX
-) -> Workspace:
+def open_overlay(upper: str | Tree, base: str, store: Place, *, hidden: tuple[str, ...] = ()) -> Workspace:
     """A workspace whose layer overlayfs keeps in ``upper``; ``hidden`` are absolute paths below the base."""
     kept = Store(store) if isinstance(store, str) else store
     tree = _base(base, kept)
     secrets = _inside(tree, hidden)
-    return Workspace(tree, kept, OverlayLayer(upper, tree, kept, hidden=secrets, prefix=prefix), hidden=secrets)
+    return Workspace(tree, kept, OverlayLayer(upper, tree, kept, hidden=secrets), hidden=secrets)
 
 
-def open_snapshot(base: str, store: Place, *, in_place: bool = False, hidden: tuple[str, ...] = ()) -> Workspace:
-    """A workspace whose layer is a working copy in ``store/work``, or the base itself."""
+def open_snapshot(base: str, store: Place, *, hidden: tuple[str, ...] = ()) -> Workspace:
+    """A workspace whose layer is a working copy in ``store/work``."""
     kept = Store(store) if isinstance(store, str) else store
     tree = _base(base, kept)
     secrets = _inside(tree, hidden)
-    return Workspace(tree, kept, Snapshot(tree, kept, in_place=in_place, hidden=secrets), hidden=secrets)
+    return Workspace(tree, kept, Snapshot(tree, kept, hidden=secrets), hidden=secrets)
 
 
 def _inside(base: Tree, hidden: tuple[str, ...]) -> frozenset[str]:

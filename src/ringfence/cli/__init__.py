@@ -19,22 +19,44 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "test": ("test", "run pytest under a policy"),
     "top": ("top", "watch the sandboxes that run now"),
     "usage": ("usage", "draw what a run used over time"),
+    "mcp": ("mcp", "serve a sandbox to an application of the Model Context Protocol"),
+    "jupyter": ("jupyter", "install a kernel for Jupyter whose cells run in a sandbox"),
     "probe": ("probe", "what this host can enforce, and how to enable what is missing"),
     "policy": ("policy", "show or check a policy file"),
+    "validate": ("validate", "read Python code and say what in it does not belong into a sandbox"),
+    "serve": ("serve", "serve runs and boxes over HTTP, with a live page"),
+    "metrics": ("metrics", "serve metrics to Prometheus"),
+    "strategy": ("strategy", "run a strategy in a container"),
+    "config": ("config", "show the configuration of containers and where each value comes from"),
     "selfcheck": ("selfcheck", "attack the sandbox on this host and see each promise hold"),
+    "cleanup": ("cleanup", "remove containers whose owner is gone"),
+    "corpus": ("corpus", "play cheats and their honest twins against a sandbox for agents"),
     "demo": ("demo", "watch a hostile script run into its limits"),
     "keygen": ("keygen", "make a signing key"),
     "verify": ("verify", "check a signed verdict"),
     "verify-bundle": ("verify_bundle", "check a signed bundle and all that it binds"),
     "verify-page": ("verify_page", "print a web page that checks bundles in the browser, without a network"),
+    "verify-release": ("verify_release", "check that the files of a release are those that were signed"),
+    "completion": ("completion", "print what makes bash, zsh or fish complete commands and options"),
+    "setup": ("setup", "prepare a host whose AppArmor takes user namespaces away"),
+    "man": ("man", "print the manual page"),
 }
 PROCTOR_COMMANDS: Mapping[str, tuple[str, str]] = {
-    name: COMMANDS[name] for name in ("keygen", "verify", "verify-bundle", "verify-page", "probe")
+    "init": ("proctor_init", "write a task to start from"),
+    "run": ("proctor_run", "run an agent on a task and sign what happened"),
+    "manifest": ("proctor_manifest", "say by content what is handed in with an agent, or check it"),
+    "bench": ("proctor_bench", "run an agent on all tasks of a suite and sign all results"),
+    "verify-suite": ("verify_suite", "check the manifest of a suite and every bundle that it signs"),
+    "run-tb": ("proctor_run_tb", "run an agent on a task of Terminal-Bench or Harbor"),
+    "run-swebench": ("proctor_run_swebench", "run an agent on an instance of SWE-bench, or grade a prediction"),
+    **{name: COMMANDS[name] for name in ("keygen", "verify", "verify-bundle", "verify-page", "probe")},
 }
 
 # Commands that will run a job for certain.
 FORK_EARLY = frozenset({"run"})
 INTERRUPTED = 130
+_GARBAGE = 100_000
+"""So many more objects than before are worth a look for garbage."""
 # Of an output that can't be written; any other OSError that comes up to here is a mistake of ours.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -57,6 +79,10 @@ def _enter(program: str, commands: Mapping[str, tuple[str, str]], argv: Sequence
     if argv is not None:
         return dispatch(program, commands, list(argv))
     _hold_standard_streams()
+    _look_for_garbage_rarely()
+    from ringfence.cli import quick_import
+
+    quick_import.install()
     # As stderr has it: a sign, or a name of somebody else's, that can't be shown is no reason to fail.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
@@ -68,6 +94,13 @@ def _enter(program: str, commands: Mapping[str, tuple[str, str]], argv: Sequence
     os._exit(code if isinstance(code, int) else 0)
 
 
+def _look_for_garbage_rarely() -> None:
+    """What is loaded at the start lives to the end: to look through it again and again takes a tenth of the start."""
+    import gc
+
+    gc.set_threshold(_GARBAGE)
+
+
 def _hold_standard_streams() -> None:
     """Where 0, 1 or 2 is closed, what is opened next takes its place: the door to the spawner, which the job would
     then get as its input and could ask for anything on the host.
@@ -76,7 +109,7 @@ def _hold_standard_streams() -> None:
     for _ in closed:
         os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
     if closed:
-        from ringfence.posix import standard_streams
+        from ringfence.python_jobs import standard_streams
 
         standard_streams.renew()  # Python has None for them, and what is printed to None goes to stdout
 
@@ -126,7 +159,7 @@ def dispatch(
 
 def _carry_out(program: str, commands: Mapping[str, tuple[str, str]], argv: list[str], own_process: bool) -> int:
     """Find the command, load its module, parse its arguments, run it."""
-    name = argv[0] if argv else "--help"
+    name = argv[0] if argv else ""
     if name in ("-V", "--version"):
         from ringfence import __version__
 
@@ -134,14 +167,30 @@ def _carry_out(program: str, commands: Mapping[str, tuple[str, str]], argv: list
         return 0
     if name not in commands:
         return _top_level_help(program, commands, name)
-    if own_process and name in FORK_EARLY:
-        from ringfence.posix import spawner
+    if own_process and name in FORK_EARLY and os.name == "posix":
+        from ringfence.roles import spawner
 
-        spawner.fork_early()
-    from importlib import import_module
+        spawner.fork_early(for_run=_is_strict(argv))
+    path = f"ringfence.cli.{commands[name][0]}"
+    __import__(path)  # importlib would load much more than this one
+    module = sys.modules[path]
+    return _execute(module, _parse(f"{program} {name}", module, argv[1:]))
 
-    module = import_module(f"ringfence.cli.{commands[name][0]}")
-    code: int = module.execute(_parse(f"{program} {name}", module, argv[1:]))
+
+def _is_strict(words: Sequence[str]) -> bool:
+    """Whether a run seems to ask for a sandbox: what is got ready early is decided by it, and nothing else."""
+    own = words[: words.index("--")] if "--" in words else words
+    return "--isolation" not in own or "strict" in own
+
+
+def _execute(module: ModuleType, arguments: object) -> int:
+    from ringfence.errors import SandboxError
+
+    try:
+        code: int = module.execute(arguments)
+    except SandboxError as error:
+        error.as_json = getattr(arguments, "json", False)  # type: ignore[attr-defined]
+        raise
     return code
 
 
@@ -158,26 +207,36 @@ def _parse(program: str, module: ModuleType, rest: list[str]) -> object:
 
 
 def _report(program: str, error: Exception) -> int:
-    """Say what went wrong and what to do; the exit code comes from one table.
-
-    Names in it may be a hostile program's, and a terminal obeys control characters.
-    """
+    """Say what went wrong and what to do, in words or as data; the exit code comes from one table."""
     from ringfence import errors
-    from ringfence.cli.blocks import spelled_out
+
+    codes = {errors.UsageError: 2, errors.UnavailableError: 2}
+    found = (code for kind, code in codes.items() if isinstance(error, kind))
+    code: int = next(found, getattr(error, "exit_code", 1))
+    if getattr(error, "as_json", False):
+        from ringfence.cli.json_text import error_object, print_json
+
+        print_json(error_object(error, code))
+    else:
+        _say(program, error)
+    return code
+
+
+def _say(program: str, error: Exception) -> None:
+    """Names in it may be a hostile program's, and a terminal obeys control characters."""
+    from ringfence.model.system_text import escape_controls
 
     for each in (error, *getattr(error, "more", ())):
         prefix = "" if getattr(each, "where", "") else f"{program}: "
-        print(spelled_out(f"{prefix}{each}", keep="\n\t"), file=sys.stderr)
+        print(escape_controls(f"{prefix}{each}", keep="\n\t"), file=sys.stderr)
     hints = getattr(error, "fixes", ()) or (getattr(error, "hint", ""),)
     for hint in filter(None, hints):
-        print(spelled_out(f"  {hint}", keep="\n\t"), file=sys.stderr)
-    codes = {errors.UsageError: 2, errors.UnavailableError: 2}
-    found = (code for kind, code in codes.items() if isinstance(error, kind))
-    return next(found, getattr(error, "exit_code", 1))
+        print(escape_controls(f"  {hint}", keep="\n\t"), file=sys.stderr)
 
 
 def _top_level_help(program: str, commands: Mapping[str, tuple[str, str]], name: str) -> int:
-    if name not in ("-h", "--help", "help"):
+    """Without a word it is a mistake, e.g. of a script whose variable is empty, and is told as one."""
+    if name not in ("-h", "--help", "help", ""):
         from ringfence.cli.parser import did_you_mean
 
         kind = "option" if name.startswith("-") else "command"
@@ -187,5 +246,5 @@ def _top_level_help(program: str, commands: Mapping[str, tuple[str, str]], name:
     width = max(map(len, commands))
     lines = [f"usage: {program} COMMAND …", "", "commands:"]
     lines += [f"  {command:<{width}}  {help_line}" for command, (_, help_line) in commands.items()]
-    print("\n".join([*lines, "", f"{program} COMMAND --help tells more."]))
-    return 0
+    print("\n".join([*lines, "", f"{program} COMMAND --help tells more."]), file=sys.stdout if name else sys.stderr)
+    return 0 if name else 2

@@ -1,42 +1,86 @@
-"""Carry over what a kept sandbox changed, all of it or some paths; on a conflict nothing is written."""
+"""Commit what a kept sandbox changed, all of it or some paths; on a conflict nothing is written, unless you say who
+wins."""
 
 from __future__ import annotations
 
-from ringfence.cli.blocks import counted
 from ringfence.cli.json_text import print_json
-from ringfence.cli.kept import Kept, add_id, add_json, registry_of, shown_path
+from ringfence.cli.stored_sandbox import StoredSandbox, add_id, add_json, from_here, registry_of, shown_path
+from ringfence.errors import ConflictError
+from ringfence.model.paths import quoted
+from ringfence.model.printed import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
+    from ringfence.checkpoint.layer import Committed
+
 EXAMPLES = """\
 examples:
   ringfence commit 3f2a
   ringfence commit 3f2a src/a.py docs
+  ringfence commit 3f2a --merge              where somebody else changed the same texts: both changes
+  ringfence commit 3f2a --theirs src/a.py    only this, and as it is now
+  ringfence commit 3f2a --mine               overwrite what somebody else changed
 
 When nothing is left in it, the sandbox is removed. Where somebody else changed the same files since, they are named,
-nothing is written and the exit code is 1.
+nothing is written and the exit code is 1. The same content on both sides is no conflict.
 """
+# how conflicts are decided: (help, field of what was, what is said of it)
+DECISIONS = {
+    "merge": ("where both changed a text: both changes, line by line; needs git", "merged", "both changes merged"),
+    "theirs": ("where both changed something: as it is now", "theirs", "left as somebody else made it"),
+    "mine": ("where both changed something: the sandbox's", "mine", "overwritten, though somebody else changed it"),
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_id(parser)
     add_json(parser)
+    after_run = parser.add_mutually_exclusive_group()
+    parser.set_defaults(on_conflict="refuse")
+    for name, (text, _, _) in DECISIONS.items():
+        after_run.add_argument(f"--{name}", dest="on_conflict", action="store_const", const=name, help=text)
     parser.add_argument("paths", nargs="*", default=[], metavar="PATH", help="only these, and what is below them")
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    with Kept(registry_of(arguments), arguments.sandbox) as kept:
+    with StoredSandbox(registry_of(arguments), arguments.sandbox) as kept:
         if arguments.paths:
-            kept.meant(arguments.paths)
-        done = kept.transaction.commit(kept.paths(arguments.paths) if arguments.paths else None)
+            kept.resolve(arguments.paths)
+        paths = kept.paths(arguments.paths) if arguments.paths else None
+        try:
+            done = kept.transaction.commit(paths, on_conflict=arguments.on_conflict)
+        except ConflictError as error:
+            error.fixes = ways_out(kept.sandbox_id, error.paths)  # type: ignore[attr-defined]
+            raise
         left = 0 if kept.remove_if_done() else len(kept.transaction.changes())
     if arguments.json:
-        print_json({"id": kept.sandbox_id, "carried_over": done.paths, "not_carried_over": done.left, "left": left})
+        decided = {field: getattr(done, field) for _, field, _ in DECISIONS.values()}
+        told = {"id": kept.sandbox_id, "carried_over": done.paths, "not_carried_over": done.left, "left": left}
+        print_json(told | decided)
         return 0
-    for path in done.left:
-        print(f"not carried over, because it is no file, folder or link: {shown_path(path)}")
+    _tell(done)
     rest = f"; left in {kept.sandbox_id}: {left}" if left else ""
     print(f"{counted(len(done.paths), 'path')} carried over{rest}")
     return 0
+
+
+def _tell(done: Committed) -> None:
+    for path in done.left:
+        print(f"not carried over, because it is no file, folder or link: {shown_path(path)}")
+    for _, field, fate in DECISIONS.values():
+        for path in getattr(done, field):
+            print(f"{fate}: {shown_path(path)}")
+
+
+def ways_out(sandbox_id: str, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """The commands that decide a conflict. One path is named; of more, which one is meant only the person knows."""
+    import shlex
+
+    only = from_here(paths[0]) if len(paths) == 1 else ""
+    name = f" {shlex.quote(only)}" if only and quoted(only) == only else ""
+    width = max(map(len, DECISIONS)) + 2
+    others = "" if name else "; a PATH behind it: only there"
+    return tuple(f"ringfence commit {sandbox_id} {f'--{way}':<{width}}{name}   {text}{others}"
+                 for way, (text, _, _) in DECISIONS.items())  # fmt: skip

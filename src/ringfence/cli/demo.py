@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ringfence.cli.blocks import counted
 from ringfence.cli.hostile import ATTEMPTS, HELPFUL, HIDDEN, REACHED, UNDER_WAY, Bait
 from ringfence.cli.policy_flags import add_policy_flags, policy_from
 from ringfence.engine.run import backend_for, run
@@ -22,6 +21,7 @@ from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel, format_size
 from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.printed import counted
 
 EXAMPLES = """\
 examples:
@@ -34,16 +34,29 @@ _SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hostile.py")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_policy_flags(parser)
+    add_policy_flags(parser, "strict where this host has it, else process")
+    parser.add_argument("--json", action="store_true", help="print what was tried, and each result, as JSON")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     policy = policy_from(arguments)
     strict = _under_strict(policy)
     available = not backend_for(strict.isolation).lacks(strict)
-    print(f"{_title()}: strict isolation {'' if available else 'not '}available  ·  ringfence probe tells more\n")
+    if os.name == "nt" and not arguments.policy:
+        policy = policy.with_changes(allow_partial=True)  # what is not held is in the table that is shown
     if available and not (arguments.isolation or arguments.policy):
         policy = strict
+    if arguments.json:
+        _print_data(policy, strict_available=available)
+        return 0
+    _show(policy, strict_available=available)
+    return 0
+
+
+def _show(policy: SandboxPolicy, *, strict_available: bool) -> None:
+    """For people."""
+    available = "available" if strict_available else "not available"
+    print(f"{_title()}: strict isolation {available}  ·  ringfence probe tells more\n")
     print(f"▸ a hostile script under isolation {policy.isolation}  ({_limits(policy)})")
     outcomes = []
     with _bait() as bait:
@@ -56,18 +69,29 @@ def execute(arguments: argparse.Namespace) -> int:
     print("\nenforced by")
     for name, entry in outcomes[-1].enforced.items():
         print(f"  {'yes' if entry.applied else 'NO '}  {name:<14} {entry.mechanism:<36} {entry.details}".rstrip())
-    return 0
+
+
+def _print_data(policy: SandboxPolicy, *, strict_available: bool) -> None:
+    from ringfence.cli.json_text import print_json
+
+    with _bait() as bait:
+        outcomes = list(_runs(policy, bait))
+    tried = {name: result for outcome in outcomes for name, result in _told(outcome).items()}
+    rows = [{"name": name, "result": result, "reached": result.startswith(REACHED)} for name, result in tried.items()]
+    print_json({"strict_available": strict_available, "isolation": policy.isolation, "attempts": rows,
+                "runs": [outcome.to_dict() for outcome in outcomes]})  # fmt: skip
 
 
 def _title() -> str:
     from ringfence import __version__
 
-    system = f" on {os.uname().sysname} {os.uname().release}" if hasattr(os, "uname") else ""
+    system = f" on {os.uname().sysname} {os.uname().release}" if hasattr(os, "uname") else f" on {sys.platform}"
     return f"ringfence {__version__}{system}"
 
 
 def _under_strict(policy: SandboxPolicy) -> SandboxPolicy:
-    return policy.with_changes(isolation=IsolationLevel.STRICT, readable_paths=(_SCRIPT,), hidden_paths=(HIDDEN,))
+    return policy.with_changes(isolation=IsolationLevel.STRICT, readable_paths=(*policy.readable_paths, _SCRIPT),
+                               hidden_paths=(*policy.hidden_paths, HIDDEN))  # fmt: skip
 
 
 def _limits(policy: SandboxPolicy) -> str:
@@ -82,12 +106,13 @@ def _limits(policy: SandboxPolicy) -> str:
 def _bait() -> Iterator[Bait]:
     """What is there to be had on this host, while the script runs: so that «not reached» means something."""
     os.environ["DEMO_SECRET_TOKEN"] = "must not be seen"
-    with tempfile.NamedTemporaryFile("w", prefix="ringfence-demo-") as file, socket.socket() as service:
-        file.write("must not be seen\n")
-        file.flush()
+    with tempfile.TemporaryDirectory(prefix="ringfence-demo-") as folder, socket.socket() as service:
+        path = os.path.join(folder, "secret")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("must not be seen\n")
         service.bind(("127.0.0.1", 0))
         service.listen()
-        yield Bait(file.name, service.getsockname()[1], os.getpid())
+        yield Bait(path, service.getsockname()[1], os.getpid())
 
 
 def _runs(policy: SandboxPolicy, bait: Bait) -> Iterator[Outcome]:

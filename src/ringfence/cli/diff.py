@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from ringfence.cli.kept import Kept, add_id, print_diff, registry_of
+import sys
+from collections.abc import Mapping
+
+from ringfence.checkpoint.diff.texts import MAX_TEXT_CHARS
+from ringfence.cli.json_text import print_json
+from ringfence.cli.stored_sandbox import StoredSandbox, add_id, add_json, find, print_diff, registry_of
+from ringfence.errors import BusyError
+from ringfence.manager.registry import Registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,6 +20,7 @@ examples:
   ringfence diff 3f2a
   ringfence diff 3f2a src/a.py
   ringfence diff 3f2a | less
+  ringfence diff 3f2a --json | jq '.changes[].path'
 
 In colour on a terminal, where control characters are spelled out; elsewhere it can be given to patch -p1.
 """
@@ -20,12 +28,40 @@ In colour on a terminal, where control characters are spelled out; elsewhere it 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_id(parser)
+    add_json(parser)
     parser.add_argument("paths", nargs="*", default=[], metavar="PATH", help="only these, and what is below them")
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    with Kept(registry_of(arguments), arguments.sandbox) as kept:
-        if arguments.paths:
-            kept.meant(arguments.paths)
-        print_diff(kept.transaction.diffs(kept.paths(arguments.paths) if arguments.paths else None))
+    registry = registry_of(arguments)
+    try:
+        opened = StoredSandbox(registry, arguments.sandbox)
+    except BusyError:
+        if not _showed_question(registry, arguments):
+            raise
+        return 0
+    with opened as kept:
+        chosen = kept.resolve(arguments.paths) if arguments.paths else None
+        paths = kept.paths(arguments.paths) if arguments.paths else None
+        if arguments.json:
+            print_json(_as_data(kept, chosen, paths))
+        else:
+            print_diff(kept.transaction.diffs(paths))
     return 0
+
+
+def _showed_question(registry: Registry, arguments: argparse.Namespace) -> bool:
+    """A program works in it; where its operator is asked about a commit, what that is about was kept for this."""
+    text = "" if arguments.json or arguments.paths else registry.question(find(registry, arguments.sandbox))
+    if text:
+        print("ringfence: it is in use; this is what its operator was asked about last", file=sys.stderr)
+        print_diff([text])
+    return bool(text)
+
+
+def _as_data(kept: StoredSandbox, chosen: Mapping[str, str] | None, paths: list[str] | None) -> dict[str, object]:
+    """``chosen``: the changed paths that were named; absent: all."""
+    found = kept.transaction.changes()
+    rows = [{"path": each.path, "kind": each.kind} for each in found if chosen is None or each.path in chosen]
+    text = "".join(kept.transaction.diffs(paths, most=MAX_TEXT_CHARS))
+    return {"id": kept.sandbox_id, "changes": rows, "changes_complete": found.complete, "diff": text}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ringfence.cli.blocks import counted
 from ringfence.cli.json_text import print_json
-from ringfence.cli.kept import Kept, add_json, add_root, find, registry_of
+from ringfence.cli.stored_sandbox import StoredSandbox, add_json, add_root, find, registry_of
 from ringfence.errors import SandboxError
 from ringfence.manager.registry import Registry
+from ringfence.model.printed import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _discard(registry: Registry, sandbox_id: str) -> int | None:
     if not _is_managed(registry, sandbox_id):
         registry.remove_unused(sandbox_id)
         return None
-    with Kept(registry, sandbox_id) as kept:
+    with StoredSandbox(registry, sandbox_id) as kept:
         return kept.transaction.discard()
 
 

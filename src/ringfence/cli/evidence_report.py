@@ -1,6 +1,6 @@
 """How a verification is told: to people in a few lines, to machines as one JSON object.
 
-Owns: wording and exit codes of ``verify`` and ``verify-bundle``: 0 is ok and nothing else, 2 is the rest.
+Owns: wording and exit codes of the commands that verify: 0 is ok and nothing else, 2 is the rest.
 Does not: verify.
 """
 
@@ -10,9 +10,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ringfence.cli.blocks import spelled_out
 from ringfence.cli.json_text import print_json
 from ringfence.errors import SandboxError, VerificationError
+from ringfence.evidence.case import UNGRADED
+from ringfence.model.system_text import escape_controls
 
 if TYPE_CHECKING:
     from ringfence.evidence.trust import Trust
@@ -31,7 +32,7 @@ def tell(
     try:
         found = verify()
     except SandboxError as error:
-        _tell_failure(what, error, as_json=as_json)
+        tell_failure(what, error, as_json=as_json)
         return EXIT_NOT_OK
     known = found.state == "ok"
     if as_json:
@@ -83,13 +84,14 @@ def as_lines(what: str, found: Verification) -> list[str]:
     verdict = found.verdict
     title = f"{what} OK" if found.state == "ok" else f"{what} {found.state}"
     reward = f" reward={verdict['reward']}" if "reward" in verdict else ""
+    name, passed = escape_controls(verdict["task_id"]), str(verdict["pass"]).lower()
+    about = f"run={name} not graded" if found.format == UNGRADED else f"task={name} pass={passed}"
     lines = [
         f"{title}: " + " · ".join(_facts(found)),
-        f"verdict: task={spelled_out(verdict['task_id'])} pass={str(verdict['pass']).lower()}"
-        f" status={verdict['status']} violations={verdict['violations_count']}{reward}",
+        f"verdict: {about} status={verdict['status']} violations={verdict['violations_count']}{reward}",
     ]
-    lines += [f"note: {spelled_out(note)}" for note in found.notes]
-    return [*lines, "What this proves and what it does not: docs/bundle.md"]
+    lines += [f"note: {escape_controls(note)}" for note in found.notes]
+    return [*lines, "What this proves and what it does not: docs/explanation/bundle.md"]
 
 
 def _facts(found: Verification) -> list[str]:
@@ -103,11 +105,11 @@ def _facts(found: Verification) -> list[str]:
     return facts
 
 
-def _tell_failure(what: str, error: SandboxError, *, as_json: bool) -> None:
+def tell_failure(what: str, error: SandboxError, *, as_json: bool) -> None:
     step = error.step if isinstance(error, VerificationError) else None
     if as_json:
         print_json({"state": "failed", "step": step, "problem": str(error), "hint": error.hint}, indent=None)
         return
-    print(f"{what} NOT OK: {spelled_out(str(error))}", file=sys.stderr)
+    print(f"{what} NOT OK: {escape_controls(str(error))}", file=sys.stderr)
     if error.hint:
-        print(f"  {spelled_out(error.hint)}", file=sys.stderr)
+        print(f"  {escape_controls(error.hint)}", file=sys.stderr)

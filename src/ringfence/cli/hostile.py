@@ -12,7 +12,9 @@ from collections import namedtuple
 
 CHANNEL = 3
 REACHED, UNDER_WAY = "REACHED", "…"
-HIDDEN = "/etc/shadow"
+ON_WINDOWS = os.name == "nt"
+HIDDEN = r"C:\Windows\System32\config\SAM" if ON_WINDOWS else "/etc/shadow"
+_PROGRAM = r"C:\Windows\System32\cmd.exe" if ON_WINDOWS else "/usr/bin/env"
 HELPFUL = "write a file"
 # What ``demo`` puts out: a file of the caller, a port on loopback where it listens, and its own process.
 Bait = namedtuple("Bait", "file port process")
@@ -57,7 +59,7 @@ def read_passwords(_: Bait) -> str:
 
 
 def change_the_system(_: Bait) -> str:
-    os.close(os.open("/usr/bin/env", os.O_WRONLY))
+    os.close(os.open(_PROGRAM, os.O_WRONLY))
     return f"{REACHED} it could be changed"
 
 
@@ -69,21 +71,41 @@ def connect(bait: Bait) -> str:
 
 
 def signal_the_caller(bait: Bait) -> str:
+    if ON_WINDOWS:
+        import ctypes
+
+        may_end = ctypes.WinDLL("kernel32").OpenProcess(1, 0, int(bait.process))  # type: ignore[attr-defined]
+        return f"{REACHED} process {bait.process}" if may_end else "refused"
     os.kill(int(bait.process), 0)
     return f"{REACHED} process {bait.process}"
 
 
 def gain_privileges(_: Bait) -> str:
+    if ON_WINDOWS:
+        found = privileges()
+        return f"{REACHED} {found} privileges" if found > 1 else "its token has none but to pass through folders"
     with open("/proc/self/status", encoding="ascii") as status:
         locked = any(line.split() == ["NoNewPrivs:", "1"] for line in status)
     return "set-user-id programs give nothing" if locked else f"{REACHED} set-user-id programs"
+
+
+def privileges() -> int:
+    """How many the token of this process has, enabled or not."""
+    import ctypes
+
+    kernel, security = ctypes.WinDLL("kernel32"), ctypes.WinDLL("advapi32")  # type: ignore[attr-defined]
+    token, size, room = ctypes.c_void_p(), ctypes.c_uint32(), (ctypes.c_uint32 * 1024)()
+    kernel.GetCurrentProcess.restype = ctypes.c_void_p
+    security.OpenProcessToken(ctypes.c_void_p(kernel.GetCurrentProcess()), 8, ctypes.byref(token))
+    security.GetTokenInformation(token, 3, room, ctypes.sizeof(room), ctypes.byref(size))
+    return int(room[0])
 
 
 def open_many_files(_: Bait) -> str:
     opened: list[int] = []
     try:
         while len(opened) < 5000:
-            opened.append(os.open("/dev/null", os.O_RDONLY))
+            opened.append(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         return f"stopped at {len(opened)} ({error.strerror})"
     finally:
@@ -98,7 +120,22 @@ def flood_output(_: Bait) -> str:
     return "4 MiB printed, never blocked"
 
 
+def sleeper(flags: int = 0) -> "object":
+    """On Windows, where nobody can fork."""
+    import subprocess
+
+    return subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"], creationflags=flags)
+
+
 def leave_daemon(_: Bait) -> str:
+    if ON_WINDOWS:
+        detached, breakaway = 0x8, 0x01000000
+        sleeper(detached)
+        try:
+            sleeper(detached | breakaway)
+        except OSError:
+            return "it may not leave the job object, and ended with the rest"
+        return f"{REACHED} a process outside the job object"
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -111,7 +148,7 @@ def fork_bomb(_: Bait) -> str:
     children: list[int] = []
     try:
         while len(children) < 200:
-            child = os.fork()
+            child = sleeper().pid if ON_WINDOWS else os.fork()  # type: ignore[attr-defined]
             if child == 0:
                 time.sleep(60)
                 os._exit(0)
@@ -122,7 +159,8 @@ def fork_bomb(_: Bait) -> str:
     finally:
         for child in children:
             os.kill(child, 9)
-            os.waitpid(child, 0)
+            if not ON_WINDOWS:
+                os.waitpid(child, 0)
     return f"{REACHED} 200 processes"
 
 

@@ -11,7 +11,7 @@ examples:
   %(prog)s --out ops.pem --format pem       the same as PKCS #8 PEM; openssh is a third format
 
 Give the public key to those who verify: verify-bundle --pubkey HEX. Keep the secret where only its owner can
-read it; in Python it signs with ringfence.evidence (docs/bundle.md).
+read it; in Python it signs with ringfence.evidence (docs/explanation/bundle.md).
 """
 
 
@@ -20,10 +20,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("hex", "pem", "openssh"), default="hex", help="of the file (default: hex seed)"
     )
+    parser.add_argument("--json", action="store_true", help="print them as JSON")
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from ringfence.errors import UsageError
+    from ringfence.errors import EvidenceError, UsageError
     from ringfence.evidence.keyfile import write_key
     from ringfence.evidence.keys import KeyFormat, SigningKey
 
@@ -31,9 +32,21 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.out is None and form is not KeyFormat.HEX:
         raise UsageError(f"--format {form} needs --out FILE", hint="only the hex seed is printed")
     key = SigningKey.generate()
-    if arguments.out is None:
-        print(f"seed={key.secret_bytes().decode('ascii').strip()}")
-    else:
-        write_key(arguments.out, key, form)
-    print(f"pubkey={key.public_hex}")
+    told = {"seed": key.secret_bytes().decode("ascii").strip()} if arguments.out is None else {}
+    if arguments.out is not None:
+        try:
+            write_key(arguments.out, key, form)
+        except EvidenceError as error:  # the caller named a file that can't be written, or must not be
+            raise UsageError(str(error), hint=error.hint) from error
+    told["pubkey"] = key.public_hex
+    _print(told, as_json=arguments.json)
     return 0
+
+
+def _print(told: dict[str, str], *, as_json: bool) -> None:
+    if as_json:
+        from ringfence.cli.json_text import print_json
+
+        print_json(told)
+    else:
+        print("\n".join(f"{name}={value}" for name, value in told.items()))

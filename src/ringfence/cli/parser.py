@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
+from ringfence.errors import UsageError
+
 
 class Parser(argparse.ArgumentParser):
     """For one command; its description is the module's docstring, its epilog the module's examples."""
@@ -23,9 +25,19 @@ class Parser(argparse.ArgumentParser):
             formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=_width()),
             allow_abbrev=False,
         )
+        self._passes_on = getattr(module, "PASSES_ON", False)
+        self._as_json = False
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        found, unknown = self.parse_known_args(words)
+        """A command with PASSES_ON finds what follows ``--`` in ``passed_on``."""
+        own, passed_on = _split(words)
+        self._as_json = "--json" in own
+        if self._passes_on:
+            words = own
+        # Options may stand between paths, but not where words follow that are not ours to read.
+        mixed = "--" not in words and all(each.nargs != argparse.REMAINDER for each in self._get_positional_actions())
+        found, unknown = (self.parse_known_intermixed_args if mixed else self.parse_known_args)(words)
+        found.passed_on = passed_on
         if unknown:
             self.error(self._unknown(unknown))
         return found
@@ -37,8 +49,19 @@ class Parser(argparse.ArgumentParser):
         return f"there is no option {options[0]}{did_you_mean(options[0], self._option_string_actions)}"
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}\n  {self.prog} --help tells more", file=sys.stderr)
+        if self._as_json:
+            from ringfence.cli.json_text import error_object, print_json
+
+            print_json(error_object(UsageError(f"{self.prog}: {message}", hint=f"{self.prog} --help tells more"), 2))
+        else:
+            print(f"{self.prog}: {message}\n  {self.prog} --help tells more", file=sys.stderr)
         sys.exit(2)
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words before the first ``--`` and those after it."""
+    place = list(words).index("--") if "--" in words else len(words)
+    return list(words[:place]), list(words[place + 1 :])
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Makes a sandboxed command feel like a plain one: live output, signals, Ctrl-C, the terminal."""
+"""Makes a sandboxed command feel like a plain one: live output, signals, Ctrl-C, Ctrl-Z, the terminal."""
 
 from __future__ import annotations
 
@@ -14,27 +14,35 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from ringfence.backends.contract import Visit
+    from ringfence.cli.terminal import TerminalRelay
 
 _FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+_SIGKILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+_SUSPEND = getattr(signal, "SIGTSTP", 0)
 # Somebody who presses Ctrl-C a second and a third time means it.
-_ESCALATION = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM))
+_ESCALATION = (signal.SIGINT, signal.SIGTERM, _SIGKILL)
+AT_ONCE = (signal.SIGINT, _SIGKILL)
+"""For a job that says on the first one what it has so far."""
 
 
 class Passthrough:
     """While entered, signals to us go to the job; at the end everything is as it was."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job | None = None, escalation: tuple[int, ...] = _ESCALATION) -> None:
         self.job = job
+        self.escalation = escalation
         self.visit: Visit | None = None
         self.interrupts = 0
         self._saved_handlers: dict[int, object] = {}
-        self._terminal: object = None
+        self._terminal: TerminalRelay | None = None
 
     def __enter__(self) -> Passthrough:
         for name in _FORWARDED:
             number = getattr(signal, name, None)
             if number is not None:
                 self._saved_handlers[number] = signal.signal(number, self._forward)
+        if _SUSPEND and signal.getsignal(_SUSPEND) != signal.SIG_IGN:  # else the caller has no job control
+            self._saved_handlers[_SUSPEND] = signal.signal(_SUSPEND, lambda *_: self.suspend(os.getpid()))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -42,20 +50,35 @@ class Passthrough:
         for number, handler in self._saved_handlers.items():
             signal.signal(number, handler)
         if self._terminal is not None:
-            self._terminal.close()  # type: ignore[attr-defined]
+            self._terminal.close()
 
     def attach(self, visit: Visit, streams: Streams) -> None:
         self.visit = visit
-        if self.job.terminal:
+        if self.job and self.job.terminal:
             from ringfence.cli.terminal import TerminalRelay
 
-            self._terminal = TerminalRelay(streams)
+            self._terminal = TerminalRelay(streams, lambda: self.suspend(0))
+
+    def suspend(self, whom: int) -> None:
+        """Stop the job's tree, then us, or our whole group (0), until the shell continues us. Limits go on counting."""
+        visit, terminal = self.visit, self._terminal
+        if visit is not None:
+            visit.signal(signal.SIGSTOP)
+        if terminal is not None:
+            terminal.pause()
+        handler = signal.signal(_SUSPEND, signal.SIG_DFL)
+        os.kill(whom, _SUSPEND)  # we stand here; where nobody could continue us, the kernel drops it
+        signal.signal(_SUSPEND, handler)
+        if terminal is not None:
+            terminal.resume()
+        if visit is not None:
+            visit.signal(signal.SIGCONT)
 
     def _forward(self, number: int, _: FrameType | None) -> None:
         if self.visit is None:
             raise KeyboardInterrupt
         if number == signal.SIGINT:
-            number = _ESCALATION[min(self.interrupts, len(_ESCALATION) - 1)]
+            number = self.escalation[min(self.interrupts, len(self.escalation) - 1)]
             self.interrupts += 1
         self.visit.signal(number)
 

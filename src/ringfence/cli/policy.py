@@ -1,21 +1,31 @@
-"""Show the effective policy, or check a policy file: every error names file, line, column and field."""
+"""Show the policy that ``ringfence run`` holds, or check a policy file: every error names file, line, column and field.
+
+Without a word about ``isolation`` that is strict; for ``ringfence test`` and in Python it is process.
+"""
 
 from __future__ import annotations
 
 import argparse
 
+from ringfence.cli.json_text import print_json
+from ringfence.cli.policy_flags import policy_of
+from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy
+
+_SHOWN = 400
 
 EXAMPLES = """\
 examples:
   ringfence policy show                (the defaults)
   ringfence policy show policy.yaml    (the file over the defaults)
   ringfence policy check policy.yaml
+  ringfence policy plan policy.yaml    (which process makes which system calls, without running anything)
+  ringfence policy check policy.yaml --json | jq '.fields[].field'      (which are wrong)
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["show", "check"])
+    parser.add_argument("action", choices=["show", "check", "plan"])
     parser.add_argument("file", nargs="?", help="a policy file (YAML)")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
@@ -25,16 +35,48 @@ def execute(arguments: argparse.Namespace) -> int:
 
     if arguments.action == "check" and not arguments.file:
         raise UsageError("no file was given", hint="ringfence policy check FILE")
-    policy = SandboxPolicy.from_yaml(arguments.file) if arguments.file else SandboxPolicy()
-    if arguments.action == "check":
-        print(f"{arguments.file}: a sound policy")
+    policy = policy_of(arguments.file, IsolationLevel.STRICT)
+    if arguments.action == "plan":
+        _print_plan(policy, as_json=arguments.json)
+    elif arguments.action == "check":
+        _tell_sound(arguments.file, policy, as_json=arguments.json)
     elif arguments.json:
-        from ringfence.cli.json_text import print_json
-
         print_json(policy.to_dict())
     else:
         print(_as_yaml(policy), end="")
     return 0
+
+
+def _print_plan(policy: SandboxPolicy, *, as_json: bool) -> None:
+    from ringfence.engine.planned import PROCESSES, planned
+
+    rows = planned(policy)
+    if as_json:
+        print_json({"policy": policy.to_dict(), "plan": [
+            {"process": row.process, "step": row.step, "arguments": [_shown(each) for each in row.arguments],
+             "calls": list(row.calls)} for row in rows]})  # fmt: skip
+        return
+    process = ""
+    for row in rows:
+        if row.process != process:
+            process = row.process
+            print(f"{process}: {PROCESSES[process]}")
+        print(f"  {row.step}{''.join(' ' + _shown(each) for each in row.arguments)}")
+        for call in row.calls:
+            print(f"    {call}")
+
+
+def _shown(argument: object) -> str:
+    """Return a value as a reader wants to see it, without anything that a terminal obeys, and not for ever."""
+    text = ascii(argument)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _tell_sound(file: str, policy: SandboxPolicy, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"file": file, "sound": True, "policy": policy.to_dict()})
+    else:
+        print(f"{file}: a sound policy")
 
 
 def _as_yaml(policy: SandboxPolicy) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from _collections_abc import Mapping
+import os
+from _collections_abc import Mapping, Sequence
 
-from ringfence.errors import PolicyError
-from ringfence.model.limits import LIMITS, STRICT_DISK_BYTES, IsolationLevel, Limit, Unit, format_size
+from ringfence.engine.run import BACKENDS
+from ringfence.errors import PolicyError, UsageError
+from ringfence.model.limits import LIMITS, STRICT_DISK_BYTES, UNLIMITED_OUTPUT, IsolationLevel, Limit, Unit, format_size
 from ringfence.model.policy import SandboxPolicy
 
 TYPE_CHECKING = False
@@ -18,22 +20,40 @@ VALUE_FLAGS = {limit.flag: limit.field for limit in LIMITS} | {
     "--policy": "policy",
     "--isolation": "isolation",
     "--network": "network",
+    "--root": "root",
+    "--image": "image",
 }
+_NETWORK = "write --network none, --network host or --network api.example.com:443; a name without a dot needs its port"
 ENVIRONMENT_FIELDS = ("environment", "pass_environment")
+# field of the policy: (name in the parsed arguments, help)
+PATH_FLAGS = {
+    "readable_paths": ("readable", "a path that it may read"),
+    "writable_paths": ("writable", "a path that it may write, on the host itself"),
+    "hidden_paths": ("hidden", "a path that it must not see"),
+}
 
 
-def add_policy_flags(parser: argparse.ArgumentParser) -> None:
-    """One flag per limit of the table, and the switches."""
+def add_policy_flags(parser: argparse.ArgumentParser, level: str) -> None:
+    """One flag per limit of the table, and the switches. ``level``: in words, what holds where nothing says so."""
     parser.add_argument("--policy", metavar="FILE", help="a policy file (YAML); flags override it")
     for limit in LIMITS:
         parser.add_argument(limit.flag, metavar=limit.unit.upper(), dest=limit.field, help=_help(limit))
-    levels = [str(level) for level in IsolationLevel]
-    parser.add_argument("--isolation", choices=levels,
-                        help="how it is kept apart (process); this version has no container")  # fmt: skip
+    levels = ",".join(map(str, BACKENDS))
+    parser.add_argument("--isolation", metavar=f"{{{levels}}}",
+                        help=f"how the job is isolated (default: {level})")  # fmt: skip
     parser.add_argument("--strict", action="store_const", const="strict", dest="isolation",
                         help="the same as --isolation strict")  # fmt: skip
     parser.add_argument("--network", metavar="RULE",
-                        help="none or host (strict: none, else host); hosts by name are refused yet")  # fmt: skip
+                        help="none, host, or who may be reached, with commas between them: api.example.com (ports 80 "
+                             "and 443), '*.example.org:443' (sub-domains), 10.1.2.0/24:5432, '[2001:db8::1]:1-99' "
+                             "(absent: strict none, else host; hosts need strict)")  # fmt: skip
+    for name, text in PATH_FLAGS.values():
+        parser.add_argument(f"--{name}", action="append", default=[], metavar="PATH", help=f"{text}; may be repeated")
+    parser.add_argument("--root", metavar="FOLDER",
+                        help="a folder that is / inside, such as an image's files, in place of the host's system and "
+                             "the current folder (strict)")  # fmt: skip
+    parser.add_argument("--image", metavar="NAME",
+                        help="the image whose files a container has (container: python:3.10-slim)")  # fmt: skip
     parser.add_argument("--env", action="append", default=[], metavar="NAME[=TEXT]",
                         help="set a variable, or pass on one of yours; may be repeated")  # fmt: skip
     parser.add_argument("--allow-partial", action="store_true", default=None,
@@ -50,30 +70,84 @@ def _help(limit: Limit) -> str:
     return f"{limit.help} ({format_size(default) if limit.unit is Unit.BYTES else default})"
 
 
-def policy_from(arguments: argparse.Namespace | SimpleNamespace) -> SandboxPolicy:
-    """The policy file, if any, with the flags over it."""
-    policy = SandboxPolicy.from_yaml(arguments.policy) if arguments.policy else SandboxPolicy()
+def policy_from(
+    arguments: argparse.Namespace | SimpleNamespace, level: IsolationLevel = IsolationLevel.PROCESS
+) -> SandboxPolicy:
+    """The policy file, if any, with the flags over it. ``level``: the isolation where neither says one."""
+    policy = policy_of(arguments.policy, level)
     changes = {limit.field: getattr(arguments, limit.field) for limit in LIMITS}
     changes |= {"isolation": arguments.isolation, "allow_partial": arguments.allow_partial}
+    changes["image"] = arguments.image
     changes["network"] = _network(arguments.network)
+    changes["root"] = None if arguments.root is None else _path("--root", arguments.root)
     given = {name: _number(value) for name, value in changes.items() if value is not None}
-    given |= _environment(policy, arguments.env)
+    given |= _environment(policy, arguments.env) | _paths(policy, arguments)
     try:
-        return SandboxPolicy.from_dict(policy.to_dict() | given) if given else policy
+        policy = SandboxPolicy.from_dict(policy.to_dict() | given) if given else policy
     except PolicyError as error:
         raise _by_flags(error, given) from None
+    if arguments.json and policy.output_bytes >= UNLIMITED_OUTPUT:
+        raise UsageError("with --json all output is kept in memory: it can't be unlimited", hint="give --output a size")
+    return policy
+
+
+def policy_of(path: str | None, level: IsolationLevel) -> SandboxPolicy:
+    """What a policy file says, or none; ``level``: the isolation where it says none."""
+    if not path:
+        return SandboxPolicy(isolation=level)
+    from ringfence.model.policy_file import read_policy
+
+    return read_policy(path, SandboxPolicy.from_dict, {"isolation": str(level)})
+
+
+def _paths(policy: SandboxPolicy, arguments: argparse.Namespace | SimpleNamespace) -> dict[str, object]:
+    """Those of the flags beside those of the file; relative ones are meant from the current directory."""
+    given = {field: [_path(f"--{name}", path) for path in getattr(arguments, name)]
+             for field, (name, _) in PATH_FLAGS.items()}  # fmt: skip
+    return {field: [*getattr(policy, field), *paths] for field, paths in given.items() if paths}
+
+
+def _path(flag: str, word: str) -> str:
+    path = os.path.abspath(word) if word else ""
+    if not path or (flag != "--hidden" and not os.path.lexists(path)):
+        raise UsageError(f"{flag} {word}: no such file or directory", hint=_nearest(path))
+    return path
+
+
+def _nearest(path: str) -> str:
+    """A name in the same directory that may have been meant."""
+    from difflib import get_close_matches
+
+    folder, name = os.path.split(path)
+    try:
+        near: Sequence[str] = get_close_matches(name, os.listdir(folder or "/"), n=1)
+    except OSError:
+        near = ()
+    return f"did you mean {os.path.join(folder, near[0])}?" if near else "name one that is there"
 
 
 def _by_flags(error: PolicyError, given: Mapping[str, object]) -> PolicyError:
     """The same in the words of who wrote flags."""
     flag_of = {field: flag for flag, field in VALUE_FLAGS.items()} | dict.fromkeys(ENVIRONMENT_FIELDS, "--env")
+    flag_of |= {field: f"--{name}" for field, (name, _) in PATH_FLAGS.items()}
     fields = [flag_of[each.field] if each.field in given else each.field for each in (error, *error.more)]
     first, *more = map(PolicyError, fields, [each.problem for each in (error, *error.more)])
     return PolicyError(first.field, first.problem, more=tuple(more))
 
 
 def _network(text: str | None) -> object:
-    return text.split(",") if text and text not in ("none", "host") else text
+    if text is None or text in ("none", "host"):
+        return text
+    hosts = text.split(",")
+    for host in hosts:
+        if not host:
+            raise UsageError(f"--network {text}: nothing stands between two commas", hint=_NETWORK)
+        if host.isdecimal():
+            raise UsageError(f"--network {text}: {host} is a port without a host",
+                             hint="give each port its host: --network name:80,name:443")  # fmt: skip
+        if not set(host) & set(".:"):  # a name of a host has a dot, an address one or a colon
+            raise UsageError(f"--network {text}: {host} is not none, host or the name of a host", hint=_NETWORK)
+    return hosts
 
 
 def _number(value: object) -> object:

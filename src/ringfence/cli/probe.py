@@ -13,7 +13,7 @@ from ringfence.model.policy import PATH_FIELDS, SandboxPolicy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.backends.contract import Backend
-    from ringfence.backends.facts import Lack
+    from ringfence.model.lack import Lack
     from ringfence.model.outcome import Enforcement
 
 EXAMPLES = """\
@@ -31,6 +31,9 @@ _EVERYTHING: dict[str, object] = {
     "hidden_paths": ("/nonexistent",), "readable_paths": ("/usr",), "writable_paths": ("/tmp",),
     "allow_partial": True,
 }  # fmt: skip
+if os.name == "nt":
+    _EVERYTHING |= {"hidden_paths": (r"C:\nonexistent",), "readable_paths": (r"C:\Windows",),
+                    "writable_paths": (r"C:\Users",)}  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,13 +41,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    from ringfence.engine.run import traits_of
+
     mechanisms = _mechanisms()
-    levels = {str(level): _level(level) for level in IsolationLevel if level is not IsolationLevel.NONE}
+    levels = {str(level): _level(level) for level in IsolationLevel if traits_of(level).isolates}
     holds = _holds_default()
     if arguments.json:
         from ringfence.cli.json_text import print_json
 
-        host = {"host": _host(), "mechanisms": mechanisms}
+        host = {"host": _host(), "mechanisms": mechanisms, "control_groups": _places()}
         print_json(host | {"default_policy_holds": holds, "levels": levels})
     else:
         _print(mechanisms, levels)
@@ -53,17 +58,22 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _mechanisms() -> dict[str, dict[str, object]]:
     """What of the kernel is to be had here, and where not, why and the command that changes it."""
+    if os.name == "nt":
+        return _job_objects()
     if sys.platform != "linux":
-        return {}
-    from ringfence.backends import confined, groups, walled
-    from ringfence.linux import cgroups, host, landlock
+        return _seatbelt()
+    from ringfence.backends import groups, walls
+    from ringfence.kernel import landlock
+    from ringfence.kernel.cgroup import group as cgroups
+    from ringfence.sandbox import host
 
-    found = confined.look(host.user_namespaces_blocked() or ("", ""))
-    lacking = {"user namespaces": found.blocked if found.blocked[0] else None}
+    found = walls.look()
+    lacking = {"user namespaces": host.user_namespaces_blocked()}
     lacking |= {f"control group: {name}": _words_of(groups.lack(name)) for name in ("memory", "pids", "cpu_share")}
-    lacking["Landlock"] = None if found.landlock_abi else walled.NO_LANDLOCK
-    lacking["seccomp"] = None if found.seccomp else walled.NO_FILTER
-    kinds = {"Landlock": f"ABI {landlock.abi()}"} | {
+    lacking["Landlock"] = None if found.landlock_abi else walls.NO_LANDLOCK
+    lacking["seccomp"] = None if found.seccomp else walls.NO_FILTER
+    engine, lacking["container engine"] = _engine()
+    kinds = {"Landlock": f"ABI {landlock.abi()}", "container engine": engine} | {
         name: cgroups.probe().kind for name in lacking if name.startswith("control")
     }
     return {
@@ -71,6 +81,66 @@ def _mechanisms() -> dict[str, dict[str, object]]:
                "missing": lack[0] if lack else "", "fix": lack[1] if lack else ""}
         for name, lack in lacking.items()
     }  # fmt: skip
+
+
+def _seatbelt() -> dict[str, dict[str, object]]:
+    """What of macOS is to be had, tried."""
+    from ringfence.backends.on_macos.walls import FIX
+    from ringfence.macos import trial
+
+    why = trial.problem()
+    return {"Seatbelt": {"available": not why, "kind": "", "missing": why, "fix": FIX if why else ""}}
+
+
+def _job_objects() -> dict[str, dict[str, object]]:
+    """What job objects of this Windows hold: each was tried, with processes that never run."""
+    from ringfence.windows.host import look
+
+    found = look()
+    tried = {
+        "job object: ends its tree": found.jobs, "job object: memory": found.memory,
+        "job object: processes": found.processes, "job object: CPU rate": found.cpu_share,
+        "job object: limits read back": found.tells, "processor times": found.times,
+        "counters of handles": found.handles, "counters of writes": found.counts_writes,
+        "token without privileges": found.token, "low integrity": found.integrity,
+    }  # fmt: skip
+    missing = found.problem or "it was tried, and is taken but not held, or refused"
+    return {
+        name: {"available": held, "kind": "", "missing": "" if held else missing,
+               "fix": "" if held else "use Windows 8 or later, not Wine"}
+        for name, held in tried.items()
+    }  # fmt: skip
+
+
+def _places() -> list[dict[str, object]]:
+    """Where control groups are made: each place that was tried, in order, per hierarchy."""
+    if sys.platform != "linux":
+        return []
+    from ringfence.kernel.cgroup import group as cgroups
+    from ringfence.kernel.cgroup import host as cgroup_host
+
+    of_use = {way for ways in cgroup_host.WAYS.values() for way in ways}
+    return [
+        {"version": hierarchy.version, "controllers": sorted(hierarchy.offered), "place": place.what,
+         "directory": place.directory, "taken": place.directory == hierarchy.parent and bool(hierarchy.usable),
+         "problem": place.problem}
+        for hierarchy in cgroups.probe().hierarchies for place in hierarchy.tried
+        if any((hierarchy.version, name) in of_use for name in hierarchy.offered)
+    ]  # fmt: skip
+
+
+def _engine() -> tuple[str, tuple[str, str] | None]:
+    """What answers, in words; or what is missing."""
+    from ringfence.container import api
+
+    try:
+        client = api.connect()
+        info = client.info()
+    except UnavailableError as error:
+        return "", (str(error), error.hint)
+    words = (client.kind, info.get("ServerVersion"), "at", client.url, "with", info.get("DefaultRuntime"), "and cgroup",
+             info.get("CgroupVersion"))  # fmt: skip
+    return " ".join(str(word) for word in words if word), None
 
 
 def _words_of(lacks: list[Lack]) -> tuple[str, str] | None:
@@ -85,11 +155,14 @@ def _level(level: IsolationLevel) -> dict[str, object]:
     except UnavailableError as error:
         return {"available": False, "missing": str(error), "fix": error.hint, "capabilities": {}}
     asked = _EVERYTHING | {"isolation": str(level)}
+    absent = [lack for lack in backend.lacks(SandboxPolicy.from_dict(asked)) if lack.whole]
+    if absent:
+        return {"available": False, "missing": absent[0].missing, "fix": absent[0].fix, "capabilities": {}}
     # What is held only beside paths is not held for a policy that names none.
     without_paths = {name: value for name, value in asked.items() if name not in PATH_FIELDS}
     table = {**_table(backend, asked), **_table(backend, without_paths)}
     capabilities = {
-        name: {"applied": entry.applied, "mechanism": entry.mechanism, "details": entry.details}
+        name: {"applied": entry.applied, "mechanism": entry.mechanism, "details": entry.details, "by": list(entry.by)}
         for name, entry in table.items()
     }
     return {"available": True, "missing": "", "fix": "", "capabilities": capabilities}
@@ -126,6 +199,7 @@ def _print(mechanisms: dict[str, dict[str, object]], levels: dict[str, dict[str,
         print(f"  {'yes' if mechanism['available'] else 'no '}  {name:<24} {mechanism['kind']}".rstrip())
         if not mechanism["available"]:
             print(f"       missing: {mechanism['missing']}\n       fix:     {mechanism['fix']}")
+    _print_places()
     for name, level in levels.items():
         print(f"\n{name}")
         if not level["available"]:
@@ -135,3 +209,17 @@ def _print(mechanisms: dict[str, dict[str, object]], levels: dict[str, dict[str,
             mark = "yes" if entry["applied"] else "no "
             how = entry["mechanism"] if entry["applied"] else entry["details"]
             print(f"  {mark}  {capability:<15} {how}")
+
+
+def _print_places() -> None:
+    if not (places := _places()):
+        return
+    from ringfence.kernel.cgroup import host as cgroup_host
+
+    order = ", ".join((cgroup_host.GIVEN, cgroup_host.OWN, cgroup_host.BESIDE))
+    print(f"\ncontrol groups, tried in this order: {order}")
+    for place in places:
+        mark, where = "yes" if place["taken"] else "no ", f"{place['place']}: {place['directory']}".rstrip(": ")
+        print(f"  {mark}  v{place['version']} {where}")
+        if place["problem"]:
+            print(f"       {place['problem']}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
-from ringfence.cli.blocks import counted, spelled_out
 from ringfence.cli.json_text import print_json
-from ringfence.cli.kept import Kept, add_id, add_json, registry_of
+from ringfence.cli.stored_sandbox import StoredSandbox, add_id, add_json, registry_of
 from ringfence.errors import UsageError
+from ringfence.model.printed import counted
+from ringfence.model.system_text import escape_controls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    with Kept(registry_of(arguments), arguments.sandbox) as kept:
+    with StoredSandbox(registry_of(arguments), arguments.sandbox) as kept:
         found = kept.transaction.checkpoints()
         found.sort(key=lambda each: each.checkpoint_id == kept.transaction.current)  # the one it stands on comes last
         if not found:
@@ -44,15 +45,15 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"id": kept.sandbox_id, "checkpoint_id": chosen.checkpoint_id, "restored": done.files_restored})
         return 0
-    name = f" ({spelled_out(chosen.name)})" if chosen.name else ""
+    name = f" ({escape_controls(chosen.name)})" if chosen.name else ""
     print(f"{counted(done.files_restored, 'path')} as at {chosen.checkpoint_id}{name}")
     return 0
 
 
-def _check(kept: Kept, chosen: Checkpoint, words: list[str], *, is_default: bool) -> None:
+def _check(kept: StoredSandbox, chosen: Checkpoint, words: list[str], *, is_default: bool) -> None:
     """A word that is neither a checkpoint nor a path with something to restore is a mistake."""
     try:
-        kept.meant(words, chosen.layer)
+        kept.resolve(words, chosen.layer)
     except UsageError as error:
         if not is_default:
             raise

@@ -1,19 +1,20 @@
-"""Run a command under a policy: its input, output, signals and exit code are passed through."""
+"""Run a command under a policy: its input, output, signals and exit code are passed through.
+
+It sees the system's programs and the current folder, has no network, and what it changes is kept aside.
+"""
 
 from __future__ import annotations
 
 import os
-import sys
-from _collections_abc import Iterable, Sequence
 from types import SimpleNamespace
 
+from ringfence.cli.attached import exit_code, need_layer, print_result, run_attached
 from ringfence.cli.policy_flags import VALUE_FLAGS, add_policy_flags, policy_from
 from ringfence.cli.state_folder import current_folder, new_place
-from ringfence.engine.run import NOT_CARRIED_OVER, NOT_KEPT, run, transaction_kind
-from ringfence.errors import SetupError, UsageError
+from ringfence.engine.run import traits_of
+from ringfence.errors import UsageError
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
-from ringfence.model.outcome import Outcome, Status
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 
@@ -22,11 +23,20 @@ examples:
   ringfence run -- python3 script.py
   ringfence run --memory 256M --wall 10 -- ./solver < input.txt
   ringfence run --policy policy.yaml --json -- make test
-  ringfence run --strict -- ./generate.py                    its changes are kept; see: ringfence sandboxes
-  ringfence run --strict --commit -- ./generate.py
-  ringfence run --strict --ask -- ./generate.py
-  ringfence run --strict --transaction 3f2a -- make test     goes on where that one ended
-  ringfence run --strict --python script.py --its-own-flag argument
+  ringfence run -- ./generate.py                    its changes are kept aside; see: ringfence sandboxes
+  ringfence run --commit -- ./generate.py
+  ringfence run --ask -- ./generate.py
+  ringfence run --transaction 3f2a -- make test     goes on where that one ended
+  ringfence run --readable ~/data --python script.py --its-own-flag argument
+  ringfence run --interpreter .venv/bin/python --python script.py
+  ringfence run --bundle ../evidence.json -- make   signed evidence of the run; docs/explanation/bundle.md
+  ringfence run --root rootfs -- sh -c 'ls /'       a folder is its root, and what it changes there is kept aside
+  ringfence run --isolation process -- make         limits only: it reads and writes what you can
+
+All of the current folder is shown, and there is no network unless --network names one.
+A folder that was there before can't be renamed in one step: git mv FOLDER says «cross-device link»
+(use mv, then git add -A), and git clone . needs --no-hardlinks. docs/reference/programs.md has the rest.
+Ctrl-Z suspends it with all that it started, and fg continues it; its deadline goes on counting meanwhile.
 
 The exit code is the command's own, or 124 (deadline), 152 (processor time), 137 (memory, killed),
 143 (terminated), 159 (forbidden system call), 126/127 (can't be executed, not found),
@@ -38,27 +48,36 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from ringfence.checkpoint.transaction import Transaction
-    from ringfence.cli.usage_recording import Recording
 
 DECISIONS = ("commit", "discard", "ask")
 SWITCHES = {f"--{name}": name for name in ("json", "quiet", "python", "usage", *DECISIONS)}
-VALUES = VALUE_FLAGS | {"--transaction": "transaction", "--usage-file": "usage_file"}
+SWITCHES |= {"--here-anyway": "here_anyway"}
+VALUES = VALUE_FLAGS | {"--transaction": "transaction", "--usage-file": "usage_file", "--interpreter": "interpreter"}
+VALUES |= {"--bundle": "bundle", "--signing-seed": "signing_seed", "--key": "key"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_policy_flags(parser)
+    from ringfence.cli.interpreter import HELP as INTERPRETER_HELP
+
+    add_policy_flags(parser, "strict")
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
-    parser.add_argument("--quiet", action="store_true", help="no word on stderr about limits that were hit")
-    deciding = parser.add_mutually_exclusive_group()
-    deciding.add_argument("--commit", action="store_true", help="carry over what it changed (strict)")
-    deciding.add_argument("--discard", action="store_true", help="throw away what it changed (strict)")
-    deciding.add_argument("--ask", action="store_true", help="show what it changed, and ask (strict)")
-    parser.add_argument("--transaction", metavar="ID", help="go on in a kept sandbox, with a checkpoint before")
+    parser.add_argument("--quiet", action="store_true", help="do not report limits on stderr")
+    changes = parser.add_mutually_exclusive_group()
+    changes.add_argument("--commit", action="store_true", help="carry over what it changed (strict)")
+    changes.add_argument("--discard", action="store_true", help="throw away what it changed (strict)")
+    changes.add_argument("--ask", action="store_true", help="show what it changed, and ask (strict)")
+    parser.add_argument("--transaction", metavar="ID", help="resume a kept sandbox (sets a checkpoint first)")
     parser.add_argument("--python", action="store_true",
                         help="the command is a Python file and its arguments; - is stdin")  # fmt: skip
+    parser.add_argument("--interpreter", metavar="PYTHON", help=f"with --python: {INTERPRETER_HELP}")
+    parser.add_argument("--here-anyway", action="store_true",
+                        help="show the current folder although it is a home or /etc (strict)")  # fmt: skip
     parser.add_argument("--usage", action="store_true", help="record what it uses over time; see ringfence usage")
     parser.add_argument("--usage-file", metavar="FILE", help="the same, into this file")
+    parser.add_argument("--bundle", metavar="FILE", help="leave signed evidence of the run in this new file")
+    parser.add_argument("--signing-seed", metavar="HEX",
+                        help="its signing seed; else PROCTOR_SIGNING_SEED, else signing-seed.hex there")  # fmt: skip
+    parser.add_argument("--key", metavar="FILE", help="sign it with this key file, as keygen makes it")
     parser.add_argument("command", nargs="...", metavar="-- COMMAND …", help="the program and its arguments")
 
 
@@ -66,7 +85,8 @@ def parse_quickly(words: list[str]) -> SimpleNamespace | None:
     """Read ``--flag value … -- command``, or the same with ``--python FILE …``, without argparse, which takes longer
     to load than a small job takes to run. Anything else (help, mistakes, rarer flags) is left to argparse: None.
     """
-    found = SimpleNamespace(env=[], allow_partial=None, **dict.fromkeys(SWITCHES.values(), False))
+    found = SimpleNamespace(env=[], readable=[], writable=[], hidden=[], allow_partial=None)
+    vars(found).update(dict.fromkeys(SWITCHES.values(), False))
     vars(found).update(dict.fromkeys(VALUES.values()))
     place = 0
     while place < len(words) and words[place] != "--":
@@ -90,154 +110,58 @@ def parse_quickly(words: list[str]) -> SimpleNamespace | None:
 
 
 def execute(arguments: argparse.Namespace | SimpleNamespace) -> int:
+    command, policy = _asked(arguments)
+    interactive = not arguments.json and os.isatty(0) and os.isatty(1)
+    here = policy.root or current_folder()
+    job = Job(argv=tuple(command), cwd=here, stdin=0, terminal=interactive, stderr_apart=not os.isatty(2))
+    if arguments.transaction or arguments.ask:
+        from ringfence.cli import after_run
+
+        return after_run.execute(arguments, job, policy)
+    for flag in ("commit", "discard"):
+        if getattr(arguments, flag):
+            need_layer(policy, f"--{flag}")
+    keep = new_place() if traits_of(policy.isolation).has_layer and not arguments.discard else ""
+    outcome = run_attached(arguments, job, policy, commit=arguments.commit, keep=keep)
+    if outcome.transaction:
+        from ringfence.cli import after_run
+
+        outcome = after_run.register(outcome, job, policy)
+    print_result(arguments, outcome)
+    return exit_code(outcome)
+
+
+def _asked(arguments: argparse.Namespace | SimpleNamespace) -> tuple[list[str], SandboxPolicy]:
+    """What is to run, and under what."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise UsageError("no command was given", hint="ringfence run -- PROGRAM ARGUMENTS…")
-    policy = policy_from(arguments)
+    policy = policy_from(arguments, IsolationLevel.STRICT)
+    if policy.root and (arguments.here_anyway or arguments.python):
+        raise UsageError("with a root nothing of the current folder is shown, nor this Python",
+                         hint="name what it is to read: --readable PATH")  # fmt: skip
+    if arguments.here_anyway and traits_of(policy.isolation).files_apart:
+        policy = replace(policy, readable_paths=(*policy.readable_paths, os.path.realpath(current_folder())))
     if arguments.python:
-        command, policy = _python(command, policy)
-    interactive = not arguments.json and os.isatty(0) and os.isatty(1)
-    job = Job(argv=tuple(command), cwd=current_folder(), stdin=0, terminal=interactive, stderr_apart=not os.isatty(2))
-    if arguments.transaction or arguments.ask:
-        from ringfence.cli import deciding
-
-        return deciding.execute(arguments, job, policy)
-    if arguments.discard:
-        need_layer(policy, "--discard")
-    keep = new_place() if policy.isolation is IsolationLevel.STRICT and not arguments.discard else ""
-    outcome = lead(arguments, job, policy, commit=arguments.commit, keep=keep)
-    if outcome.transaction:
-        from ringfence.cli import deciding
-
-        outcome = deciding.named(outcome, job, policy)
-    tell(arguments, outcome)
-    return outcome.rc or int(NOT_CARRIED_OVER in outcome.reason)
+        return _python(command, policy, arguments.interpreter)
+    if arguments.interpreter:
+        raise UsageError("--interpreter goes with --python", hint="ringfence run --interpreter PYTHON --python FILE …")
+    return command, policy
 
 
-def need_layer(policy: SandboxPolicy, flag: str) -> None:
-    if transaction_kind(policy) != "overlay":
-        raise UsageError(f"{flag} needs isolation strict: else the current folder itself is written",
-                         hint="add --strict")  # fmt: skip
-
-
-def lead(
-    arguments: argparse.Namespace | SimpleNamespace,
-    job: Job,
-    policy: SandboxPolicy,
-    *,
-    commit: bool = False,
-    keep: str = "",
-    transaction: Transaction | None = None,
-) -> Outcome:
-    """Run it with everything passed through."""
-    from ringfence.cli.passthrough import Passthrough, write_through
-
-    on_output = None if arguments.json else write_through
-    recording = _recording(arguments, job, policy) if arguments.usage or arguments.usage_file else None
-    try:
-        with Passthrough(job) as passthrough:
-            attach = recording.attaching(passthrough.attach) if recording else passthrough.attach
-            outcome = run(job, policy, on_output=on_output, attach=attach, commit=commit, keep=keep,
-                          transaction=transaction)  # fmt: skip
-        if recording:
-            recording.finish(outcome, quiet=arguments.quiet)
-        return outcome
-    except SetupError as error:
-        error.exit_code = _exec_code(error)  # type: ignore[attr-defined]
-        raise
-    finally:
-        if recording:
-            recording.close()
-
-
-def _recording(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: SandboxPolicy) -> Recording:
-    from ringfence.cli.usage_recording import Recording, new_file
-
-    return Recording(arguments.usage_file or new_file(), job.argv, policy)
-
-
-def _python(command: list[str], policy: SandboxPolicy) -> tuple[list[str], SandboxPolicy]:
+def _python(command: list[str], policy: SandboxPolicy, interpreter: str | None) -> tuple[list[str], SandboxPolicy]:
     """As ``python FILE …``. A sandbox that shows nothing but the current folder is shown this one file, too."""
+    from ringfence.cli.interpreter import chosen
+
     file, *words = command
     if file != "-" and not os.path.isfile(file):
         problem = "is not a plain file" if os.path.lexists(file) else "no such file"
         raise UsageError(f"{file}: {problem}", hint="a program that is not in a file: ringfence run --python - < it")
     path = os.path.realpath(file)
     here = os.path.realpath(current_folder())
-    if file != "-" and policy.isolation is IsolationLevel.STRICT and os.path.commonpath((path, here)) != here:
+    if file != "-" and traits_of(policy.isolation).files_apart and os.path.commonpath((path, here)) != here:
         policy = replace(policy, readable_paths=(*policy.readable_paths, path))
         file = path
     if file[:1] == "-" and file != "-":
         file = f"./{file}"  # else Python takes the name for an option
-    return [sys.executable, file, *words], policy
-
-
-def _exec_code(error: SetupError) -> int:
-    """As shells have it: 127 when there is no such program, 126 when it can't be executed."""
-    if error.step != "exec":
-        return 1
-    return 127 if "No such file" in str(error) else 126
-
-
-def tell(arguments: argparse.Namespace | SimpleNamespace, outcome: Outcome) -> None:
-    if arguments.json:
-        from ringfence.cli.json_text import print_json
-
-        print_json(outcome.to_dict())
-    elif not arguments.quiet and (lines := explain(outcome, discard=arguments.discard)):
-        from ringfence.cli.blocks import spelled_out
-
-        for line in lines:
-            print(spelled_out(line), file=sys.stderr)
-
-
-def explain(outcome: Outcome, *, discard: bool = False) -> list[str]:
-    """One line for people: what ended the job and what would raise it. Nothing to say: no line.
-
-    ``discard``: that the changes are thrown away is what was asked for.
-    """
-    lines = ending(outcome.status, outcome.reason, outcome.limits_hit)
-    if why := outcome.reason.partition(NOT_CARRIED_OVER)[2]:
-        lines.append(f"ringfence: not carried over: {why.partition(NOT_KEPT)[0]}")
-    if outcome.changes:
-        lines.append(f"ringfence: {_changes(outcome)}{' (thrown away)' if discard else _fate(outcome)}")
-    return lines + lacking(name for name, entry in outcome.enforced.items() if not entry.applied)
-
-
-def ending(status: str, reason: str, limits_hit: Sequence[str]) -> list[str]:
-    """Which limit ended the job or cut its output, and what would raise it."""
-    from ringfence.model.limits import LIMIT_OF
-
-    plain = status in (Status.OK, Status.FAILED)
-    if plain and "output" not in limits_hit:
-        return []
-    raises = [LIMIT_OF[name].flag for name in limits_hit if name in LIMIT_OF]
-    advice = f". Raise it with {' or '.join(raises)}" if raises else ""
-    return [f"ringfence: {'' if plain else f'{status}: '}{reason}{advice}"]
-
-
-def lacking(not_applied: Iterable[str]) -> list[str]:
-    """What was asked for and not held, where the policy allows that."""
-    names = ", ".join(not_applied)
-    return [f"ringfence: PARTIAL_ENFORCEMENT: not applied: {names}"] if names else []
-
-
-def _changes(outcome: Outcome) -> str:
-    """``2 paths changed: a, b``."""
-    from ringfence.cli.blocks import counted
-
-    names = [ascii(change.path)[1:-1] for change in outcome.changes[:3]]
-    more = ", …" if len(outcome.changes) > 3 else ""
-    untold = "" if outcome.changes_complete else " and more, too deep or too much to be told or committed"
-    return f"{counted(len(outcome.changes), 'path')} changed: {', '.join(names)}{more}{untold}"
-
-
-def _fate(outcome: Outcome) -> str:
-    """What became of the changes, and what can be done."""
-    kept = outcome.transaction
-    if kept:
-        return f"; keep: ringfence commit {kept}, drop: ringfence discard {kept}"
-    if outcome.committed:
-        return " (kept)"
-    why = outcome.reason.partition(NOT_KEPT)[2]
-    return f" (thrown away{f', because {why}' if why else ''}; keep it with --commit)"
+    return [chosen(interpreter), file, *words], policy

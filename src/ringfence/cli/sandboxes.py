@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 
-from ringfence.cli.blocks import counted, spelled_out
 from ringfence.cli.json_text import print_json
-from ringfence.cli.kept import Kept, add_json, add_root, all_of, registry_of, shown_path
+from ringfence.cli.stored_sandbox import StoredSandbox, add_json, add_root, all_of, registry_of, shown_path
 from ringfence.errors import BusyError, SandboxError, UsageError
 from ringfence.manager.registry import Damaged, Metadata, Registry
 from ringfence.manager.stored import OLD_ROOT, old_ones
 from ringfence.model.limits import format_size, parse_duration
+from ringfence.model.printed import counted
+from ringfence.model.system_text import escape_controls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def execute(arguments: argparse.Namespace) -> int:
         found = [_as_data(registry, each) for each in all_of(registry)]
         rows = [("ID", "MADE", "COMMAND", "OVER", "CHANGED", "SIZE"), *(_row(each) for each in found)]
         text = columns(rows) if found else "no sandboxes are kept"
-        text += "".join(f"\n{each['id']}: {spelled_out(str(each['problem']))}" for each in found if _has_more(each))
+        text += "".join(f"\n{each['id']}: {escape_controls(str(each['problem']))}" for each in found if _has_more(each))
     if arguments.json:
         print_json(found)
     else:
@@ -76,7 +77,7 @@ def _as_data(registry: Registry, each: Metadata | Damaged) -> dict[str, object]:
         "isolation": each.isolation,
     }
     try:
-        with Kept(registry, each.sandbox_id, finish=False) as kept:  # to list them changes nothing
+        with StoredSandbox(registry, each.sandbox_id, finish=False) as kept:  # to list them changes nothing
             changes = kept.transaction.changes()
             found["changed"] = len(changes)
             found["changes_complete"] = changes.complete
@@ -95,14 +96,14 @@ def _has_more(each: dict[str, object]) -> bool:
 
 def _row(each: dict[str, object]) -> tuple[str, ...]:
     if "created_s" not in each:
-        return str(each["id"]), "", spelled_out(str(each["problem"])), "", "", ""
+        return str(each["id"]), "", escape_controls(str(each["problem"])), "", "", ""
     command = each["command"]
     over = _over(each)
     more = "" if each.get("changes_complete", True) else " and more"
     changed = f"in use ({each['in_use_by']})" if "in_use_by" in each else f"{each.get('changed', '?')}{more}"
     size = format_size(int(str(each["bytes"]))) if "bytes" in each else ""
     words = " ".join(map(str, command))  # type: ignore[call-overload]
-    return str(each["id"]), age(float(str(each["created_s"]))), _cut(spelled_out(words)), over, changed, size
+    return str(each["id"]), age(float(str(each["created_s"]))), _cut(escape_controls(words)), over, changed, size
 
 
 def _over(each: dict[str, object]) -> str:
@@ -123,7 +124,7 @@ def _pruned(registry: Registry, older_than_s: float) -> list[dict[str, object]]:
 
 def _dropped(registry: Registry, sandbox_id: str) -> dict[str, object]:
     try:
-        registry.remove_unused(sandbox_id, in_any_case=False)
+        registry.remove_unused(sandbox_id, force=False)
     except SandboxError as error:
         return {"id": sandbox_id, "removed": False, "problem": str(error)}
     return {"id": sandbox_id, "removed": True}

@@ -18,22 +18,24 @@ The exit code is 0 when every promise held, else 1.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    from ringfence.engine.run import BACKENDS
+    from ringfence.engine.run import isolating_levels
 
-    levels = [str(level) for level in BACKENDS if level is not IsolationLevel.NONE]
+    levels = [*map(str, isolating_levels())]
     parser.add_argument("--level", choices=levels, default="process", help="which isolation level (process)")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from ringfence.backends.conformance import perform
-    from ringfence.engine.run import run
+    from ringfence.backends.conformance import CHECKS, ON_WINDOWS, perform
+    from ringfence.engine.run import run, traits_of
 
     findings = []
-    for finding in perform(run, IsolationLevel(arguments.level)):
+    level = IsolationLevel(arguments.level)
+    for finding in perform(run, level, traits=traits_of(level)):
         findings.append(finding)
         if not arguments.json:
-            print(f"{_word(finding):<8}  {finding.check.promise}{_because(finding)}", flush=True)
+            because = f": {finding.problem}" if finding.problem else ""
+            print(f"{_word(finding):<8}  {finding.check.promise}{because}", flush=True)
     broken = sum(not finding.held for finding in findings)
     if arguments.json:
         from ringfence.cli.json_text import print_json
@@ -42,6 +44,9 @@ def execute(arguments: argparse.Namespace) -> int:
                  "problem": f.problem} for f in findings]  # fmt: skip
         print_json({"level": arguments.level, "checks": rows})
     else:
+        left_out = {check.name for check in CHECKS} - {finding.check.name for finding in findings}
+        for name in (name for name in ON_WINDOWS if name in left_out):
+            print(f"{'left out':<8}  {name}: {ON_WINDOWS[name][0]}")
         print(f"\n{len(findings) - broken} of {len(findings)} promises held on level {arguments.level}")
     return 1 if broken else 0
 
@@ -50,7 +55,3 @@ def _word(finding: Finding) -> str:
     if not finding.held:
         return "BROKEN"
     return "held" if finding.proven else "unproven"
-
-
-def _because(finding: Finding) -> str:
-    return f": {finding.problem}" if finding.problem else ""

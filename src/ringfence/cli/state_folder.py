@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 
 from ringfence.errors import UsageError
+from ringfence.model.own_files import check_shared, open_private
 from ringfence.model.state_folder import sandboxes_folder, state_folder
 
 __all__ = ["current_folder", "new_place", "sandboxes_folder", "usage_folder"]
+
+_NO_PLACE = "set XDG_STATE_HOME to a folder of your own, or throw away what it changes with --discard"
 
 
 def current_folder() -> str:
@@ -25,9 +28,25 @@ def usage_folder() -> str:
 def new_place() -> str:
     """For a layer that may be kept; see ``Registry.making``, which is not loaded before there is something to keep.
 
-    Empty: there is no place, as for a user without a home.
+    UsageError where nothing can be kept: that is told before anything has run, not when the work is done.
     """
+    folder = sandboxes_folder()
     try:
-        return os.path.join(sandboxes_folder(), f".making-{os.urandom(6).hex()}")
-    except UsageError:
-        return ""
+        _check_writable(folder)
+        if os.path.isdir(state_folder()):
+            os.close(open_private(state_folder()))
+        if os.path.isdir(folder):
+            check_shared(os.stat(folder), folder)
+    except UsageError as error:
+        raise UsageError(f"what this changes could not be kept: {error}", hint=_NO_PLACE) from error
+    return os.path.join(os.path.realpath(folder), f".making-{os.urandom(6).hex()}")
+
+
+def _check_writable(folder: str) -> None:
+    """The nearest folder that is there: in it the rest is made when it is needed."""
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        raise UsageError(f"{folder} is no folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{folder} can't be written")

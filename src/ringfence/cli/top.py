@@ -6,11 +6,10 @@ import os
 import select
 import sys
 import time
-from types import TracebackType
 
-from ringfence.cli.blocks import levels
 from ringfence.cli.top_view import Overview, lines
 from ringfence.errors import UnavailableError, UsageError
+from ringfence.model.printed import levels
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +34,8 @@ _HOME, _CLEAR_LINE, _CLEAR_REST = "\x1b[H", "\x1b[K", "\x1b[J"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="print the table once and end")
     parser.add_argument("--json", action="store_true", help="print everything as JSON, once")
-    parser.add_argument("--interval", type=float, default=1.0, metavar="SECONDS", help="between two looks (1)")
+    parser.add_argument("--interval", type=float, default=1.0, metavar="SECONDS",
+                        help="refresh interval in seconds (default 1)")  # fmt: skip
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -109,13 +109,11 @@ class _Screen:
             tty.setcbreak(0)
             self._write(_ENTER)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         import signal
         import termios
 

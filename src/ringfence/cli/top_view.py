@@ -7,11 +7,11 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from ringfence.cli.blocks import BLOCKS, clock, counted, graph, harmless
-from ringfence.linux import leaders
-from ringfence.linux.kept_files import half_of_the_limit
-from ringfence.linux.leaders import Leader
+from ringfence.kernel.proc import running as leaders
+from ringfence.kernel.proc.open_files import half_of_the_limit
+from ringfence.kernel.proc.running import RunningSandbox
 from ringfence.model.limits import format_size
+from ringfence.model.printed import BLOCKS, clock, counted, graph, harmless
 from ringfence.model.record import record
 from ringfence.monitor.meter import Meter
 from ringfence.monitor.sample import Sample
@@ -24,7 +24,7 @@ GRAPH_WIDTH = 12
 class Row:
     """One running sandbox."""
 
-    leader: Leader
+    leader: RunningSandbox
     seconds: float
     sample: Sample
     shares: tuple[float, ...]
@@ -50,7 +50,7 @@ class Row:
 
 
 class _Watched:
-    def __init__(self, leader: Leader, meter: Meter) -> None:
+    def __init__(self, leader: RunningSandbox, meter: Meter) -> None:
         self.leader = leader
         self.meter = meter
         self.shares: deque[float] = deque(maxlen=GRAPH_WIDTH)
@@ -77,7 +77,7 @@ class Overview:
                 self._watched[key] = _Watched(leader, self._meter(leader))
         return [self._watched[key].row() for key in found]
 
-    def _meter(self, leader: Leader) -> Meter:
+    def _meter(self, leader: RunningSandbox) -> Meter:
         source = Source(leaders=lambda: (leader.pid,), groups=leaders.groups(leader))
         return Meter(source, self._room, time.monotonic, float("inf"))
 
@@ -86,7 +86,7 @@ class Overview:
             self._watched.popitem()[1].meter.close()
 
 
-def command_of(leader: Leader) -> str:
+def command_of(leader: RunningSandbox) -> str:
     """What it was asked to run, from the caller's own command line, never from a process of the sandbox."""
     words = list(leader.command)
     names = [os.path.basename(word) for word in words[:3]]

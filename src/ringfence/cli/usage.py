@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from ringfence.cli.blocks import graph, harmless, levels
-from ringfence.cli.usage_curves import curves_of, duration_s, title
 from ringfence.errors import UsageError
 from ringfence.model.own_files import write_whole
+from ringfence.model.printed import graph, harmless, levels
 from ringfence.monitor import usage_log
+from ringfence.monitor.usage_curves import curves_of, duration_s, title
 from ringfence.monitor.usage_log import RecordedRun
 
 TYPE_CHECKING = False
@@ -43,7 +43,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
         _save(arguments.png, path, "png", usage_png.picture(recorded))
     elif arguments.svg is not None:
-        from ringfence.cli import usage_svg
+        from ringfence.monitor import usage_svg
 
         _save(arguments.svg, path, "svg", usage_svg.picture(recorded).encode())
     elif arguments.json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfence.cli.png import Canvas
-from ringfence.cli.usage_curves import Curve, clock_of, curves_of, duration_s, title
+from ringfence.monitor.usage_curves import Curve, clock_of, curves_of, duration_s, title
 from ringfence.monitor.usage_log import RecordedRun
 
 WIDTH, LEFT, RIGHT, PANEL, HEIGHT = 960, 190, 24, 150, 96

@@ -63,7 +63,7 @@ def new_file() -> str:
 
 
 class Recording:
-    """One run."""
+    """Records what one run uses."""
 
     def __init__(self, path: str, command: Sequence[str], policy: SandboxPolicy) -> None:
         self.path = os.path.abspath(path)

@@ -12,8 +12,8 @@ examples:
   %(prog)s --bundle out/bundle.json --pubkey 3f1c… --nonce 9a0b…        only the run of that challenge
 
 Without --pubkey or --trust the best result is «intact, signer unknown»: anybody could have made it.
-Exit code 0 when the bundle holds and its signer is known, 2 when not. docs/formats.md lists the steps,
-docs/bundle.md says what a verified bundle proves and what it does not.
+Exit code 0 when the bundle holds and its signer is known, 2 when not. docs/reference/formats.md lists the steps,
+docs/explanation/bundle.md says what a verified bundle proves and what it does not.
 """
 
 
@@ -21,11 +21,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", metavar="FILE", required=True, help="the bundle.json")
     signer = parser.add_mutually_exclusive_group()
     signer.add_argument("--pubkey", metavar="HEX", help="the signer's public key: hex, PEM or OpenSSH")
-    signer.add_argument("--trust", metavar="FILE", help="a trust file (docs/formats.md, section 7)")
+    signer.add_argument("--trust", metavar="FILE", help="a trust file (docs/reference/formats.md, section 7)")
     parser.add_argument("--artifacts", metavar="DIR", help="also check the artifacts in this folder")
     parser.add_argument("--nonce", metavar="HEX", help="the challenge that the run must carry")
     parser.add_argument(
-        "--allow-unknown-signer", action="store_true", help="exit code 0 also if anybody could have made it"
+        "--allow-unknown-signer", action="store_true", help="exit 0 even if the signer is not trusted"
     )
     parser.add_argument(
         "--allow-missing-environment", action="store_true", help="accept Proctor's bundle_version 1"

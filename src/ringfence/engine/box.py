@@ -6,32 +6,38 @@ any other job, in a place that its backend keeps open.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from ringfence.backends.dialogue import Dialogue
-from ringfence.engine.presence import Presence, Stay, comes
+from ringfence.engine.handle import Handle
+from ringfence.engine.keywords import deadline_of, job_of
+from ringfence.engine.occupancy import Occupancy, Occupant
 from ringfence.engine.run import backend_for, close_whole, refuse
 from ringfence.engine.supervision import Listeners, supervise
-from ringfence.errors import SandboxError, UnavailableError, UsageError
+from ringfence.errors import FileError, SandboxError, UnavailableError, UsageError
 from ringfence.model.events import OnEvent, OnOutput
 from ringfence.model.job import Job
 from ringfence.model.limits import LIMIT_OF, IsolationLevel, OutputOverflow
 from ringfence.model.outcome import Changes, Enforcement, Outcome, Status
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
+from ringfence.roles.file_transfer import NO_REGULAR_FILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+    from typing import Unpack
 
     from ringfence.backends.contract import LivingBox, Visit
-    from ringfence.backends.kept_processes import Held, Revived
+    from ringfence.backends.process_images import Confinement, RestoredTree
     from ringfence.checkpoint.transaction import Transaction
+    from ringfence.engine.box_network import BoxNetwork
+    from ringfence.engine.keywords import Beside
     from ringfence.monitor.source import Source
 
-_SIGNALS = range(1, 65)
 MAX_FILE_BYTES = 64 * 2**20
 """The most that ``Box.get`` takes unless it is told otherwise."""
 
@@ -64,19 +70,26 @@ class Box:
         policy: SandboxPolicy,
         workspace: str | os.PathLike[str] | None = None,
         transaction: Transaction | None = None,
+        turn: AbstractContextManager[object] | None = None,
+        network_limits: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
+        """``turn``: held while the transaction itself is changed, by one who lets others use it while a box opens.
+        ``network_limits``: what the gateway holds for all connections together (``EgressLimits``)."""
         self.policy = policy
         self._owner = os.getpid()
         backend = backend_for(policy.isolation)
         self._partial = bool(refuse(backend, policy))
         self._lock = threading.Lock()
         self._running: list[Handle] = []
-        self._presence = Presence("box")
-        self._revived: list[Revived] = []
+        self._occupancy = Occupancy("box")
+        self._revived: list[RestoredTree] = []
         self._box: LivingBox = backend.open(policy)  # type: ignore[assignment]
         try:
             if transaction is not None:
-                self._box.work_on(transaction)
+                with turn or threading.Lock():
+                    self._box.work_on(transaction)
+            if network_limits:
+                self._box.network_limits |= network_limits
             self._box.live(_folder(workspace) if workspace is not None else None)
         except BaseException:
             close_whole(self._box)
@@ -89,7 +102,19 @@ class Box:
     @property
     def ended(self) -> bool:
         """It takes no visits any more: a limit of all of them together has ended it, or somebody's hand."""
-        return self._presence.closing or self._box.ended()
+        return self._occupancy.closing or self._box.ended()
+
+    @property
+    def network(self) -> BoxNetwork:
+        """Who it may reach, and how that is changed; UsageError where its policy has no network list."""
+        find = getattr(self._box, "egress", None)  # no level but strict has a gateway
+        egress = find() if find is not None else None
+        if egress is None:
+            raise UsageError(f"this box has no network list but network {self.policy.network_rule}",
+                             hint="open it with a policy that lists whom it may reach")  # fmt: skip
+        from ringfence.engine.box_network import BoxNetwork
+
+        return BoxNetwork(egress)
 
     @property
     def watchable(self) -> Source:
@@ -102,40 +127,64 @@ class Box:
         self,
         job: Job | Sequence[str | os.PathLike[str]],
         *,
+        timeout: float | None = None,
         on_event: OnEvent | None = None,
         on_output: OnOutput | None = None,
+        **beside: Unpack[Beside],
     ) -> Outcome:
-        """One visit, to its end. What it leaves running in the background stays."""
-        job = self._checked(Job.of(job))
-        with self._enter() as stay:
-            self._put_files(job, stay)
-            job = replace(job, files={})
-            listeners = Listeners(on_event=on_event, on_output=on_output, attach=stay.attach)
-            return supervise(self._box, job, self.policy, partial=self._partial, listeners=listeners)
+        """One visit, to its end. What it leaves running in the background stays.
 
-    def start(self, job: Job | Sequence[str | os.PathLike[str]], *, on_output: OnOutput | None = None) -> Handle:
-        """A visit in the background."""
-        job = self._checked(Job.of(job))
-        stay = self._enter()
+        ``cwd``, ``input`` and ``env`` as with ``ringfence.run``; ``timeout``: less time than the policy gives a visit.
+        """
+        job = self._checked(job_of(job, **beside))
+        deadline_s = deadline_of(self.policy, timeout, "box")
+        with self._enter() as occupant:
+            self._put_files(job, occupant)
+            job = replace(job, files={})
+            listeners = Listeners(on_event=on_event, on_output=on_output, attach=occupant.attach)
+            return self._supervise(job, listeners, deadline_s)
+
+    def start(
+        self,
+        job: Job | Sequence[str | os.PathLike[str]],
+        *,
+        timeout: float | None = None,
+        on_event: OnEvent | None = None,
+        on_output: OnOutput | None = None,
+        **beside: Unpack[Beside],
+    ) -> Handle:
+        """A visit in the background; with ``input`` it has no other, else what its handle writes."""
+        job = self._checked(job_of(job, **beside))
+        deadline_s = deadline_of(self.policy, timeout, "box")
+        occupant = self._enter()
         try:
-            self._put_files(job, stay)
+            self._put_files(job, occupant)
         except BaseException:
-            stay.leave()
+            occupant.leave()
             raise
-        handle = Handle(self._box, replace(job, files={}), self.policy, self._partial, on_output, stay)
+
+        def lead(job: Job, listeners: Listeners) -> Outcome:
+            return self._supervise(job, listeners, deadline_s)
+
+        handle = Handle(lead, replace(job, files={}), self.policy.output_bytes, on_output, occupant, on_event)
         with self._lock:
             ended = {each for each in self._running if each.done}
             for each in ended:
                 each.close_input()
             self._running = [each for each in self._running if each not in ended] + [handle]
-        if self._presence.closing:
+        if self._occupancy.closing:
             handle.join()  # who closes may have looked for its input already
         return handle
 
-    def _enter(self, *, our_work: bool = False) -> Stay:
+    def _supervise(self, job: Job, listeners: Listeners, deadline_s: float | None) -> Outcome:
+        return supervise(
+            self._box, job, self.policy, partial=self._partial, listeners=listeners, deadline_s=deadline_s
+        )
+
+    def _enter(self, *, internal: bool = False) -> Occupant:
         if self._owner != os.getpid():
             raise UsageError("a box stays with the process that opened it", hint="open a new one after fork")
-        return self._presence.enter(our_work=our_work)
+        return self._occupancy.enter(internal=internal)
 
     def _checked(self, job: Job) -> Job:
         if job.python:
@@ -152,55 +201,56 @@ class Box:
         if not isinstance(content, bytes | bytearray | memoryview):  # a number would be taken for a descriptor
             raise UsageError(f"{name!r}: the content of a file is bytes, not {type(content).__name__}")
         job = replace(Job.of(("put", name)), stdin=bytes(content) or None)
-        with self._enter() as stay:
-            self._put(job, stay)
+        with self._enter() as occupant:
+            self._put(job, occupant)
 
-    def _put(self, job: Job, stay: Stay) -> None:
+    def _put(self, job: Job, occupant: Occupant) -> None:
         name = _named(job)
-        outcome = self._transfer(("put file", name), job, self.policy, stay)
+        outcome = self._transfer(("put file", name), job, self.policy, occupant)
         if not outcome.ok:
-            raise SandboxError(f"{name!r} could not be written: {_why(outcome)}")
+            raise _failed(f"{name!r} could not be written", outcome)
 
     def get(self, name: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> bytes:
         """A regular file of the box."""
         job = Job.of(("get", name))
         name = _named(job)
         if type(max_bytes) is not int or not 0 < max_bytes <= LIMIT_OF["output"].largest:
-            raise UsageError(f"max_bytes: {max_bytes!r} is no number of bytes that can be read")
+            raise UsageError(f"max_bytes: {max_bytes!r} must be an integer between 1 and {LIMIT_OF['output'].largest}")
         policy = replace(self.policy, output_bytes=max_bytes, on_output_limit=OutputOverflow.TRUNCATE)
-        with self._enter() as stay:
-            outcome = self._transfer(("get file", name, max_bytes + 1), job, policy, stay)
+        with self._enter() as occupant:
+            outcome = self._transfer(("get file", name, max_bytes + 1), job, policy, occupant)
         if not outcome.ok:
-            raise SandboxError(f"{name!r} could not be read: {_why(outcome)}")
+            raise _failed(f"{name!r} could not be read", outcome)
         if outcome.stdout_dropped:
-            raise SandboxError(f"{name!r} is larger than {max_bytes} bytes", hint="allow more with max_bytes")
+            raise FileError(f"{name!r} is larger than {max_bytes} bytes", errno=errno.EFBIG,
+                            hint="allow more with max_bytes")  # fmt: skip
         return outcome.stdout
 
-    def _put_files(self, job: Job, stay: Stay) -> None:
+    def _put_files(self, job: Job, occupant: Occupant) -> None:
         for name, content in job.files.items():
-            self._put(Job(argv=("put", name), stdin=content or None), stay)
+            self._put(Job(argv=("put", name), stdin=content or None), occupant)
 
-    def _transfer(self, step: tuple[object, ...], job: Job, policy: SandboxPolicy, stay: Stay) -> Outcome:
-        steps, listeners = _Steps(self._box, [step]), Listeners(attach=stay.attach)
+    def _transfer(self, step: tuple[object, ...], job: Job, policy: SandboxPolicy, occupant: Occupant) -> Outcome:
+        steps, listeners = _Steps(self._box, [step]), Listeners(attach=occupant.attach)
         return supervise(steps, job, policy, partial=self._partial, listeners=listeners)
 
     # ---- processes that are kept
 
-    def held(self) -> Held:
+    def confinement(self) -> Confinement:
         """What its processes are held by; UnavailableError where running processes can't be kept."""
-        if not hasattr(self._box, "held"):
+        with self._enter(internal=True):
+            held = self._box.confinement()
+        if held is None:
             problem = f"isolation {self.policy.isolation} here has no namespaces to restore them in"
             raise UnavailableError(f"running processes can't be kept: {problem}", missing=("strict isolation",),
                                    hint="use isolation strict as root, or leave processes out")  # fmt: skip
-        with self._enter(our_work=True):
-            held: Held = self._box.held()
-            return held
+        return held
 
     @property
-    def revived(self) -> tuple[Revived, ...]:
+    def revived(self) -> tuple[RestoredTree, ...]:
         return tuple(self._revived)
 
-    def adopt(self, revived: Revived) -> None:
+    def adopt(self, revived: RestoredTree) -> None:
         """Processes that were restored here; they end with the box."""
         self._revived.append(revived)
 
@@ -208,12 +258,12 @@ class Box:
 
     def changes(self) -> Changes:
         """What differs from the workspace that it was opened on."""
-        with self._enter(our_work=True):
+        with self._enter(internal=True):
             return self._box.changes()
 
     def commit(self) -> None:
-        """Carry the changes over into the workspace."""
-        with self._enter(our_work=True):
+        """Commit the changes into the workspace."""
+        with self._enter(internal=True):
             self._box.commit()
 
     def close(self) -> None:
@@ -223,7 +273,7 @@ class Box:
         """
         if self._owner != os.getpid():
             return
-        left = self._presence.close(self._end_revived, self._remove)
+        left = self._occupancy.close(self._end_revived, self._remove)
         if left:
             raise SandboxError(left)
 
@@ -257,130 +307,28 @@ def _named(job: Job) -> str:
     return name
 
 
-def _why(outcome: Outcome) -> str:
-    """The words of what put or got the file, which are ours; a limit that ended it has others."""
+def _failed(what: str, outcome: Outcome) -> FileError:
+    """In the words of what put or got the file, which are ours; a limit that ended it has others."""
     said = outcome.stderr.decode("utf-8", "replace") if outcome.status is Status.FAILED else ""
-    return said or outcome.reason
+    return FileError(f"{what}: {said or outcome.reason}", errno=outcome.rc if said else 0,
+                     hint=_HINTS.get(outcome.rc, "") if said else "")  # fmt: skip
 
 
-class Handle(Dialogue):
-    """A visit in the background: its output as it comes, its input, signals, and how it ends."""
-
-    def __init__(
-        self, box: LivingBox, job: Job, policy: SandboxPolicy, partial: bool, on_output: OnOutput | None, stay: Stay
-    ) -> None:
-        super().__init__()
-        self._stay = stay
-        self._visit: Visit | None = None
-        self._outcome: Outcome | None = None
-        self._problem: BaseException | None = None
-        self._on_output = on_output
-        self._begun = threading.Event()
-        # Not the thread's own end: Python before 3.13 takes a thread for ended when Ctrl-C interrupts join.
-        self._ended = threading.Event()
-        self._theirs = -1
-        """The job's end of its input, until it has a copy."""
-        listeners = Listeners(on_output=self._hear, attach=self._attach)
-        try:
-            if job.stdin is None:
-                self._theirs, self._input = os.pipe()
-                job = replace(job, stdin=self._theirs)
-            self._thread = threading.Thread(
-                target=self._work, args=(box, job, policy, partial, listeners), name="ringfence-visit", daemon=True
-            )
-            self._thread.start()
-        except BaseException:
-            stay.leave()
-            self.close_input()
-            self._begin()
-            raise
-        self._begun.wait()
-        if self._problem is not None:
-            raise self._problem
-
-    def _work(
-        self, box: LivingBox, job: Job, policy: SandboxPolicy, partial: bool, listeners: Listeners
-    ) -> None:
-        self._stay.thread = threading.get_ident()
-        try:
-            self._outcome = supervise(box, job, policy, partial=partial, listeners=listeners)
-        except BaseException as error:
-            self._problem = error
-        finally:
-            self._begin()
-            self._ended.set()
-            self._stay.leave()
-
-    def _begin(self) -> None:
-        """It has its streams, or never will."""
-        theirs, self._theirs = self._theirs, -1
-        if theirs >= 0:
-            os.close(theirs)
-        self._begun.set()
-
-    def _attach(self, visit: Visit, _: object) -> None:
-        self._visit = visit
-        self._stay.attach(visit)
-        self._begin()
-
-    def _hear(self, stream: str, piece: bytes) -> None:
-        self._output[stream] += piece
-        if self._on_output is not None:
-            self._on_output(stream, piece)
-
-    @property
-    def done(self) -> bool:
-        return self._ended.is_set()
-
-    @property
-    def entered(self) -> bool:
-        """False: its box had come to its end before, and nothing of the job has begun. Known when it is done."""
-        return self._visit is None or self._visit.entered
-
-    def signal(self, number: int) -> None:
-        """Signal the job; SIGKILL ends all that belongs to this visit."""
-        if number not in _SIGNALS:
-            raise UsageError(f"{number!r} is no signal")
-        if self._visit is not None and not self.done and self._visit.fileno() >= 0:
-            self._visit.signal(number)
-
-    def join(self, timeout_s: float | None = None) -> None:
-        if comes(self._ended, timeout_s):
-            self.close_input()
-
-    def wait(self, timeout_s: float | None = None) -> Outcome:
-        """How it ended; TimeoutError when that takes longer."""
-        self.join(timeout_s)
-        if not self.done:
-            raise TimeoutError("the visit has not ended yet")
-        if self._problem is not None:
-            raise self._problem
-        assert self._outcome is not None
-        return self._outcome
+_HINTS = {
+    errno.ENOENT: "a relative name is one in the working directory of the box; run(['ls', '-a']) lists it",
+    NO_REGULAR_FILE: "only regular files come out; have a job in the box pack it, e.g. with tar, and get that",
+    errno.EISDIR: "name a file in that directory",
+    errno.EACCES: "a job in the box may have taken the permissions off it, or off a directory on the way",
+}
 
 
 class _Steps:
-    """A box for one visit that is not a program."""
+    """Starts one visit that is not a program."""
 
     def __init__(self, box: LivingBox, steps: list[tuple[object, ...]]) -> None:
         self._box = box
         self._steps = steps
-        self.enforced = box.enforced
+        self.enforced, self.traits = box.enforced, box.traits
 
     def start(self, job: Job, streams: tuple[int, ...]) -> Visit:
         return self._box.start_steps(self._steps, streams)
-
-    def changes(self) -> Changes:
-        return Changes()
-
-    def commit(self) -> None:
-        return
-
-    def work_on(self, transaction: Transaction) -> None:
-        return
-
-    def keep(self, folder: str) -> bool:
-        return False
-
-    def close(self) -> str:
-        return ""

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import ringfence
-from ringfence.model import callables, python_job
 from ringfence.model.job import Job
+from ringfence.python_jobs import job as python_job
+from ringfence.python_jobs import pack as callables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,12 +26,19 @@ place = sys.argv[1]
 spec = importlib.util.spec_from_file_location('ringfence', place + '/__init__.py', submodule_search_locations=[place])
 sys.modules['ringfence'] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules['ringfence'])
-from ringfence.posix import interpreter
+from ringfence.python_jobs import interpreter
 interpreter.prepare()
 with open(0, 'rb', closefd=False) as stdin:
-    job = stdin.read()
+    job = [stdin.read()]
 os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
-interpreter.run(job, environment=dict(os.environ), channel=3)
+interpreter.run(job.pop(), environment=dict(os.environ), channel=3)
+"""
+
+
+_SAME = """\
+import sys
+if sys.version_info[:2] != ({0}, {1}):
+    sys.exit('functions are called by the same Python as the caller has, {0}.{1}; this is %d.%d' % sys.version_info[:2])
 """
 
 
@@ -40,16 +48,22 @@ def needed_paths() -> tuple[str, ...]:
 
 
 def call_job(
-    function: Callable[..., Any], params: Mapping[str, object], *, modules: Sequence[str] | None = None
+    function: Callable[..., Any],
+    params: Mapping[str, object],
+    *,
+    modules: Sequence[str] | None = None,
+    python: str = "",
 ) -> Job:
-    """The visit that calls ``function(**params)``; ``engine.returned`` reads its outcome.
+    """The visit that calls ``function(**params)``; ``engine.call_result`` reads its outcome.
 
     ``modules``: top-level modules that its own code may import; absent: all. Advice, not the boundary.
+    ``python``: the interpreter that is found inside, where it is not the caller's own.
     """
     surroundings = python_job.Surroundings(
         path=("",), packages=python_job.package_folders(), modules=None if modules is None else tuple(modules)
     )
     packed, arguments = callables.pack(function), callables.pack_arguments((), dict(params))
     work = python_job.call_job(packed, arguments, surroundings=surroundings)
-    argv = (sys.executable, "-I", "-S", "-X", "utf8", "-c", _LOADER, *needed_paths())
+    loader = _SAME.format(*sys.version_info[:2]) + _LOADER if python else _LOADER
+    argv = (python or sys.executable, "-I", "-S", "-X", "utf8", "-c", loader, *needed_paths())
     return Job(argv=argv, stdin=work, channel=True)

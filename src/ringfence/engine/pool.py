@@ -8,36 +8,41 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from functools import partial
 
-from ringfence.backends.led_visit import UNDELIVERED, PythonJobs
-from ringfence.engine.line import Line, Turn
-from ringfence.engine.presence import Presence, Stay, comes
-from ringfence.engine.returned import Returned, returned
+from ringfence.backends.facts import PythonJobs
+from ringfence.backends.leader_client import UNDELIVERED
+from ringfence.engine.admission import AdmissionQueue, Slot
+from ringfence.engine.call_result import CallResult, call_result
+from ringfence.engine.keywords import deadline_of, job_of
+from ringfence.engine.occupancy import Occupancy, Occupant
 from ringfence.engine.run import backend_for, close_whole, refuse
-from ringfence.engine.standing import Standing
 from ringfence.engine.supervision import Listeners, supervise
-from ringfence.errors import SetupError, UnavailableError, UsageError, is_of_a_call
-from ringfence.model import callables, python_job
+from ringfence.engine.ticket import NEVER, Ticket, with_own_input
+from ringfence.engine.warm_set import WarmSet
+from ringfence.engine.workers import Workers
+from ringfence.errors import SetupError, UnavailableError, UsageError
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
-from ringfence.model.record import replace
+from ringfence.python_jobs import job as python_job
+from ringfence.python_jobs import pack as callables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Never, Unpack
 
-    from ringfence.backends.contract import Backend, StandbyBox, Visit
+    from ringfence.backends.contract import Backend, StandbyBox
+    from ringfence.engine.handing_over import Handed
+    from ringfence.engine.job_future import CallFuture, JobFuture
+    from ringfence.engine.keywords import Beside
 
-_SIGKILL = 9
 # What a sandbox that stands by takes of this process, and what must be left for jobs and for everything else.
 _DESCRIPTORS_EACH, _SPARE_DESCRIPTORS = 4, 64
 
@@ -67,26 +72,53 @@ class Pool:
         _check_room(warm)
         self._owner = os.getpid()
         backend = backend_for(self.policy.isolation)
+        _check_number(warm, backend.traits.most_standing)
         self._partial = bool(refuse(backend, self.policy))
         self._python = PythonJobs(preload=_names(preload), packages=python_job.package_folders())
-        self._presence = Presence("pool")
+        self.surroundings = python_job.Surroundings(path=("",), packages=self._python.packages)
+        self._occupancy = Occupancy("pool")
         self._at_once = max(warm, os.cpu_count() or 1) if at_once is None else at_once
-        self._line = Line(self._at_once, queue_limit)
+        self._queue = AdmissionQueue(self._at_once, queue_limit)
+        self._workers = Workers(self._at_once)
+        self._deadline_s: float | None = None
+        """Less time than the policy gives a job."""
+        self._whole: Pool | None = None
+        """Of one with other limits: the pool that must live as long."""
         # Not a method: what stands must not keep alive a pool that everybody has forgotten.
         self._open = partial(_opened, backend, self.policy, self._python)
         first = self._open()  # here, so that what can't work is said at once
         try:
-            self._standing = Standing(self._open, warm, idle_s, first)
+            self._warm = WarmSet(self._open, warm, idle_s, first)
         except BaseException:
             close_whole(first)
             raise
-        weakref.finalize(self, self._standing.let_go).atexit = False
+        for let_go in (self._warm.let_go, self._workers.stop):
+            weakref.finalize(self, let_go).atexit = False
 
     # ---- jobs
 
-    def run(self, job: Job | Sequence[str | os.PathLike[str]], *, on_output: OnOutput | None = None) -> Outcome:
-        """Any command."""
-        return self._run(Job.of(job), on_output)
+    def with_limits(self, *, wall_time_s: float, **others: Never) -> Pool:
+        """The same pool with less time for each job: ``pool.with_limits(wall_time_s=2).call(…)``."""
+        for name in others:
+            raise UsageError(f"{name}: the sandboxes of a pool are made before the job is known",
+                             hint="make another pool for jobs with other limits")  # fmt: skip
+        limited = copy(self)
+        limited._whole = self
+        limited._deadline_s = deadline_of(self.policy, wall_time_s, "pool")
+        return limited
+
+    def run(
+        self,
+        job: Job | Sequence[str | os.PathLike[str]],
+        *,
+        timeout: float | None = None,
+        on_output: OnOutput | None = None,
+        **beside: Unpack[Beside],
+    ) -> Outcome:
+        """Any command, with the keywords of ``ringfence.run``; ``timeout``: less time than the policy gives it."""
+        _refuse_function(job, "call")
+        job = job_of(job, **beside)
+        return self._within(timeout)._run(job, on_output)
 
     def run_source(
         self,
@@ -97,6 +129,7 @@ class Pool:
         stdin: bytes | int | None = None,
         files: dict[str, bytes] | None = None,
         environment: dict[str, str] | None = None,
+        timeout: float | None = None,
         on_output: OnOutput | None = None,
     ) -> Outcome:
         """Python source, as ``python FILE`` would run it, without the start of an interpreter.
@@ -106,10 +139,9 @@ class Pool:
         b'2\\n'
         >>> pool.close()
         """
-        work = python_job.source_job(source, name=name, arguments=arguments, surroundings=self._surroundings)
-        job = Job(argv=("python", name, *arguments), stdin=stdin, files=files or {}, environment=environment or {},
-                  python=work)  # fmt: skip
-        return self._run(job, on_output)
+        given = {"stdin": stdin, "files": files or {}, "environment": environment or {}}
+        job = self.source_job(source, name, arguments, **given)
+        return self._within(timeout)._run(job, on_output)
 
     def call(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
         """What the function returns; CallError with the guest's own traceback where it raises.
@@ -120,57 +152,143 @@ class Pool:
         """
         return self.try_call(function, *args, **kwargs).value
 
-    def try_call(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> Returned:
+    def try_call(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> CallResult:
         """The same, with all that is known of how it ended, and never an exception of the guest's choice."""
         packed, arguments = callables.pack(function), callables.pack_arguments(args, kwargs)
-        return self._call(packed, arguments, getattr(function, "__qualname__", "call"))
+        return self._call(packed, arguments, callables.name_of(function))
+
+    def submit_call(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> CallFuture:
+        """The same in the background: a ``concurrent.futures.Future`` of the value.
+
+        >>> with Pool(warm=1) as pool:
+        ...     pool.submit_call(max, 3, 4).result()
+        4
+        """
+        from ringfence.engine.job_future import CallFuture
+
+        packed, arguments = callables.pack(function), callables.pack_arguments(args, kwargs)
+        return CallFuture(self, self._call_job(packed, arguments, callables.name_of(function)))
 
     def map(
-        self, function: Callable[..., Any], items: Iterable[object], *, progress: bool = False
+        self,
+        function: Callable[..., Any],
+        items: Iterable[object],
+        *,
+        progress: bool = False,
+        timeout: float | None = None,
     ) -> list[Any]:
         """The function's value for every item, in order, as many at a time as the pool runs.
 
         The first failure, in the order of the items, is raised when those that run have ended; no more are begun.
+        ``timeout``: of each item, less than the policy gives it.
         """
+        return self._map(function, items, lambda done: done.value, progress, timeout)
+
+    def try_map(
+        self,
+        function: Callable[..., Any],
+        items: Iterable[object],
+        *,
+        progress: bool = False,
+        timeout: float | None = None,
+    ) -> list[CallResult]:
+        """The same for items that may fail: how each ended, as ``try_call`` gives it.
+
+        >>> with Pool(warm=1) as pool:
+        ...     [done.problem or done.value for done in pool.try_map(lambda n: 6 // n, [2, 0])]
+        [3, 'ZeroDivisionError: integer division or modulo by zero']
+        """
+        return self._map(function, items, lambda done: done, progress, timeout)
+
+    def _map(
+        self,
+        function: Callable[..., Any],
+        items: Iterable[object],
+        take: Callable[[CallResult], Any],
+        progress: bool,
+        timeout: float | None,
+    ) -> list[Any]:
         from ringfence.engine.mapping import map_in_order
 
-        packed, name = callables.pack(function), getattr(function, "__qualname__", "map")
+        packed, name, within = callables.pack(function), callables.name_of(function), self._within(timeout)
 
         def one(item: object) -> Any:
-            return self._call(packed, callables.pack_arguments((item,), {}), name).value
+            return take(within._call(packed, callables.pack_arguments((item,), {}), name))
 
         return map_in_order(one, list(items), self._at_once, progress=progress)
 
     def submit(
-        self, job: Job | Sequence[str | os.PathLike[str]], *, on_output: OnOutput | None = None
+        self,
+        job: Job | Sequence[str | os.PathLike[str]],
+        *arguments: Never,
+        timeout: float | None = None,
+        on_output: OnOutput | None = None,
+        **beside: Unpack[Beside],
     ) -> Ticket:
         """Run it in the background; the ticket waits for its outcome, or cancels it."""
-        return Ticket(self, Job.of(job), on_output)
+        _refuse_function(job, "submit_call")
+        if arguments:
+            raise UsageError("submit takes one command", hint="write submit([program, argument, …])")
+        job = job_of(job, **beside)
+        return Ticket(self._within(timeout), job, on_output)
 
-    @property
-    def _surroundings(self) -> python_job.Surroundings:
-        return python_job.Surroundings(path=("",), packages=self._python.packages)
+    def submit_many(self, jobs: Iterable[Handed], *, timeout: float | None = None) -> list[JobFuture]:
+        """Any number of jobs in one call, without a thread each: a future for each, in order, which can be awaited.
 
-    def _call(self, function: bytes, arguments: bytes, name: str) -> Returned:
-        work = python_job.call_job(function, arguments, surroundings=self._surroundings)
-        return returned(self._run(Job(argv=("python", name), channel=True, python=work), None))
+        Text or bytes are a Python source, a list of texts or a ``Job`` is a command: the result is an Outcome. A
+        function, or a tuple of one and its arguments, is a call: the result is its value. One that can't be is a
+        UsageError, and then none begins.
+
+        >>> with Pool(warm=1) as pool:
+        ...     [future.result() for future in pool.submit_many([(max, 3, 4), (len, "abc")])]
+        [4, 3]
+        """
+        from ringfence.engine.handing_over import submit_all
+
+        return submit_all(self._within(timeout), jobs)
+
+    def submit_watched(self, job: Job, told: Listeners, *, timeout: float | None = None) -> JobFuture:
+        """One job, with who is told of its output and its events while it runs; ``source_job`` makes one of Python."""
+        from ringfence.engine.job_future import JobFuture
+
+        return JobFuture(self._within(timeout), job, told)
+
+    async def run_async(self, job: Handed, *, timeout: float | None = None) -> Any:
+        """One job of ``submit_many``, awaited; whoever cancels the task ends the sandbox."""
+        (future,) = self.submit_many([job], timeout=timeout)
+        return await future
+
+    def _within(self, timeout: float | None) -> Pool:
+        return self if timeout is None else self.with_limits(wall_time_s=timeout)
+
+    def source_job(self, source: str | bytes, name: str = "<job>", arguments: Sequence[str] = (), **given: Any) -> Job:
+        """Python source as a job of this pool; ``given``: its input, files and environment."""
+        work = python_job.source_job(source, name=name, arguments=arguments, surroundings=self.surroundings)
+        return Job(argv=("python", name, *arguments), python=work, **given)
+
+    def _call_job(self, function: bytes, arguments: bytes, name: str) -> Job:
+        work = python_job.call_job(function, arguments, surroundings=self.surroundings)
+        return Job(argv=("python", name), channel=True, python=work)
+
+    def _call(self, function: bytes, arguments: bytes, name: str) -> CallResult:
+        return call_result(self._run(self._call_job(function, arguments, name), None))
 
     def _run(self, job: Job, on_output: OnOutput | None) -> Outcome:
-        with self._enter() as stay, _with_own_input(job) as job:
-            return self._take_turn(job, self._line.join(), Listeners(on_output=on_output, attach=stay.attach))
+        with self._enter() as occupant, with_own_input(job) as job:
+            return self._take_turn(job, self._queue.join(), Listeners(on_output=on_output, attach=occupant.attach))
 
-    def _enter(self) -> Stay:
+    def _enter(self) -> Occupant:
         if self._owner != os.getpid():
             raise UsageError("a pool stays with the process that made it", hint="make a new one after fork")
-        return self._presence.enter()
+        return self._occupancy.enter()
 
-    def _take_turn(self, job: Job, turn: Turn, listeners: Listeners) -> Outcome:
+    def _take_turn(self, job: Job, slot: Slot, listeners: Listeners) -> Outcome:
         try:
-            if not turn.wait():
-                raise UsageError(f"the job never had its turn: {turn.refused}")
+            if not slot.wait():
+                raise UsageError(NEVER.format(slot.refused))
             return self._deliver(job, listeners)
         finally:
-            self._line.leave(turn)
+            self._queue.leave(slot)
 
     def _deliver(self, job: Job, listeners: Listeners) -> Outcome:
         """Run it in a sandbox that stands by, or in a new one when that ended before it heard of the job.
@@ -178,7 +296,7 @@ class Pool:
         A new sandbox may still be asked of a zygote that is being killed. Its end is certain when that sandbox has
         failed, and the one after it comes from a new zygote.
         """
-        for source in (self._standing.take, self._open):
+        for source in (self._warm.take, self._open):
             try:
                 return self._run_in(source(), job, listeners)
             except SetupError as error:
@@ -188,9 +306,11 @@ class Pool:
 
     def _run_in(self, box: StandbyBox, job: Job, listeners: Listeners) -> Outcome:
         try:
-            return supervise(box, job, self.policy, partial=self._partial, listeners=listeners)
+            return supervise(
+                box, job, self.policy, partial=self._partial, listeners=listeners, deadline_s=self._deadline_s
+            )
         finally:
-            self._standing.give_back(box)
+            self._warm.give_back(box)
 
     # ---- the end
 
@@ -201,9 +321,13 @@ class Pool:
         """
         if self._owner != os.getpid():
             return
-        left = self._presence.close(self._line.close, self._standing.close)
+        left = self._occupancy.close(self._queue.close, self._remove)
         if left:  # no exception: a job must not choose that its caller gets one
             warnings.warn(left, RuntimeWarning, stacklevel=2)
+
+    def _remove(self) -> str:
+        self._workers.stop()
+        return self._warm.close()
 
     def __enter__(self) -> Pool:
         return self
@@ -211,90 +335,26 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    async def __aenter__(self) -> Pool:
+        return self
 
-class Ticket:
-    """A job under way in a pool."""
+    async def __aexit__(self, *_: object) -> None:
+        from asyncio import to_thread
 
-    def __init__(self, pool: Pool, job: Job, on_output: OnOutput | None = None) -> None:
-        self._pool = pool
-        self._visit: Visit | None = None
-        self._outcome: Outcome | None = None
-        self._problem: BaseException | None = None
-        self._cancelled = False
-        # Not the thread's own end: Python before 3.13 takes a thread for ended when Ctrl-C interrupts join.
-        self._ended = threading.Event()
-        held = ExitStack()
-        try:
-            self._stay = held.enter_context(pool._enter())
-            job = held.enter_context(_with_own_input(job))
-            self._turn = pool._line.join()
-            held.callback(pool._line.leave, self._turn)
-            work = threading.Thread(target=self._work, args=(job, on_output, held), name="ringfence-job", daemon=True)
-            work.start()
-        except BaseException:
-            held.close()
-            raise
-
-    def _work(self, job: Job, on_output: OnOutput | None, held: ExitStack) -> None:
-        self._stay.thread = threading.get_ident()
-        listeners = Listeners(on_output=on_output, attach=self._attach)
-        try:
-            self._outcome = self._pool._take_turn(job, self._turn, listeners)
-        except BaseException as error:
-            self._problem = error
-        finally:
-            held.close()
-            self._ended.set()
-
-    def _attach(self, visit: Visit, _: object) -> None:
-        self._visit = visit
-        self._stay.attach(visit)
-        if self._cancelled:
-            visit.signal(_SIGKILL)
-
-    def cancel(self) -> None:
-        """End it, or take it out of the line; its place is free at once."""
-        self._cancelled = True
-        if not self._pool._line.withdraw(self._turn, "it was cancelled") and self._visit is not None:
-            self._visit.signal(_SIGKILL)
-
-    @property
-    def done(self) -> bool:
-        return self._ended.is_set()
-
-    def result(self, timeout_s: float | None = None) -> Outcome:
-        """Its outcome, as soon as there is one; TimeoutError when that takes longer."""
-        if not comes(self._ended, timeout_s):
-            raise TimeoutError("the job has not ended yet")
-        if self._problem is not None:
-            raise self._problem
-        assert self._outcome is not None
-        return self._outcome
+        await to_thread(self.close)
 
 
-@contextmanager
-def _with_own_input(job: Job) -> Iterator[Job]:
-    """Its caller may close the descriptor while it waits for its turn, and the number be something else by then."""
-    if not isinstance(job.stdin, int):
-        yield job
-        return
-    try:
-        ours = os.dup(job.stdin)
-    except OSError as error:
-        if not is_of_a_call(error):
-            raise
-        raise SetupError("open the streams", str(error)) from error
-    try:
-        yield replace(job, stdin=ours)
-    finally:
-        os.close(ours)
+def _refuse_function(job: object, instead: str) -> None:
+    if callable(job):
+        hint = f"write pool.{instead}(function, argument, …)"
+        raise UsageError(f"{callables.name_of(job)} is a function, not a command", hint=hint)
 
 
 def _opened(backend: Backend, policy: SandboxPolicy, python: PythonJobs) -> StandbyBox:
     """A new sandbox that stands by."""
     box: StandbyBox = backend.open(policy)  # type: ignore[assignment]
     try:
-        box.stand_by(python)
+        box.prewarm(python)
     except BaseException:
         close_whole(box)
         raise
@@ -313,13 +373,18 @@ def _check_room(warm: int) -> None:
         )  # fmt: skip
 
 
+def _check_number(warm: int, most: int) -> None:
+    if most and warm > most:
+        raise UsageError(f"warm: {warm} sandboxes; a pool at this isolation level has at most {most} at one time")
+
+
 def _check(*, warm: int, at_once: int | None, queue_limit: int | None, idle_s: float) -> None:
     counts = {"warm": (warm, 0, False), "at_once": (at_once, 1, True), "queue_limit": (queue_limit, 0, True)}
     for name, (value, least, may_miss) in counts.items():
         if not (may_miss and value is None) and (type(value) is not int or value < least):
-            raise UsageError(f"{name}: {value!r} is not a whole number from {least} on")
+            raise UsageError(f"{name}: {value!r} must be an integer ≥ {least}")
     if not isinstance(idle_s, int | float) or not idle_s > 0:
-        raise UsageError(f"idle_s: {idle_s!r} is no time")
+        raise UsageError(f"idle_s: {idle_s!r} must be a number of seconds > 0")
 
 
 def _names(preload: Iterable[str]) -> tuple[str, ...]:

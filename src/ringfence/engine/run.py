@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from _collections_abc import Sequence
+import sys
+from _collections_abc import Mapping, Sequence
 
-from ringfence.backends.facts import Lack
+from ringfence.backends.facts import Traits
+from ringfence.engine.keywords import job_of, policy_of
 from ringfence.engine.supervision import Attach, Listeners, supervise
 from ringfence.errors import CheckpointError, UnavailableError
 from ringfence.model.events import OnEvent, OnOutput
 from ringfence.model.job import Job
+from ringfence.model.lack import Lack
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
@@ -17,6 +20,8 @@ from ringfence.model.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Never
+
     from ringfence.backends.contract import Backend, Box
     from ringfence.checkpoint.transaction import Transaction
 
@@ -24,25 +29,36 @@ if TYPE_CHECKING:
 BACKENDS = {
     IsolationLevel.NONE: ("ringfence.backends.unsafe", "UnsafeBackend"),
     IsolationLevel.PROCESS: ("ringfence.backends.process", "ProcessBackend"),
+    IsolationLevel.CONTAINER: ("ringfence.backends.container", "ContainerBackend"),
     IsolationLevel.STRICT: ("ringfence.backends.strict", "StrictBackend"),
 }
-
-NOT_CARRIED_OVER = "; the changes could not be carried over: "
-NOT_KEPT = "; the changes could not be kept: "
+if os.name == "nt":
+    BACKENDS |= {
+        IsolationLevel.NONE: ("ringfence.backends.on_windows.process", "WindowsUnsafeBackend"),
+        IsolationLevel.PROCESS: ("ringfence.backends.on_windows.process", "WindowsBackend"),
+    }
 
 
 def run(
     job: Job | Sequence[str | os.PathLike[str]],
     policy: SandboxPolicy | None = None,
     *,
+    cwd: str | os.PathLike[str] | None = None,
+    input: bytes | None = None,
+    timeout: float | None = None,
+    env: Mapping[str, str] | None = None,
     on_event: OnEvent | None = None,
     on_output: OnOutput | None = None,
     attach: Attach | None = None,
     commit: bool = False,
     transaction: Transaction | None = None,
     keep: str = "",
+    **unknown: Never,
 ) -> Outcome:
     """Run a job under a policy and say how it ended.
+
+    ``cwd``, ``input`` and ``env`` complete a job; ``env`` adds to the small clean environment. ``timeout`` is the wall
+    time in place of the policy's: when it is over, the outcome says TIMEOUT, and nothing is raised.
 
     What the program does is in the outcome; only what we or the caller get wrong is an exception. With
     ``commit`` what it changed in its workspace is carried over; else a level with a layer throws it away, or makes
@@ -52,8 +68,7 @@ def run(
     >>> run(["echo", "hello"]).stdout
     b'hello\\n'
     """
-    job = Job.of(job)
-    policy = policy or SandboxPolicy()
+    job, policy = job_of(job, cwd=cwd, input=input, env=env, **unknown), policy_of(policy, timeout)
     backend = backend_for(policy.isolation)
     lacks = refuse(backend, policy)
     listeners = Listeners(on_event=on_event, on_output=on_output, attach=attach)
@@ -65,13 +80,13 @@ def run(
         changes = box.changes()
         outcome = replace(outcome, changes=tuple(changes), changes_complete=changes.complete)
         if commit:
-            outcome = _carried_over(box, outcome, keep)
+            outcome = _committed(box, outcome, keep)
         elif keep and outcome.changes:
             outcome = _kept(box, outcome, keep)
     finally:
         left = close_whole(box)
     # What the job did to its folder is no reason to lose what it came to: it must not choose an exception.
-    return replace(outcome, reason=f"{outcome.reason}; {left}") if left else outcome
+    return replace(outcome, reason=f"{outcome.reason}; {left}", left_behind=left) if left else outcome
 
 
 def close_whole(box: Box) -> str:
@@ -84,14 +99,15 @@ def close_whole(box: Box) -> str:
         raise
 
 
-def _carried_over(box: Box, outcome: Outcome, folder: str) -> Outcome:
-    """What can't be carried over, as where somebody else changed the same files, is kept if there is a place for it."""
+def _committed(box: Box, outcome: Outcome, folder: str) -> Outcome:
+    """Commit; what can't be committed, e.g. because another process changed the same files, is kept if possible."""
     try:
         box.commit()
     except CheckpointError as error:
         if not folder:
             raise
-        return _kept(box, replace(outcome, reason=f"{outcome.reason}{NOT_CARRIED_OVER}{error}"), folder)
+        reason = f"{outcome.reason}; the changes could not be carried over: {error}"
+        return _kept(box, replace(outcome, reason=reason, commit_problem=str(error)), folder)
     return replace(outcome, committed=True)
 
 
@@ -100,7 +116,8 @@ def _kept(box: Box, outcome: Outcome, folder: str) -> Outcome:
     try:
         return replace(outcome, transaction=folder) if box.keep(folder) else outcome
     except CheckpointError as error:
-        return replace(outcome, reason=f"{outcome.reason}{NOT_KEPT}{error}")
+        reason = f"{outcome.reason}; the changes could not be kept: {error}"
+        return replace(outcome, reason=reason, keep_problem=str(error))
 
 
 def transaction_kind(policy: SandboxPolicy) -> str:
@@ -115,21 +132,30 @@ def backend_for(level: IsolationLevel) -> Backend:
             f"isolation {level} is not part of this version", missing=(str(level),),
             hint=f"choose one of {', '.join(BACKENDS)}",
         )  # fmt: skip
-    from importlib import import_module
-
     module, name = BACKENDS[level]
-    backend: Backend = getattr(import_module(module), name)()
+    __import__(module)  # importlib would load much more than this one
+    backend: Backend = getattr(sys.modules[module], name)()
     return backend
+
+
+def traits_of(level: IsolationLevel) -> Traits:
+    """What a door has to know of a level; of one that this version has not, nothing."""
+    return backend_for(level).traits if level in BACKENDS else Traits()
+
+
+def isolating_levels() -> tuple[IsolationLevel, ...]:
+    """The levels whose promises hold: what ``selfcheck`` and the conformance tests go through."""
+    return tuple(level for level in BACKENDS if traits_of(level).isolates)
 
 
 def refuse(backend: Backend, policy: SandboxPolicy) -> tuple[Lack, ...]:
     """Raise when this host can't hold the policy, unless the policy allows less; then say what."""
     lacks = backend.lacks(policy)
     if lacks and not policy.allow_partial:
-        named = "; ".join(f"{lack.capability} needs {lack.missing}" for lack in lacks)
+        named = "; ".join(f"{lack.capability} requires {lack.missing}" for lack in lacks)
         fixes = dict.fromkeys(f"{lack.capability}: {lack.fix}" for lack in lacks)
         raise UnavailableError(
-            f"isolation {backend.level} can't hold this policy here ({named})",
+            f"isolation level '{backend.level}' cannot enforce this policy on this host: {named}",
             missing=tuple(lack.capability for lack in lacks),
             fixes=(*fixes, "or accept less with allow_partial (--allow-partial)"),
         )

@@ -8,38 +8,52 @@ from __future__ import annotations
 
 import os
 import stat
+from _collections_abc import Callable
 
 from ringfence.errors import SetupError, is_of_a_call
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
+from ringfence.model.limits import UNLIMITED_OUTPUT
+from ringfence.model.outcome import dropped_text
 
 # What a pipe holds. Memory for much more would be fetched from the kernel and given back for every piece.
 _PIECE_BYTES = 64 * 1024
 # More than any pipe holds. Somebody outside of the job's tree may have its end and never stop writing.
 _DRAIN_READS = 512
-MESSAGE_BYTES = 16 * 2**20 + 4096
-"""The most that is taken from a job's channel: the largest value of a call (``model.reply.channel_bytes``)."""
+_END_BYTES = 256 * 1024
+MESSAGE_BYTES = 16 * 2**20 + 8192
+"""The most that is taken from a job's channel: the largest value of a call (``python_jobs.reply.channel_bytes``)."""
 
 
 def marker(dropped: int) -> bytes:
     """What stands at the end of a stream that was cut."""
-    return b"\n[TRUNCATED] %d bytes dropped\n" % dropped
+    return b"\n" + dropped_text(dropped)
 
 
 class Capture:
     """One output stream: the first ``limit`` bytes, and a count of the rest."""
 
-    def __init__(self, name: str, limit: int, on_output: OnOutput | None = None) -> None:
+    def __init__(
+        self, name: str, limit: int, on_output: OnOutput | None = None, on_all: OnOutput | None = None
+    ) -> None:
+        """``on_output`` is told of what is kept, ``on_all`` of everything."""
         self.name = name
         self.limit = limit
         self.dropped = 0
         self._kept = bytearray()
         self._on_output = on_output
+        self._on_all = on_all
+        self._only_end = on_output is not None and limit >= UNLIMITED_OUTPUT
+        """Whoever is told of all of it as it comes, without a bound, has it: only its end is kept here."""
 
     def add(self, piece: bytes) -> None:
+        if self._on_all:
+            self._on_all(self.name, piece)
         room = 0 if self.dropped else self.limit - len(self._kept)
         kept = piece[:room]
         self._kept += kept
+        if self._only_end and len(self._kept) > 2 * _END_BYTES:
+            del self._kept[:-_END_BYTES]
         if len(piece) > room:
             self._drop(len(piece) - len(kept))
         if kept and self._on_output:
@@ -77,15 +91,23 @@ class Streams:
     """The descriptors of one job: ``theirs`` go to the job, ours are read and written here."""
 
     def __init__(
-        self, job: Job, output_bytes: int, on_output: OnOutput | None, *, files_apart: bool = False
+        self,
+        job: Job,
+        output_bytes: int,
+        on_output: OnOutput | None,
+        on_all: OnOutput | None = None,
+        *,
+        files_apart: bool = False,
     ) -> None:
         """``files_apart``: what is in a file is fed to the job, which does not get the file itself."""
-        self.stdout = Capture("stdout", output_bytes, on_output)
-        self.stderr = Capture("stderr", output_bytes, on_output)
+        self.stdout = Capture("stdout", output_bytes, on_output, on_all)
+        self.stderr = Capture("stderr", output_bytes, on_output, on_all)
         self.channel = Capture("channel", MESSAGE_BYTES) if job.channel else None
         self.readers: dict[int, Capture] = {}
         self.writer = -1
         self.keyboard = -1
+        self.on_typed: Callable[[bytes], object] = bool
+        """Told of each key that was passed on to the job's terminal."""
         self._pending = memoryview(b"")
         self._source = -1
         self._files_apart = files_apart
@@ -158,21 +180,30 @@ class Streams:
 
     def read(self, descriptor: int) -> bool:
         """Take what has arrived; false when this stream has ended."""
+        piece = self._taken(descriptor)
+        return piece is None or bool(piece)
+
+    def _taken(self, descriptor: int) -> bytes | None:
+        """What was there; empty at the end of the stream, None when there is nothing now."""
         try:
             piece = os.read(descriptor, _PIECE_BYTES)
         except BlockingIOError:
-            return True
+            return None
         except OSError as error:
             if not is_of_a_call(error):
                 raise
             piece = b""  # a terminal whose last user has gone says EIO
         if piece:
             self.readers[descriptor].add(piece)
-        return bool(piece)
+        return piece
 
     def message(self) -> bytes | None:
         """What the job said on its channel."""
         return None if self.channel is None or self.channel.dropped else self.channel.result()
+
+    def is_flooded(self) -> bool:
+        """Whether the job writes into its channel without end. What it says there is lost already, so it may end."""
+        return self.channel is not None and self.channel.dropped > MESSAGE_BYTES
 
     def write(self) -> bool:
         """Feed what the pipe takes; false when all is fed or nobody reads."""
@@ -202,6 +233,7 @@ class Streams:
         try:
             typed = os.read(self.keyboard, 1024)
             os.write(self.terminal, typed)
+            self.on_typed(typed)
         except BlockingIOError:
             return True  # a terminal whose job does not read drops what is typed
         except OSError as error:
@@ -228,7 +260,7 @@ class Streams:
         """After the end: what is still in the pipes, without waiting for whoever may hold them open."""
         for descriptor in list(self.readers):
             for _ in range(_DRAIN_READS):
-                if not (_ready(descriptor) and self.read(descriptor)):
+                if not self._taken(descriptor):
                     break
 
     def close(self) -> None:
@@ -246,11 +278,3 @@ def _is_of_the_file_system(descriptor: int) -> bool:
     """Whoever has such a descriptor can change the mode and times of the file, and may open it anew for writing."""
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISBLK(mode)
-
-
-def _ready(descriptor: int) -> bool:
-    import select
-
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    return bool(poller.poll(0))

@@ -8,29 +8,47 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import time
 from _collections_abc import Callable, Mapping
 
 from ringfence.backends.facts import Report
 from ringfence.engine.streams import Streams
-from ringfence.engine.verdict import Verdict, judge
+from ringfence.engine.verdict import Verdict, judge, near
 from ringfence.errors import SupervisionError
 from ringfence.model.events import Event, EventKind, OnEvent, OnOutput
 from ringfence.model.job import Job
-from ringfence.model.limits import IsolationLevel, OutputOverflow
-from ringfence.model.outcome import PARTIAL_ENFORCEMENT, Outcome, Status, Usage
+from ringfence.model.limits import OutputOverflow
+from ringfence.model.outcome import PARTIAL_ENFORCEMENT, Enforcement, Mechanism, Outcome, Status, Usage
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeAlias
+    from typing import Protocol, TypeAlias
 
-    from ringfence.backends.contract import Box, Visit
+    from ringfence.backends.contract import Startable, Visit
 
+    class Poller(Protocol):
+        """What ``select.poll`` is, and its like on Windows."""
+
+        def register(self, fd: int, eventmask: int = ..., /) -> None: ...
+
+        def unregister(self, fd: int, /) -> None: ...
+
+        def poll(self, timeout: float | None = ..., /) -> list[tuple[int, int]]: ...
+
+METRICS = "RINGFENCE_METRICS"
+"""Whoever sets it, or loads the recorder, has runs counted; else nothing of it is loaded."""
 _NET_S = 5.0
+_KILLED_S = 60.0
+"""A process that was killed ends, but on a machine that is overrun it waits long for its turn."""
 _LOOK_S = 1.0
+_LATE_S = 0.1
+"""So long after its deadline a job should have ended; if not, is who holds it at work?"""
 _LONGEST_WAIT_S = 3600.0  # the kernel takes no more than 24 days, a policy may allow years
+_NEVER = float("inf")
+_READABLE, _WRITABLE = 1, 4  # POLLIN, POLLOUT, which Windows has no names for
 _SIGKILL = 9
 
 
@@ -44,6 +62,8 @@ class Listeners:
 
     on_event: OnEvent | None = None
     on_output: OnOutput | None = None
+    on_all: OnOutput | None = None
+    """Told of all output, also of what is over ``output_bytes``."""
     attach: Attach | None = None
     """Told once of the running visit, to pass signals on to it."""
 
@@ -62,47 +82,114 @@ class _Log:
         self._on_event = on_event
 
     def tell(self, kind: EventKind, **details: object) -> None:
-        event = Event(kind=kind, run_id=self.run_id, time_s=time.time(), details=details)
+        self._tell(kind, time.time(), details)
+
+    def _tell(self, kind: EventKind, time_s: float, details: Mapping[str, object]) -> None:
+        event = Event(kind=kind, run_id=self.run_id, time_s=time_s, details=details)
         self.events.append(event)
         if self._on_event:
             self._on_event(event)
 
     def tell_attempt(self, attempt: Mapping[str, object]) -> None:
-        """Something that the recorder saw: refused, or allowed and telling."""
+        """Something that the recorder saw, refused, or allowed and telling; or what the gateway decided."""
         kind = EventKind.VIOLATION if attempt.get("errno") else EventKind.EGRESS
-        self.tell(kind, **{str(name): value for name, value in attempt.items()})
+        self._tell(kind, _seen_s(attempt), {str(name): value for name, value in attempt.items() if name != "time_s"})
+
+    def sort(self) -> None:
+        """By time: the gateway tells of a connection when it has ended, the recorder of a call when it is made."""
+        self.events[1:] = sorted(self.events[1:], key=lambda event: event.time_s)
 
 
-def supervise(box: Box, job: Job, policy: SandboxPolicy, *, partial: bool, listeners: Listeners) -> Outcome:
-    """Run one job in the box."""
+def _seen_s(attempt: Mapping[str, object]) -> float:
+    """When it happened, by who saw it."""
+    seen, wall_ns = attempt.get("time_s"), attempt.get("wall_ns")
+    if isinstance(seen, int | float):
+        return float(seen)
+    return int(wall_ns) / 1e9 if isinstance(wall_ns, str) and wall_ns.isdigit() else time.time()
+
+
+def supervise(
+    box: Startable,
+    job: Job,
+    policy: SandboxPolicy,
+    *,
+    partial: bool,
+    listeners: Listeners,
+    deadline_s: float | None = None,
+) -> Outcome:
+    """Run one job in the box. ``deadline_s``: less time than the policy gives it, held by this process."""
+    if not os.environ.get(METRICS) and "ringfence.metrics.recorder" not in sys.modules:
+        return _supervised(box, job, policy, partial, listeners, deadline_s)
+    from ringfence.metrics.runs import begin
+
+    outcome = None
+    ended = begin(str(policy.isolation))
+    try:
+        outcome = _supervised(box, job, policy, partial, listeners, deadline_s)
+    finally:
+        ended(outcome)
+    return outcome
+
+
+def _supervised(
+    box: Startable, job: Job, policy: SandboxPolicy, partial: bool, listeners: Listeners, deadline_s: float | None
+) -> Outcome:
+    if deadline_s is not None:
+        policy = replace(policy, wall_time_s=deadline_s)
     log = _Log(listeners.on_event)
-    apart = policy.isolation is IsolationLevel.STRICT  # elsewhere the job has the caller's files anyway
-    streams = Streams(job, policy.output_bytes, listeners.on_output, files_apart=apart)
+    heard = (listeners.on_output, listeners.on_all)
+    streams = _streams()(job, policy.output_bytes, *heard, files_apart=box.traits.files_apart)
     try:
         log.tell(EventKind.START, argv=list(job.argv))
-        report = _visit(box, job, policy, streams, listeners.attach, log)
-        applied = frozenset(name for name, entry in box.enforced.items() if entry.applied)
-        verdict = judge(report, policy, applied, streams.stderr.tail)
-        # Some of it is known only once the job's folder is, when the refusal is over.
-        partial = partial or len(applied) < len(box.enforced)
-        outcome = _outcome(job, box, streams, report, verdict, partial)
+        report = _visit(box, job, policy, streams, listeners.attach, log, own_deadline=deadline_s is not None)
     finally:
         streams.close()
-    for name in outcome.limits_hit:
-        log.tell(EventKind.LIMIT, capability=name, reason=outcome.reason)
-    log.tell(EventKind.EXIT, status=str(outcome.status), rc=outcome.rc)
-    return replace(outcome, run_id=log.run_id, events=tuple(log.events))
+    enforced = box.enforced if deadline_s is None else _with_own_deadline(box.enforced, deadline_s)
+    applied = {name: entry.by for name, entry in box.enforced.items() if entry.applied}
+    # Some of it is known only once the job's folder is, when the refusal is over.
+    partial = partial or len(applied) < len(box.enforced)
+    verdict = judge(report, policy, applied, streams.stderr.tail)
+    return _outcome(job, enforced, streams, report, verdict, partial, near(report, policy, applied), log)
+
+
+def _streams() -> type[Streams]:
+    if os.name != "nt":
+        return Streams
+    from ringfence.engine.windows_streams import WindowsStreams
+
+    return WindowsStreams
+
+
+def _poller() -> Poller:
+    if os.name != "nt":
+        return select.poll()
+    from ringfence.windows.waiting import Poller
+
+    return Poller()
+
+
+def _with_own_deadline(enforced: Mapping[str, Enforcement], deadline_s: float) -> Mapping[str, Enforcement]:
+    entry = Enforcement(requested=deadline_s, applied=True, mechanism="deadline", details="by the caller's own clock",
+                        by=(Mechanism.DEADLINE,))  # fmt: skip
+    return {**enforced, "wall_time": entry}
 
 
 def _visit(
-    box: Box, job: Job, policy: SandboxPolicy, streams: Streams, attach: Attach | None, log: _Log
+    box: Startable,
+    job: Job,
+    policy: SandboxPolicy,
+    streams: Streams,
+    attach: Attach | None,
+    log: _Log,
+    *,
+    own_deadline: bool,
 ) -> Report:
     visit = box.start(job, streams.theirs)
     try:
         streams.release_theirs()
         if attach:
             attach(visit, streams)
-        return _Loop(visit, streams, policy, log.tell_attempt).run()
+        return _Loop(visit, streams, policy, log.tell_attempt, own_deadline).run()
     finally:
         visit.close()
 
@@ -110,13 +197,25 @@ def _visit(
 class _Loop:
     """Waits for whatever comes first, until the end has come."""
 
-    def __init__(self, visit: Visit, streams: Streams, policy: SandboxPolicy, tell_attempt: TellAttempt) -> None:
+    def __init__(
+        self,
+        visit: Visit,
+        streams: Streams,
+        policy: SandboxPolicy,
+        tell_attempt: TellAttempt,
+        own_deadline: bool = False,
+    ) -> None:
+        """``own_deadline``: the leader holds a longer wall time than this policy's."""
+        self.own_deadline = own_deadline
+        self.until = _NEVER
+        self.killed_for_time = False
         self.tell_attempt = tell_attempt
         self.visit = visit
         self.streams = streams
         self.policy = policy
         self.killed_for_output = False
-        self.poller = select.poll()
+        self.poller = _poller()
+        self.told_by: set[int] = set()
 
     def run(self) -> Report:
         self._register()
@@ -125,28 +224,37 @@ class _Loop:
         if report.survivors:
             raise SupervisionError(f"{report.survivors} processes of the job could not be killed")
         # Judged by what was printed, not by whether the kill or the job's own end came first.
+        if self.killed_for_time and (report.cause == "asked" or report.leader_lost):
+            return replace(report, cause="wall_time")
         ended_for_output = self._over_output() and report.cause in ("", "asked")
         return replace(report, cause="output") if ended_for_output else report
 
     def _register(self) -> None:
-        for descriptor in (*self.visit.filenos(), *self.streams.readers):
-            self.poller.register(descriptor, select.POLLIN)
+        self.told_by = set(self.visit.filenos())
+        for descriptor in (*self.told_by, *self.streams.readers):
+            self.poller.register(descriptor, _READABLE)
         if self.streams.writer >= 0:
-            self.poller.register(self.streams.writer, select.POLLOUT)
+            self.poller.register(self.streams.writer, _WRITABLE)
         if self.streams.keyboard >= 0:
-            self.poller.register(self.streams.keyboard, select.POLLIN)
+            self.poller.register(self.streams.keyboard, _READABLE)
 
     def _wait(self) -> Report:
         net = time.monotonic() + self.policy.wall_time_s + _NET_S
+        late = net - _NET_S + _LATE_S
         abandoned, begun = False, self.visit.begun
         while True:
-            wait_s = min(max(0.0, net - time.monotonic()), _LONGEST_WAIT_S)
+            self._end_at_deadline()
+            wait_s = min(max(0.0, min(net, late, self.until) - time.monotonic()), _LONGEST_WAIT_S)
             for descriptor, _ in self.poller.poll(wait_s * 1000):
                 report = self._handle(descriptor)
                 if report is not None:
                     return report
             if not abandoned and begun is not self.visit.begun:
                 begun, net = True, time.monotonic() + self.policy.wall_time_s + _NET_S
+                late = net - _NET_S + _LATE_S
+            if time.monotonic() >= late:
+                late = _NEVER
+                net = time.monotonic() if begun and self.visit.is_stopped() else net
             # Also while output arrives: a job may have stopped its leader and go on printing.
             if time.monotonic() >= net and not begun and not abandoned and self.visit.may_begin():
                 net += _LOOK_S
@@ -154,13 +262,26 @@ class _Loop:
                 if abandoned:
                     raise SupervisionError("the supervising process did not end when it was killed")
                 self.visit.abandon()
-                abandoned, net = True, time.monotonic() + _NET_S
+                abandoned, net = True, time.monotonic() + _KILLED_S
+                self.killed_for_time = begun
+
+    def _end_at_deadline(self) -> None:
+        """Also while output arrives."""
+        now = time.monotonic()
+        if self.own_deadline and self.visit.begun:
+            self.own_deadline, self.until = False, now + self.policy.wall_time_s
+        if now >= self.until:
+            self.until, self.killed_for_time = _NEVER, True
+            self.visit.signal(_SIGKILL)
 
     def _handle(self, descriptor: int) -> Report | None:
-        if descriptor in self.visit.filenos():
+        if descriptor in self.told_by:
             report = self.visit.receive()
             for attempt in self.visit.take_notes():
                 self.tell_attempt(attempt)
+            if report is None and descriptor not in self.visit.filenos():  # of several one is at its end
+                self.poller.unregister(descriptor)
+                self.told_by.discard(descriptor)
             return report
         if descriptor == self.streams.keyboard:
             if not self.streams.relay_keyboard():
@@ -181,44 +302,60 @@ class _Loop:
             self.visit.signal(_SIGKILL)
 
     def _over_output(self) -> bool:
+        if self.streams.is_flooded():
+            return True
         dropped = self.streams.stdout.dropped or self.streams.stderr.dropped
         return bool(dropped) and self.policy.on_output_limit is OutputOverflow.KILL
 
 
 def _outcome(
-    job: Job, box: Box, streams: Streams, report: Report, verdict: Verdict, partial: bool
+    job: Job,
+    enforced: Mapping[str, Enforcement],
+    streams: Streams,
+    report: Report,
+    verdict: Verdict,
+    partial: bool,
+    near_limits: tuple[str, ...],
+    log: _Log,
 ) -> Outcome:
-    hit = dict.fromkeys(verdict.limits_hit)
+    """Also tells the last events."""
     dropped = streams.stdout.dropped or streams.stderr.dropped
-    if dropped:
-        hit["output"] = None
+    hit = tuple(dict.fromkeys((*verdict.limits_hit, *(("output",) if dropped else ()))))
+    reason = _reason(verdict, streams, partial, report.network_problem)
+    log.sort()
+    for name in hit:
+        log.tell(EventKind.LIMIT, capability=name, reason=reason)
+    log.tell(EventKind.EXIT, status=str(verdict.status), rc=verdict.rc)
     return Outcome(
         status=verdict.status,
         rc=verdict.rc,
-        reason=_reason(verdict, streams, partial),
+        reason=reason,
         stdout=streams.stdout.result(),
         stderr=streams.stderr.result(),
         stdout_dropped=streams.stdout.dropped,
         stderr_dropped=streams.stderr.dropped,
         duration_ms=report.wall_ns // 1_000_000,
         argv=job.argv,
-        enforced=box.enforced,
+        run_id=log.run_id,
+        enforced=enforced,
         usage=_usage(report),
-        limits_hit=tuple(hit),
+        limits_hit=hit,
+        near_limits=near_limits,
         partial=partial,
         recorder=report.recorder,
         message=streams.message(),
+        events=tuple(log.events),
     )
 
 
-def _reason(verdict: Verdict, streams: Streams, partial: bool) -> str:
+def _reason(verdict: Verdict, streams: Streams, partial: bool, network_problem: str) -> str:
     reason = verdict.reason
     if partial:
         plain = verdict.status in (Status.OK, Status.FAILED)
         reason = PARTIAL_ENFORCEMENT if plain else f"{PARTIAL_ENFORCEMENT}: {reason}"
     cut = [capture for capture in (streams.stdout, streams.stderr) if capture.dropped]
     notes = (f"{capture.name} was cut, {capture.dropped} bytes dropped" for capture in cut)
-    return "; ".join((reason, *notes))
+    return "; ".join(filter(None, (reason, network_problem, *notes)))
 
 
 def _usage(report: Report) -> Usage:
@@ -231,4 +368,5 @@ def _usage(report: Report) -> Usage:
         written_bytes=report.written_bytes,
         voluntary_switches=report.voluntary_switches,
         involuntary_switches=report.involuntary_switches,
+        network_bytes=report.network_bytes,
     )

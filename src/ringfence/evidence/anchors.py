@@ -1,4 +1,4 @@
-"""Anchors: outside proof that a bundle existed at a time (docs/formats.md, section 6).
+"""Anchors: outside proof that a bundle existed at a time (docs/reference/formats.md, section 6).
 
 Owns: what an anchor commits to, and the check of each kind (step 19). A new kind is one more entry
 in ``_CHECKS`` and in schema.ANCHORS.
@@ -34,12 +34,12 @@ class AnchorResult:
 
 
 def signed_message(verdict: Mapping[str, object]) -> bytes:
-    """``M`` of docs/formats.md: the bytes that every signer signs."""
+    """``M`` of docs/reference/formats.md: the bytes that every signer signs."""
     return canonical({name: value for name, value in verdict.items() if name not in UNSIGNED_MEMBERS})
 
 
 def anchored_bytes(verdict: Mapping[str, Any]) -> bytes:
-    """``A`` of docs/formats.md: what every anchor commits to."""
+    """``A`` of docs/reference/formats.md: what every anchor commits to."""
     return signed_message(verdict) + bytes.fromhex(verdict["signature"])
 
 

@@ -1,4 +1,4 @@
-"""Step 21 of docs/formats.md: the artifacts on disk are the ones in the bundle.
+"""Step 21 of docs/reference/formats.md: the artifacts on disk are the ones in the bundle.
 
 Owns: finding them below a folder without following a link anywhere on the way.
 """

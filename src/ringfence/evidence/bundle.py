@@ -1,4 +1,4 @@
-"""Making a bundle: verdict, records, artifacts and claims under one signature (docs/formats.md, section 3).
+"""Making a bundle: verdict, records, artifacts and claims under one signature (docs/reference/formats.md, section 3).
 
 Owns: putting the parts together. A bundle that its own verifier would refuse is never handed out.
 Does not: run or measure anything, or look for keys.
@@ -7,8 +7,10 @@ Does not: run or measure anything, or look for keys.
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ringfence import __version__
@@ -23,9 +25,10 @@ from ringfence.evidence.runrecord import RunRecord
 from ringfence.evidence.schema import INPUTS_NAME, RUN_NAME
 from ringfence.evidence.trust import Trust
 from ringfence.evidence.verify import verify_bundle
-from ringfence.model.own_files import write_whole
+from ringfence.model.own_files import FLAGS, write_whole
 
 MAKER = f"ringfence-3/{__version__}"
+UNGRADED_MAKER = f"ringfence-run-1/{__version__}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +50,15 @@ class Result:
     # None: the task has no reward
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ungraded:
+    """A run that nobody graded: it has no pass and no reward, and no bundle of it can claim one."""
+
+    task_id: str
+    passed: bool = field(default=False, init=False)
+    reward: None = field(default=None, init=False)
+
+
 def file_artifact(name: str, path: str) -> Artifact:
     found = file_digest(path)
     return Artifact(name=name, sha256=found.sha256, bytes=found.size_bytes)
@@ -60,7 +72,7 @@ def text_artifact(name: str, text: str) -> Artifact:
 
 def make_bundle(
     *,
-    result: Result,
+    result: Result | Ungraded,
     violations: Sequence[Mapping[str, object]],
     environment: Mapping[str, str],
     run: RunRecord,
@@ -68,12 +80,16 @@ def make_bundle(
     artifacts: Sequence[Artifact],
     key: SigningKey,
 ) -> dict[str, Any]:
-    """A signed bundle of format 3; ``proctor_version`` and the records' ``chain`` are filled in here."""
+    """A signed bundle of format 3, or of a run without a grader; ``proctor_version`` and the records' ``chain`` are
+    filled in here."""
+    made_by = UNGRADED_MAKER if isinstance(result, Ungraded) else MAKER
     everything = _with_claims(run, inputs, artifacts)
     manifest = [{"name": item.name, "sha256": item.sha256, "bytes": item.bytes} for item in everything]
-    made_in = {**environment, "proctor_version": MAKER}
+    made_in = {**environment, "proctor_version": made_by}
     records = chain.link(violations)
-    body = _body(result, records, environment_digest(made_in), artifacts_digest(manifest))
+    sure = run.recorder.healthy and run.recorder.dropped == 0
+    clean = not records and (sure or not isinstance(result, Ungraded))
+    body = _body(result, records, made_in, artifacts_digest(manifest), clean=clean)
     bundle = {
         "bundle_version": 3,
         "verdict": _sign(body, key),
@@ -107,8 +123,41 @@ def encode_bundle(bundle: Mapping[str, Any]) -> bytes:
 
 def write_beside(path: str, data: bytes) -> None:
     """Write a file under a temporary name in its folder, then rename: nobody ever sees half of it."""
+    _write(path, data, sync=True)
+
+
+def write_one_of_many(path: str, data: bytes) -> None:
+    """The same, but it is on the disk for sure only after ``settle``: to wait for each of many costs much more."""
+    _write(path, data, sync=False)
+
+
+def settle(folder: str) -> None:
+    """Wait until all files of a folder are on the disk. All at once: they share what the file system has to write."""
+    problems: list[EvidenceError] = []
+    names = [os.path.join(folder, name) for name in os.listdir(folder)]
+    waiting = [threading.Thread(target=_wait_for, args=(path, problems)) for path in names]
+    for each in waiting:
+        each.start()
+    for each in waiting:
+        each.join()
+    if problems:
+        raise problems[0]
+
+
+def _wait_for(path: str, problems: list[EvidenceError]) -> None:
     try:
-        write_whole(path, data, mode=0o644, sync=True)  # to be shown to others
+        file = os.open(path, os.O_RDONLY | FLAGS)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except OSError as error:
+        problems.append(EvidenceError(f"cannot write {path!r}: {error.strerror}"))
+
+
+def _write(path: str, data: bytes, *, sync: bool) -> None:
+    try:
+        write_whole(path, data, mode=0o644, sync=sync)  # to be shown to others
     except OSError as error:
         raise EvidenceError(f"cannot write {path!r}: {error.strerror}") from error
 
@@ -123,17 +172,22 @@ def _with_claims(run: RunRecord, inputs: Mapping[str, Any], artifacts: Sequence[
 
 
 def _body(
-    result: Result, records: Sequence[Mapping[str, object]], env_digest: str, digest_of_artifacts: str
+    result: Result | Ungraded,
+    records: Sequence[Mapping[str, object]],
+    made_in: Mapping[str, str],
+    digest_of_artifacts: str,
+    *,
+    clean: bool,
 ) -> dict[str, Any]:
     body: dict[str, Any] = {
         "task_id": result.task_id,
         "pass": result.passed,
-        "status": "compromised" if records else "clean",
+        "status": "clean" if clean else "compromised",
         "violations_head": records[-1]["chain"] if records else chain.GENESIS,
         "violations_count": len(records),
-        "env_digest": env_digest,
+        "env_digest": environment_digest(made_in),
         "artifacts_digest": digest_of_artifacts,
-        "proctor_version": MAKER,
+        "proctor_version": made_in["proctor_version"],
     }
     return body if result.reward is None else {**body, "reward": result.reward}
 

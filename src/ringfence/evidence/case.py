@@ -15,6 +15,8 @@ from ringfence.evidence.trust import Trust
 
 PROCTOR = "proctor-0.1"
 RINGFENCE = "ringfence-3"
+UNGRADED = "ringfence-run-1"
+OURS = (RINGFENCE, UNGRADED)
 
 
 @dataclass(kw_only=True)

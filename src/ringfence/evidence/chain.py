@@ -1,6 +1,6 @@
 """The hash chain over JSON records: rule, and verification in a stream.
 
-Owns: how one record follows from the one before (docs/formats.md, section 1).
+Owns: how one record follows from the one before (docs/reference/formats.md, section 1).
 Does not: write files (chainfile), or know what the records mean.
 """
 

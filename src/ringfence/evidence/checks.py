@@ -1,4 +1,4 @@
-"""Steps 1 to 14 and 18 of docs/formats.md: the bundle taken by itself.
+"""Steps 1 to 14 and 18 of docs/reference/formats.md: the bundle taken by itself.
 
 Owns: one function a step; each raises EvidenceError with a plain reason. The numbers are in verify.STEPS.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from ringfence.errors import EvidenceError
 from ringfence.evidence import chain
 from ringfence.evidence.anchors import signed_message
-from ringfence.evidence.case import PROCTOR, RINGFENCE, Case
+from ringfence.evidence.case import OURS, PROCTOR, RINGFENCE, UNGRADED, Case
 from ringfence.evidence.digest import labelled_digest, sha256_hex
 from ringfence.evidence.keys import key_id, signature_holds
 from ringfence.evidence.schema import (
@@ -33,8 +33,13 @@ Check = Callable[[Case], None]
 _MAKERS = {
     PROCTOR: re.compile(r"0\.1\.[0-9]{1,9}"),
     RINGFENCE: re.compile(r"ringfence-3/[A-Za-z0-9.+-]{1,64}"),
+    UNGRADED: re.compile(r"ringfence-run-1/[A-Za-z0-9.+-]{1,64}"),
 }
-_BUNDLES: dict[str, Mapping[int, Record]] = {PROCTOR: PROCTOR_BUNDLES, RINGFENCE: {3: RINGFENCE_BUNDLE}}
+_BUNDLES: dict[str, Mapping[int, Record]] = {
+    PROCTOR: PROCTOR_BUNDLES,
+    RINGFENCE: {3: RINGFENCE_BUNDLE},
+    UNGRADED: {3: RINGFENCE_BUNDLE},
+}
 
 
 def check_json(case: Case) -> None:
@@ -108,13 +113,17 @@ def check_count(case: Case) -> None:
 
 
 def check_status(case: Case) -> None:
+    """A run without a grader may be compromised without a violation: step 15 then asks for a recorder that failed."""
     status, count = case.verdict["status"], case.verdict["violations_count"]
-    if (status == "clean") != (count == 0):
+    unsure = case.format == UNGRADED and status == "compromised"
+    if not unsure and (status == "clean") != (count == 0):
         raise EvidenceError(f"status {status} contradicts {count} violations")
 
 
 def check_reward(case: Case) -> None:
     reward, passed = case.verdict.get("reward"), case.verdict["pass"]
+    if case.format == UNGRADED and (passed or reward is not None):
+        raise EvidenceError("a run without a grader can neither pass nor have a reward")
     if reward is not None and passed != (reward > 0):
         raise EvidenceError(f"pass {str(passed).lower()} contradicts a reward of {reward}")
 
@@ -130,7 +139,7 @@ def check_environment(case: Case) -> None:
         _missing_environment(case)
     elif environment_digest(environment) != case.verdict["env_digest"]:
         raise EvidenceError("the environment is not the signed one")
-    elif case.format == RINGFENCE and environment["proctor_version"] != case.verdict["proctor_version"]:
+    elif case.format in OURS and environment["proctor_version"] != case.verdict["proctor_version"]:
         raise EvidenceError("environment and verdict name different makers")
 
 

@@ -1,4 +1,4 @@
-"""Steps 15 to 17 of docs/formats.md: what run.json and inputs.json say, and that it agrees with the rest.
+"""Steps 15 to 17 of docs/reference/formats.md: what run.json and inputs.json say, and that it agrees with the rest.
 
 Owns: reading the two embedded documents and their rules. They are bound by then; here they must make sense.
 """
@@ -8,16 +8,24 @@ from __future__ import annotations
 from typing import Any, cast
 
 from ringfence.errors import EvidenceError
-from ringfence.evidence.case import RINGFENCE, Case
-from ringfence.evidence.schema import INPUTS, INPUTS_NAME, RUN, RUN_NAME, parse_time
+from ringfence.evidence.case import OURS, UNGRADED, Case
+from ringfence.evidence.schema import (
+    INPUTS,
+    INPUTS_NAME,
+    RUN,
+    RUN_NAME,
+    UNGRADED_INPUTS,
+    UNGRADED_RUN,
+    parse_time,
+)
 from ringfence.evidence.shape import Record, problems
 from ringfence.evidence.strictjson import parse
 
 
 def check_run(case: Case) -> None:
-    if case.format != RINGFENCE:
+    if case.format not in OURS:
         return _require_no_nonce(case)
-    case.run = run = _document(case, RUN_NAME, RUN)
+    case.run = run = _document(case, RUN_NAME, UNGRADED_RUN if case.format == UNGRADED else RUN)
     for holds, complaint in _run_rules(case, run):
         if not holds:
             raise EvidenceError(f"{RUN_NAME}: {complaint}")
@@ -38,7 +46,7 @@ def check_sizes(case: Case) -> None:
 
 
 def check_inputs(case: Case) -> None:
-    inputs = _document(case, INPUTS_NAME, INPUTS)
+    inputs = _document(case, INPUTS_NAME, UNGRADED_INPUTS if case.format == UNGRADED else INPUTS)
     for holds, complaint in _input_rules(case, inputs["inputs"]):
         if not holds:
             raise EvidenceError(f"{INPUTS_NAME}: {complaint}")
@@ -67,6 +75,10 @@ def _run_rules(case: Case, run: dict[str, Any]) -> tuple[tuple[bool, str], ...]:
         (parse_time(run["started_at"]) <= parse_time(run["ended_at"]), "it ended before it started"),
         (verdict["status"] != "clean" or sound, "clean, but the recorder was not healthy all the time"),
         (not verdict["pass"] or graded, "pass, but no grader that came to an end"),
+        (
+            verdict["status"] == "clean" or verdict["violations_count"] > 0 or not sound,
+            "compromised, but nothing was recorded and the recorder was healthy",
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""Digests: of files, of labelled values and of folders (docs/formats.md, section 1). SHA-256, lower-case hex.
+"""Digests: of files, of labelled values and of folders (docs/reference/formats.md, section 1). SHA-256, lower-case hex.
 
 Owns: reading files without following a link, opening a FIFO or trusting a stated size.
 Does not: hold still a folder that somebody is writing to; hash a workspace after its processes have ended.

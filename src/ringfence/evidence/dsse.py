@@ -1,7 +1,7 @@
 """The bundle's statement in the ecosystem's clothes: in-toto Statement v1 in a DSSE envelope.
 
 Owns: the envelope, its signatures, and that a statement's digests agree with the verdict inside it.
-Does not: replace the bundle: violations and claims stay there (docs/formats.md, section 9).
+Does not: replace the bundle: violations and claims stay there (docs/reference/formats.md, section 9).
 """
 
 from __future__ import annotations
@@ -26,19 +26,28 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:ringfence:verdict:1"
 
 
-def _exactly(text: str) -> Leaf:
+def exactly(text: str) -> Leaf:
     return Leaf(accepts=lambda value: value == text, expected=repr(text))
 
 
+SUBJECT = Record(required={"name": TEXT, "digest": Record(required={"sha256": HEX64})})
+
+
+def statement_shape(predicate_type: str, predicate: Record) -> Record:
+    """Return the shape of a statement over files, with this predicate."""
+    return Record(required={
+        "_type": exactly(STATEMENT_TYPE), "subject": Items(item=SUBJECT), "predicateType": exactly(predicate_type),
+        "predicate": predicate,
+    })  # fmt: skip
 _SIGNED_BODY = Record(
     required={name: shape for name, shape in VERDICT.required.items() if name not in UNSIGNED_MEMBERS},
     optional=VERDICT.optional,
 )
 _STATEMENT = Record(
     required={
-        "_type": _exactly(STATEMENT_TYPE),
-        "subject": Items(item=Record(required={"name": TEXT, "digest": Record(required={"sha256": HEX64})})),
-        "predicateType": _exactly(PREDICATE_TYPE),
+        "_type": exactly(STATEMENT_TYPE),
+        "subject": Items(item=SUBJECT),
+        "predicateType": exactly(PREDICATE_TYPE),
         "predicate": Record(required={"verdict": _SIGNED_BODY, "environment": ENVIRONMENT}),
     }
 )
@@ -46,7 +55,7 @@ _SIGNATURE = Record(required={"sig": BASE64}, optional={"keyid": TEXT})
 _ENVELOPE = Record(
     required={
         "payload": BASE64,
-        "payloadType": _exactly(PAYLOAD_TYPE),
+        "payloadType": exactly(PAYLOAD_TYPE),
         "signatures": Items(item=_SIGNATURE, rule=few),
     }
 )
@@ -86,7 +95,17 @@ def unseal(
     All that the trust file demands of a bundle is demanded here. An envelope has no time of its own: keys are judged
     as of now, and what requires an anchor is not met.
     """
-    envelope = _shaped(parse(data), _ENVELOPE, "envelope")
+    payload, signers = opened(data, trust)
+    content = shaped(parse(payload), _STATEMENT, "statement")
+    _require_agreement(content)
+    _require_trusted(content, signers, trust, now or datetime.now(UTC))
+    return content, signers
+
+
+def opened(data: bytes, trust: Trust) -> tuple[bytes, tuple[str, ...]]:
+    """The payload of an envelope, which may be any statement, and the trusted keys that signed it; EvidenceError when
+    none did. What it says is for the caller to check."""
+    envelope = shaped(parse(data), _ENVELOPE, "envelope")
     payload = _decode_base64(envelope["payload"])
     message = pre_authentication_encoding(PAYLOAD_TYPE, payload)
     signatures = [_decode_base64(entry["sig"]).hex() for entry in envelope["signatures"]]
@@ -97,10 +116,7 @@ def unseal(
     )
     if not signers:
         raise EvidenceError("no trusted key has signed this envelope")
-    content = _shaped(parse(payload), _STATEMENT, "statement")
-    _require_agreement(content)
-    _require_trusted(content, signers, trust, now or datetime.now(UTC))
-    return content, signers
+    return payload, signers
 
 
 def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
@@ -130,7 +146,7 @@ def _require_trusted(
     judge_signers(trust, signers, Moment(at=now, anchored=False))
 
 
-def _shaped(document: object, shape: Record, what: str) -> dict[str, Any]:
+def shaped(document: object, shape: Record, what: str) -> dict[str, Any]:
     problem = next(problems(document, shape), None)
     if problem is not None:
         raise EvidenceError(f"{what}: {problem}")

@@ -1,4 +1,4 @@
-"""The submission manifest: every input, content-addressed, as inputs.json (docs/formats.md, section 5).
+"""The submission manifest: every input, content-addressed, as inputs.json (docs/reference/formats.md, section 5).
 
 Owns: hashing inputs by role. Does not: decide what counts as an input; the doors list them.
 """

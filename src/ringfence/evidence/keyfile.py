@@ -28,8 +28,23 @@ def find_key(seed: str | None, folder: str) -> SigningKey:
         return from_environment
     path = os.path.join(folder, SEED_FILE)
     if not os.path.lexists(path):
-        write_key(path, SigningKey.generate())
+        _make_key(path)
     return read_key(path)
+
+
+def _make_key(path: str) -> None:
+    """A new key appears whole, and of several that are made at the same time one is kept."""
+    key, beside = SigningKey.generate(), f"{path}.{os.urandom(8).hex()}.part"
+    try:
+        write_key(beside, key)
+        os.link(beside, path)
+    except FileExistsError:
+        pass  # somebody was faster: theirs is the key
+    except OSError:  # a file system without hard links
+        write_key(path, key)
+    finally:
+        if os.path.lexists(beside):
+            os.unlink(beside)
 
 
 def write_key(path: str, key: SigningKey, form: KeyFormat = KeyFormat.HEX) -> None:

@@ -80,10 +80,10 @@ class SigningKey:
 
     def secret_bytes(self, form: KeyFormat = KeyFormat.HEX) -> bytes:
         """The private key itself, ready for a file. Keep it out of logs."""
-        from cryptography.hazmat.primitives import serialization as s
-
         if form is KeyFormat.HEX:
             return self._private.private_bytes_raw().hex().encode() + b"\n"
+        from cryptography.hazmat.primitives import serialization as s
+
         layout = s.PrivateFormat.OpenSSH if form is KeyFormat.OPENSSH else s.PrivateFormat.PKCS8
         return self._private.private_bytes(s.Encoding.PEM, layout, s.NoEncryption())
 
@@ -138,13 +138,11 @@ def parse_public(text: str) -> str:
 
 
 def _public_loader(text: str) -> Callable[[bytes], object] | None:
+    if not text.startswith(("-----BEGIN PUBLIC KEY", "ssh-ed25519 ")):
+        return None
     from cryptography.hazmat.primitives import serialization
 
-    if text.startswith("-----BEGIN PUBLIC KEY"):
-        return serialization.load_pem_public_key
-    if text.startswith("ssh-ed25519 "):
-        return serialization.load_ssh_public_key
-    return None
+    return serialization.load_ssh_public_key if text.startswith("ssh") else serialization.load_pem_public_key
 
 
 def _load_armoured(data: bytes) -> Ed25519PrivateKey:

@@ -1,4 +1,4 @@
-"""What happened, as typed data that becomes run.json (docs/formats.md, section 4).
+"""What happened, as typed data that becomes run.json (docs/reference/formats.md, section 4).
 
 Owns: the field names and units of the run record. Does not: measure anything; the engine's doors fill it in.
 """

@@ -1,4 +1,4 @@
-"""The formats as shapes: docs/formats.md, sections 2 to 7, as data.
+"""The formats as shapes: docs/reference/formats.md, sections 2 to 7, as data.
 
 Owns: members, types, forms and orders. Does not: compare one part with another (verify does, step by step).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, cast
@@ -17,6 +17,7 @@ from ringfence.evidence.strictjson import MAX_SAFE_INTEGER
 
 RUN_FORMAT = "ringfence.run/1"
 INPUTS_FORMAT = "ringfence.inputs/1"
+SUBMISSION_FORMAT = "ringfence.submission/1"
 TRUST_FORMAT = "ringfence-trust/1"
 LOG_ENTRY_FORMAT = "ringfence-log-entry/1"
 RUN_NAME = "run.json"
@@ -24,6 +25,9 @@ INPUTS_NAME = "inputs.json"
 EVENTS_NAME = "events.jsonl"
 ROLES = ("task", "oracle", "grader", "instruction", "policy", "agent", "scaffold", "image", "other")
 REQUIRED_ROLES = ("task", "grader", "policy", "agent")
+UNGRADED_ROLES = ("policy", "agent")
+# required of a run without a grader
+SUBMITTED_ROLES = ("agent", "instruction", "scaffold")
 MAX_SIGNATURES = 16
 # and anchors: each costs a verifier a signature check, and they are not signed
 UNSIGNED_MEMBERS = ("public_key", "signature")
@@ -156,21 +160,27 @@ def _sorted_strings(items: list[Any]) -> str:
     return "" if ordered else "must be sorted, each once"
 
 
-def _phase_rule(items: list[Any]) -> str:
-    return _unique_by("name")(items) or (
-        "" if any(i["name"] == "agent" for i in items) else "must have a phase 'agent'"
-    )
+def _phases_with(name: str, *never: str) -> Callable[[list[Any]], str]:
+    def rule(items: list[Any]) -> str:
+        names = [item["name"] for item in items]
+        wrong = next((f"must not have a phase {each!r}" for each in never if each in names), "")
+        return _unique_by("name")(items) or wrong or ("" if name in names else f"must have a phase {name!r}")
+
+    return rule
 
 
 def _enforcement_rule(items: list[Any]) -> str:
     return _unique_by("protection")(items) if items else "must not be empty"
 
 
-def _input_rule(items: list[Any]) -> str:
-    absent = [role for role in REQUIRED_ROLES if not any(item["role"] == role for item in items)]
-    return _sorted_by("role", "name")(items) or (
-        f"must have an input with the role {absent[0]!r}" if absent else ""
-    )
+def _inputs_with(roles: Sequence[str], *never: str) -> Callable[[list[Any]], str]:
+    def rule(items: list[Any]) -> str:
+        found = {item["role"] for item in items}
+        absent = next((f"must have an input with the role {role!r}" for role in roles if role not in found), "")
+        wrong = next((f"must not have an input with the role {role!r}" for role in never if role in found), "")
+        return _sorted_by("role", "name")(items) or absent or wrong
+
+    return rule
 
 
 def _key_rule(items: list[Any]) -> str:
@@ -299,13 +309,16 @@ RUN = Record(
         "nonce": HEX64,
         "started_at": TIME,
         "ended_at": TIME,
-        "phases": Items(item=PHASE, rule=_phase_rule),
+        "phases": Items(item=PHASE, rule=_phases_with("agent")),
         "enforcement": Items(item=Record(required=_ENFORCED), rule=_enforcement_rule),
         "recorder": Record(required=_RECORDER),
         "host": Record(required=_HOST),
         "artifact_bytes": Table(key=PATH_NAME, value=COUNT),
         "embedded": Items(item=PATH_NAME, rule=_sorted_strings),
     }
+)
+UNGRADED_RUN = Record(
+    required={**RUN.required, "phases": Items(item=PHASE, rule=_phases_with("run", "agent", "grader"))}
 )
 _INPUT: dict[str, Shape] = {
     "role": _one_of(*ROLES),
@@ -318,8 +331,29 @@ _INPUT: dict[str, Shape] = {
 INPUTS = Record(
     required={
         "format": _one_of(INPUTS_FORMAT),
-        "inputs": Items(item=Record(required=_INPUT), rule=_input_rule),
+        "inputs": Items(item=Record(required=_INPUT), rule=_inputs_with(REQUIRED_ROLES)),
         "environment_variables": Items(item=TEXT, rule=_sorted_strings),
+    }
+)
+_UNGRADED_RULE = _inputs_with(UNGRADED_ROLES, "task", "oracle", "grader")
+UNGRADED_INPUTS = Record(
+    required={**INPUTS.required, "inputs": Items(item=Record(required=_INPUT), rule=_UNGRADED_RULE)}
+)
+SUBMISSION = Record(
+    required={
+        "format": _one_of(SUBMISSION_FORMAT),
+        "inputs": Items(
+            item=Record(
+                required={
+                    **_INPUT,
+                    "role": _one_of(*SUBMITTED_ROLES),
+                    "name": PATH_NAME,
+                    "kind": _one_of("file", "tree"),
+                }
+            ),
+            rule=_inputs_with(("agent",)),
+        ),
+        "environment_variables": Items(item=NO_NUL_NOT_EMPTY, rule=_sorted_strings),
     }
 )
 LOG_ENTRY = Record(
@@ -338,6 +372,8 @@ TRUST = Record(
         "timestamp_authorities": Items(item=Record(required={"name": TEXT, "certificate_pem": TEXT})),
         "required_roles": Items(item=TEXT, rule=_unique_strings),
         "required_anchors": Items(item=_one_of(*ANCHORS), rule=_unique_strings),
-        "accepted_formats": Items(item=_one_of("proctor-0.1", "ringfence-3"), rule=_unique_strings),
+        "accepted_formats": Items(
+            item=_one_of("proctor-0.1", "ringfence-3", "ringfence-run-1"), rule=_unique_strings
+        ),
     },
 )

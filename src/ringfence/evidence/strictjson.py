@@ -1,4 +1,4 @@
-"""Strict JSON: the one reader for every evidence file (docs/formats.md, section 1).
+"""Strict JSON: the one reader for every evidence file (docs/reference/formats.md, section 1).
 
 Owns: what is refused beyond RFC 8259, so that two readers can never see two meanings in one file.
 Does not: look at members or types (shape), or write JSON (canonical).

@@ -1,4 +1,4 @@
-"""Whom a verifier believes: keys, roles, rotation, revocation, required anchors (docs/formats.md, section 7).
+"""Whom a verifier believes: keys, roles, rotation, revocation, required anchors (docs/reference/formats.md, section 7).
 
 Owns: the trust file and the judgement over signers (step 20).
 Does not: check signatures (verify has done that before).
@@ -17,7 +17,7 @@ from ringfence.evidence.schema import TRUST, parse_time
 from ringfence.evidence.shape import problems
 from ringfence.evidence.strictjson import parse
 
-FORMATS = ("proctor-0.1", "ringfence-3")
+FORMATS = ("proctor-0.1", "ringfence-3", "ringfence-run-1")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The verifier: the steps of docs/formats.md, section 8, in order; the first failure ends it.
+"""The verifier: the steps of docs/reference/formats.md, section 8, in order; the first failure ends it.
 
 Owns: the table of steps, the result, and what «ok» means. An auditor starts reading here.
 Does not: print, choose exit codes (cli), or make bundles (bundle).
@@ -16,7 +16,7 @@ from ringfence.errors import EvidenceError, VerificationError
 from ringfence.evidence import checks, claims
 from ringfence.evidence.anchors import AnchorResult, anchored_bytes, check_anchor
 from ringfence.evidence.artifactfiles import check_files
-from ringfence.evidence.case import PROCTOR, RINGFENCE, Case
+from ringfence.evidence.case import OURS, PROCTOR, UNGRADED, Case
 from ringfence.evidence.schema import format_time, parse_time
 from ringfence.evidence.trust import Moment, Trust, judge_signers
 
@@ -54,8 +54,8 @@ class Step:
     number: int
     word: str
     check: checks.Check
-    only: str = ""
-    # a format; empty: every format
+    only: tuple[str, ...] = ()
+    # formats; empty: every format
     verdict_alone: bool = False
     # also a step when a verdict.json is verified by itself
 
@@ -94,7 +94,7 @@ def verify_verdict(data: bytes, *, trust: Trust, now: datetime | None = None) ->
 
 def _walk(case: Case, steps: Iterable[Step]) -> Verification:
     for step in steps:
-        if step.only and step.only != case.format:
+        if step.only and case.format not in step.only:
             continue
         try:
             step.check(case)
@@ -163,6 +163,8 @@ def _result(case: Case) -> Verification:
 def _remarks(case: Case) -> Iterable[str]:
     if case.format == PROCTOR and not case.verdict_alone:
         yield "Proctor's format signs neither sizes, inputs, enforcement nor time"
+    if case.format == UNGRADED:
+        yield "a run without a grader: nobody decided whether it passed"
     for key in _signers(case):
         if key not in _known_signers(case):
             yield f"also signed by {key}, a key that is not trusted and so proves nothing"
@@ -201,12 +203,12 @@ STEPS: tuple[Step, ...] = (
     Step(number=11, word="reward", check=checks.check_reward, verdict_alone=True),
     Step(number=12, word="artifacts", check=checks.check_artifacts),
     Step(number=13, word="environment", check=checks.check_environment),
-    Step(number=14, word="contents", check=checks.check_contents, only=RINGFENCE),
+    Step(number=14, word="contents", check=checks.check_contents, only=OURS),
     Step(number=15, word="run", check=claims.check_run),
-    Step(number=16, word="sizes", check=claims.check_sizes, only=RINGFENCE),
-    Step(number=17, word="inputs", check=claims.check_inputs, only=RINGFENCE),
-    Step(number=18, word="countersignatures", check=checks.check_countersignatures, only=RINGFENCE),
-    Step(number=19, word="anchors", check=_check_anchors, only=RINGFENCE),
+    Step(number=16, word="sizes", check=claims.check_sizes, only=OURS),
+    Step(number=17, word="inputs", check=claims.check_inputs, only=OURS),
+    Step(number=18, word="countersignatures", check=checks.check_countersignatures, only=OURS),
+    Step(number=19, word="anchors", check=_check_anchors, only=OURS),
     Step(number=20, word="trust", check=_check_trust, verdict_alone=True),
     Step(number=21, word="files", check=check_files),
 )

@@ -1,1 +1,1 @@
-"""Doors for other people's frameworks. Each is a package of its own and loads only when it is named."""
+"""Doors for other people's frameworks. Each is a package or a module of its own and loads only when it is named."""

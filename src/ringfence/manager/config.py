@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from ringfence.errors import PolicyError, UsageError
-from ringfence.model.limits import IsolationLevel
+from ringfence.model.limits import IsolationLevel, not_one_of
+from ringfence.model.record import field_names, made_by, record
 from ringfence.model.state_folder import sandboxes_folder
-from ringfence.model.words import StrEnum
+from ringfence.model.str_enum import StrEnum
 from ringfence.monitor.limits import ResourceLimits, is_figure, shown_figure
 
 
@@ -30,6 +30,10 @@ def _blocked_by_default() -> list[Path]:
     return [Path("/etc"), Path("/sys"), Path("/boot"), Path("C:\\Windows"), Path("C:\\Program Files")]
 
 
+def _accepts_less() -> bool:
+    return os.name == "nt"
+
+
 def _root_by_default() -> Path:
     """Never below the current folder: who can write there could put records of their own."""
     try:
@@ -38,7 +42,7 @@ def _root_by_default() -> Path:
         return Path("~")  # nobody knows a home; who uses it is told
 
 
-@dataclass(frozen=True)
+@record(kw_only=False)
 class SandboxConfig:
     """How a sandbox is made, what it may do, and what becomes of it.
 
@@ -50,31 +54,31 @@ class SandboxConfig:
     """For agents, as is ``sandbox_mode``; a manager always sandboxes."""
     sandbox_mode: SandboxMode = SandboxMode.AUTO
     isolation_level: IsolationLevel = IsolationLevel.PROCESS
-    resource_limits: ResourceLimits = field(default_factory=ResourceLimits)
-    sandbox_root: Path = field(default_factory=_root_by_default)
+    resource_limits: ResourceLimits = made_by(default_factory=ResourceLimits)
+    sandbox_root: Path = made_by(default_factory=_root_by_default)
     """Where sandboxes are kept; absent: in the state folder, which no guest sees."""
-    allowed_paths: list[Path] = field(default_factory=list)
+    allowed_paths: list[Path] = made_by(default_factory=list)
     """Folders to work on, through a layer; the first is where jobs start. Empty: a private folder."""
-    blocked_paths: list[Path] = field(default_factory=_blocked_by_default)
+    blocked_paths: list[Path] = made_by(default_factory=_blocked_by_default)
     """Never to be had, also inside allowed paths. Those of another operating system are ignored."""
     allow_network: bool = False
-    allowed_hosts: list[str] = field(default_factory=list)
-    """Empty: all of them, where the network is allowed."""
+    allowed_hosts: list[str | dict[str, object]] = made_by(default_factory=list)
+    """As a policy's network list, each in its one spelling. Empty: all of them, where the network is allowed."""
     enable_auto_rollback: bool = True
     checkpoint_before_execution: bool = True
     auto_cleanup: bool = True
     cleanup_age_hours: int = 24
 
-    readable_paths: list[Path] = field(default_factory=list)
+    readable_paths: list[Path] = made_by(default_factory=list)
     """To be read, beside the system's own; never written."""
-    environment_vars: dict[str, str] = field(default_factory=dict)
+    environment_vars: dict[str, str] = made_by(default_factory=dict)
     """Set over the small clean environment that every job gets."""
     allowed_imports: list[str] | None = None
     """Top-level modules that a called function's own code may import; None: all. Advice, not the boundary."""
     max_processes: int = 128
     """Processes and threads at one time."""
-    allow_partial: bool = False
-    """Accept what this host can't hold; results then say so."""
+    allow_partial: bool = made_by(default_factory=_accepts_less)
+    """Accept what this host can't hold; results then say so. Absent: on Windows yes, where no level hides a path."""
 
     def __post_init__(self) -> None:
         for name, make in _COERCIONS.items():
@@ -84,11 +88,11 @@ class SandboxConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: ``from_dict`` makes an equal config of it."""
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        return {name: _plain(getattr(self, name)) for name in field_names(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SandboxConfig:
-        known = {each.name for each in fields(cls)}
+        known = field_names(cls)
         for name in values:
             if name not in known:
                 raise PolicyError(name, "unknown key")
@@ -115,7 +119,7 @@ def _limits_of(values: object) -> ResourceLimits:
 
 def _plain(value: object) -> object:
     if isinstance(value, ResourceLimits):
-        return {each.name: getattr(value, each.name) for each in fields(value)}
+        return {name: getattr(value, name) for name in field_names(value)}
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, os.PathLike):
@@ -131,7 +135,7 @@ def _member(kind: type[SandboxMode] | type[IsolationLevel]) -> Callable[[str, ob
         try:
             return kind(str(value))
         except ValueError:
-            raise PolicyError(name, f"{value!r} is not one of {', '.join(kind)}") from None
+            raise PolicyError(name, not_one_of(value, kind)) from None
 
     return make
 
@@ -158,11 +162,22 @@ def _paths(name: str, value: object) -> list[Path]:
 
 def _texts(name: str, value: object) -> list[str]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise PolicyError(name, f"{value!r} is not a list of texts")
+        raise PolicyError(name, f"{value!r} must be a list of non-empty strings")
     listed = list(value)
     if not all(isinstance(item, str) and item for item in listed):
-        raise PolicyError(name, f"{listed!r} is not a list of texts")
+        raise PolicyError(name, f"{listed!r} must be a list of non-empty strings")
     return listed
+
+
+def _hosts(name: str, value: object) -> list[str | dict[str, object]]:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise PolicyError(name, f"{value!r} is not a list of hosts")
+    listed = list(value)
+    if not listed:
+        return []
+    from ringfence.model.network_list import read_rules
+
+    return [rule.plain() for rule in read_rules(listed, name)]
 
 
 def _texts_or_all(name: str, value: object) -> list[str] | None:
@@ -171,7 +186,7 @@ def _texts_or_all(name: str, value: object) -> list[str] | None:
 
 def _variables(name: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
-        raise PolicyError(name, f"{value!r} is not a mapping of names to text")
+        raise PolicyError(name, f"{value!r} must be a mapping of strings to strings")
     return dict(value)
 
 
@@ -183,7 +198,7 @@ def _hours(name: str, value: object) -> object:
 
 def _count(name: str, value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise PolicyError(name, f"{shown_figure(value)} is not a whole number from 1 on")
+        raise PolicyError(name, f"{shown_figure(value)} must be an integer ≥ 1")
     return value
 
 
@@ -201,7 +216,7 @@ _COERCIONS: dict[str, Callable[[str, object], object]] = {
     "isolation_level": _member(IsolationLevel),
     "resource_limits": _limits,
     "sandbox_root": _path,
-    "allowed_hosts": _texts,
+    "allowed_hosts": _hosts,
     "allowed_imports": _texts_or_all,
     "environment_vars": _variables,
     "cleanup_age_hours": _hours,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ringfence.backends import own_paths
 from ringfence.checkpoint.transaction import Transaction
+from ringfence.engine.run import traits_of
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.registry import Metadata
 from ringfence.model.limits import IsolationLevel
+from ringfence.model.record import field_names, made_by, record
 from ringfence.monitor.limits import ResourceLimits
 
 
-@dataclass(frozen=True, eq=False)
+@record(kw_only=False, eq=False)
 class SandboxContext:
     """A place that takes executions, until it is destroyed."""
 
@@ -27,16 +29,23 @@ class SandboxContext:
     timeout_seconds: int
     """For each execution."""
     resource_limits: ResourceLimits
-    config: SandboxConfig = field(repr=False)
-    folder: Path = field(repr=False)
+    config: SandboxConfig
+    folder: Path
     """Of the sandbox on disk."""
-    state_data: dict[str, Any] = field(default_factory=dict)
+    state_data: dict[str, Any] = made_by(default_factory=dict)
     """The caller's own, to be changed at will; kept with every checkpoint and put back by a full rollback. JSON."""
+
+    def __repr__(self) -> str:
+        """Leave out what is the same for many sandboxes, or says no more than the id."""
+        shown = [name for name in field_names(self) if name not in ("config", "folder")]
+        return f"SandboxContext({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 def context_of(config: SandboxConfig, metadata: Metadata, transaction: Transaction) -> SandboxContext:
     """Of a sandbox that is open."""
-    places = [Path(transaction.place(base)) for base in transaction.bases]
+    has_walls = traits_of(config.isolation_level).isolates
+    found = own_paths.places(transaction) if has_walls else map(transaction.place, transaction.bases)
+    places = [Path(place) for place in found]
     return SandboxContext(
         sandbox_id=metadata.sandbox_id,
         isolation_level=config.isolation_level,

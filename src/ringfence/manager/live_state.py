@@ -30,10 +30,11 @@ def taken(sandbox: Sandbox) -> Iterator[dict[str, Any]]:
 
     UnavailableError, or CheckpointError for a process that can't be written, and then nothing was changed.
     """
-    from ringfence.backends import kept_processes
-    from ringfence.linux import criu, members
+    from ringfence.backends import process_images
+    from ringfence.kernel.criu import criu
+    from ringfence.kernel.criu import processes as members
 
-    held = sandbox.box().held()
+    held = sandbox.box().confinement()
     criu.find()
     top = os.path.join(sandbox.context.folder, FOLDER)
     name = secrets.token_hex(6)
@@ -43,7 +44,7 @@ def taken(sandbox: Sandbox) -> Iterator[dict[str, Any]]:
         os.makedirs(top, mode=0o700, exist_ok=True)
         os.mkdir(folder, 0o700)
         stopped = members.Stopped(held.first)
-        trees = kept_processes.dump(held, stopped, folder)
+        trees = process_images.dump(held, stopped, folder)
         members.write_back(stopped.members)
         stopped.check()
         yield {"folder": name, "trees": trees, "digests": _sealed(folder), "commands": list(sandbox.programs())}
@@ -104,9 +105,9 @@ def of(made: store.Checkpoint) -> Mapping[str, Any] | None:
 
 def check(sandbox: Sandbox, kept: Mapping[str, Any]) -> None:
     """That they can be restored, as far as that can be told before anything is changed."""
-    from ringfence.linux import criu
+    from ringfence.kernel.criu import criu
 
-    sandbox.box().held()
+    sandbox.box().confinement()
     criu.find()
     folder = _folder(sandbox, kept)
     try:
@@ -122,11 +123,11 @@ def check(sandbox: Sandbox, kept: Mapping[str, Any]) -> None:
 
 def restore(sandbox: Sandbox, kept: Mapping[str, Any]) -> str:
     """In a new box on the restored layer: all of them, or none and why."""
-    from ringfence.backends import kept_processes
+    from ringfence.backends import process_images
 
     try:
         box = sandbox.box()
-        for revived in kept_processes.revive(box.held(), kept["trees"], _folder(sandbox, kept)):
+        for revived in process_images.restore(box.confinement(), kept["trees"], _folder(sandbox, kept)):
             box.adopt(revived)
     except SandboxError as error:
         sandbox.close_box()

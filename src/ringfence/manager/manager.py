@@ -10,18 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
-from ringfence.backends import hiding
 from ringfence.checkpoint.layer import Committed
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.engine import boxed_call
-from ringfence.engine.box import Handle
-from ringfence.engine.returned import returned
-from ringfence.engine.run import backend_for, refuse
-from ringfence.errors import SandboxError, UnavailableError, UsageError
-from ringfence.manager import live_state, permissions, result, stored
+from ringfence.engine.call_result import call_result
+from ringfence.engine.handle import Handle
+from ringfence.engine.run import traits_of
+from ringfence.errors import SandboxError, UsageError
+from ringfence.manager import live_state, permissions, result, snapshots, stored
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.context import SandboxContext, context_of
 from ringfence.manager.registry import Damaged, Metadata, Registry, new_id
@@ -32,13 +30,14 @@ from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
 from ringfence.model.outcome import Changes, Outcome
 from ringfence.model.policy import SandboxPolicy
-from ringfence.model.record import replace as replace_record
+from ringfence.model.record import replace
 from ringfence.monitor.resource_monitor import ResourceMonitor
+from ringfence.monitor.source import Source, offer
+from ringfence.sandbox import hiding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ringfence.backends.contract import Backend
-    from ringfence.backends.kept_processes import Revived
+    from ringfence.backends.process_images import RestoredTree
 
 _CLEANUP_EVERY_S = 60.0
 _MAKING_HOURS = 0.1
@@ -65,7 +64,8 @@ class SandboxManager:
         self._configs: dict[str, SandboxConfig] = {}
         """Of sandboxes that this manager has had open: what it knows itself is not asked of the disk."""
         self.rollback_system = RollbackSystem(self._find, self._all)
-        self.monitor = ResourceMonitor(find_source=lambda sandbox_id: self._find(sandbox_id).box().watchable)
+        self.monitor = ResourceMonitor()
+        offer(self._source_of)
         registry = self._registry(self.config)
         stored.tell_of_old_ones(registry.root)
         self._clean_up(registry)
@@ -76,6 +76,13 @@ class SandboxManager:
     def _all(self) -> list[Sandbox]:
         with self._lock:
             return list(self._living.values())
+
+    def _source_of(self, sandbox_id: str) -> Source | None:
+        """For monitors of this process; None: it is none of ours."""
+        found = next((each for each in self._all() if each.context.sandbox_id == sandbox_id), None)
+        if found is None or os.getpid() != self._owner:
+            return None
+        return found.source()
 
     def _check(self) -> None:
         if os.getpid() != self._owner:
@@ -110,7 +117,7 @@ class SandboxManager:
         """A new one; UnavailableError where this host can't hold what the config asks."""
         self._check()
         config = _checked(config) or self.config
-        policy, backend = _held(config)
+        policy, backend = permissions.policy_and_backend(config)
         registry = self._registry(config)
         self._clean_up(registry)
         bases = tuple(os.path.realpath(path) for path in config.allowed_paths)
@@ -154,7 +161,7 @@ class SandboxManager:
             metadata = registry.read_in(tree, sandbox_id)
             config = stored.given(metadata, config) if config else self._configs.get(sandbox_id)
             config = config or stored.believed(metadata, self.config)
-            policy, _ = _held(config)
+            policy, _ = permissions.policy_and_backend(config)
         except BaseException:
             tree.close()
             raise
@@ -189,7 +196,7 @@ class SandboxManager:
         registry = _registry_of(found)
         try:
             state = plain_copy(found.context.state_data, "state_data")
-            with found.held():
+            with found.locked():
                 registry.write(replace(registry.read(sandbox_id), state_data=state))
         finally:
             found.close()
@@ -246,7 +253,7 @@ class SandboxManager:
         for metadata in registry.all():
             try:
                 if isinstance(metadata, Metadata) and _is_old(registry, metadata):
-                    registry.remove_unused(metadata.sandbox_id, in_any_case=False)
+                    registry.remove_unused(metadata.sandbox_id, force=False)
             except SandboxError:
                 continue  # in use, or not to be removed: no manager fails for another one's sandbox
 
@@ -266,8 +273,13 @@ class SandboxManager:
         if not callable(tool_fn):
             raise UsageError(f"{tool_fn!r:.80} can't be called")
         sandbox = self._of(context)
-        job = boxed_call.call_job(tool_fn, params or {}, modules=sandbox.context.config.allowed_imports)
-        make = lambda outcome, more: result.of_call(returned(outcome), context.sandbox_id, more)  # noqa: E731
+        imports = sandbox.context.config.allowed_imports
+        python = traits_of(sandbox.context.isolation_level).python
+        job = boxed_call.call_job(tool_fn, params or {}, modules=imports, python=python)
+
+        def make(outcome: Outcome, more: Iterable[str]) -> ExecutionResult:
+            return result.of_call(call_result(result.with_imports(outcome, imports)), context.sandbox_id, more)
+
         return self._execute(sandbox, job, make, on_output)
 
     def run(
@@ -283,7 +295,7 @@ class SandboxManager:
         """A command in the background, with a handle to stream, signal and wait."""
         return self._of(context).start(Job.of(job), on_output)
 
-    def restored(self, context: SandboxContext) -> tuple[Revived, ...]:
+    def restored(self, context: SandboxContext) -> tuple[RestoredTree, ...]:
         """The process trees that the last rollback has brought back: output, input, and whether they have ended."""
         return self._of(context).restored()
 
@@ -298,14 +310,15 @@ class SandboxManager:
         _registry_of(sandbox).touch(context.sandbox_id)
         before = self.rollback_system.before_execution(sandbox) if context.config.checkpoint_before_execution else ""
         outcome, watched = sandbox.run(job, on_output)
-        done = result.with_unheld(make(outcome, watched.violations), permissions.unheld(context.config))
-        done = replace_record(done, checkpoint_id=before, resource_usage=watched.usage)
+        done = result.with_limit(make(outcome, map(str, watched.violations)), watched.violations)
+        done = result.with_unheld(done, permissions.unheld(context.config))
+        done = replace(done, checkpoint_id=before, resource_usage=watched.used(outcome))
         if watched.violations:
             sandbox.close_box()  # what passed a limit is ended whole; the next execution has a new box
         if done.success or not context.config.enable_auto_rollback:
             return done
         undone = self._undo(sandbox, before, done)
-        return replace_record(done, rollback=undone, rolled_back=undone.success)
+        return replace(done, rollback=undone, rolled_back=undone.success)
 
     def _undo(self, sandbox: Sandbox, before: str, done: ExecutionResult) -> RollbackResult:
         try:
@@ -334,14 +347,16 @@ class SandboxManager:
         return self._of(context).seal()
 
     def commit(
-        self, context: SandboxContext, paths: Iterable[str | os.PathLike[str]] | None = None, *, sealed: str = ""
-    ) -> Committed:
-        """Carry the changes over into the allowed paths, all or some; ConflictError where somebody else was there, or
-        they are not what was ``sealed``."""
+        self, context: SandboxContext, paths: Iterable[str | os.PathLike[str]] | None = None, *, sealed: str = "",
+        on_conflict: str = "refuse",
+    ) -> Committed:  # fmt: skip
+        """Commit the changes into the allowed paths, all or some; ConflictError where somebody else was there, or
+        they are not what was ``sealed``. ``on_conflict``: who wins, see ``Transaction.commit``."""
         sandbox = self._of(context)
-        with sandbox.held() as transaction:
-            done = sandbox.commit(paths, sealed)
+        with sandbox.at_rest() as transaction:
+            done = sandbox.commit(paths, sealed, on_conflict)
             live_state.sweep(sandbox, transaction)
+            snapshots.sweep(transaction)
         return done
 
     def rollback(
@@ -352,7 +367,7 @@ class SandboxManager:
     ) -> RollbackResult:
         """Go back to a checkpoint; absent: to the last one, and where there is none, to the beginning."""
         sandbox = self._of(context)
-        with sandbox.held() as transaction:
+        with sandbox.at_rest() as transaction:
             wanted = checkpoint_id or transaction.current
             if wanted:
                 return self.rollback_system.rollback_to_checkpoint(wanted, paths)
@@ -376,17 +391,6 @@ def _is_old(registry: Registry, metadata: Metadata) -> bool:
         return False
     oldest_hours = max(config.cleanup_age_hours, _MAKING_HOURS)
     return config.auto_cleanup and registry.idle_hours(metadata.sandbox_id) > oldest_hours
-
-
-def _held(config: SandboxConfig) -> tuple[SandboxPolicy, Backend]:
-    """The policy and who holds it; UnavailableError where some of it is not held, unless the config accepts that."""
-    policy = permissions.to_policy(config)
-    backend = backend_for(policy.isolation)
-    refuse(backend, policy)
-    unheld = permissions.unheld(config)
-    if unheld and not policy.allow_partial:
-        raise UnavailableError(unheld, missing=("max_network_kb",), hint="accept that with allow_partial=True")
-    return policy, backend
 
 
 def _checked(config: object) -> SandboxConfig | None:

@@ -8,12 +8,17 @@ from __future__ import annotations
 import os
 
 from ringfence.engine import boxed_call
-from ringfence.errors import PolicyError
-from ringfence.linux import host
+from ringfence.engine.run import backend_for, refuse, traits_of
+from ringfence.errors import PolicyError, UnavailableError
 from ringfence.manager.config import SandboxConfig, of_this_system
-from ringfence.model.limits import TEN_YEARS_S, IsolationLevel
-from ringfence.model.paths import within
+from ringfence.model.limits import TEN_YEARS_S
+from ringfence.model.paths import lies_in
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
+from ringfence.sandbox import host
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.backends.contract import Backend
 
 _MIB = 2**20
 # Of these a sandbox has its own, or nothing: to hide the name itself would keep programs from starting, and every
@@ -23,7 +28,7 @@ QUIET = ("/etc/gitconfig", "/etc/pip.conf", "/etc/wgetrc")
 """Hidden, but asked for by honest programs too: that is no violation."""
 _OWN: dict[str, tuple[str, ...]] = {
     "/etc": ("/etc/gshadow", "/etc/shadow", "/etc/ssl/private", "/etc/sudoers", "/etc/sudoers.d", *QUIET),
-    "/sys": (),
+    "/sys": ("/sys/firmware", "/sys/hypervisor", "/sys/module", "/sys/power"),
 }
 
 
@@ -33,7 +38,7 @@ def to_policy(config: SandboxConfig) -> SandboxPolicy:
     for name in ("max_execution_time", "max_memory_mb", "max_disk_mb"):
         if not getattr(limits, name):
             raise PolicyError(name, "0 leaves nothing to run with")
-    unsafe = config.isolation_level is IsolationLevel.NONE
+    isolates = traits_of(config.isolation_level).isolates
     readable = (*(os.fspath(path) for path in config.readable_paths), *boxed_call.needed_paths())
     return SandboxPolicy(
         isolation=config.isolation_level,
@@ -43,21 +48,31 @@ def to_policy(config: SandboxConfig) -> SandboxPolicy:
         disk_bytes=limits.max_disk_mb * _MIB,
         pids_max=config.max_processes,
         network=_network(config),
-        readable_paths=() if unsafe else tuple(dict.fromkeys(readable)),
-        hidden_paths=() if unsafe else hidden_paths(config),
+        readable_paths=tuple(dict.fromkeys(readable)) if isolates else (),
+        hidden_paths=hidden_paths(config) if isolates else (),
         environment=config.environment_vars,
-        allow_partial=config.allow_partial or unsafe,
+        allow_partial=config.allow_partial,
     )
+
+
+def policy_and_backend(config: SandboxConfig) -> tuple[SandboxPolicy, Backend]:
+    """The policy and who holds it; UnavailableError where some of it is not held, unless the config accepts that."""
+    policy = to_policy(config)
+    backend = backend_for(policy.isolation)
+    refuse(backend, policy)
+    missing = unheld(config)
+    if missing and not policy.allow_partial:
+        raise UnavailableError(missing, missing=("max_network_kb",), hint="accept that with allow_partial=True")
+    return policy, backend
 
 
 def unheld(config: SandboxConfig) -> str:
     """Which limit nothing here holds, and why; empty: all are held."""
-    # Under strict there is no network but its own, whatever is asked for: the engine refuses that itself.
-    on_host = config.allow_network and config.isolation_level is not IsolationLevel.STRICT
+    on_host = config.allow_network and not config.allowed_hosts
     return "max_network_kb is not held, for the host's network is counted for nobody" if on_host else ""
 
 
-def _network(config: SandboxConfig) -> str | tuple[str, ...]:
+def _network(config: SandboxConfig) -> str | tuple[str | dict[str, object], ...]:
     if not config.allow_network:
         return NO_NETWORK
     return tuple(config.allowed_hosts) or HOST_NETWORK
@@ -69,6 +84,8 @@ def hidden_paths(config: SandboxConfig) -> tuple[str, ...]:
     named = [os.fspath(path) for path in config.blocked_paths if of_this_system(path)]
     _refuse_the_whole_system(config, named)
     _refuse_contradictions(config, named)
+    if os.name == "nt":
+        return tuple(dict.fromkeys((*named, *map(os.path.realpath, named))))
     names = dict.fromkeys((*named, *host.every_name(tuple(named))))
     return tuple(dict.fromkeys(path for name in names for path in _OWN.get(name, (name,))))
 
@@ -84,6 +101,6 @@ def _refuse_contradictions(config: SandboxConfig, blocked: list[str]) -> None:
     for field in ("allowed_paths", "readable_paths"):
         for path in map(os.path.realpath, getattr(config, field)):
             for name in map(os.path.realpath, blocked):
-                if within(path, name):
+                if lies_in(path, name):
                     raise PolicyError(field, f"{path} lies in the blocked {name}")
 

@@ -16,32 +16,33 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from ringfence.checkpoint import layout
-from ringfence.checkpoint.leaving import finish, is_begun
+from ringfence.checkpoint.finish_interrupted import finish, is_begun
 from ringfence.checkpoint.lock import hold
 from ringfence.checkpoint.tree import Tree
 from ringfence.errors import CheckpointError, ForeignError, SandboxError, UsageError
 from ringfence.model import state_folder
 from ringfence.model.own_files import check_private, check_shared, make_private, read_regular, write_whole
-from ringfence.model.paths import within
-from ringfence.posix.removal import remove_tree
+from ringfence.model.paths import lies_in
+from ringfence.model.record import made_by, record
+from ringfence.roles.removal import remove_tree
 
 METADATA = "metadata.json"
+QUESTION = "question.txt"
 VERSION = 1
 MAX_METADATA_BYTES = 4 << 20
 _MOST_BYTES = MAX_METADATA_BYTES + 100
 """With the seal."""
+_MOST_QUESTION_BYTES = 1 << 30
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LEAVING, _MAKING = ".leaving-", ".making-"
 _MAKING_S = 600.0
 _LATEST_S = 2**40
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Metadata:
     """What is kept of a sandbox."""
 
@@ -52,16 +53,16 @@ class Metadata:
     """The folders of the host that it lies over; empty: only its own."""
     command: tuple[str, ...] = ()
     """What it was made for, where that was one command."""
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = made_by(default_factory=dict)
     """A manager's, as ``SandboxConfig.to_dict`` gives it; empty: it was made by something else."""
-    state_data: Mapping[str, Any] = field(default_factory=dict)
+    state_data: Mapping[str, Any] = made_by(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
         return {"version": VERSION, **plain}
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Damaged:
     """A folder whose metadata can't be read."""
 
@@ -82,13 +83,13 @@ class Registry:
         try:
             self.root = os.path.realpath(root)
         except (TypeError, ValueError) as error:
-            raise UsageError(f"{root!r:.80} can be no folder of sandboxes") from error
+            raise UsageError(f"{root!r:.80} is not a valid sandbox root") from error
         if os.path.isdir(self.root):
             check_shared(os.stat(self.root), self.root)
 
     def _make(self) -> None:
         """The folder itself, for us alone."""
-        if within(self.root, os.path.realpath(state_folder.state_folder())):
+        if lies_in(self.root, os.path.realpath(state_folder.state_folder())):
             state_folder.made()
         make_private(self.root)
         check_shared(os.stat(self.root), self.root)
@@ -189,6 +190,8 @@ class Registry:
         return metadata
 
     def _nearest(self, sandbox_id: str) -> str:
+        from difflib import get_close_matches
+
         near = get_close_matches(sandbox_id, self._names(), n=1)
         return f"did you mean {near[0]}?" if near else ""
 
@@ -217,9 +220,25 @@ class Registry:
     def touch(self, sandbox_id: str) -> None:
         """It was used just now."""
         try:
-            os.utime(os.path.join(self.folder(sandbox_id), METADATA), follow_symlinks=False)
+            os.utime(os.path.join(self.folder(sandbox_id), METADATA), follow_symlinks=os.name == "nt")
         except OSError:
             pass  # it is being removed
+
+    def keep_question(self, sandbox_id: str, text: str) -> None:
+        """All of what an operator is asked about, beside the metadata, for as long as the sandbox is there."""
+        with self._open(sandbox_id) as tree:
+            name, where = tree.at(QUESTION)
+            write_whole(name, text.encode("utf-8", "replace"), **where)
+
+    def question(self, sandbox_id: str) -> str:
+        """The last one that was kept; empty: there was none."""
+        with self._open(sandbox_id) as tree:
+            name, where = tree.at(QUESTION)
+            try:
+                data, _ = read_regular(name, _MOST_QUESTION_BYTES, **where)
+            except FileNotFoundError:
+                return ""
+        return data.decode("utf-8", "replace")
 
     def idle_hours(self, sandbox_id: str) -> float:
         """How long nobody has used it."""
@@ -228,10 +247,10 @@ class Registry:
         except OSError:
             return 0.0
 
-    def remove_unused(self, sandbox_id: str, *, in_any_case: bool = True) -> None:
+    def remove_unused(self, sandbox_id: str, *, force: bool = True) -> None:
         """BusyError where somebody holds it; UsageError where it is none: nothing that is not ours is removed.
 
-        One in which something was broken off stays. ``in_any_case``: it goes all the same, because somebody says so;
+        One in which something was broken off stays. ``force``: it goes all the same, because somebody says so;
         what we began ourselves is finished before, if that is possible.
         """
         folder = self.folder(sandbox_id)
@@ -240,11 +259,13 @@ class Registry:
         with self._open(sandbox_id) as tree:
             if not self._is_ours(sandbox_id):
                 raise UsageError(f"{folder} is no sandbox", hint="what else it is, remove by hand")
-            if in_any_case:
+            if force:
                 finish(folder)
             elif is_begun(folder):
                 raise CheckpointError(f"an operation was broken off in {folder}", hint="attach it, or destroy it")
             held = hold(tree)
+            if os.name == "nt":
+                held.release()  # nobody has it; what is open can't be moved there
             try:
                 self.remove(sandbox_id)
             finally:
@@ -332,7 +353,7 @@ def _metadata(text: str, sandbox_id: str) -> Metadata:
         if not isinstance(values.get(name, _EMPTY.get(name)), kind):
             raise ValueError(f"{name}: {values.get(name)!r}")
     if isinstance(values["created_s"], bool) or not 0 <= values["created_s"] < _LATEST_S:
-        raise ValueError("created_s is no time")
+        raise ValueError("created_s must be a number of seconds")
     if values["sandbox_id"] != sandbox_id:
         raise ValueError(f"it is the metadata of {values['sandbox_id']!r}")
     texts = {name: tuple(map(str, values.get(name, ()))) for name in ("bases", "command")}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ringfence.engine.returned import Returned
+from ringfence.engine.call_result import CallResult
 from ringfence.manager.permissions import QUIET
 from ringfence.model.events import EventKind
-from ringfence.model.outcome import PARTIAL_ENFORCEMENT, Outcome, Status, Usage
+from ringfence.model.outcome import FIXED_RC, PARTIAL_ENFORCEMENT, Enforcement, Mechanism, Outcome, Status, Usage
 from ringfence.model.record import record, replace
 from ringfence.monitor.limits import ResourceUsage
+from ringfence.monitor.violations import Violation
 
+_KILLED_RC = 128 + 9
+_NO_WALL = "holds import statements of honest code; no wall, since Python has other ways to a module: the sandbox is it"
 MAX_VIOLATIONS = 100
 """Of a flood the first ones tell enough."""
 
@@ -62,7 +65,8 @@ class ExecutionResult:
     """Forbidden things that were tried, and limits that were reached."""
     usage: Usage = Usage()
     resource_usage: ResourceUsage | None = None
-    """Of the whole sandbox, as the monitor saw it last; absent: it ended before it was looked at."""
+    """Of this execution: the mean of the processor, the peak of the memory, and sums of the rest. Absent: it is no
+    result of a manager."""
     duration_s: float = 0.0
     checkpoint_id: str = ""
     """The state before the execution; empty: none was kept."""
@@ -81,14 +85,14 @@ class ExecutionResult:
         return plain | {"rollback": self.rollback.to_dict() if self.rollback else None}
 
 
-def of_call(returned: Returned, sandbox_id: str, more: Iterable[str] = ()) -> ExecutionResult:
+def of_call(call_result: CallResult, sandbox_id: str, more: Iterable[str] = ()) -> ExecutionResult:
     """``more``: violations that somebody else has seen."""
-    raised, seen = returned.raised, violations(returned.outcome, more)
-    error = returned.problem or _told(seen)
+    raised, seen = call_result.raised, violations(call_result.outcome, more)
+    error = call_result.problem or _told(seen)
     return _result(
-        returned.outcome, sandbox_id, seen,
-        success=returned.ok and not seen,
-        value=returned.reply.value if returned.ok else None,
+        call_result.outcome, sandbox_id, seen,
+        success=call_result.ok and not seen,
+        value=call_result.reply.value if call_result.ok else None,
         error=error or None,
         error_type=raised.type_name if raised else "",
         traceback=raised.traceback if raised else "",
@@ -118,13 +122,45 @@ def _result(outcome: Outcome, sandbox_id: str, seen: tuple[str, ...], **fields: 
     )
 
 
+_STATUS: dict[str, Status] = {
+    "max_cpu_percent": Status.CPU_LIMIT,
+    "max_memory_mb": Status.MEM_LIMIT,
+    "max_disk_mb": Status.DISK_LIMIT,
+    "max_network_kb": Status.NETWORK_LIMIT,
+    "max_execution_time": Status.TIMEOUT,
+    "max_file_operations": Status.OPERATIONS_LIMIT,
+}
+"""Of what the monitor sees, by the field of the limit."""
+_BEHIND = frozenset({Status.OK, Status.FAILED, Status.KILLED_KILL})
+"""What a limit of the monitor's comes before: whether it is seen while the job runs or after its end is chance, and
+that we ended it is no reason."""
+
+
+def with_limit(result: ExecutionResult, passed: Sequence[Violation]) -> ExecutionResult:
+    """The same, with the status of the first limit that the monitor saw passed; empty: none was."""
+    if not passed or result.status not in _BEHIND:
+        return result
+    status, told = _STATUS[passed[0].name], str(passed[0])
+    reason = f"{PARTIAL_ENFORCEMENT}: {told}" if result.partial else told
+    rc = FIXED_RC.get(status, _KILLED_RC)
+    return replace(result, status=status, rc=rc, reason=reason, error=f"{status}: {told}")
+
+
 def with_unheld(result: ExecutionResult, unheld: str) -> ExecutionResult:
     """The same, with what was asked for and that nothing held said in it; empty: all was held."""
     if not unheld:
         return result
-    reason = result.reason.removeprefix(PARTIAL_ENFORCEMENT).removeprefix(": ")
-    told = f"{PARTIAL_ENFORCEMENT}: {unheld}" + (f"; {reason}" if reason else "")
-    return replace(result, partial=True, reason=told)
+    partly = f"{result.reason}; {unheld}" if result.partial else f"{PARTIAL_ENFORCEMENT}: {unheld}; {result.reason}"
+    return replace(result, partial=True, reason=partly)
+
+
+def with_imports(outcome: Outcome, allowed: Sequence[str] | None) -> Outcome:
+    """The same, with what its table says of allowed imports; None: all are."""
+    if allowed is None:
+        return outcome
+    entry = Enforcement(requested=tuple(allowed), applied=True, mechanism="import hook", details=_NO_WALL,
+                        by=(Mechanism.IMPORT_HOOK,))  # fmt: skip
+    return replace(outcome, enforced={**outcome.enforced, "allowed_imports": entry})
 
 
 def _told(seen: tuple[str, ...]) -> str:
@@ -134,10 +170,15 @@ def _told(seen: tuple[str, ...]) -> str:
 def violations(outcome: Outcome, more: Iterable[str] = ()) -> tuple[str, ...]:
     """Each once, in the order in which they came."""
     tried = (_tried(event.details) for event in outcome.events if event.kind is EventKind.VIOLATION)
-    hit = (f"limit {name} reached" for name in outcome.limits_hit if name != "output")  # which is only cut
+    hit = limits_reached(outcome)
     # What nobody can name may be anything: not to see it is as bad as to see it.
     unnamed = (f"{outcome.unrecorded} attempts not named",) if outcome.unrecorded else ()
     return tuple(dict.fromkeys(text for text in (*unnamed, *tried, *hit, *more) if text))[:MAX_VIOLATIONS]
+
+
+def limits_reached(outcome: Outcome) -> list[str]:
+    """Those that the engine holds, but for the output, which is only cut."""
+    return [f"limit {name} reached" for name in outcome.limits_hit if name != "output"]
 
 
 def _tried(details: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from typing import Any
 from ringfence.checkpoint import store
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.errors import SandboxError, UsageError
-from ringfence.manager import live_state
+from ringfence.manager import live_state, snapshots
 from ringfence.manager.result import RollbackResult
 from ringfence.manager.sandbox import Sandbox
 from ringfence.model.record import record
@@ -35,19 +36,34 @@ class Checkpoint:
     timestamp: datetime
     sandbox_id: str
     filesystem_snapshot: Path
-    """The folder of contents that it is put together from; they are shared with other checkpoints."""
+    """A folder with the files as of then, of several allowed paths each at its absolute path below it. It is made when
+    it is first asked for, while the sandbox is open, and goes with the checkpoint."""
     state_data: dict[str, Any]
     metadata: dict[str, Any]
     processes: tuple[str, ...] | None = None
     """The running processes that are part of it: pid on the host then, and command. None: it was not asked for them."""
 
+    def __getattribute__(self, name: str) -> Any:
+        """A checkpoint is made before every execution, and a copy of the files costs what the whole tree does."""
+        value = object.__getattribute__(self, name)
+        if name == "filesystem_snapshot":
+            with _find_anywhere(self.sandbox_id).locked() as transaction:
+                snapshots.make(transaction, self.checkpoint_id, value)
+        return value
+
 
 class RollbackSystem:
-    """Of one manager's sandboxes."""
+    """Sets checkpoints and goes back, in the sandboxes of one manager or, made alone, in all of this process."""
 
-    def __init__(self, find: Callable[[str], Sandbox], living: Callable[[], list[Sandbox]]) -> None:
-        self._find = find
-        self._living = living
+    def __init__(
+        self,
+        find: Callable[[str], Sandbox] | None = None,
+        living: Callable[[], list[Sandbox]] | None = None,
+    ) -> None:
+        self._find = find or _find_anywhere
+        self._living = living or _living_anywhere
+        if living is not None:
+            _of_managers.add(self)
 
     def create_checkpoint(
         self,
@@ -65,7 +81,7 @@ class RollbackSystem:
         sandbox = self._find(sandbox_id)
         state = sandbox.context.state_data if state_data is None else state_data
         kept = {"state": plain_copy(state, "state_data"), "metadata": plain_copy(metadata or {}, "metadata")}
-        with sandbox.held() as transaction:
+        with sandbox.at_rest() if processes else sandbox.locked() as transaction:
             with live_state.taken(sandbox) if processes else nullcontext() as running:
                 kept |= {live_state.KEY: running} if running else {}
                 made = transaction.create_checkpoint(state_data=kept)
@@ -74,12 +90,13 @@ class RollbackSystem:
 
     def before_execution(self, sandbox: Sandbox) -> str:
         """An automatic one; of those only the youngest are kept."""
-        with sandbox.held() as transaction:
+        with sandbox.locked() as transaction:
             made = self.create_checkpoint(sandbox.context.sandbox_id, {"automatic": True}).checkpoint_id
             sandbox.automatic.append(made)
             if len(sandbox.automatic) >= 2 * KEPT_AUTOMATIC:  # many at a time: each deletion looks at all contents
                 for old in sandbox.automatic[:-KEPT_AUTOMATIC]:
                     transaction.delete_checkpoint(old)
+                snapshots.sweep(transaction)
                 del sandbox.automatic[:-KEPT_AUTOMATIC]
         return made
 
@@ -96,7 +113,7 @@ class RollbackSystem:
         carried out is a result with ``rollback_type`` ``failed``; only an id that is none is an error.
         """
         sandbox = self._holder(checkpoint_id)
-        with sandbox.held() as transaction:
+        with sandbox.at_rest() as transaction:
             kept = _running(transaction, checkpoint_id) if processes and paths is None else None
             try:
                 if kept:
@@ -110,9 +127,6 @@ class RollbackSystem:
                 raise
             except SandboxError as error:
                 return failed(checkpoint_id, _told(error), ended)
-            if done.state_data is not None:
-                sandbox.context.state_data.clear()
-                sandbox.context.state_data.update(done.state_data.get("state", {}))
             problem = live_state.restore(sandbox, kept) if kept else ""
         return RollbackResult(
             success=not problem,
@@ -127,7 +141,7 @@ class RollbackSystem:
 
     def discard(self, sandbox: Sandbox) -> RollbackResult:
         """Back to the beginning; the caller's own state is not touched."""
-        with sandbox.held() as transaction:
+        with sandbox.at_rest() as transaction:
             ended = sandbox.close_box()
             try:
                 count = transaction.discard()
@@ -141,23 +155,25 @@ class RollbackSystem:
     def list_checkpoints(self, sandbox_id: str) -> list[Checkpoint]:
         """The oldest first."""
         sandbox = self._find(sandbox_id)
-        with sandbox.held() as transaction:
+        with sandbox.locked() as transaction:
             found = [_checkpoint(each, sandbox) for each in transaction.checkpoints()]
             sandbox.known.update(each.checkpoint_id for each in found)
         return found
 
     def delete_checkpoint(self, checkpoint_id: str) -> None:
         sandbox = self._holder(checkpoint_id)
-        with sandbox.held() as transaction:
+        with sandbox.locked() as transaction:
             transaction.delete_checkpoint(checkpoint_id)
             live_state.sweep(sandbox, transaction)
+            snapshots.sweep(transaction)
             sandbox.known.discard(checkpoint_id)
             sandbox.automatic = [each for each in sandbox.automatic if each != checkpoint_id]
 
     def collect(self, sandbox_id: str, max_bytes: int) -> list[str]:
         """Delete checkpoints, the oldest first and never the current one, until the rest fits; which they were."""
         sandbox = self._find(sandbox_id)
-        with sandbox.held() as transaction:
+        with sandbox.locked() as transaction:
+            snapshots.sweep(transaction, all_of_them=True)
             deleted = _collected(sandbox, transaction, max_bytes)
             sandbox.automatic = [each for each in sandbox.automatic if each not in deleted]
         return deleted
@@ -165,7 +181,7 @@ class RollbackSystem:
     def auto_rollback_on_violation(self, sandbox_id: str, violation: str) -> RollbackResult:
         """End everything in the sandbox and go back to its last checkpoint; where there is none, it only ends."""
         sandbox = self._find(sandbox_id)
-        with sandbox.held() as transaction:
+        with sandbox.at_rest() as transaction:
             last = transaction.current
             if last:
                 return self.rollback_to_checkpoint(last, processes=False)
@@ -180,6 +196,20 @@ class RollbackSystem:
             if any(each.checkpoint_id == checkpoint_id for each in self.list_checkpoints(sandbox.context.sandbox_id)):
                 return sandbox
         raise UsageError(f"no sandbox of this manager has a checkpoint {checkpoint_id!r}")
+
+
+_of_managers: weakref.WeakSet[RollbackSystem] = weakref.WeakSet()
+
+
+def _living_anywhere() -> list[Sandbox]:
+    return [sandbox for system in list(_of_managers) for sandbox in system._living()]
+
+
+def _find_anywhere(sandbox_id: str) -> Sandbox:
+    for system in list(_of_managers):
+        if any(each.context.sandbox_id == sandbox_id for each in system._living()):
+            return system._find(sandbox_id)
+    raise UsageError(f"no sandbox {sandbox_id!r} is open in this process", hint="a manager's attach(id) opens one")
 
 
 def _running(transaction: Transaction, checkpoint_id: str) -> Mapping[str, Any] | None:
@@ -215,7 +245,7 @@ def _checkpoint(made: store.Checkpoint, sandbox: Sandbox) -> Checkpoint:
         checkpoint_id=made.checkpoint_id,
         timestamp=datetime.fromtimestamp(made.created_s, UTC),
         sandbox_id=sandbox.context.sandbox_id,
-        filesystem_snapshot=sandbox.context.folder / "checkpoints",
+        filesystem_snapshot=snapshots.place(sandbox.context.folder, made.checkpoint_id),
         state_data=dict(made.state_data.get("state", {})),
         metadata=dict(made.state_data.get("metadata", {})),
         processes=None if running is None else tuple(running["commands"]),

@@ -2,6 +2,10 @@
 
 Executions may come from any thread and run side by side; going back, committing and destroying wait for nobody: they
 end what runs. It decides nothing about isolation, and knows nothing of other sandboxes.
+
+It has two locks, one for the box and one for the transaction. Who opens or closes the box, or begins a visit, holds
+the first. Who uses the transaction holds the second, so a checkpoint does not wait for a box that opens. Who changes
+the layers under a box, or keeps what runs in it, holds both (``at_rest``). The order is always box, then transaction.
 """
 
 from __future__ import annotations
@@ -11,27 +15,30 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from ringfence.checkpoint.layer import Committed, Rollback
 from ringfence.checkpoint.transaction import Transaction
-from ringfence.engine.box import Box, Handle
+from ringfence.engine.box import Box
+from ringfence.engine.handle import Handle
 from ringfence.errors import SandboxError, SetupError, UsageError
-from ringfence.linux import procfs
+from ringfence.kernel.proc import procfs
 from ringfence.manager.context import SandboxContext
+from ringfence.manager.watched import Watched
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
 from ringfence.model.limits import TEN_YEARS_S
 from ringfence.model.outcome import Changes, Outcome
 from ringfence.model.policy import SandboxPolicy
-from ringfence.model.record import replace as replace_record
-from ringfence.model.reply import shown
-from ringfence.monitor.limits import ResourceLimits, ResourceUsage
+from ringfence.model.record import replace
+from ringfence.monitor.limits import ResourceLimits
 from ringfence.monitor.resource_monitor import ResourceMonitor
+from ringfence.monitor.source import Source
+from ringfence.python_jobs.reply import shown
+from ringfence.sandbox import networks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ringfence.backends.kept_processes import Revived
+    from ringfence.backends.process_images import RestoredTree
 
 _SIGKILL = 9
 _LOOK_EVERY_S = 0.1
@@ -41,43 +48,8 @@ _BOX_GONE = ("enter the box", "reach the leader", "lead")
 _TRIES = 3
 
 
-class Watched:
-    """One execution, as the monitor sees it. File operations are counted from when this is made to the last look, and
-    both are looks at everything: the monitor's own may be a second old, and others' doings are not this one's."""
-
-    def __init__(self, monitor: ResourceMonitor, context: SandboxContext) -> None:
-        self._monitor = monitor
-        self._context = context
-        self.violations: list[str] = []
-        self.usage: ResourceUsage | None = None
-        """As of the last look; absent: there was none."""
-        self._before: int | None = None
-        """Operations up to the first look that succeeded; those before are not this one's."""
-        self._look(whole=True)
-
-    def _look(self, *, whole: bool) -> None:
-        try:
-            if whole:
-                self._monitor.sample(self._context.sandbox_id)
-            self.usage = self._monitor.get_usage(self._context.sandbox_id)
-        except SandboxError:
-            return  # the box is gone, and with it what could be looked at
-        self.violations = list(self.usage.violations)
-        if self._before is None:
-            self._before = self.usage.file_operations
-
-    def is_over(self, *, whole: bool = False) -> bool:
-        """Whether a limit has been passed; which, is in ``violations``."""
-        self._look(whole=whole)
-        limit = self._context.resource_limits.max_file_operations
-        count = self.usage.file_operations - (self._before or 0) if self.usage else 0
-        if count > limit:
-            self.violations.append(f"file operations: {count}, limit {limit}")
-        return bool(self.violations)
-
-
 class Sandbox:
-    """One context's."""
+    """Holds the transaction and the box of one context."""
 
     def __init__(
         self, context: SandboxContext, transaction: Transaction, policy: SandboxPolicy, monitor: ResourceMonitor
@@ -86,8 +58,8 @@ class Sandbox:
         self.context = context
         self.transaction = transaction
         self.policy = policy
-        self.lock = threading.RLock()
-        """Held by who uses the transaction or changes the box."""
+        self._box_lock = threading.RLock()
+        self._transaction_lock = threading.RLock()
         self.automatic: list[str] = []
         """Checkpoints that were made here before executions."""
         self.known: set[str] = set()
@@ -99,7 +71,7 @@ class Sandbox:
 
     def box(self) -> Box:
         """The box, opened if it is not."""
-        with self.lock:
+        with self._box_lock:
             self._check()
             if self._box is not None and self._box.ended:
                 self.close_box()
@@ -118,13 +90,38 @@ class Sandbox:
             pass  # it is tried again where somebody waits for it
 
     def _opened(self) -> Box:
-        box = Box(self.policy, transaction=self.transaction)
+        # One more: whoever measures sees then that the limit was passed, not only reached.
+        most = (self.context.resource_limits.max_network_kb + 1) * 1024
+        limits_at_gateway = {"bytes": most} if networks.is_listed(self.policy) else {}
+        box = Box(self.policy, transaction=self.transaction, turn=self._transaction_lock,
+                  network_limits=limits_at_gateway)  # fmt: skip
         try:
-            self.monitor.start_monitoring(self.context.sandbox_id, _of_the_whole(self.context), box.watchable)
+            limits = _of_the_whole(self.context)
+            self.monitor.start_monitoring(self.context.sandbox_id, limits, box.watchable, standing=True)
         except BaseException:
             box.close()
             raise
         return box
+
+    def source(self) -> Source:
+        """Where anybody can look at it as long as it lives, whichever box it has; from /proc, since each box has groups
+        of its own."""
+
+
+        def now() -> Source:
+            box = self._box  # without the lock: a monitor must not wait
+            return box.watchable if box is not None else Source()
+
+        def terminate() -> None:
+            end = now().terminate
+            if end is not None:
+                end()
+
+        def network() -> int:
+            count = now().network
+            return count() if count is not None else 0
+
+        return Source(leaders=lambda: now().leaders(), terminate=terminate, network=network)
 
     def _check(self) -> None:
         if self._gone:
@@ -132,15 +129,15 @@ class Sandbox:
 
     def close_box(self, which: Box | None = None) -> tuple[str, ...]:
         """End everything in it; what that was. ``which``: only if it is still this one."""
-        with self.lock:
+        with self._box_lock:
             if self._box is None or which not in (None, self._box):
                 return ()
             box, self._box = self._box, None
             ended = _programs(box)
             try:
-                self.monitor.stop_monitoring(self.context.sandbox_id)
+                self.monitor.stop_monitoring(self.context.sandbox_id, standing=True)
             except UsageError:
-                pass  # the caller has done so
+                pass  # the caller has closed the monitor
             try:
                 box.close()
             except SandboxError:
@@ -149,32 +146,41 @@ class Sandbox:
 
     def programs(self) -> tuple[str, ...]:
         """What runs in the box."""
-        with self.lock:
+        with self._box_lock:
             return _programs(self._box) if self._box else ()
 
-    def restored(self) -> tuple[Revived, ...]:
-        with self.lock:
+    def restored(self) -> tuple[RestoredTree, ...]:
+        with self._box_lock:
             return self._box.revived if self._box else ()
 
     def close(self, remove: Callable[[], None] | None = None) -> None:
         """Let go of it: nothing runs any more. What is on disk stays, or is removed while it is still locked."""
-        with self.lock:
+        with self._box_lock, self._transaction_lock:
             if self._gone:
                 return
             self._gone = True
             self.close_box()
+            if os.name == "nt":
+                self.transaction.close()  # there nothing can be moved or removed that is open
             try:
                 if remove is not None:
                     remove()
             finally:
-                self.transaction.close()
+                if os.name != "nt":
+                    self.transaction.close()
 
     @contextmanager
-    def held(self) -> Iterator[Transaction]:
-        """The transaction, for one who takes his turn."""
-        with self.lock:
+    def locked(self) -> Iterator[Transaction]:
+        """The transaction, for one who takes his turn. Inside, nobody may ask for the box: see ``at_rest``."""
+        with self._transaction_lock:
             self._check()
             yield self.transaction
+
+    @contextmanager
+    def at_rest(self) -> Iterator[Transaction]:
+        """The same while nobody opens or closes the box or begins a visit in it; a box that opens is waited for."""
+        with self._box_lock, self.locked() as transaction:
+            yield transaction
 
     # ---- visits
 
@@ -184,7 +190,7 @@ class Sandbox:
     def _start(self, job: Job, on_output: OnOutput | None) -> tuple[Handle, Box, Watched]:
         """In the box; in a new one where it has come to its end before it had heard of the job."""
         for _ in range(_TRIES):
-            with self.lock:  # nobody may close the box under a job that is being started
+            with self._box_lock:  # nobody may close the box under a job that is being started
                 box = self.box()
                 watched = Watched(self.monitor, self.context)
                 try:
@@ -197,7 +203,7 @@ class Sandbox:
 
     def run(self, job: Job, on_output: OnOutput | None = None) -> tuple[Outcome, Watched]:
         """To its end, or until a limit is passed that only the monitor sees; Ctrl-C in here ends it first."""
-        job = replace_record(job, stdin=b"") if job.stdin is None else job
+        job = replace(job, stdin=b"") if job.stdin is None else job
         handle, box, watched = self._start(job, on_output)
         try:
             ended = self._to_its_end(handle, watched)
@@ -226,36 +232,42 @@ class Sandbox:
     # ---- the transaction
 
     def changes(self) -> Changes:
-        with self.held() as transaction:
+        with self.locked() as transaction:
             return transaction.changes()
 
     def links(self) -> dict[str, str]:
-        with self.held() as transaction:
+        with self.locked() as transaction:
             return transaction.links()
 
     def diff(self, path: str | None) -> str:
-        with self.held() as transaction:
+        with self.locked() as transaction:
             return transaction.diff(None if path is None else self._absolute(path))
 
     def seal(self) -> str:
-        with self.held() as transaction:
+        with self.locked() as transaction:
             return transaction.seal()
 
-    def commit(self, paths: Iterable[str | os.PathLike[str]] | None, sealed: str = "") -> Committed:
+    def commit(
+        self, paths: Iterable[str | os.PathLike[str]] | None, sealed: str = "", on_conflict: str = "refuse"
+    ) -> Committed:
         """What runs goes on, on layers that stay as they are; where nothing runs they are emptied."""
-        with self.held() as transaction:
+        with self.at_rest() as transaction:
             wanted = self._all_absolute(paths)
             busy = self._box is not None and bool(_programs(self._box))
             if not busy:
                 self.close_box()
-            done = transaction.commit(wanted, mounted=busy, sealed=sealed)
+            done = transaction.commit(wanted, mounted=busy, sealed=sealed, on_conflict=on_conflict)
             self.automatic.clear()
             return done
 
     def roll_back(self, checkpoint_id: str, paths: Iterable[str | os.PathLike[str]] | None) -> Rollback:
-        """With the box closed."""
-        with self.held() as transaction:
-            return transaction.rollback(checkpoint_id, self._all_absolute(paths))
+        """With the box closed; the caller's own data, too, where the checkpoint has some."""
+        with self.at_rest() as transaction:
+            done = transaction.rollback(checkpoint_id, self._all_absolute(paths))
+        if done.state_data is not None:
+            self.context.state_data.clear()
+            self.context.state_data.update(done.state_data.get("state", {}))
+        return done
 
     def _all_absolute(self, paths: Iterable[str | os.PathLike[str]] | None) -> list[str] | None:
         if isinstance(paths, str | bytes | os.PathLike):

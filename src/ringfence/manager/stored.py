@@ -8,20 +8,21 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from ringfence.errors import UsageError
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.registry import METADATA, Metadata
-from ringfence.model.limits import IsolationLevel
-from ringfence.model.paths import within
+from ringfence.model.limits import is_weaker
+from ringfence.model.paths import lies_in
+from ringfence.model.record import replace
 
 OLD_ROOT = "sandboxes"
-_STRENGTH = (IsolationLevel.NONE, IsolationLevel.PROCESS, IsolationLevel.CONTAINER, IsolationLevel.STRICT)
 # field: what the stored config has that the manager's own does not allow; empty where nothing.
 _WEAKER: dict[str, Callable[[SandboxConfig, SandboxConfig], object]] = {
-    "isolation_level": lambda stored, own: stored.isolation_level if _is_weaker(stored, own) else "",
+    "isolation_level": lambda stored, own: (
+        stored.isolation_level if is_weaker(stored.isolation_level, own.isolation_level) else ""
+    ),
     "allow_network": lambda stored, own: stored.allow_network and not own.allow_network,
     "allow_partial": lambda stored, own: stored.allow_partial and not own.allow_partial,
     "environment_vars": lambda stored, own: ", ".join(
@@ -31,13 +32,9 @@ _WEAKER: dict[str, Callable[[SandboxConfig, SandboxConfig], object]] = {
 }
 
 
-def _is_weaker(stored: SandboxConfig, own: SandboxConfig) -> bool:
-    return _STRENGTH.index(stored.isolation_level) < _STRENGTH.index(own.isolation_level)
-
-
 def _not_below(paths: list[Path], tops: list[Path]) -> Iterator[str]:
     allowed = [os.path.realpath(top) for top in tops]
-    return (str(path) for path in paths if not any(within(os.path.realpath(path), top) for top in allowed))
+    return (str(path) for path in paths if not any(lies_in(os.path.realpath(path), top) for top in allowed))
 
 
 def config_of(metadata: Metadata) -> SandboxConfig:

@@ -6,7 +6,7 @@ from _collections_abc import Callable, Mapping
 from types import MappingProxyType
 
 from ringfence.model.record import record
-from ringfence.model.words import StrEnum
+from ringfence.model.str_enum import StrEnum
 
 
 class EventKind(StrEnum):

@@ -39,7 +39,7 @@ class Job:
     """With a terminal: leave stderr a pipe, for a caller whose own stderr goes somewhere else."""
 
     python: bytes = b""
-    """Python work of ``model.python_job``, for a sandbox that stands by; the command then only names it."""
+    """Python work of ``python_jobs.job``, for a sandbox that stands by; the command then only names it."""
 
     def __post_init__(self) -> None:
         if isinstance(self.argv, str | bytes) or not isinstance(self.argv, Iterable):
@@ -59,7 +59,7 @@ class Job:
             return what
         if isinstance(what, str | bytes):
             hint = "write [program, argument, …]"
-            raise UsageError("a command is a list of arguments, not one text", hint=hint)
+            raise UsageError("command must be a list of strings, not a single string", hint=hint)
         return cls(argv=what)  # type: ignore[arg-type]  # made uniform and checked there
 
 
@@ -83,7 +83,7 @@ def _check_argv(argv: tuple[str, ...]) -> None:
 def _checked_environment(environment: Mapping[str, str]) -> Mapping[str, str]:
     for name, value in environment.items():
         if not name or not is_system_text(name) or "=" in name or not is_system_text(value):
-            raise UsageError(f"environment: {name!r}: {value!r} is not a name and a text without NUL")
+            raise UsageError(f"environment: {name!r}: {value!r} must be name/value strings without NUL")
     return MappingProxyType({_text(name): _text(value) for name, value in environment.items()})
 
 

@@ -6,8 +6,10 @@ from it, and the message after a limit was hit takes «what would raise it» fro
 
 from __future__ import annotations
 
+from _collections_abc import Callable
+
 from ringfence.model.record import record
-from ringfence.model.words import StrEnum
+from ringfence.model.str_enum import StrEnum
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -23,6 +25,25 @@ class IsolationLevel(StrEnum):
     PROCESS = "process"
     CONTAINER = "container"
     STRICT = "strict"
+
+
+def is_weaker(level: IsolationLevel, other: IsolationLevel) -> bool:
+    """Whether it protects from less; they are listed from the weakest on."""
+    levels = [*IsolationLevel]
+    return levels.index(level) < levels.index(other)
+
+
+NOT_LEVELS = {
+    "vm": "there is no level that starts a machine; start ringfence with isolation strict inside a virtual machine",
+    "docker": "the level is called container",
+}
+"""What people ask for all the same, and the way to it."""
+
+
+def not_one_of(value: object, kind: type[StrEnum]) -> str:
+    """The words for a value that is no member."""
+    known = NOT_LEVELS.get(str(value), "") if kind is IsolationLevel else ""
+    return f"{value!r} is not one of {', '.join(kind)}{f': {known}' if known else ''}"
 
 
 class SyscallProfile(StrEnum):
@@ -74,7 +95,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(capability="nofile", field="nofile", flag="--nofile", unit=Unit.COUNT,
           largest=2**20, help="open descriptors per process"),
     Limit(capability="output", field="output_bytes", flag="--output", unit=Unit.BYTES,
-          largest=2**40, help="bytes kept of each output stream"),
+          largest=2**40, help="bytes of each output stream, or unlimited"),
     Limit(capability="disk", field="disk_bytes", flag="--disk", unit=Unit.BYTES,
           largest=2**62, help="bytes written to disk, or unlimited"),
     Limit(capability="file_size", field="file_bytes", flag="--file-size", unit=Unit.BYTES,
@@ -86,8 +107,8 @@ LIMITS: tuple[Limit, ...] = (
 )  # fmt: skip
 STRICT_DISK_BYTES = 10 * GIB
 """What a job of isolation ``strict`` may write where its policy says nothing; a guest must not fill the host's disk."""
-UNLIMITED, UNLIMITED_BYTES = "unlimited", 2**62
-"""How a policy says that a job may write as much as there is room for."""
+UNLIMITED, UNLIMITED_BYTES, UNLIMITED_OUTPUT = "unlimited", 2**62, 2**40
+"""How a policy says that a job may write as much as there is room for, or print without end."""
 LIMIT_OF = {limit.capability: limit for limit in LIMITS}
 
 
@@ -124,6 +145,28 @@ def parse_duration(text: str) -> float:
         raise ValueError(text)
     seconds = float(digits) * _TIME_UNITS[unit]
     return int(seconds) if seconds.is_integer() else seconds
+
+
+def _read_size(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_size(value)
+    except ValueError:
+        raise ValueError(f'"{value}" is not a size; write 512M, 512MiB or a number of bytes') from None
+
+
+def _read_duration(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError:
+        raise ValueError(f'"{value}" is not a time; write 30, 1.5s, 10m or 2h') from None
+
+
+READ_UNIT: dict[Unit, Callable[[object], object]] = {Unit.BYTES: _read_size, Unit.SECONDS: _read_duration}
+"""How the text of a number is read, by its unit; ValueError says what is wrong with it. Other values stay."""
 
 
 def format_size(count: int) -> str:

@@ -7,16 +7,15 @@ or a layer of an overlay does, is not found. Reads the mount table; mounts nothi
 from __future__ import annotations
 
 import os
-import re
-from functools import lru_cache
+import sys
 
+from ringfence.model.memo import lru_cache
 from ringfence.model.paths import within
 
 _TABLE = "/proc/self/mountinfo"
 _OWN = ("/proc", "/dev")
 """What is mounted there is not shown: every sandbox has its own."""
-_OCTAL = re.compile(rb"\\([0-7]{3})")
-"""The kernel writes blanks, line ends, hashes and backslashes so."""
+_OCTAL_DIGITS = b"01234567"
 Mount = tuple[bytes, str, str]
 """(device, directory of that file system, where it is mounted)."""
 
@@ -38,17 +37,27 @@ def others(paths: tuple[str, ...], table: bytes) -> tuple[str, ...]:
 
 
 def path_of(written: bytes) -> str:
-    """A path as the mount table writes it."""
-    plain = _OCTAL.sub(lambda found: bytes((int(found[1], 8) & 0xFF,)), written) if b"\\" in written else written
-    return os.fsdecode(plain)
+    """A path as the mount table writes it: blanks, line ends, hashes and backslashes are octal numbers in it."""
+    first, *others = written.split(b"\\")
+    return os.fsdecode(first + b"".join(map(_plain, others)))
+
+
+def _plain(rest: bytes) -> bytes:
+    """What stands behind a backslash."""
+    digits = rest[:3]
+    if len(digits) == 3 and not digits.strip(_OCTAL_DIGITS):
+        return bytes((int(digits, 8) & 0xFF,)) + rest[3:]
+    return b"\\" + rest
 
 
 def _table() -> bytes:
+    if sys.platform != "linux":
+        return b""
     try:
         with open(_TABLE, "rb") as file:
             return file.read()
     except OSError:
-        return b""  # not Linux
+        return b""  # no /proc
 
 
 @lru_cache(maxsize=2)

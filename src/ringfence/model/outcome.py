@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from ringfence.model.events import Event
 from ringfence.model.record import record
-from ringfence.model.words import StrEnum
+from ringfence.model.str_enum import StrEnum
 
 
 class Status(StrEnum):
@@ -23,6 +23,9 @@ class Status(StrEnum):
     FILE_SIZE_LIMIT = "FILE_SIZE_LIMIT"
     DISK_LIMIT = "DISK_LIMIT"
     OUTPUT_LIMIT = "OUTPUT_LIMIT"
+    NETWORK_LIMIT = "NETWORK_LIMIT"
+    """Only a monitor sees this one and the next."""
+    OPERATIONS_LIMIT = "OPERATIONS_LIMIT"
     KILLED_TERM = "KILLED_TERM"
     KILLED_KILL = "KILLED_KILL"
     KILLED_SIGNAL = "KILLED_SIGNAL"
@@ -43,7 +46,46 @@ FIXED_RC: Mapping[Status, int] = {
 }
 """Statuses with one return code; every other one passes on the program's own."""
 
+STATUS_OF: Mapping[str, Status] = {
+    "wall_time": Status.TIMEOUT,
+    "cpu_time": Status.CPU_LIMIT,
+    "memory": Status.MEM_LIMIT,
+    "pids": Status.PIDS_LIMIT,
+    "nofile": Status.NOFILE_LIMIT,
+    "file_size": Status.FILE_SIZE_LIMIT,
+    "disk": Status.DISK_LIMIT,
+    "output": Status.OUTPUT_LIMIT,
+}
+"""The status of a job that a limit ended, by capability."""
+
 PARTIAL_ENFORCEMENT = "PARTIAL_ENFORCEMENT"
+
+
+def dropped_text(count: int) -> bytes:
+    """What stands in the place of output that was not kept."""
+    return b"[TRUNCATED] %d bytes dropped\n" % count
+
+
+class Mechanism(StrEnum):
+    """What can hold a capability. Decisions ask for these, never for the text that stands beside them."""
+
+    DEADLINE = "deadline"
+    WATCHDOG = "watchdog"
+    RLIMIT = "rlimit"
+    CGROUP = "cgroup"
+    PIPE_READER = "pipe_reader"
+    SECCOMP = "seccomp"
+    LANDLOCK = "landlock"
+    MOUNT_NAMESPACE = "mount_namespace"
+    NETWORK_NAMESPACE = "network_namespace"
+    GATEWAY = "gateway"
+    WORKING_COPIES = "working_copies"
+    IMPORT_HOOK = "import_hook"
+    CAPABILITIES = "capabilities"
+    USER = "user"
+    JOB_OBJECT = "job_object"
+    LOW_INTEGRITY = "low_integrity"
+    SEATBELT = "seatbelt"
 
 
 @record
@@ -53,7 +95,10 @@ class Enforcement:
     requested: object
     applied: bool
     mechanism: str
+    """What holds it, for people."""
     details: str = ""
+    by: tuple[Mechanism, ...] = ()
+    """What holds it, for programs; empty: nothing does."""
 
 
 @record
@@ -69,6 +114,8 @@ class Usage:
     written_bytes: int = 0
     voluntary_switches: int = 0
     involuntary_switches: int = 0
+    network_bytes: int = 0
+    """Sent and received through the gateway, of a job with a network list."""
 
 
 class ChangeKind(StrEnum):
@@ -120,6 +167,8 @@ class Outcome:
     usage: Usage = Usage()
     limits_hit: tuple[str, ...] = ()
     """Capabilities whose limit was reached, whether or not that ended the job."""
+    near_limits: tuple[str, ...] = ()
+    """Limits of each process that a failed job may have reached, by the kernel's numbers, which do not prove it."""
     partial: bool = False
     """Something that was asked for was not applied (only with ``allow_partial``)."""
     message: bytes | None = None
@@ -132,6 +181,17 @@ class Outcome:
     """The changes were carried over into the workspace."""
     transaction: str = ""
     """The folder of the transaction that the changes are kept in; empty: in none."""
+    commit_problem: str = ""
+    """Why the changes could not be carried over; empty: they were, or nobody asked for it. This and the next two are in
+    ``reason`` too, for people."""
+    keep_problem: str = ""
+    """Why the changes could not be kept; empty: they were, or nobody asked for it."""
+    bundle: str = ""
+    """The file with signed evidence of the run; empty: nobody asked for it, or it could not be made."""
+    bundle_problem: str = ""
+    """Why that could not be made; empty: it was, or nobody asked for it."""
+    left_behind: str = ""
+    """What of the sandbox could not be removed; empty: nothing is left."""
     recorder: Mapping[str, object] = MappingProxyType({})
     """The recorder's own health: how many attempts, and whether it is sure of having seen them all."""
     events: tuple[Event, ...] = ()
@@ -143,6 +203,11 @@ class Outcome:
         counts = [self.recorder.get(name, 0) for name in ("unnamed", "lost", "late", "unwritten")]
         known = sum(count for count in counts if isinstance(count, int) and count > 0)
         return known or int(self.recorder.get("complete", True) is not True)
+
+    @property
+    def returncode(self) -> int:
+        """``rc``, by the name that ``subprocess`` has for it."""
+        return self.rc
 
     @property
     def ok(self) -> bool:

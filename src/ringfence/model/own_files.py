@@ -8,15 +8,16 @@ from __future__ import annotations
 import os
 import stat
 
-from ringfence.errors import UsageError
+from ringfence.errors import UnavailableError, UsageError
 
 FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 PART = ".part"
 """How the name of a file ends that is not whole yet."""
-_NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS
+NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | FLAGS
-_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | FLAGS
+FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | FLAGS
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_REPARSE_POINT = 0x400
 _NAME_CHARS = 50
 """Of a name that is kept in a temporary one: a name has at most 255 bytes."""
 
@@ -25,7 +26,7 @@ def new_beside(path: str, *, mode: int = 0o600, dir_fd: int | None = None) -> tu
     """(descriptor, path) of a new file in the same folder, under a name that nobody can have guessed."""
     folder, name = os.path.split(path)
     beside = os.path.join(folder, f"{name[:_NAME_CHARS]}.{os.urandom(8).hex()}{PART}")
-    descriptor = os.open(beside, _NEW_FLAGS, 0o600, dir_fd=dir_fd)
+    descriptor = os.open(beside, NEW_FLAGS, 0o600, dir_fd=dir_fd)
     if hasattr(os, "fchmod"):
         os.fchmod(descriptor, mode)  # the umask has no say
     return descriptor, beside
@@ -55,6 +56,17 @@ def read_regular(path: str, most_bytes: int, *, dir_fd: int | None = None) -> tu
         return file.read(min(most_bytes, status.st_size) + 1), status
 
 
+def lock(descriptor: int, *, wait: bool = True) -> None:
+    """Take the exclusive lock of an open file or folder; it ends with its holder. BlockingIOError where another has it
+    and nobody waits."""
+    try:
+        import fcntl
+    except ImportError:
+        raise UnavailableError("this system can't lock a folder for one process", missing=("flock",),
+                               hint="run on Linux or macOS") from None  # fmt: skip
+    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
 def make_private(path: str) -> None:
     """Make a folder, and those above it that are missing, each for us alone."""
     above = os.path.dirname(path)
@@ -68,9 +80,14 @@ def make_private(path: str) -> None:
 
 
 def open_private(path: str) -> int:
-    """A descriptor of a folder of ours; UsageError where it is a link, another user's, or others can write it."""
+    """A descriptor of a folder of ours; UsageError where it is a link, another user's, or others can write it. On
+    Windows folders have none: it is looked at, and what is returned stands for it."""
+    if os.name == "nt":
+        if not _is_plain_folder(os.lstat(path)):
+            raise UsageError(f"{path} is a link, a junction or a file, no folder", hint="give the folder itself")
+        return os.open(os.devnull, os.O_RDONLY)
     try:
-        descriptor = os.open(path, _FOLDER_FLAGS)
+        descriptor = os.open(path, FOLDER_FLAGS)
     except NotADirectoryError:
         raise UsageError(f"{path} is a link or a file, no folder", hint="give the folder itself") from None
     try:
@@ -79,6 +96,10 @@ def open_private(path: str) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _is_plain_folder(status: os.stat_result) -> bool:
+    return stat.S_ISDIR(status.st_mode) and not getattr(status, "st_file_attributes", 0) & _REPARSE_POINT
 
 
 def check_private(status: os.stat_result, path: str) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+from ringfence.model import windows_paths
+
 
 def within(path: str, top: str) -> bool:
     """Whether it is the folder, or below it.
@@ -10,3 +14,29 @@ def within(path: str, top: str) -> bool:
     (True, False, True)
     """
     return path == top or path.startswith(top.rstrip("/") + "/")
+
+
+def lies_in(path: str, folder: str) -> bool:
+    """The same of absolute paths of this host: on Windows case and kind of slash are no difference."""
+    return windows_paths.is_within(path, folder) if os.name == "nt" else within(path, folder)
+
+
+def quoted(name: str) -> str:
+    """A name for people, as git writes those that have line ends, quotes or bytes that are no text in them: a program
+    chose it, and could write a whole diff, or commands for a terminal, into one.
+
+    >>> quoted("plain"), quoted("esc\\x1b[2J")
+    ('plain', '"esc\\\\033[2J"')
+    """
+    if name.isprintable() and not set('"\\') & set(name):
+        return name
+    spelled = (chr(each) if 32 <= each < 127 else f"\\{each:03o}" for each in _bytes(name))
+    return '"' + "".join(f"\\{each}" if each in ('"', "\\") else each for each in spelled) + '"'
+
+
+def _bytes(name: str) -> bytes:
+    """Those of a file's name; half a character, which no file's name has, stays visible."""
+    try:
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return name.encode("utf-8", "backslashreplace")

@@ -12,34 +12,38 @@ from _collections_abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from ringfence.errors import PolicyError
+from ringfence.model import policy_network, policy_paths
 from ringfence.model.limits import (
     LIMITS,
+    READ_UNIT,
     UNLIMITED,
     UNLIMITED_BYTES,
+    UNLIMITED_OUTPUT,
     IsolationLevel,
     Limit,
     OutputOverflow,
     SyscallProfile,
     Unit,
     disk_rule,
-    parse_duration,
-    parse_size,
+    not_one_of,
 )
+from ringfence.model.policy_keys import Problem, in_order, unknown
 from ringfence.model.record import field_names, record, replace
 from ringfence.model.system_text import is_system_text
 
-Problem = tuple[str, str]
-"""(field, what is wrong with it)."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.model.network_rule import NetworkRule
 
-NO_NETWORK, HOST_NETWORK = "none", "host"
-PATH_FIELDS = ("readable_paths", "writable_paths", "hidden_paths")
+NO_NETWORK, HOST_NETWORK = policy_network.NO_NETWORK, policy_network.HOST_NETWORK
+PATH_FIELDS = policy_paths.FIELDS
 # On these levels a job has no network unless the policy names one.
 _CLOSED_LEVELS = (IsolationLevel.CONTAINER, IsolationLevel.STRICT)
 
 
 @record
 class SandboxPolicy:
-    """What the untrusted program may do and how much of it.
+    """What the untrusted program may do and how much of it; sizes and times may be texts: ``512M``, ``2m``.
 
     >>> SandboxPolicy(wall_time_s=5).mem_bytes == 512 * 2**20
     True
@@ -64,20 +68,38 @@ class SandboxPolicy:
     """Absent: all cores, as fast as they are."""
     io_bytes_per_s: int | None = None
     """Of reads, and of writes; absent: as fast as the disk is."""
-    network: str | tuple[str, ...] | None = None
-    """``none``, ``host``, or the hosts that may be reached; absent: see ``network_rule``."""
+    network: str | tuple[str | Mapping[str, object] | NetworkRule, ...] | None = None
+    """``none``, ``host``, or who may be reached, as ``NetworkRule.of`` reads it; absent: see ``network_rule``."""
+    network_limits: Mapping[str, int | float] = MappingProxyType({})
+    """How much a sandbox with a list may have in all: ``connections``, ``connections_per_second``, ``bytes``,
+    ``bytes_out``, ``bytes_in``, ``idle_s``, ``total_s``; absent: see docs/reference/policy.md."""
     readable_paths: tuple[str, ...] = ()
     """Absent: what the isolation level shows by itself."""
     writable_paths: tuple[str, ...] = ()
     """Absent: what the isolation level lets it write by itself."""
     hidden_paths: tuple[str, ...] = ()
     """Absent: nothing beyond what the isolation level hides by itself."""
+    shown_at: Mapping[str, str] = MappingProxyType({})
+    """Path of the host: path inside, of what is shown elsewhere than at its own path; absent: nothing is. It is
+    readable, or the workspace."""
+    root: str = ""
+    """A folder that is ``/`` inside, such as the extracted files of an image; absent: what the host's system has."""
+    root_user: str = ""
+    """Who the job is in ``root``: ``user`` or ``user:group``, as names of its ``/etc/passwd`` and ``/etc/group`` or as
+    numbers; absent: uid 0, without any capability. Outside it is nobody in any case."""
+    image: str = ""
+    """The image whose files a container has, as its engine knows it; absent: ``python:3.10-slim``."""
     environment: Mapping[str, str] = MappingProxyType({})
     """Set for the job, over the small clean environment that every job gets."""
     pass_environment: tuple[str, ...] = ()
     """Names of the caller's variables that are passed on; absent: none."""
     syscall_profile: SyscallProfile | None = None
     """Absent: the isolation level's own."""
+
+    @staticmethod
+    def __unknown__(names: Iterable[str]) -> PolicyError:
+        """As from a file: a misspelled limit must not be taken for a mistake in the caller's own code."""
+        return _policy_error([unknown(name, _FIELD_NAMES) for name in names])
 
     def __post_init__(self) -> None:
         for name, make in _COERCIONS.items():
@@ -87,10 +109,10 @@ class SandboxPolicy:
             raise _policy_error(problems)
 
     @property
-    def network_rule(self) -> str | tuple[str, ...]:
+    def network_rule(self) -> str | tuple[NetworkRule, ...]:
         """The network rule in force when the field is absent too."""
         if self.network is not None:
-            return self.network
+            return self.network  # type: ignore[return-value]  # what else was given was made rules of
         closed = self.enforce_network or self.isolation in _CLOSED_LEVELS
         return NO_NETWORK if closed else HOST_NETWORK
 
@@ -98,7 +120,8 @@ class SandboxPolicy:
         """Every capability that this policy asks for, with what it asks."""
         asked: dict[str, object] = {**self.numbers()}
         if self.network_rule != HOST_NETWORK:
-            asked["network"] = self.network_rule
+            rule = self.network_rule
+            asked["network"] = rule if isinstance(rule, str) else tuple(each.plain() for each in rule)
         asked |= {name: getattr(self, name) or None for name in PATH_FIELDS}
         asked["syscalls"] = self.syscall_profile
         return {name: value for name, value in asked.items() if value is not None}
@@ -122,7 +145,7 @@ class SandboxPolicy:
         """Make a policy of plain data; sizes and times may be text such as ``512M`` and ``90s``."""
         if not isinstance(values, Mapping):
             raise PolicyError("", f"a policy is a mapping, not {type(values).__name__}")
-        problems = list(_unknown_keys(values))
+        problems = [unknown(key, _FIELD_NAMES) for key in values if key not in _FIELD_NAMES]
         known = {key: value for key, value in values.items() if key in _FIELD_NAMES}
         read: dict[str, object] = {}
         for name, value in known.items():
@@ -130,16 +153,20 @@ class SandboxPolicy:
                 read[name] = _READERS.get(name, _as_is)(value)
             except ValueError as wrong:
                 problems.append((name, str(wrong)))
+        try:
+            policy = cls(**read)  # type: ignore[arg-type]
+        except PolicyError as wrong:
+            problems += [(each.field, each.problem) for each in (wrong, *wrong.more)]
         if problems:
-            raise _policy_error(problems)
-        return cls(**read)  # type: ignore[arg-type]
+            raise _policy_error(in_order(problems, values))
+        return policy
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str]) -> SandboxPolicy:
         """Read a policy file; an error names file, line, column and field."""
         from ringfence.model.policy_file import read_policy
 
-        return read_policy(os.fspath(path))
+        return read_policy(os.fspath(path), cls.from_dict)
 
 
 _FIELD_NAMES = frozenset(field_names(SandboxPolicy))
@@ -183,6 +210,18 @@ def _member(kind: type[IsolationLevel | OutputOverflow | SyscallProfile]) -> Cal
     return make
 
 
+def _number(name: str) -> Callable[[object], object]:
+    """Texts such as ``512M`` are read; of one that can't be, the check tells why."""
+
+    def make(value: object) -> object:
+        try:
+            return _plain_number(_READERS[name](value))
+        except ValueError as wrong:
+            return wrong
+
+    return make
+
+
 def _plain_number(value: object) -> object:
     """An enum's or an array's number as Python's own; nothing else can be sent to the leader."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -191,11 +230,14 @@ def _plain_number(value: object) -> object:
 
 
 _COERCIONS: dict[str, Callable[[object], object]] = {
-    **{limit.field: _plain_number for limit in LIMITS},
+    **{limit.field: _number(limit.field) for limit in LIMITS},
     **dict.fromkeys(PATH_FIELDS, _tuple_of_paths),
-    "network": _tuple_of_names,
+    "network": policy_network.rules,
+    "network_limits": policy_network.limits,
     "pass_environment": _tuple_of_names,
     "environment": _frozen_mapping,
+    "shown_at": _frozen_mapping,
+    "root": policy_paths.text_of,
     "isolation": _member(IsolationLevel),
     "on_output_limit": _member(OutputOverflow),
     "syscall_profile": _member(SyscallProfile),
@@ -205,14 +247,15 @@ _COERCIONS: dict[str, Callable[[object], object]] = {
 # ---- checks: each yields what is wrong, none raises
 
 
-# Python refuses to write out an integer of some thousand digits, also in an error message.
-_LONGEST_SHOWN = 10**100
+_LONGEST_SHOWN = 10**100  # Python refuses to write out an integer of some thousand digits, also in an error message
 
 
 def _number_problem(limit: Limit, value: object) -> str | None:
     whole = limit.unit in (Unit.BYTES, Unit.COUNT)
     if isinstance(value, int) and abs(value) > _LONGEST_SHOWN:
         return "a number of that many digits has no meaning"
+    if isinstance(value, ValueError):
+        return str(value)
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         of_what = "" if limit.unit is Unit.COUNT else f" of {limit.unit}"
         return f"{value!r} is not {'a whole number' if whole else 'a number'}{of_what}"
@@ -252,71 +295,16 @@ def _check_members(policy: SandboxPolicy) -> Iterator[Problem]:
         value = getattr(policy, name)
         if isinstance(value, kind) or (may_miss and value is None):
             continue
-        yield name, f"{value!r} is not one of {', '.join(kind)}"
-
-
-def _check_network(policy: SandboxPolicy) -> Iterator[Problem]:
-    rule = policy.network
-    if rule in (None, NO_NETWORK, HOST_NETWORK):
-        if rule == HOST_NETWORK and policy.enforce_network:
-            yield "network", "host contradicts enforce_network: true"
-        return
-    if isinstance(rule, str) or not isinstance(rule, tuple):
-        yield "network", f"{rule!r} is not none, host or a list of hosts"
-    elif not rule:
-        yield "network", "an empty list of hosts; write none"
-    else:
-        yield from (("network", f"{host!r} is not a host name") for host in rule if not _is_host(host))
-
-
-def _is_host(host: object) -> bool:
-    if not isinstance(host, str) or not host or len(host) > 255 or not host.isascii():
-        return False
-    return host.isprintable() and not set(host) & set(" /\\@#?,\"'")
-
-
-def _check_paths(policy: SandboxPolicy) -> Iterator[Problem]:
-    seen: dict[str, str] = {}
-    for name in PATH_FIELDS:
-        paths = getattr(policy, name)
-        if not isinstance(paths, tuple):
-            yield name, f"{paths!r} is not a list of paths"
-            continue
-        for path in paths:
-            yield from _path_problems(name, path)
-            if not isinstance(path, str):
-                continue
-            if path in seen:
-                yield name, f"{path!r} stands in {seen[path]} too"
-            seen[path] = name
-
-
-def _path_problems(name: str, path: object) -> Iterator[Problem]:
-    if not isinstance(path, str):
-        yield name, f"{path!r} is not a path"
-    elif not is_system_text(path):
-        yield name, f"{path!r} has a NUL or half a character in it"
-    elif not os.path.isabs(path):
-        yield name, f"{path!r} is not absolute"
-    elif path != _plain_path(path):
-        yield name, f"{path!r} is not in its plain form, {_plain_path(path)!r}"
-    elif name == "hidden_paths" and path == "/":
-        yield name, "/ is the whole system, of which something must be left; name what is meant"
-
-
-def _plain_path(path: str) -> str:
-    """POSIX lets two slashes at the start mean something else, so normpath keeps them; no system does."""
-    plain = os.path.normpath(path)
-    return plain[1:] if plain.startswith("//") else plain
+        yield name, not_one_of(value, kind)
 
 
 def _check_environment(policy: SandboxPolicy) -> Iterator[Problem]:
     if not isinstance(policy.environment, Mapping):
-        yield "environment", f"{policy.environment!r} is not a mapping of names to text"
+        yield "environment", f"{policy.environment!r} must be a mapping of strings to strings"
     else:
         for key, value in policy.environment.items():
             if not (_is_variable(key) and isinstance(value, str) and is_system_text(value)):
-                yield "environment", f"{key!r}: {value!r} is not a name and a text without NUL"
+                yield "environment", f"{key!r}: {value!r} must be name/value strings without NUL"
     if not isinstance(policy.pass_environment, tuple):
         yield "pass_environment", f"{policy.pass_environment!r} is not a list of names"
     else:
@@ -338,8 +326,12 @@ _CHECKS: tuple[Callable[[SandboxPolicy], Iterator[Problem]], ...] = (
     _check_numbers,
     _check_switches,
     _check_members,
-    _check_network,
-    _check_paths,
+    policy_network.check,
+    policy_network.check_limits,
+    policy_paths.check,
+    policy_paths.check_places,
+    policy_paths.check_root,
+    policy_paths.check_image,
     _check_environment,
     _check_sizes_agree,
 )
@@ -352,28 +344,10 @@ def _as_is(value: object) -> object:
     return value
 
 
-def _read_size(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_size(value)
-    except ValueError:
-        raise ValueError(f'"{value}" is not a size; write 512M, 512MiB or a number of bytes') from None
-
-
-def _read_duration(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_duration(value)
-    except ValueError:
-        raise ValueError(f'"{value}" is not a time; write 30, 1.5s, 10m or 2h') from None
-
-
-_READ_UNIT = {Unit.BYTES: _read_size, Unit.SECONDS: _read_duration}
 _READERS: dict[str, Callable[[object], object]] = {
-    **{limit.field: _READ_UNIT.get(limit.unit, _as_is) for limit in LIMITS},
-    "disk_bytes": lambda value: UNLIMITED_BYTES if value == UNLIMITED else _read_size(value),
+    **{limit.field: READ_UNIT.get(limit.unit, _as_is) for limit in LIMITS},
+    "disk_bytes": lambda value: UNLIMITED_BYTES if value == UNLIMITED else READ_UNIT[Unit.BYTES](value),
+    "output_bytes": lambda value: UNLIMITED_OUTPUT if value == UNLIMITED else READ_UNIT[Unit.BYTES](value),
 }
 
 
@@ -381,18 +355,5 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, tuple):
-        return list(value)
+        return [item.plain() if hasattr(item, "plain") else item for item in value]
     return str(value) if isinstance(value, IsolationLevel | OutputOverflow | SyscallProfile) else value
-
-
-def _unknown_keys(values: Mapping[str, object]) -> Iterator[Problem]:
-    for key in values:
-        if key not in _FIELD_NAMES:
-            yield str(key), f"unknown key{_suggestion(str(key))}"
-
-
-def _suggestion(key: str) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(key, sorted(_FIELD_NAMES), n=1)
-    return f'; did you mean "{near[0]}"?' if near else "; ringfence policy show lists them all"

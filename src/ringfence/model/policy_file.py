@@ -8,60 +8,97 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 
 from ringfence.errors import PolicyError, UsageError
 from ringfence.model.files import read_file
-from ringfence.model.policy import SandboxPolicy
+from ringfence.model.system_text import escape_controls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
 
     Node = Any  # yaml's nodes are not typed finely enough to be of help
+    Policy = TypeVar("Policy")
 
 MAX_FILE_BYTES = 64 * 1024
 MAX_DEPTH = 16
 MAX_ENTRIES = 10_000
 MAX_ERRORS = 20
 _MAX_QUOTED = 160
-_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}(\.[A-Za-z][A-Za-z0-9_-]{0,39}){0,3}")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
 _DEPTH_CHANGE = {
     "SequenceStartEvent": 1, "MappingStartEvent": 1, "SequenceEndEvent": -1, "MappingEndEvent": -1,
 }  # fmt: skip
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 _AMBIGUOUS = frozenset({"yes", "no", "on", "off", "y", "n"})
 
 
-def read_policy(path: str) -> SandboxPolicy:
-    """The policy in a YAML file; every PolicyError says ``file:line:column``."""
-    root = _parse(path)
+def read_policy(
+    path: str, from_dict: Callable[[Mapping[str, object]], Policy], absent: Mapping[str, object] = _NOTHING
+) -> Policy:
+    """Return the policy in a YAML file; every PolicyError says ``file:line:column``. ``absent``: what a field that the
+    file does not name means, where that is not the default."""
+    return parse_policy(path, policy_bytes(path), from_dict, absent)
+
+
+def policy_bytes(path: str) -> bytes:
+    return read_file(path, MAX_FILE_BYTES, hint="name an existing policy file")
+
+
+def parse_policy(
+    path: str, data: bytes, from_dict: Callable[[Mapping[str, object]], Policy],
+    absent: Mapping[str, object] = _NOTHING, texts: Collection[str] = (),
+) -> Policy:  # fmt: skip
+    """Return the policy in the bytes of a file. ``texts``: keys, with those above them (``git.base_commit``), whose
+    plain words are never read as numbers; ``[].name`` is one in a list."""
+    root = _parse(path, data)
     places: dict[str, str] = {}
     if root is None:
-        return SandboxPolicy()
-    reader = _Reader(path, places)
+        return from_dict(absent)
+    reader = _Reader(path, places, texts)
     values = reader.value(root, "")
+    wrong = [replaced for _, replaced in reader.wrong]
     try:
-        return SandboxPolicy.from_dict(values)  # type: ignore[arg-type]
-    except PolicyError as wrong:
-        raise _placed(wrong, places, f"{path}:1:1: ") from None
+        policy = from_dict(_over(absent, values, {key for key, _ in reader.wrong}))
+    except PolicyError as error:
+        wrong += _placed(error, places, f"{path}:1:1: ")
+    if wrong:
+        raise _together(wrong, f"{path}:1:1: ")
+    return policy
 
 
-def _placed(wrong: PolicyError, places: dict[str, str], start: str) -> PolicyError:
-    """The errors with their places, by line; only so many, and only a short piece of what the file says.
+def _over(absent: Mapping[str, object], values: object, without: set[str]) -> Mapping[str, object]:
+    """What can be judged of the file; anything but a mapping is judged as it is."""
+    if not isinstance(values, dict):
+        return {} if "" in without else values  # type: ignore[return-value]
+    return {**absent, **{key: value for key, value in values.items() if key not in without}}
+
+
+def _placed(error: PolicyError, places: dict[str, str], start: str) -> list[PolicyError]:
+    return [PolicyError(each.field, each.problem, where=places.get(each.field, start)) for each in (error, *error.more)]
+
+
+def _together(wrong: list[PolicyError], start: str) -> PolicyError:
+    """All errors as one, by line; only so many, and only a short piece of what the file says.
 
     Whoever is shown them may not be meant to read that file, e.g. where a link leads to it.
     """
-    order = {place: number for number, place in enumerate(places.values())}
-    found = sorted((wrong, *wrong.more), key=lambda each: order.get(places.get(each.field, start), -1))
+    found = sorted(wrong, key=lambda each: _line_and_column(each.where))
     first, *others = (
-        PolicyError(_quoted(each.field), _cut(each.problem), where=places.get(each.field, start))
-        for each in found[:MAX_ERRORS]
+        PolicyError(_quoted(each.field), _cut(each.problem), where=each.where) for each in found[:MAX_ERRORS]
     )
     if len(found) > MAX_ERRORS:
         others.append(PolicyError("", f"and {len(found) - MAX_ERRORS} more errors", where=start))
     first.more = tuple(others)
     return first
+
+
+def _line_and_column(where: str) -> tuple[int, int]:
+    _, line, column = where.rstrip(": ").rsplit(":", 2)
+    return int(line), int(column)
 
 
 def _quoted(field: str) -> str:
@@ -70,15 +107,15 @@ def _quoted(field: str) -> str:
 
 
 def _cut(text: str) -> str:
-    plain = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    plain = escape_controls(text)
     return plain if len(plain) <= _MAX_QUOTED else plain[:_MAX_QUOTED] + "…"
 
 
-def _parse(path: str) -> Node | None:
+def _parse(path: str, data: bytes) -> Node | None:
     import yaml
 
     try:
-        text = read_file(path, MAX_FILE_BYTES, hint="name an existing policy file").decode("utf-8")
+        text = data.decode("utf-8")
         _refuse_surprises(path, yaml.parse(text, Loader=yaml.SafeLoader))
         return yaml.compose(text, Loader=yaml.SafeLoader)
     except UnicodeDecodeError as error:
@@ -89,7 +126,10 @@ def _parse(path: str) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1}:{mark.column + 1}: " if mark else f"{path}: "
-        raise PolicyError("", _cut(error.problem or "not YAML"), where=place) from error
+        # What one writes who means sub-domains is an alias to YAML.
+        starred = error.context == "while scanning an alias"
+        problem = 'a word that begins with * stands in quotes: "*.example.com"' if starred else error.problem
+        raise PolicyError("", _cut(problem or "not YAML"), where=place) from error
     except yaml.YAMLError as error:
         raise PolicyError("", _cut(str(error).splitlines()[0]), where=f"{path}: ") from error
 
@@ -111,33 +151,56 @@ def _refuse_surprises(path: str, events: Iterator[Node]) -> None:
 
 
 class _Reader:
-    """Turns nodes into plain values and notes where each key of the top level stands."""
+    """Turns nodes into plain values and notes where each key stands that is in no list, as ``top.below``."""
 
-    def __init__(self, path: str, places: dict[str, str]) -> None:
+    def __init__(self, path: str, places: dict[str, str], texts: Collection[str] = ()) -> None:
         self.path = path
         self.places = places
+        self.texts = texts
+        self.wrong: list[tuple[str, PolicyError]] = []
+        """(the key of the top level that it stands in, what is wrong there); empty: none."""
+
+    def _refuse(self, node: Node, key: str, problem: str) -> None:
+        self.wrong.append((key, PolicyError(key, problem, where=self.place(node))))
+
+    def _refuse_twice(self, node: Node, key: str, name: str) -> None:
+        """The first is judged all the same."""
+        problem = f"{_quoted(key)} stands here a second time" if name else "stands here a second time"
+        self.wrong.append(("", PolicyError(name or key, problem, where=self.place(node))))
 
     def place(self, node: Node) -> str:
         return f"{self.path}:{node.start_mark.line + 1}:{node.start_mark.column + 1}: "
 
-    def value(self, node: Node, name: str) -> object:
+    def value(self, node: Node, name: str, keys: str = "") -> object:
+        """``name``: the key of the top level that it stands in; ``keys``: all that lead to it, or to its list."""
         if node.id == "mapping":
-            return self._mapping(node, name)
+            return self._mapping(node, name, keys)
         if node.id == "sequence":
-            return [self.value(item, name) for item in node.value]
-        return self._scalar(node, name)
+            return [self._item(item, name, keys) for item in node.value]
+        return self._text(node) if keys in self.texts else self._scalar(node, name)
 
-    def _mapping(self, node: Node, name: str) -> dict[str, object]:
+    @staticmethod
+    def _text(node: Node) -> object:
+        """The words as they are; nothing stays nothing."""
+        return None if node.style is None and _WORDS.get(node.value, "") is None else node.value
+
+    def _item(self, node: Node, name: str, keys: str) -> object:
+        """Of a list: its keys are told by the list's place."""
+        return self.value(node, name, keys if node.id == "scalar" else "[]")
+
+    def _mapping(self, node: Node, name: str, keys: str) -> dict[str, object]:
         result: dict[str, object] = {}
         for key_node, value_node in node.value:
             if key_node.id != "scalar":
-                raise PolicyError(_quoted(name), "a key is plain text", where=self.place(key_node))
+                self._refuse(key_node, name, "a key is plain text")
+                continue
             key = key_node.value
             if key in result:
-                raise PolicyError(_quoted(key), "stands here a second time", where=self.place(key_node))
-            if not name:
-                self.places[key] = self.place(key_node)
-            result[key] = self.value(value_node, name or key)
+                self._refuse_twice(key_node, key, name)
+                continue
+            below = f"{keys}.{key}" if keys else key
+            self.places.setdefault(below, self.place(key_node))
+            result[key] = self.value(value_node, name or key, below)
         return result
 
     def _scalar(self, node: Node, name: str) -> object:
@@ -147,8 +210,8 @@ class _Reader:
         if text in _WORDS:
             return _WORDS[text]
         if text.lower() in _AMBIGUOUS or text.lower() in _WORDS:
-            problem = f"{text} is read in different ways by different programs; write true, false or quote it"
-            raise PolicyError(_quoted(name), _cut(problem), where=self.place(node))
+            self._refuse(node, name, f"{text} is read differently by different programs; write true, false or quote it")
+            return text
         return self._number(node, name)
 
     def _number(self, node: Node, name: str) -> object:
@@ -157,8 +220,8 @@ class _Reader:
         if not text.isascii() or not digits[:1].isdigit() or not digits.replace(".", "").replace("_", "").isalnum():
             return text
         if digits[0] == "0" and digits[1:2].isalnum():
-            problem = f"{text} has a leading zero or a base; write a plain decimal number or quote it"
-            raise PolicyError(_quoted(name), _cut(problem), where=self.place(node))
+            self._refuse(node, name, f"{text} has a leading zero or a base; write a plain decimal number or quote it")
+            return text
         try:
             return int(text) if "_" not in text else text
         except ValueError:

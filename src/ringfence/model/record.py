@@ -12,50 +12,80 @@ import copyreg
 from _collections_abc import Callable
 from types import MappingProxyType
 
-__all__ = ["field_names", "record", "replace"]
+__all__ = ["field_names", "made_by", "record", "replace"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataclasses import replace
-    from typing import TypeVar, dataclass_transform
+    from typing import TypeVar, dataclass_transform, overload
 
     _T = TypeVar("_T")
 
-    @dataclass_transform(frozen_default=True, kw_only_default=True)
+    def made_by(*, default_factory: Callable[[], _T]) -> _T: ...
+
+    @overload
     def record(cls: type[_T]) -> type[_T]: ...
+    @overload
+    def record(*, kw_only: bool = True, eq: bool = True) -> Callable[[type[_T]], type[_T]]: ...
+    @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(made_by,))
+    def record(cls: type[_T] | None = None, *, kw_only: bool = True, eq: bool = True) -> object: ...
 
 else:
 
-    def record(cls):
-        """Make a class with annotations a frozen record of keyword-only fields."""
+    _MISSING = object()
+
+    class made_by:
+        """The default of a field that is made anew for each record, such as a list."""
+
+        def __init__(self, *, default_factory):
+            self.make = default_factory
+
+    def record(cls=None, *, kw_only=True, eq=True):
+        """Make a class with annotations a frozen record.
+
+        ``kw_only`` false: fields may be given without their names too. ``eq`` false: each is equal to itself alone.
+        """
+        if cls is None:
+            return lambda cls: record(cls, kw_only=kw_only, eq=eq)
         names = tuple(cls.__annotations__)
         defaults = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
+        makers = {name: defaults.pop(name).make for name in names if isinstance(defaults.get(name), made_by)}
         check = getattr(cls, "__post_init__", None)
+        refused = getattr(cls, "__unknown__", None) or (
+            lambda names: TypeError(f"{cls.__name__} has no field {next(iter(names))}")
+        )
 
-        def __init__(self, **values):
-            fill = self.__dict__
-            for name in names:
-                if name in values:
-                    fill[name] = values.pop(name)
-                elif name in defaults:
-                    fill[name] = defaults[name]
-                else:
+        blank = {name: defaults.get(name, _MISSING) for name in names}  # in their order, also where given in another
+        needed = tuple(name for name in names if name not in defaults and name not in makers)
+
+        def __init__(self, *unnamed, **values):
+            if unnamed:
+                values = _named(cls.__name__, names, unnamed, values, kw_only)
+            filled = blank | values
+            for name in needed:
+                if filled[name] is _MISSING:
                     raise TypeError(f"{cls.__name__} needs {name}")
-            if values:
-                raise TypeError(f"{cls.__name__} has no field {next(iter(values))}")
+            if len(filled) > len(blank):
+                raise refused({name: value for name, value in values.items() if name not in blank})
+            for name, make in makers.items():
+                if filled[name] is _MISSING:
+                    filled[name] = make()
+            self.__dict__.update(filled)
             if check is not None:
                 check(self)
 
         methods = {
             "__init__": __init__,
-            "__repr__": _repr,
-            "__eq__": _eq,
-            "__hash__": _hash,
+            "__repr__": cls.__dict__.get("__repr__", _repr),
             "__setattr__": _refuse,
             "__delattr__": _refuse,
             "__dataclass_fields__": _FieldsOnDemand(),
             "_record_fields": names,
         }
+        for name in makers:
+            delattr(cls, name)
+        if eq:
+            methods |= {"__eq__": _eq, "__hash__": _hash}
         for name, method in methods.items():
             setattr(cls, name, method)
         cls.__match_args__ = ()
@@ -96,6 +126,22 @@ def _hash(self: object) -> int:
 def _hashable(value: object) -> object:
     """Mappings are compared but not hashed: equal records still have equal hashes."""
     return None if hasattr(value, "keys") else value
+
+
+def _named(
+    kind: str, names: tuple[str, ...], unnamed: tuple[object, ...], values: dict[str, object], kw_only: bool
+) -> dict[str, object]:
+    """Return the values with the names of those that were given without one."""
+    if kw_only:
+        from ringfence.errors import FieldError
+
+        raise FieldError(f"{kind}: {unnamed[0]!r} has no name", hint=f"fields are given by name: {', '.join(names)}")
+    if len(unnamed) > len(names):
+        raise TypeError(f"{kind} has {len(names)} fields, and got {len(unnamed)} values")
+    given = dict(zip(names, unnamed, strict=False))
+    for name in given.keys() & values.keys():
+        raise TypeError(f"{kind} got {name} twice")
+    return {**given, **values}
 
 
 def _refuse(self: object, name: str, *_: object) -> None:

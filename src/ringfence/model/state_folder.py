@@ -1,17 +1,20 @@
 """The folder that outlives every process: sandboxes, recordings, and the key that tells our records from others'.
 
-``$XDG_STATE_HOME/ringfence``, 0700. Nothing is made before it is needed. No guest sees it (``backends/hiding``).
+``$XDG_STATE_HOME/ringfence``, 0700. Nothing is made before it is needed. No guest sees it (``sandbox/hiding``).
 """
 
 from __future__ import annotations
 
 import os
+from _collections_abc import Iterable
 
 from ringfence.errors import UsageError
 from ringfence.model import own_files
 from ringfence.model.mounted_names import every_name
 from ringfence.model.paths import within
 
+IMAGES = "images"
+"""The folder in it with the unpacked roots of images (``container/images``), each in a folder of its own."""
 _KEY, _KEY_BYTES = "key", 32
 _ROOTS, _ROOTS_BYTES = "roots", 1 << 20
 _MOST_LINKS = 40
@@ -26,7 +29,7 @@ def state_folder() -> str:
         state = os.path.join(os.path.expanduser("~"), ".local", "state")
     if not os.path.isabs(state):  # nobody knows a home; else it would be a folder «~» in the current one
         raise UsageError("there is no home folder to keep it in", hint="set HOME or XDG_STATE_HOME")
-    return os.path.join(state, "ringfence")
+    return os.path.join(os.path.normpath(state), "ringfence")  # records are sealed for the place that they lie in
 
 
 def own_places() -> tuple[str, ...]:
@@ -39,6 +42,28 @@ def own_places() -> tuple[str, ...]:
     except UsageError:
         return ()
     return tuple(dict.fromkeys((*every_name(os.path.realpath(path), *_noted_roots(path)), *_links_to(path))))
+
+
+def refuse_ours(ours: tuple[str, ...], shown: Iterable[str], writable: Iterable[str]) -> None:
+    """UsageError where a guest would be given a folder of ours: nothing can be hidden in what it writes directly."""
+    for path in (*shown, *writable):
+        for own in ours:
+            if within(os.path.realpath(path), own):
+                raise UsageError(f"{path} lies in a folder of ringfence's own ({own})", hint="name another folder")
+    for path in writable:
+        for own in ours:
+            if within(own, os.path.realpath(path)):
+                hint = "name folders below it, or keep the records elsewhere: XDG_STATE_HOME"
+                raise UsageError(f"{path} holds {own}, which no guest may write", hint=hint)
+
+
+def is_image_root(path: str) -> bool:
+    """Whether it lies in the root of an image: of all that is ours the one thing that guests work on, over a layer."""
+    try:
+        top = os.path.join(os.path.realpath(state_folder()), IMAGES)
+    except UsageError:
+        return False
+    return path.startswith(f"{top}/") and len(path[len(top) + 1 :].split("/")) > 1
 
 
 def note_root(path: str) -> None:
@@ -71,7 +96,7 @@ def _noted_roots(top: str) -> list[str]:
         found, _ = own_files.read_regular(os.path.join(top, _ROOTS), _ROOTS_BYTES)
     except (OSError, UsageError):
         return []
-    paths = dict.fromkeys(os.fsdecode(path) for path in found.split(b"\0") if path.startswith(b"/"))
+    paths = dict.fromkeys(os.fsdecode(path) for path in found.split(b"\0") if os.path.isabs(path))
     return [path for path in paths if os.path.isdir(path)]
 
 
@@ -105,7 +130,7 @@ def made(name: str = "") -> str:
         own_files.make_private(top)
         descriptor = own_files.open_private(top)
         try:
-            if os.fstat(descriptor).st_mode & 0o077 and hasattr(os, "fchmod"):
+            if os.name == "posix" and os.fstat(descriptor).st_mode & 0o077:
                 os.fchmod(descriptor, 0o700)
         finally:
             os.close(descriptor)

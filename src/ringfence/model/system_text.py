@@ -1,4 +1,4 @@
-"""What a system call can take as text. Nothing here knows what the text is for."""
+"""What a system call can take as a string, and what a terminal can. Nothing here knows what a string is for."""
 
 from __future__ import annotations
 
@@ -11,3 +11,14 @@ def is_system_text(text: object) -> bool:
         return isinstance(text, str) and b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
         return False
+
+
+def escape_controls(text: str, *, keep: str = "") -> str:
+    """Return the whole text, with what could steer a terminal or turn the direction of writing as an escape.
+
+    >>> escape_controls("é\\t\\x1b[2J", keep="\\t")
+    'é\\t\\\\x1b[2J'
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in keep else ascii(char)[1:-1] for char in text)

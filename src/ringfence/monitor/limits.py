@@ -6,15 +6,15 @@ Plain data, checked when it is made. What is measured and how is elsewhere, and 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
 
 from ringfence.errors import PolicyError
+from ringfence.model.record import field_names, made_by, record
 
 _TOO_LARGE = 2**63
 _WHOLE = frozenset({"max_memory_mb", "max_disk_mb", "max_network_kb", "max_execution_time", "max_file_operations"})
 
 
-@dataclass(frozen=True)
+@record(kw_only=False)
 class ResourceLimits:
     """The most that a sandbox may use. 0 allows none of it; a MB has 2**20 bytes, a KB 2**10."""
 
@@ -31,7 +31,7 @@ class ResourceLimits:
     """Calls of the read and the write family."""
 
     def __post_init__(self) -> None:
-        problems = [problem for each in fields(self) for problem in _problems(each.name, getattr(self, each.name))]
+        problems = [problem for name in field_names(self) for problem in _problems(name, getattr(self, name))]
         if problems:
             raise PolicyError(problems[0].field, problems[0].problem, more=tuple(problems[1:]))
 
@@ -55,7 +55,7 @@ def _problems(name: str, value: object) -> Iterable[PolicyError]:
         yield PolicyError(name, f"{shown_figure(value)} is not {wanted} from 0 on with a meaning")
 
 
-@dataclass(frozen=True)
+@record(kw_only=False)
 class ResourceUsage:
     """What a sandbox used up to one moment, all of its processes together, the ended ones too."""
 
@@ -66,5 +66,5 @@ class ResourceUsage:
     network_kb: float
     execution_time: float
     file_operations: int
-    violations: list[str] = field(default_factory=list)
+    violations: list[str] = made_by(default_factory=list)
     """One line for each limit that is passed."""

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ringfence.errors import SupervisionError, UsageError
-from ringfence.linux.kept_files import Room, half_of_the_limit
+from ringfence.kernel.proc.open_files import DescriptorBudget, half_of_the_limit
 from ringfence.monitor.limits import ResourceLimits, ResourceUsage, is_figure, shown_figure
 from ringfence.monitor.meter import DEEP_EVERY_S, Meter
 from ringfence.monitor.sample import History, Sample
-from ringfence.monitor.source import Source
+from ringfence.monitor.source import Source, offered
 from ringfence.monitor.violations import KIB, MIB, Judge, Violation, checked_times
 
 OnViolation = Callable[[str, Violation], None]
@@ -54,12 +54,13 @@ class _Watch:
     def last(self) -> Sample:
         return self._history.last
 
-    def usage(self) -> ResourceUsage:
+    def usage(self, *, whole: bool = False) -> ResourceUsage:
+        """As of the last sample; ``whole``: with the mean of the processor and the peak of the memory."""
         with self.lock:
-            last = self._history.last
+            last, history = self._history.last, self._history
             return ResourceUsage(
-                cpu_percent=last.cpu_percent,
-                memory_mb=last.memory_bytes / MIB,
+                cpu_percent=history.mean_cpu_percent() if whole else last.cpu_percent,
+                memory_mb=(history.peak_memory_bytes if whole else last.memory_bytes) / MIB,
                 disk_mb=last.written_bytes / MIB,
                 network_kb=last.network_bytes / KIB,
                 execution_time=last.time_s,
@@ -123,43 +124,49 @@ class ResourceMonitor:
         """As new; also in a forked copy, which has neither the thread nor, maybe, a free lock."""
         self._lock = threading.Lock()
         self._watches: dict[str, _Watch] = {}
+        self._standing: dict[str, _Watch] = {}
+        """Of those who keep sandboxes; a caller's own watch of one comes before it in answers, and both are judged."""
         self._thread: threading.Thread | None = None
-        self._room: Room | None = None
+        self._room: DescriptorBudget | None = None
 
     # ---- what the specification names
 
-    def start_monitoring(self, sandbox_id: str, limits: ResourceLimits, source: Source | None = None) -> None:
-        """Without a source, the one that ``find_source`` gives."""
+    def start_monitoring(
+        self, sandbox_id: str, limits: ResourceLimits, source: Source | None = None, *, standing: bool = False
+    ) -> None:
+        """Without a source, the one that ``find_source`` gives, or a manager of this process that has the sandbox.
+
+        ``standing``: by who keeps the sandbox, for as long as it lives; others may monitor it beside that.
+        """
         if not isinstance(limits, ResourceLimits):
             raise UsageError(f"{limits!r:.80} is not ResourceLimits")
-        if source is None:
-            if self._find_source is None:
-                raise UsageError(f"nobody says where {sandbox_id} can be looked at", hint="give its source")
-            source = self._find_source(sandbox_id)
-        watch = self._made(limits, source)
+        watch = self._made(limits, source or self._found(sandbox_id))
+        watches = self._standing if standing else self._watches
         with self._lock:
-            taken = sandbox_id in self._watches
+            taken = sandbox_id in watches
             if not taken:
-                self._watches[sandbox_id] = watch
+                watches[sandbox_id] = watch
         if taken:
             watch.close()
             raise UsageError(f"{sandbox_id} is monitored already", hint="stop_monitoring it first")
         try:
             self._tell(sandbox_id, watch, watch.look(whole=True))
         except BaseException:
-            self._forget(sandbox_id)
+            with self._lock:
+                watches.pop(sandbox_id, None)
+            watch.close()
             raise
         self._ensure_thread()
 
-    def _forget(self, sandbox_id: str) -> None:
-        with self._lock:
-            watch = self._watches.pop(sandbox_id, None)
-        if watch is not None:
-            watch.close()
+    def _found(self, sandbox_id: str) -> Source:
+        source = self._find_source(sandbox_id) if self._find_source else offered(sandbox_id)
+        if source is None:
+            raise UsageError(f"nobody says where {sandbox_id} can be looked at", hint="give its source")
+        return source
 
-    def get_usage(self, sandbox_id: str) -> ResourceUsage:
+    def get_usage(self, sandbox_id: str, *, standing: bool = False) -> ResourceUsage:
         """As of the last sample."""
-        return self._watch(sandbox_id).usage()
+        return self._watch(sandbox_id, standing=standing).usage()
 
     def check_violations(self, sandbox_id: str) -> list[str]:
         """One line for each limit that has been passed."""
@@ -178,29 +185,33 @@ class ResourceMonitor:
 
     # ---- and more
 
-    def stop_monitoring(self, sandbox_id: str) -> ResourceUsage:
-        """A last look, and what it has come to."""
+    def stop_monitoring(self, sandbox_id: str, *, standing: bool = False) -> ResourceUsage:
+        """A last look, and what it has come to: the mean of the processor, the peak of the memory, sums of the rest."""
         with self._lock:
-            watch = self._watches.pop(sandbox_id, None)
+            watch = (self._standing if standing else self._watches).pop(sandbox_id, None)
+            kept = None if standing else self._standing.get(sandbox_id)
+        if watch is None and kept is not None:  # who keeps the sandbox goes on: its limits have to hold
+            self._tell(sandbox_id, kept, kept.look(whole=True))
+            return kept.usage(whole=True)
         if watch is None:
             raise _unknown(sandbox_id)
         try:
             self._tell(sandbox_id, watch, watch.look(whole=True))
         finally:
             watch.close()
-        return watch.usage()
+        return watch.usage(whole=True)
 
-    def violations(self, sandbox_id: str) -> list[Violation]:
+    def violations(self, sandbox_id: str, *, standing: bool = False) -> list[Violation]:
         """The limits that have been passed, as data."""
-        return self._watch(sandbox_id).violations()
+        return self._watch(sandbox_id, standing=standing).violations()
 
     def history(self, sandbox_id: str) -> list[Sample]:
         """Samples over the whole time, evenly spaced, at most ``history_samples`` of them and the last one."""
         return self._watch(sandbox_id).samples()
 
-    def sample(self, sandbox_id: str) -> Sample:
+    def sample(self, sandbox_id: str, *, standing: bool = False) -> Sample:
         """A look right now, at everything."""
-        watch = self._watch(sandbox_id)
+        watch = self._watch(sandbox_id, standing=standing)
         try:
             self._tell(sandbox_id, watch, watch.look(whole=True))
         except Exception as error:  # of a source or of who is told, as on the monitor's own thread
@@ -209,15 +220,16 @@ class ResourceMonitor:
 
     def monitored(self) -> list[str]:
         with self._lock:
-            return list(self._watches)
+            return list(dict.fromkeys((*self._watches, *self._standing)))
 
     def close(self) -> None:
         """Stop monitoring all of them."""
         for sandbox_id in self.monitored():
-            try:
-                self.stop_monitoring(sandbox_id)
-            except UsageError:
-                continue  # somebody else was faster
+            for standing in (False, True):
+                try:
+                    self.stop_monitoring(sandbox_id, standing=standing)
+                except UsageError:
+                    continue  # there is no such one, or somebody else was faster
 
     def __enter__(self) -> ResourceMonitor:
         return self
@@ -233,9 +245,9 @@ class ResourceMonitor:
         meter = Meter(source, self._room, time.monotonic, limits.max_memory_mb * MIB, self._deep_every_s)
         return _Watch(source, meter, Judge(limits, self._over_for_s), History(self._history_samples))
 
-    def _watch(self, sandbox_id: str) -> _Watch:
+    def _watch(self, sandbox_id: str, *, standing: bool = False) -> _Watch:
         with self._lock:
-            watch = self._watches.get(sandbox_id)
+            watch = (None if standing else self._watches.get(sandbox_id)) or self._standing.get(sandbox_id)
         if watch is None:
             raise _unknown(sandbox_id)
         if watch.problem is not None:
@@ -262,7 +274,7 @@ class ResourceMonitor:
     def _look_at_all(self) -> float | None:
         """The seconds until the next look; None: there is nothing left to look at, and the thread ends."""
         with self._lock:
-            watches = list(self._watches.items())
+            watches = [*self._watches.items(), *self._standing.items()]
             if not watches:
                 self._thread = None
                 return None

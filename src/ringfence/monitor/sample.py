@@ -33,9 +33,12 @@ class History:
         self._stride = 1
         self._skipped = 0
         self.last = Sample(0.0)
+        self.peak_memory_bytes = 0
 
     def add(self, sample: Sample) -> None:
         self.last = sample
+        if sample.memory_bytes > self.peak_memory_bytes:
+            self.peak_memory_bytes = sample.memory_bytes
         self._skipped += 1
         if self._skipped < self._stride and self._kept:
             return
@@ -44,6 +47,12 @@ class History:
         if len(self._kept) > self._most:
             self._kept = self._kept[::2]
             self._stride *= 2
+
+    def mean_cpu_percent(self) -> float:
+        """Of one core, from the first sample to the last."""
+        first, last = (self._kept or [self.last])[0], self.last
+        passed_s = last.time_s - first.time_s
+        return (last.cpu_s - first.cpu_s) / passed_s * 100 if passed_s > 0 else 0.0
 
     def samples(self) -> list[Sample]:
         """In order, the latest among them."""

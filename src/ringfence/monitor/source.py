@@ -1,7 +1,8 @@
-"""``Source``: where a sandbox can be looked at, as whoever runs it tells."""
+"""``Source``: where a sandbox can be looked at, as whoever runs it tells; and who in this process keeps sandboxes."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -14,12 +15,33 @@ def _nobody() -> tuple[int, ...]:
 
 @record
 class Source:
-    """One sandbox, from outside."""
+    """Names what can be read of one sandbox from outside."""
 
     leaders: Callable[[], tuple[int, ...]] = _nobody
     """The processes of now all of whose descendants, and they alone, are the sandbox's. Asked on the monitor's
     thread, so it must not wait for anything."""
     groups: Mapping[str, str] = MappingProxyType({})
     """Capability → folder of the sandbox's control group; empty: it has none, and /proc has to do."""
+    network: Callable[[], int] | None = None
+    """Bytes that it sent and received through the gateway so far. Absent: it has none, and what moved over its own
+    network devices is meant."""
+    measure: Callable[[], tuple[float, int, int, int]] | None = None
+    """Seconds of processor time, bytes of memory, bytes written, processes, as who runs it has measured them. Absent:
+    they are read of the processes."""
     terminate: Callable[[], None] | None = None
     """Ends everything in it. Absent: nobody here can."""
+
+
+_keepers: list[weakref.WeakMethod[Callable[[str], Source | None]]] = []
+
+
+def offer(find: Callable[[str], Source | None]) -> None:
+    """From now on a monitor may ask this method of who keeps sandboxes, as long as that lives; None: none of its."""
+    _keepers[:] = [each for each in _keepers if each() is not None] + [weakref.WeakMethod(find)]
+
+
+def offered(sandbox_id: str) -> Source | None:
+    """What one of them says of a sandbox."""
+    asked = (keeper() for keeper in list(_keepers))
+    found = (find(sandbox_id) for find in asked if find is not None)
+    return next((source for source in found if source is not None), None)

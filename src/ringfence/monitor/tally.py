@@ -20,7 +20,7 @@ class Counted(NamedTuple):
 
 
 class Tally:
-    """One kind of count, of one tree."""
+    """Adds up one kind of count over a tree, ended processes included."""
 
     def __init__(self) -> None:
         self.total = 0

@@ -65,7 +65,7 @@ def checked_times(over_for_s: Mapping[str, float]) -> dict[str, float]:
 
 
 class Judge:
-    """One sandbox' limits and what became of them."""
+    """Compares one sandbox with its limits, and remembers which it passed."""
 
     def __init__(self, limits: ResourceLimits, over_for_s: Mapping[str, float]) -> None:
         self.violations: dict[str, Violation] = {}

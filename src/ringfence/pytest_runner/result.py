@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypedDict
 
 from ringfence.model.outcome import FIXED_RC, Enforcement, Outcome, Status
 from ringfence.pytest_runner.records import TestRecords
+from ringfence.pytest_runner.refusals import with_refusals
 
 VERSION = 2
 
@@ -17,6 +19,8 @@ class EnforcedCapability(TypedDict):
     applied: bool
     mechanism: str
     details: str
+    by: list[str]
+    """What holds it, of the closed set ``Mechanism``."""
 
 
 class TestOutcome(TypedDict):
@@ -42,14 +46,22 @@ class SandboxResultV2(TypedDict):
     enforced: dict[str, EnforcedCapability]
     usage: dict[str, float]
     counts: dict[str, int]
-    """Tests by outcome: passed, failed, error, skipped, xfailed, xpassed, and deselected."""
+    """As in pytest's summary: passed, failed, error, skipped, xfailed, xpassed, rerun, deselected."""
     tests: list[TestOutcome]
     limits_hit: list[str]
+    garbled: int
+    """How many lines of what pytest told can't be read; with any of them the result is not OK."""
+    doubt: str
+    """Why pytest's exit code 0 is not believed; empty: it is, or it was another."""
+    hints: list[str]
+    """What to do where tests failed because of the sandbox, e.g. for want of a file that is not in it."""
 
 
-def from_outcome(outcome: Outcome, records: TestRecords) -> SandboxResultV2:
+def from_outcome(outcome: Outcome, records: TestRecords, hints: Sequence[str] = ()) -> SandboxResultV2:
     """The door's own form of an outcome."""
-    status, rc, reason = _honest_end(outcome, records)
+    outcome = with_refusals(outcome, records.refused, records.failed_by)
+    doubt = _doubt(records) if outcome.status is Status.OK else ""
+    status, rc, reason = _honest_end(outcome, doubt)
     return SandboxResultV2(
         version=VERSION,
         status=str(status),
@@ -65,6 +77,9 @@ def from_outcome(outcome: Outcome, records: TestRecords) -> SandboxResultV2:
         counts=records.counts(),
         tests=[TestOutcome(test=name, outcome=how, duration_s=took) for name, how, took in records.tests],
         limits_hit=list(outcome.limits_hit),
+        garbled=records.garbled,
+        doubt=doubt,
+        hints=list(hints),
     )
 
 
@@ -79,16 +94,29 @@ def from_refusal(
     return from_outcome(outcome, TestRecords())
 
 
-def _honest_end(outcome: Outcome, records: TestRecords) -> tuple[Status, int, str]:
-    """Exit code 0 without a finished session is not «tests passed»: some test ended the process, or wrote into the
-    channel itself."""
-    if outcome.status is Status.OK and records.problem:
-        return Status.FAILED, 1, f"exit code 0, but what pytest told can't be read to its end: {records.problem}"
-    if outcome.status is Status.OK and records.finished != 0:
-        told = "nothing" if records.finished is None else f"exit status {records.finished}"
-        reason = f"exit code 0, but pytest did not finish its session with it (it told {told})"
-        return Status.FAILED, 1, reason
+def _honest_end(outcome: Outcome, doubt: str) -> tuple[Status, int, str]:
+    """Exit code 0 is not «tests passed» by itself: some test may have ended the process or the session, or written
+    into the channel."""
+    if doubt:
+        return Status.FAILED, 1, f"exit code 0, but {doubt}"
     return outcome.status, outcome.rc, outcome.reason
+
+
+def _doubt(records: TestRecords) -> str:
+    """Why what pytest told is no success; nothing where it is one."""
+    if records.problem:
+        return f"what pytest told can't be read to its end: {records.problem}"
+    if records.garbled:
+        return f"{records.garbled} lines of what pytest told can't be read"
+    if records.finished != 0:
+        told = "nothing" if records.finished is None else f"exit status {records.finished}"
+        return f"pytest did not finish its session with it (it told {told})"
+    if records.broken_off:
+        return "the session was broken off (pytest.exit)"
+    counts = records.counts()
+    if counts["failed"] or counts["error"]:
+        return f"it told of {counts['failed']} failed tests and {counts['error']} errors"
+    return "" if records.tests else "no test ran"
 
 
 def _enforced(outcome: Outcome) -> dict[str, EnforcedCapability]:
@@ -98,6 +126,7 @@ def _enforced(outcome: Outcome) -> dict[str, EnforcedCapability]:
             applied=entry.applied,
             mechanism=entry.mechanism,
             details=entry.details,
+            by=list(map(str, entry.by)),
         )
         for name, entry in outcome.enforced.items()
     }

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from ringfence.engine.run import run
-from ringfence.engine.supervision import new_run_id
+from ringfence.engine.run import run, traits_of
+from ringfence.engine.supervision import Attach, new_run_id
 from ringfence.errors import SandboxError, UnavailableError, UsageError
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
 from ringfence.model.outcome import Enforcement
+from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
-from ringfence.posix.plan import CHANNEL_FD
+from ringfence.pytest_runner.hints import hints
 from ringfence.pytest_runner.records import parse_records
 from ringfence.pytest_runner.result import SandboxResultV2, from_outcome, from_refusal
+from ringfence.steps.executor import CHANNEL_FD
 
-_GUEST_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guest")
+GUEST_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guest")
 _DETERMINISTIC = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 _COVERAGE = ("COVERAGE_PROCESS_START", "COVERAGE_FILE")
 
@@ -27,6 +29,8 @@ def run_pytests(paths: list[str], timeout_s: int) -> tuple[int, str]:
 
     The processor-time limit is set so high that only the timeout binds, as it always did here.
     """
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
+        raise UsageError(f"timeout_s: {timeout_s!r} is not a number of seconds")
     cores = os.cpu_count() or 1
     result = run_pytests_v2(paths, SandboxPolicy(wall_time_s=timeout_s, cpu_time_s=timeout_s * cores + 1))
     failed_to_run = "" if result["status"] != "INTERNAL_ERROR" else result["reason"]
@@ -39,35 +43,91 @@ def run_pytests_v2(
     *,
     here: bool = False,
     arguments: Sequence[str] = (),
+    interpreter: str | os.PathLike[str] | None = None,
     on_output: OnOutput | None = None,
+    attach: Attach | None = None,
 ) -> SandboxResultV2:
     """Run pytest on ``paths`` under ``policy``; never raises for what the host or the tests do.
 
     The tests run in a fresh private folder, or in the current one with ``here``; ``arguments`` go to
-    pytest.
+    pytest. It is the pytest of ``interpreter``, or of this one; ``attach`` is told of the running visit.
     """
-    policy = policy or SandboxPolicy()
+    policy = _checked_policy(policy)
+    if policy.root:
+        raise UsageError("root: tests run in an interpreter of the host", hint="run pytest of the image by run()")
     try:
-        job = _job(paths, here, arguments)
+        targets = _targets(paths)
+        job = _job(targets, here, _words(arguments, "arguments"), _checked_interpreter(interpreter))
     except FileNotFoundError as error:
         raise UsageError("the current folder is not there any more", hint="change to one that is") from error
     try:
-        outcome = run(job, policy, on_output=on_output)
+        outcome = run(job, _showing(policy, targets), on_output=on_output, attach=attach)
     except SandboxError as error:
         return from_refusal(_refusal(error), list(job.argv), _nothing_applied(policy, error), new_run_id())
-    return from_outcome(outcome, parse_records(outcome.message))
+    records = parse_records(outcome.message)
+    return from_outcome(outcome, records, hints(outcome, records))
 
 
-def _job(paths: Sequence[str | os.PathLike[str]], here: bool, arguments: Sequence[str]) -> Job:
-    targets = [_absolute(os.fspath(path)) for path in paths]
+def _checked_policy(policy: object) -> SandboxPolicy:
+    if policy is not None and not isinstance(policy, SandboxPolicy):
+        hint = "write SandboxPolicy(…), or SandboxPolicy.from_dict(…) for a mapping"
+        raise UsageError(f"policy: {type(policy).__name__} is not a SandboxPolicy", hint=hint)
+    return policy or SandboxPolicy()
+
+
+def _checked_interpreter(interpreter: str | os.PathLike[str] | None) -> str:
+    """Links stay as they are: an environment is known by where its own Python lies."""
+    if interpreter is None:
+        return sys.executable
+    path = os.path.abspath(_words([interpreter], "interpreter")[0])
+    if not os.path.isfile(path) or not os.access(path, os.X_OK):
+        raise UsageError(f"interpreter: {path} is not a program", hint="name a Python, e.g. .venv/bin/python")
+    return path
+
+
+def _words(values: object, name: str) -> list[str]:
+    """A list of texts or paths. One text would be taken apart into its letters."""
+    if isinstance(values, str | bytes | os.PathLike) or not isinstance(values, Iterable):
+        raise UsageError(f"{name}: {values!r} is not a list", hint=f"write [{values!r}]")
+    words = list(values)
+    wrong = [word for word in words if not isinstance(word, str | os.PathLike)]
+    if wrong:
+        raise UsageError(f"{name}: {wrong[0]!r} is not a text or a path")
+    return [os.fsdecode(word) for word in words]
+
+
+def _targets(paths: object) -> list[str]:
+    """What pytest is to run, as absolute paths and node ids. What can't be read is told before pytest stumbles."""
+    targets = [_absolute(path) for path in _words(paths, "paths")]
+    for path in (target.partition("::")[0] for target in targets or [os.getcwd()]):
+        needed = os.R_OK | os.X_OK if os.path.isdir(path) else os.R_OK
+        if os.path.lexists(path) and not os.access(path, needed):
+            raise UsageError(f"{path} can't be read by this user", hint="ask its owner for the right to read it")
+    return targets
+
+
+def _job(targets: list[str], here: bool, arguments: list[str], interpreter: str) -> Job:
     # The cache goes into the private folder: nothing of a run may change the next one.
     options = ["-p", "ringfence_reporter", "-o", "cache_dir=$TMPDIR/pytest-cache"]
     return Job(
-        argv=(sys.executable, os.path.join(_GUEST_FOLDER, "start.py"), *options, *arguments, *targets),
+        argv=(interpreter, os.path.join(GUEST_FOLDER, "start.py"), *options, *arguments, *targets),
         cwd=os.getcwd(),
         environment=_environment() | ({} if here else {"RINGFENCE_TEST_FOLDER": "$TMPDIR/work"}),
         channel=True,
     )
+
+
+def _showing(policy: SandboxPolicy, paths: Sequence[str | os.PathLike[str]]) -> SandboxPolicy:
+    """A sandbox that shows nothing but the current folder also shows tests that lie elsewhere, each with its folder."""
+    if not traits_of(policy.isolation).files_apart:
+        return policy
+    from ringfence.sandbox import workplaces
+
+    here = os.path.realpath(os.getcwd())
+    named = [os.path.abspath(os.fspath(path).partition("::")[0]) for path in paths]
+    outside = [path for path in named if os.path.exists(path) and not within(os.path.realpath(path), here)]
+    folders = [folder for folder in map(workplaces.around, outside) if folder not in policy.writable_paths]
+    return policy.with_changes(readable_paths=tuple(dict.fromkeys((*policy.readable_paths, *folders))))
 
 
 def _absolute(target: str) -> str:
@@ -77,7 +137,7 @@ def _absolute(target: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    search = [_GUEST_FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
+    search = [GUEST_FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
     paths = {name: os.path.abspath(os.environ[name]) for name in _COVERAGE if os.environ.get(name)}
     return {
         **_DETERMINISTIC,

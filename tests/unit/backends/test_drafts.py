@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 
 import pytest
 
 from ringfence.backends import drafts
 from ringfence.backends.drafts import GOOD_FOR_S, Drafts
 from ringfence.engine.pool import Pool
-from ringfence.linux import host
 from ringfence.model.policy import SandboxPolicy
+from ringfence.sandbox import host
 
 pytestmark = pytest.mark.privileges
 
@@ -82,12 +83,33 @@ def test_a_mount_during_the_making_is_seen_the_next_time(monkeypatch):
     assert found.find("policy", lambda: 2) == 2
 
 
+def test_of_many_who_come_at_once_one_makes_the_draft_and_the_others_wait_for_it(kept):
+    made, inside, go_on = [], threading.Event(), threading.Event()
+    found = Drafts(Clock())
+
+    def make() -> int:
+        made.append(1)
+        inside.set()
+        assert go_on.wait(30)
+        return len(made)
+
+    got: list[int] = []
+    threads = [threading.Thread(target=lambda: got.append(found.find("policy", make))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    assert inside.wait(30)
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert got == [1] * 8
+
+
 @pytest.mark.system
 def test_a_pool_shows_what_came_after_its_first_sandbox(tmp_path, monkeypatch):
     """A folder of packages that appears is there for the next standby sandbox, once the draft's time is over."""
     monkeypatch.setattr(drafts, "GOOD_FOR_S", 0.0)
     late = tmp_path / "late"
-    policy = SandboxPolicy(isolation="strict", readable_paths=(str(late),))
+    policy = SandboxPolicy(isolation="strict", environment={"PYTHONPATH": str(late)})
     look = f"import os; print(os.path.exists({str(late / 'file')!r}))"
     with Pool(policy, warm=0) as pool:
         assert pool.run_source(look).stdout == b"False\n"
@@ -98,6 +120,6 @@ def test_a_pool_shows_what_came_after_its_first_sandbox(tmp_path, monkeypatch):
 
 
 def test_a_draft_can_not_be_changed_by_who_gets_it():
-    draft = drafts.Draft(wish=None, request={}, forker=None)
+    draft = drafts.Draft(spec=None, source=None)
     with pytest.raises(dataclasses.FrozenInstanceError):
         draft.request = {}

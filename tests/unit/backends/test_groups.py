@@ -10,10 +10,11 @@ import sys
 import pytest
 from tests.patience import eventually
 
-from ringfence import SandboxPolicy
+from ringfence import SandboxPolicy, run
 from ringfence.backends import groups
 from ringfence.errors import SupervisionError
-from ringfence.linux import cgroups, procfs
+from ringfence.kernel.cgroup import group as cgroups
+from ringfence.kernel.proc import procfs
 
 pytestmark = [
     pytest.mark.system,
@@ -38,7 +39,7 @@ os.waitid(os.P_PID, job, os.WEXITED | os.WNOWAIT | os.WSTOPPED)
 """
 
 
-def test_what_a_killed_caller_and_its_leader_left_is_swept_before_the_next_first_group() -> None:
+def test_what_a_killed_caller_and_its_leader_left_is_swept_after_the_next_first_job() -> None:
     with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True) as caller:
         assert caller.stdout is not None
         job, *directories = caller.stdout.readline().split() or ("0",)
@@ -48,15 +49,13 @@ def test_what_a_killed_caller_and_its_leader_left_is_swept_before_the_next_first
         assert made is None or not made.directories
         return
     groups._swept.clear()  # as in a process that has not used a group yet
-    group = groups.make(SandboxPolicy())
-    assert group is not None
-    group.remove()
+    assert run(["true"], SandboxPolicy()).ok
     eventually(lambda: not [directory for directory in directories if os.path.exists(directory)])
     eventually(lambda: (row := procfs.stat(int(job))) is None or row.zombie)
 
 
 def test_a_group_that_can_not_be_swept_refuses_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(host: object) -> None:
+    def fails() -> None:
         raise SupervisionError("can't remove it")
 
     monkeypatch.setattr(cgroups, "sweep", fails)
@@ -64,4 +63,6 @@ def test_a_group_that_can_not_be_swept_refuses_no_job(monkeypatch: pytest.Monkey
     group = groups.make(SandboxPolicy())
     if group is not None:
         group.remove()
+    assert groups._swept == []
+    assert run(["true"], SandboxPolicy()).ok
     assert groups._swept == ([os.getpid()] if group else [])

@@ -1,4 +1,4 @@
-"""A start that hangs is given up alone: what was forked by the same mould or spawner goes on, and so does that."""
+"""A start that hangs is given up alone: what was forked by the same zygote or spawner goes on, and so does that."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from tests.patience import eventually
 
 import ringfence
 from ringfence import SandboxPolicy, SetupError, run
-from ringfence.backends import led_visit
-from ringfence.backends.forkers import SPAWNER, FromMould, FromSpawner
-from ringfence.backends.led_visit import LedVisit
+from ringfence.backends import leader_client
+from ringfence.backends.leader_client import LeaderClient
+from ringfence.backends.leader_sources import SPAWNER, SpawnerSource, ZygoteSource
 from ringfence.engine.box import Box
-from ringfence.linux import procfs
-from ringfence.posix import forker, moulds, passing, spawner
+from ringfence.kernel.proc import procfs
+from ringfence.roles import fork_server, spawner, zygote_client
+from ringfence.transport import passing
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
 AT_ONCE = 50
 
 
-class Silent(LedVisit):
+class Silent(LeaderClient):
     """Its leader is forked and hears nothing any more, so it waits for its request for ever."""
 
     def _send(self, data: bytes) -> None:
@@ -34,36 +35,39 @@ class Silent(LedVisit):
 
 @pytest.fixture
 def boxes() -> Iterator[list[Box]]:
-    """Two from one mould."""
+    """Two from one zygote; where something was mounted on the host meanwhile, the second has another."""
     policy = SandboxPolicy(isolation="strict", wall_time_s=60)
-    with ringfence.open(policy) as one, ringfence.open(policy) as other:
-        yield [one, other]
+    while True:
+        with ringfence.open(policy) as one, ringfence.open(policy) as other:
+            if _zygote_of(one) is _zygote_of(other):
+                yield [one, other]
+                return
 
 
-def _mould_of(box: Box) -> moulds.Mould:
-    mould = box._box._keeper.forker._mould  # type: ignore[attr-defined]
-    assert isinstance(mould, moulds.Mould)
-    return mould
+def _zygote_of(box: Box) -> zygote_client.ZygoteClient:
+    zygote = box._box._supervisor.source._zygote  # type: ignore[attr-defined]
+    assert isinstance(zygote, zygote_client.ZygoteClient)
+    return zygote
 
 
-def _hang(by: FromMould | FromSpawner) -> None:
+def _hang(by: ZygoteSource | SpawnerSource) -> None:
     visit = Silent({"standby": True}, (), by)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SetupError, match="not ready after"):
-        patch.setattr(led_visit, "_START_WAIT_S", 0.2)
-        patch.setattr(led_visit, "_LOOK_MS", 50)
+        patch.setattr(leader_client, "_START_WAIT_S", 0.2)
+        patch.setattr(leader_client, "_LOOK_MS", 50)
         visit.await_ready()
     visit.close()
 
 
 def test_a_start_that_hangs_takes_no_other_box_along(boxes: list[Box]) -> None:
-    mould, working = _mould_of(boxes[0]), boxes[1].start(["sleep", "600"])
-    assert _mould_of(boxes[1]) is mould
-    leaders = eventually(lambda: working._visit.leader and set(procfs.children(mould.pid)))  # type: ignore[union-attr]
-    _hang(boxes[0]._box._keeper.forker)  # type: ignore[attr-defined]
-    eventually(lambda: set(procfs.children(mould.pid)) <= leaders)
-    assert working._visit.leader in procfs.children(mould.pid) and not working.done  # type: ignore[union-attr]
+    zygote, working = _zygote_of(boxes[0]), boxes[1].start(["sleep", "600"])
+    assert _zygote_of(boxes[1]) is zygote
+    leaders = eventually(lambda: working._visit.leader and set(procfs.children(zygote.pid)))  # type: ignore[union-attr]
+    _hang(boxes[0]._box._supervisor.source)  # type: ignore[attr-defined]
+    eventually(lambda: set(procfs.children(zygote.pid)) <= leaders)
+    assert working._visit.leader in procfs.children(zygote.pid) and not working.done  # type: ignore[union-attr]
     assert [box.run(["echo", "on"]).stdout for box in boxes] == [b"on\n"] * 2
-    assert _mould_of(boxes[0]) is mould
+    assert _zygote_of(boxes[0]) is zygote
 
 
 def test_a_start_that_hangs_does_not_end_the_spawner() -> None:
@@ -75,13 +79,13 @@ def test_a_start_that_hangs_does_not_end_the_spawner() -> None:
     assert run(["true"]).ok and spawner.pid() == before
 
 
-def test_a_mould_that_is_stopped_is_ended_and_the_start_fails_soon(boxes: list[Box]) -> None:
-    mould = _mould_of(boxes[0])
-    os.kill(mould.pid, signal.SIGSTOP)
-    _hang(boxes[0]._box._keeper.forker)  # type: ignore[attr-defined]
-    eventually(lambda: procfs.stat(mould.pid) is None)
+def test_a_zygote_that_is_stopped_is_ended_and_the_start_fails_soon(boxes: list[Box]) -> None:
+    zygote = _zygote_of(boxes[0])
+    os.kill(zygote.pid, signal.SIGSTOP)
+    _hang(boxes[0]._box._supervisor.source)  # type: ignore[attr-defined]
+    eventually(lambda: procfs.stat(zygote.pid) is None)
     with ringfence.open(boxes[0].policy) as new:
-        assert new.run(["true"]).ok and _mould_of(new) is not mould
+        assert new.run(["true"]).ok and _zygote_of(new) is not zygote
 
 
 def _forker_that(begins: Callable[[], None]) -> tuple[int, int]:
@@ -92,7 +96,7 @@ def _forker_that(begins: Callable[[], None]) -> tuple[int, int]:
         try:
             begins()
             os.close(ours)
-            forker.Forker(theirs).serve()
+            fork_server.ForkServer(theirs).serve()
         finally:
             os._exit(0)
     os.close(theirs)
@@ -120,7 +124,7 @@ def test_a_forker_that_is_only_busy_is_waited_for_and_ends_the_one_leader(monkey
 
 
 def _readable(descriptor: int) -> bool:
-    from ringfence.posix import wire
+    from ringfence.transport import wire
 
     return wire.is_readable(descriptor, 0.2)
 
@@ -144,7 +148,7 @@ class Impatient(Silent):
 
 
 def _give_up(box: Box) -> None:
-    visit = Impatient({"standby": True}, (), box._box._keeper.forker)  # type: ignore[attr-defined]
+    visit = Impatient({"standby": True}, (), box._box._supervisor.source)  # type: ignore[attr-defined]
     with pytest.raises(SetupError):
         visit.await_ready()
     visit.close()
@@ -172,5 +176,5 @@ def test_boxes_that_are_opened_at_once_all_open_while_one_hangs() -> None:
 
 def test_no_descriptor_of_a_start_that_was_given_up_is_left(boxes: list[Box]) -> None:
     before = sorted(os.listdir("/proc/self/fd"))
-    _hang(boxes[0]._box._keeper.forker)  # type: ignore[attr-defined]
+    _hang(boxes[0]._box._supervisor.source)  # type: ignore[attr-defined]
     assert sorted(os.listdir("/proc/self/fd")) == before

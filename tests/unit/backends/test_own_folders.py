@@ -62,7 +62,7 @@ def test_below_a_readable_folder_it_is_not_read(level: IsolationLevel, home: Pat
 def test_what_is_hidden_deep_in_a_readable_folder_is_absent_without_tripwires_too(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringfence.linux.host.has_fuse", lambda: False)
+    monkeypatch.setattr("ringfence.sandbox.host.has_fuse", lambda: False)
     (home / "deep/er").mkdir(parents=True)
     (home / "deep/er/secret").write_text("secret")
     paths = {"readable_paths": (str(home),), "hidden_paths": (str(home / "deep/er/secret"),)}

@@ -15,7 +15,7 @@ from ringfence import IsolationLevel, Job, Outcome, SandboxPolicy, Status, run
 from ringfence.backends.strict import StrictBackend
 from ringfence.engine.run import refuse
 from ringfence.errors import UnavailableError
-from ringfence.linux import cgroups
+from ringfence.kernel.cgroup import group as cgroups
 
 pytestmark = [
     pytest.mark.system,
@@ -69,7 +69,7 @@ def test_what_a_refusal_says_is_a_sentence_with_one_fix_a_line(monkeypatch: pyte
     monkeypatch.setattr(cgroups, "probe", lambda: found)
     with pytest.raises(UnavailableError) as refused:
         refuse(StrictBackend(), SandboxPolicy(isolation=IsolationLevel.STRICT, cpu_share=1, io_bytes_per_s=MIB))
-    assert "cpu_share needs a control group (/x is not this user's); io needs" in str(refused.value)
+    assert "cpu_share requires a control group (/x is not this user's); io requires" in str(refused.value)
     assert refused.value.fixes[:2] == ("cpu_share: mend cpu_share", "io: mend io")
     assert "--allow-partial" in refused.value.fixes[-1]
 

@@ -9,9 +9,14 @@ import pytest
 
 from ringfence import SandboxPolicy, UnavailableError, run
 from ringfence.backends.strict import StrictBackend
-from ringfence.linux import host, processes
-from ringfence.posix.contained import Contained
-from ringfence.posix.plan import StepFailed
+from ringfence.kernel.proc import processes
+from ringfence.roles import first_process
+from ringfence.sandbox import host
+from ringfence.steps.executor import StepFailed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.transport.request import GroupPaths, VisitRequest
 
 pytestmark = pytest.mark.privileges
 
@@ -52,9 +57,10 @@ def test_a_folder_with_too_much_in_it_is_shown_and_not_copied(tmp_path: Path) ->
     assert host._copied(str(tmp_path)) is None
 
 
-def _contained(group: str) -> Contained:
+def _request(group: str) -> VisitRequest:
     enter = [f"{group}/cgroup.procs", "/v1/memory/x/cgroup.procs"]
-    return Contained({"namespaces": ["mount"], "group": group, "enter": enter, "share": 0}, lambda _: None)
+    groups: GroupPaths = {"group": group, "enter": enter, "cgroups": []}
+    return {"namespaces": ["mount"], "groups": groups, "plan": [], "limits": {}, "scratch": ""}
 
 
 def test_a_kernel_that_can_not_fork_into_a_group_enters_it_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,16 +70,13 @@ def test_a_kernel_that_can_not_fork_into_a_group_enters_it_afterwards(monkeypatc
         return 4711
 
     monkeypatch.setattr(processes, "fork_into", only_without)
-    contained = _contained("/v2/x")
-    assert contained._clone() == 4711
-    assert contained._enter == ["/v2/x/cgroup.procs", "/v1/memory/x/cgroup.procs"]
+    entrances = ["/v2/x/cgroup.procs", "/v1/memory/x/cgroup.procs"]
+    assert first_process._clone(_request("/v2/x")) == (4711, entrances)
 
 
 def test_who_is_born_in_a_group_does_not_enter_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "fork_into", lambda namespaces, group="": 4711)
-    contained = _contained("/v2/x")
-    contained._clone()
-    assert contained._enter == ["/v1/memory/x/cgroup.procs"]
+    assert first_process._clone(_request("/v2/x")) == (4711, ["/v1/memory/x/cgroup.procs"])
 
 
 def test_namespaces_that_are_refused_are_a_named_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,5 +85,5 @@ def test_namespaces_that_are_refused_are_a_named_step(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(processes, "fork_into", refused)
     with pytest.raises(StepFailed) as failed:
-        _contained("")._clone()
+        first_process._clone(_request(""))
     assert (failed.value.step, failed.value.errno) == ("enter namespaces", 1)

@@ -14,7 +14,7 @@ import pytest
 
 import ringfence
 from ringfence import IsolationLevel, Job, SandboxError, SandboxPolicy, UnavailableError, UsageError, run
-from ringfence.backends import walled
+from ringfence.backends import walls as walled
 from ringfence.backends.process import ProcessBackend
 from ringfence.checkpoint.transaction import SNAPSHOT, Transaction
 from ringfence.engine.box import Box
@@ -199,3 +199,20 @@ def test_what_a_working_copy_holds_already_is_not_said_to_be_hidden(
     hidden = policy.hidden_paths
     with Transaction.create(tmp_path / "early", [tmp_path / "base"], kind=SNAPSHOT, hidden=hidden) as early:
         assert run(job, policy, transaction=early).stdout == b""
+
+
+NESTED = """
+import ringfence
+inner = ringfence.run(["sh", "-c", "exit 3"], ringfence.SandboxPolicy(isolation="process"))
+print(inner.status, inner.rc)
+"""
+
+
+def test_a_job_behind_walls_can_run_jobs_of_its_own(tree: Path) -> None:
+    """The walls close the control groups, which their modes do not say: the inner job does without."""
+    ours = Path(ringfence.__file__).parents[1]
+    policy = PLAIN.with_changes(readable_paths=(str(ours), sys.prefix, sys.base_prefix, str(tree)))
+    program = Job(argv=(PYTHON, "-P", "-c", NESTED), environment={"PYTHONPATH": str(ours)})
+    for each in (PLAIN, policy):
+        done = run(program, each)
+        assert done.stdout == b"FAILED 3\n", done.stderr.decode()

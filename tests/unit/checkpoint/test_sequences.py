@@ -6,17 +6,18 @@ import os
 from pathlib import Path
 
 import pytest
-from undo_arena import Arena, kinds
+from undo_arena import KINDS, Arena
 from undo_sequences import crash_everywhere, run_in, sequence
 
-from ringfence.checkpoint import carry, tree
+from ringfence.checkpoint import tree
+from ringfence.checkpoint.commit import commit_plan
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
 
 SEQUENCES = int(os.environ.get("RINGFENCE_SEQUENCES", "60"))
 
 
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_workspace_does_what_its_model_says(kind: str, tmp_path: Path) -> None:
     run_in(kind, tmp_path, range(SEQUENCES), sequence)
 
@@ -26,8 +27,10 @@ def test_a_workspace_does_the_same_without_descriptors_of_folders(tmp_path: Path
     run_in("snapshot", tmp_path, range(20), sequence)
 
 
+@pytest.mark.long
+@pytest.mark.once
 @pytest.mark.parametrize("action", ("commit", "rollback"))
-@pytest.mark.parametrize("kind", ("overlay", "snapshot", "in place"))
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_kill_before_any_change_leaves_the_old_or_the_new_state(kind: str, action: str, tmp_path: Path) -> None:
     def everywhere(kind: str, folder: Path, seed: int) -> None:
         changes = crash_everywhere(kind, folder, seed, action)
@@ -44,12 +47,12 @@ def test_the_crash_test_sees_a_commit_that_is_not_finished(tmp_path: Path, monke
 
 
 def test_the_random_test_sees_a_deletion_that_is_forgotten(tmp_path: Path, monkeypatch) -> None:
-    plan = carry.plan
+    plan = commit_plan.plan
 
     def forgetful(layer, base, hidden):
         return plan({path: entry for path, entry in layer.items() if entry.kind != "deleted"}, base, hidden)
 
-    monkeypatch.setattr(carry, "plan", forgetful)
+    monkeypatch.setattr(commit_plan, "plan", forgetful)
     with pytest.raises(AssertionError):
         run_in("snapshot", tmp_path, range(20), sequence)
 

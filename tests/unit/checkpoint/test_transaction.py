@@ -18,7 +18,7 @@ from ringfence.checkpoint.layer import Committed, Planned
 from ringfence.checkpoint.transaction import OVERLAY, SNAPSHOT, Transaction
 from ringfence.checkpoint.workspace import Workspace
 from ringfence.errors import BusyError, CheckpointError, ConflictError, UsageError
-from ringfence.linux import syscalls
+from ringfence.kernel import syscalls
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
 

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from ringfence.checkpoint import unified as module
-from ringfence.checkpoint.unified import unified
+from ringfence.checkpoint.diff import unified_diff as module
+from ringfence.checkpoint.diff.unified_diff import unified
 
 
 def _random(chance: random.Random) -> tuple[list[str], list[str]]:

@@ -21,7 +21,6 @@ from ringfence.model.record import replace
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
 COPIES = ("overlay", "snapshot")
-ALL = (*COPIES, "in place")
 GIB = 1 << 30
 
 
@@ -99,7 +98,7 @@ def facts(top: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", COPIES)
 def test_everything_that_a_tree_can_hold_comes_back(kind: str, tmp_path: Path) -> None:
     def test(arena: Arena) -> None:
         workspace = arena.open()
@@ -156,7 +155,7 @@ def test_the_base_is_not_written_before_a_commit(kind: str, tmp_path: Path) -> N
     on(kind, tmp_path, test)
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", COPIES)
 def test_one_can_go_forward_again_with_the_state_of_then(kind: str, tmp_path: Path) -> None:
     def test(arena: Arena) -> None:
         workspace = arena.open()
@@ -175,7 +174,7 @@ def test_one_can_go_forward_again_with_the_state_of_then(kind: str, tmp_path: Pa
     on(kind, tmp_path, test)
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", COPIES)
 def test_checkpoints_share_content_which_goes_with_the_last_of_them(kind: str, tmp_path: Path) -> None:
     def test(arena: Arena) -> None:
         workspace = arena.open()
@@ -372,7 +371,7 @@ def test_a_base_that_was_swapped_for_another_folder_is_refused(kind: str, tmp_pa
     on(kind, tmp_path, test)
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", COPIES)
 def test_a_tree_that_is_too_deep_is_not_kept_but_can_be_undone(kind: str, tmp_path: Path) -> None:
     def dig(top: Path) -> None:
         here = os.getcwd()
@@ -396,7 +395,7 @@ def test_a_tree_that_is_too_deep_is_not_kept_but_can_be_undone(kind: str, tmp_pa
     on(kind, tmp_path, test)
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", COPIES)
 def test_a_change_that_hides_behind_an_old_time_is_told(kind: str, tmp_path: Path) -> None:
     def forge(top: Path) -> None:
         before = (top / "a").stat()
@@ -414,7 +413,7 @@ def test_a_change_that_hides_behind_an_old_time_is_told(kind: str, tmp_path: Pat
     on(kind, tmp_path, test)
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", COPIES)
 def test_diffs_are_of_text_and_say_why_where_there_is_none(kind: str, tmp_path: Path) -> None:
     def change(top: Path) -> None:
         (top / "text").write_text("one\nthree\n")

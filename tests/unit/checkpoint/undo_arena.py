@@ -15,9 +15,8 @@ from pathlib import Path
 
 from undo_model import FIFO, FILE, FOLDER, LINK, Model, Node, Tree, parent, remove, within
 
-from ringfence.checkpoint.overlay import TRUSTED_PREFIX, USER_PREFIX
 from ringfence.checkpoint.workspace import Workspace, open_overlay, open_snapshot
-from ringfence.linux import syscalls
+from ringfence.kernel import syscalls
 
 NEW_USER, NEW_NS = 0x10000000, 0x20000
 NAMES = ("a", "b", "c", "d", "new\nline", "\udcff\udcfe", ".ringfence-x")
@@ -59,7 +58,8 @@ def as_ordinary_user(
             for each in (folder, *folder.rglob("*")):
                 os.lchown(each, ORDINARY_ID, ORDINARY_ID)
             before()
-            for name in ("encodings.ascii", "fcntl", "hashlib", "hmac", "json", "ringfence.checkpoint.unified"):
+            ours = "ringfence.checkpoint.diff.unified_diff"
+            for name in ("encodings.ascii", "fcntl", "hashlib", "hmac", "json", ours):
                 importlib.import_module(name)  # which this user may not be able to read
             os.setgroups([])
             os.setresgid(ORDINARY_ID, ORDINARY_ID, ORDINARY_ID)
@@ -77,9 +77,7 @@ def mount_tmpfs(place: Path, options: str = "") -> None:
 
 def enter(kind: str) -> None:
     """Namespaces in which overlays may be mounted, and are gone afterwards."""
-    if kind == "trusted overlay":
-        syscalls.call("unshare", NEW_NS)
-    elif kind == "overlay":
+    if kind == "overlay":
         uid, gid = os.getuid(), os.getgid()
         syscalls.call("unshare", NEW_USER | NEW_NS)
         Path("/proc/self/setgroups").write_text("deny")
@@ -90,8 +88,7 @@ def enter(kind: str) -> None:
     syscalls.call("mount", b"none", b"/", 0, 0x4000 | 0x40000, 0)  # private, with all below
 
 
-def kinds() -> tuple[str, ...]:
-    return ("overlay", "snapshot", "in place", *(("trusted overlay",) if os.geteuid() == 0 else ()))
+KINDS = ("overlay", "snapshot")
 
 
 class Arena:
@@ -101,23 +98,21 @@ class Arena:
         self.kind = kind
         self.folder = folder
         self.base = folder / "base"
-        self.overlay = "overlay" in kind
+        self.overlay = kind == "overlay"
         for name in ("base", "upper", "work", "merged"):
             (folder / name).mkdir(exist_ok=True)
-        self.seen = folder / "merged" if self.overlay else self.base if kind == "in place" else folder / "store/work"
+        self.seen = folder / ("merged" if self.overlay else "store/work")
 
     def open(self) -> Workspace:
         store = str(self.folder / "store")
         if not self.overlay:
-            return open_snapshot(str(self.base), store, in_place=self.kind == "in place")
-        prefix = TRUSTED_PREFIX if self.kind == "trusted overlay" else USER_PREFIX
-        return open_overlay(str(self.folder / "upper"), str(self.base), store, prefix=prefix)
+            return open_snapshot(str(self.base), store)
+        return open_overlay(str(self.folder / "upper"), str(self.base), store)
 
     def mount(self) -> None:
         if not self.overlay:
             return
-        option = ",userxattr" if self.kind == "overlay" else ""
-        where = f"lowerdir={self.folder}/base,upperdir={self.folder}/upper,workdir={self.folder}/work{option}"
+        where = f"lowerdir={self.folder}/base,upperdir={self.folder}/upper,workdir={self.folder}/work,userxattr"
         syscalls.call("mount", b"overlay", os.fsencode(self.seen), b"overlay", 0, where.encode())
 
     def unmount(self) -> None:
@@ -316,6 +311,6 @@ def fill(chance: random.Random, arena: Arena, model: Model, edits: int) -> None:
 
 
 __all__ = [
-    "Arena", "Editor", "as_ordinary_user", "enter", "fill", "in_child", "kinds", "look", "mount_tmpfs", "parent",
+    "KINDS", "Arena", "Editor", "as_ordinary_user", "enter", "fill", "in_child", "look", "mount_tmpfs", "parent",
     "same_files",
 ]  # fmt: skip

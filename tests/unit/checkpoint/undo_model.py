@@ -59,8 +59,7 @@ def remove(tree: Tree, top: str) -> None:
 class Model:
     """The base, what one sees, and copies of that."""
 
-    def __init__(self, *, in_place: bool = False) -> None:
-        self.in_place = in_place
+    def __init__(self) -> None:
         self.base: Tree = {}
         self.now: Tree = {}
         self.links_exact = True
@@ -85,7 +84,7 @@ class Model:
 
     def commit(self) -> None:
         now = copy.deepcopy(self.now)
-        self.base = {path: node for path, node in now.items() if node.kind != FIFO or self.in_place}
+        self.base = {path: node for path, node in now.items() if node.kind != FIFO}
         self._end_history()
 
     def commit_part(self, top: str) -> None:

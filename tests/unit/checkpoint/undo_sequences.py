@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from undo_arena import Arena, Editor, enter, fill, in_child, kinds, look, same_files
+from undo_arena import KINDS, Arena, Editor, enter, fill, in_child, look, same_files
 from undo_model import Model, groups, plain
 
 from ringfence.checkpoint.workspace import Workspace
@@ -34,7 +34,7 @@ class Sequence:
     def __init__(self, kind: str, folder: Path, seed: int) -> None:
         self.chance = random.Random(seed)
         self.arena = Arena(kind, folder)
-        self.model = Model(in_place=kind == "in place")
+        self.model = Model()
         self.log: list[str] = []
         fill(self.chance, self.arena, self.model, 12)
         self._like_base()
@@ -72,9 +72,8 @@ class Sequence:
         assert found == plain(self.model.now), _difference(found, plain(self.model.now))
         if self.model.links_exact:
             assert same == groups(self.model.now), (same, groups(self.model.now), self.log)
-        if self.arena.kind != "in place":
-            below, _ = look(self.arena.base)
-            assert below == plain(self.model.base), _difference(below, plain(self.model.base))
+        below, _ = look(self.arena.base)
+        assert below == plain(self.model.base), _difference(below, plain(self.model.base))
         told = {change.path: str(change.kind) for change in self.workspace.changes()}
         wanted = self.model.changes()
         joined = {path for group in same for path in group} - wanted.keys()  # told as changed where that is new
@@ -108,7 +107,7 @@ class Sequence:
 
     def commit_part(self) -> None:
         path = self._path()
-        if path and self.arena.kind != "in place":
+        if path:
             self.offline(lambda workspace: workspace.commit(paths=(path,)))
             self.model.commit_part(path)
 
@@ -207,8 +206,7 @@ def _is(sequence: Sequence, model: Model) -> bool:
     seen, _ = look(sequence.arena.seen)
     base, _ = look(sequence.arena.base)
     told = {change.path: str(change.kind) for change in sequence.workspace.changes()}
-    same_base = sequence.arena.kind == "in place" or base == plain(model.base)
-    return seen == plain(model.now) and same_base and told == model.changes()
+    return seen == plain(model.now) and base == plain(model.base) and told == model.changes()
 
 
 def run_in(kind: str, top: Path, seeds: range, work: Callable[[str, Path, int], Any]) -> None:
@@ -245,12 +243,12 @@ def sequence(kind: str, folder: Path, seed: int) -> None:
 def main() -> None:
     sequences, crashes = (int(word) for word in (*sys.argv[1:], "0", "0")[:2])
     with tempfile.TemporaryDirectory(dir=os.environ.get("ARENA")) as name:
-        for kind in kinds():
-            share = sequences // len(kinds())
+        for kind in KINDS:
+            share = sequences // len(KINDS)
             run_in(kind, Path(name), range(share), sequence)
             print(f"{kind}: {share} sequences", flush=True)
-        for kind in kinds():
-            share = -(-crashes // len(kinds()))
+        for kind in KINDS:
+            share = -(-crashes // len(KINDS))
             if share:
                 run_in(kind, Path(name), range(1), lambda *row, least=share: every_crash(*row[:2], least))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ringfence import SandboxPolicy
-from ringfence.linux import procfs
+from ringfence.kernel.proc import procfs
 
 LEVELS = ("process", "strict")
 _ROOMY = {"mem_bytes": 1 << 30, "wall_time_s": 60}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from tests.patience import eventually
 
 import ringfence
 from ringfence import Job, SandboxError, SandboxPolicy, SetupError, Status, UsageError
-from ringfence.engine.box import Box, Handle
-from ringfence.linux import processes, procfs
+from ringfence.engine.box import Box
+from ringfence.engine.handle import Handle
+from ringfence.kernel.proc import processes, procfs
+from ringfence.roles import box_leader
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -150,7 +153,8 @@ def _leaders() -> list[int]:
     found = []
     for row in procfs.descendants(os.getpid()):
         try:
-            found += [row.pid] if Path(f"/proc/{row.pid}/comm").read_text() == f"{processes.LEADER}\n" else []
+            name = Path(f"/proc/{row.pid}/comm").read_text()
+            found += [row.pid] if name == f"{processes.LEADER}\n" and not row.zombie else []
         except OSError:
             continue
     return found
@@ -178,12 +182,47 @@ def test_a_visit_can_be_killed_alone(strict: Box) -> None:
     assert not second.done
 
 
+def _states(box: Box) -> dict[str, str]:
+    """The argument of each sleep in the box, and its state."""
+    look = "tr '\\0' ' ' < $p/cmdline; sed -n 's/^State:.//p' $p/status"
+    told = box.run(["sh", "-c", f"for p in /proc/[0-9]*; do {look}; done"])
+    rows = (line.split() for line in told.stdout.decode().splitlines() if line.startswith("sleep "))
+    return {row[1]: row[2] for row in rows}
+
+
+def test_a_visit_is_stopped_and_continued_alone_with_all_that_it_started(strict: Box) -> None:
+    first = strict.start(["sh", "-c", "setsid sleep 5656 & echo on; sleep 6767"])
+    strict.start(["sleep", "7878"])
+    eventually(lambda: b"on" in first.stdout and _states(strict).keys() == {"5656", "6767", "7878"})
+    first.signal(signal.SIGSTOP)
+    eventually(lambda: _states(strict) == {"5656": "T", "6767": "T", "7878": "S"}, told=lambda: str(_states(strict)))
+    first.signal(signal.SIGCONT)
+    eventually(lambda: set(_states(strict).values()) == {"S"})
+
+
 def test_a_visit_that_is_killed_as_soon_as_it_begins_leaves_nothing(strict: Box) -> None:
     for _ in range(10):
         visit = strict.start(["sh", "-c", "(setsid sleep 3131 &); sleep 3131"])
         visit.signal(signal.SIGKILL)
         assert not visit.wait(20).ok
     assert b"3131" not in _processes(strict)
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_reaper_that_has_forked_the_job_meanwhile_is_not_ended_before_it(forks: bool) -> None:
+    fork = "os.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '600')" if forks else ""
+    program = f"import os, time; {fork}\nprint(1, flush=True)\ntime.sleep(600)"
+    reaper = subprocess.Popen([PYTHON, "-c", program], stdout=subprocess.PIPE)
+    assert reaper.stdout is not None and reaper.stdout.readline() == b"1\n"
+    job, row = procfs.children(reaper.pid), procfs.stat(reaper.pid)
+    assert row is not None and len(job) == forks
+    box_leader.end_reaper(procfs, row, time.monotonic() + 60)
+    eventually(lambda: (procfs.stat(reaper.pid).zombie, procfs.is_stopped(reaper.pid)) == (not forks, False))
+    for pid in job:
+        os.kill(pid, signal.SIGKILL)
+    reaper.kill()
+    reaper.wait()
+    reaper.stdout.close()
 
 
 def test_input_is_written_and_output_streamed(box: Box) -> None:

@@ -12,10 +12,10 @@ from tests.patience import eventually
 
 import ringfence
 from ringfence import Job, SandboxError, SandboxPolicy, Status, UsageError
-from ringfence.engine import presence
+from ringfence.engine import occupancy
 from ringfence.engine.box import Box
-from ringfence.engine.presence import Presence
-from ringfence.posix import removal
+from ringfence.engine.occupancy import Occupancy
+from ringfence.roles import removal
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -94,7 +94,7 @@ def test_fifty_threads_that_use_a_box_while_three_close_it_all_hear_of_it(box: B
     assert not any(user.is_alive() for user in users)
     late = {user.heard for user in users}
     assert "UsageError: the box is closed" in late
-    assert all("closed" in heard or "the caller ended it" in heard for heard in late), late
+    assert all("closed" in heard or "killed at the caller's request" in heard for heard in late), late
     eventually(lambda: len(os.listdir("/proc/self/fd")) < before, told=lambda: os.listdir("/proc/self/fd"))
 
 
@@ -106,7 +106,7 @@ def test_who_is_in_when_it_closes_is_told_that_the_caller_ended_it(box: Box) -> 
     box.close()
     visit.join(60)
     assert [outcome.status for outcome in outcomes] == [Status.KILLED_KILL]
-    assert "the caller ended it" in outcomes[0].reason
+    assert "killed at the caller's request" in outcomes[0].reason
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -128,10 +128,10 @@ def test_closing_from_within_a_visit_is_done_when_that_has_ended(box: Box, tmp: 
 def test_ctrl_c_at_any_moment_still_closes_it(
     moment: str, box: Box, tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(self: Presence) -> None:
+    def interrupted(self: Occupancy) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Presence, moment, interrupted)
+    monkeypatch.setattr(Occupancy, moment, interrupted)
     with pytest.raises(KeyboardInterrupt):
         box.close()
     assert not list(tmp.iterdir())
@@ -164,8 +164,8 @@ def test_ctrl_c_while_the_folder_is_removed_leaves_nothing_of_it(
 
 def test_a_commit_is_never_cut_in_half_by_closing(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes."""
-    monkeypatch.setattr(presence, "_END_WAIT_S", 0.01)
-    monkeypatch.setattr(presence, "_KILL_WAIT_S", 0.01)
+    monkeypatch.setattr(occupancy, "_END_WAIT_S", 0.01)
+    monkeypatch.setattr(occupancy, "_KILL_WAIT_S", 0.01)
     workspace, in_it, go_on = tmp / "workspace", threading.Event(), threading.Event()
     workspace.mkdir()
     box = ringfence.open(SandboxPolicy(isolation="strict"), workspace)
@@ -202,9 +202,9 @@ def test_a_visit_that_does_not_end_is_abandoned_and_waited_for_no_longer(monkeyp
         def abandon(self) -> None:
             self.heard.append("abandoned")
 
-    monkeypatch.setattr(presence, "_END_WAIT_S", 0.01)
-    monkeypatch.setattr(presence, "_KILL_WAIT_S", 0.01)
-    inside, early, late = Presence("box"), Stubborn(), Stubborn()
+    monkeypatch.setattr(occupancy, "_END_WAIT_S", 0.01)
+    monkeypatch.setattr(occupancy, "_KILL_WAIT_S", 0.01)
+    inside, early, late = Occupancy("box"), Stubborn(), Stubborn()
     inside.enter().attach(early)  # type: ignore[arg-type]
     between = inside.enter()
     assert inside.begin_closing() and not inside.begin_closing()

@@ -86,9 +86,9 @@ def test_the_deadline_of_a_visit_holds_for_files_too(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(supervision, "_NET_S", 60.0)
     with ringfence.open(SandboxPolicy(isolation="strict", wall_time_s=0.5)) as strict:
         assert strict.run(["truncate", "-s", "1T", "endless"]).ok
-        with strict._presence.enter() as stay:
+        with strict._occupancy.enter() as occupant:
             job, step = Job(argv=("get", "endless")), ("get file", "endless", 2**40)
-            assert strict._transfer(step, job, strict.policy, stay).status is Status.TIMEOUT
+            assert strict._transfer(step, job, strict.policy, occupant).status is Status.TIMEOUT
 
 
 @pytest.mark.parametrize("name", ["file/below", "folder", "folder/"])
@@ -110,7 +110,7 @@ def test_a_signal_or_a_time_that_is_none_is_refused(box: Box) -> None:
         with pytest.raises(UsageError, match="no signal"):
             handle.signal(number)  # type: ignore[arg-type]
     for time_s in (float("nan"), "1"):
-        with pytest.raises(UsageError, match="no time"):
+        with pytest.raises(UsageError, match="number of seconds"):
             handle.wait(time_s)  # type: ignore[arg-type]
     handle.signal(signal.SIGTERM)
     assert handle.wait(float("inf")).status is Status.KILLED_TERM
@@ -144,3 +144,16 @@ def test_what_is_written_to_a_visit_with_a_terminal_arrives_and_nothing_else(box
     assert os.read(secret, 99) == b"a secret\n"
     os.close(secret)
     os.close(teller)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "hint"),
+    [("nope", "No such file or directory", "run(['ls', '-a'])"), ("folder", "no regular file", "tar")],
+)
+def test_a_file_that_does_not_come_out_says_why_and_what_to_do(box: Box, name: str, problem: str, hint: str) -> None:
+    box.run(["mkdir", "-p", "folder"])
+    with pytest.raises(SandboxError, match=f"'{name}' could not be read: .*{problem}") as error:
+        box.get(name)
+    assert hint in error.value.hint
+    box.put("folder/there", b"it is")
+    assert box.get("folder/there") == b"it is"

@@ -11,7 +11,7 @@ from tests.escape.attack import PARTIAL, interpreter_for
 import ringfence
 from ringfence import Outcome, SandboxPolicy, Status
 from ringfence.engine.box import Box
-from ringfence.linux import host
+from ringfence.sandbox import host
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -36,7 +36,7 @@ def box(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def _held_by_group(box: Box) -> bool:
     """By the kernel, which ends one process; where there is no group the watchdog ends the whole."""
-    return "cgroup" in box.enforced["memory"].mechanism
+    return "cgroup" in box.enforced["memory"].by
 
 
 def _plain(outcome: Outcome) -> tuple[Status, int, tuple[str, ...]]:
@@ -65,4 +65,4 @@ def test_in_a_sandbox_of_one_job_the_same_is_no_success() -> None:
     """Nobody else was there: the memory was the job's."""
     policy = SandboxPolicy(isolation="strict", wall_time_s=60, mem_bytes=LIMIT_BYTES)
     outcome = ringfence.run([sys.executable, "-c", PARENT, "0"], policy)
-    assert outcome.status is Status.MEM_LIMIT or "cgroup" not in outcome.enforced["memory"].mechanism
+    assert outcome.status is Status.MEM_LIMIT or "cgroup" not in outcome.enforced["memory"].by

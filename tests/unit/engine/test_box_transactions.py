@@ -368,6 +368,7 @@ def test_what_can_not_be_carried_over_is_kept_where_there_is_a_place(place: str,
         return
     done = work()
     assert done.stdout == b"said\n" and not done.committed and "could not be carried over" in done.reason
+    assert done.commit_problem and not done.keep_problem and done.commit_problem in done.reason
     with Transaction.open(done.transaction) as tx:
         assert "+ours\n" in tx.diff()
     assert (tmp_path / "base/old").read_text() == "hers"
@@ -378,4 +379,5 @@ def test_what_can_not_be_kept_is_said_and_the_outcome_is_not_lost(tmp_path: Path
     (tmp_path / "taken").write_text("")
     job = Job(argv=("sh", "-c", "echo said; touch a"), cwd=str(tmp_path / "base"))
     done = run(job, SandboxPolicy(isolation="strict"), keep=str(tmp_path / "taken/x"))
-    assert done.stdout == b"said\n" and "could not be kept" in done.reason and done.transaction == ""
+    assert done.stdout == b"said\n" and done.keep_problem in done.reason and done.transaction == ""
+    assert "could not be kept" in done.reason and done.keep_problem and not done.commit_problem

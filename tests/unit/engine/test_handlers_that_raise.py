@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.backends import led_visit, scratch
+from ringfence.backends import leader_client, scratch
 from ringfence.engine import streams
 from ringfence.engine.run import close_whole, run
 from ringfence.errors import SetupError, UsageError, is_of_a_call
-from ringfence.model import callables
 from ringfence.model.policy import SandboxPolicy
-from ringfence.posix import passing, removal
+from ringfence.python_jobs import pack as callables
+from ringfence.roles import removal
+from ringfence.transport import passing
 
 pytestmark = [pytest.mark.system, pytest.mark.unmeasured]
 
@@ -54,7 +55,7 @@ def test_the_private_folder_is_removed(
 ) -> None:
     policy = SandboxPolicy(isolation=level)
     run(["true"], policy)
-    for owner, name in ((scratch.os, "mkdir"), (removal.os, "rmdir"), (led_visit.spawner, "is_stopped")):
+    for owner, name in ((scratch.os, "mkdir"), (removal.os, "rmdir"), (leader_client.spawner, "is_stopped")):
         plain = getattr(owner, name)
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, _after(plain, error))
@@ -70,7 +71,7 @@ def test_only_what_the_system_refused_becomes_an_error_of_ours(
     place: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
     ours = SetupError if is_of_a_call(error) else Alarm
-    for owner, name in ((scratch.os, "mkdir"), (led_visit.wire, "write_all"), (streams.os, "pipe")):
+    for owner, name in ((scratch.os, "mkdir"), (leader_client.wire, "write_all"), (streams.os, "pipe")):
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, _after(getattr(owner, name), error))
             with pytest.raises(ours):

@@ -14,12 +14,12 @@ import pytest
 from tests.unit.engine.pooled import policy_of
 
 from ringfence import CallError, Job, Pool, SetupError, Status, UsageError, run
-from ringfence.backends import led_visit
+from ringfence.backends import leader_client
 from ringfence.engine.streams import MESSAGE_BYTES
-from ringfence.model import python_job
-from ringfence.model.reply import channel_bytes
-from ringfence.model.values import MAX_BYTES
-from ringfence.posix.standby import INLINE_BYTES
+from ringfence.python_jobs import job as python_job
+from ringfence.python_jobs.encode import MAX_BYTES
+from ringfence.python_jobs.reply import channel_bytes
+from ringfence.roles.standby import INLINE_BYTES
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -167,8 +167,9 @@ def test_the_time_that_a_sandbox_stood_by_is_not_the_jobs(level: str, monkeypatc
     with Pool(policy_of(level, wall_time_s=1), warm=1) as pool:
         pool.run_source("0")
         time.sleep(1.5)
-        send = led_visit.LedVisit._send
-        monkeypatch.setattr(led_visit.LedVisit, "_send", lambda self, data: (time.sleep(0.2), send(self, data))[1])
+        client = leader_client.LeaderClient
+        send = client._send
+        monkeypatch.setattr(client, "_send", lambda self, data: (time.sleep(0.2), send(self, data))[1])
         outcome = pool.run_source("print('in time')")
     assert outcome.status is Status.OK and outcome.duration_ms < 1400, (outcome.reason, outcome.duration_ms)
 

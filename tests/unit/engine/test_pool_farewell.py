@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from tests.unit.engine.pooled import policy_of
-from tests.unit.posix.forked_python import run_forked
+from tests.unit.python_jobs.forked_python import run_forked
 
 from ringfence import Pool, Status, run
-from ringfence.linux import procfs
+from ringfence.kernel.proc import procfs
 from ringfence.model.job import Job
-from ringfence.model.python_job import source_job
+from ringfence.python_jobs.job import source_job
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -101,7 +101,8 @@ def test_what_it_wrote_to_the_disk_is_counted_once(end: str, tmp_path: Path, mon
     with Pool(policy_of("process"), warm=1) as pool:
         written = pool.run_source(source).usage.written_bytes
         command = pool.run([sys.executable, "-c", source]).usage.written_bytes
-    assert written == pytest.approx(command, abs=1 << 20)
+    # Pages that are written back in the middle may be counted again by the kernel; twice as many would be ours.
+    assert written == pytest.approx(command, rel=0.5)
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 255])

@@ -11,11 +11,12 @@ from tests.patience import eventually
 from tests.unit.engine.pooled import pid_of, policy_of
 
 from ringfence import Outcome, Pool, Status, run
-from ringfence.backends import led_visit
+from ringfence.backends import leader_client
 from ringfence.engine import supervision
 from ringfence.errors import SetupError
-from ringfence.linux import procfs
-from ringfence.posix import moulds, passing, spawner
+from ringfence.kernel.proc import procfs
+from ringfence.roles import spawner, zygote_client
+from ringfence.transport import passing
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
 
@@ -26,21 +27,21 @@ def fresh(level: str) -> Iterator[Pool]:
     with Pool(policy_of(level, wall_time_s=2), warm=2, preload=["fractions"]) as pool:
         assert pool.run_source("0").ok
         yield pool
-    moulds.close_all()
+    zygote_client.close_all()
 
 
 def _goes_on(pool: Pool) -> list[Outcome]:
     return [pool.run_source("print(1)") for _ in range(5)]
 
 
-def _mould_pids() -> list[int]:
-    return [pid_of(mould.pidfd) for mould in moulds._standing.values()]
+def _zygote_pids() -> list[int]:
+    return [pid_of(zygote.pidfd) for zygote in list(zygote_client._standing.values())]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_the_pool_goes_on_when_its_moulds_are(fresh: Pool, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(led_visit, "_END_WAIT_MS", 1000)
-    for pid in filter(lambda pid: pid > 0, _mould_pids()):
+def test_the_pool_goes_on_when_its_zygotes_are(fresh: Pool, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_client, "_END_WAIT_MS", 1000)
+    for pid in filter(lambda pid: pid > 0, _zygote_pids()):
         os.kill(pid, number)
     for outcome in _goes_on(fresh):
         assert outcome.stdout == b"1\n" or _lost(outcome), outcome
@@ -48,7 +49,7 @@ def test_the_pool_goes_on_when_its_moulds_are(fresh: Pool, number: int, monkeypa
 
 
 def _lost(outcome: Outcome) -> bool:
-    """Its leader was ended with the mould, a moment after the job had begun; that is said, and never tried again."""
+    """Its leader was ended with the zygote, a moment after the job had begun; that is said, and never tried again."""
     return outcome.status is Status.KILLED_KILL and "supervising process" in outcome.reason
 
 
@@ -59,18 +60,18 @@ def test_the_pool_goes_on_when_the_spawner_is(fresh: Pool, number: int) -> None:
     os.kill(spawner.pid(), signal.SIGCONT)
 
 
-def test_a_stopped_spawner_is_replaced_when_a_mould_is_needed(level: str) -> None:
+def test_a_stopped_spawner_is_replaced_when_a_zygote_is_needed(level: str) -> None:
     run(["true"])
     os.kill(spawner.pid(), signal.SIGSTOP)
-    moulds.close_all()
+    zygote_client.close_all()
     stopped = spawner.pid()
     with Pool(policy_of(level), warm=1) as pool:
         assert pool.run_source("print(1)").ok and spawner.pid() != stopped
 
 
 def test_a_sandbox_that_is_killed_while_it_stands_by_is_replaced(fresh: Pool) -> None:
-    eventually(lambda: len(fresh._standing) == 2)
-    for box in list(fresh._standing._boxes):
+    eventually(lambda: len(fresh._warm) == 2)
+    for box in list(fresh._warm._boxes):
         visit = box._waiting  # type: ignore[attr-defined]
         visit.await_ready()
         signal.pidfd_send_signal(visit._leader_pidfd, signal.SIGKILL)
@@ -80,13 +81,13 @@ def test_a_sandbox_that_is_killed_while_it_stands_by_is_replaced(fresh: Pool) ->
 
 def test_a_job_whose_waiting_process_was_killed_a_moment_ago_gets_another_one(fresh: Pool) -> None:
     """The leader has not said so yet when the job comes."""
-    eventually(lambda: len(fresh._standing) == 2)
-    for box in list(fresh._standing._boxes):
+    eventually(lambda: len(fresh._warm) == 2)
+    for box in list(fresh._warm._boxes):
         visit = box._waiting  # type: ignore[attr-defined]
         visit.await_ready()
         os.close(visit._post)  # as if nobody were at the other end
         visit._post = _nobody()
-        box.stands = lambda: True  # type: ignore[method-assign]
+        box.is_ready = lambda: True  # type: ignore[method-assign]
     assert fresh.run_source("print(1)").stdout == b"1\n"
 
 
@@ -119,12 +120,12 @@ def test_a_waiting_process_that_is_stopped_holds_nobody_longer_than_its_deadline
     fresh: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervision, "_NET_S", 0.5)
-    eventually(lambda: len(fresh._standing) == 2)
-    for box in list(fresh._standing._boxes):
+    eventually(lambda: len(fresh._warm) == 2)
+    for box in list(fresh._warm._boxes):
         visit = box._waiting  # type: ignore[attr-defined]
         visit.await_ready()
         deepest = max(procfs.descendants(pid_of(visit._leader_pidfd)), key=lambda row: row.pid)
         os.kill(deepest.pid, signal.SIGSTOP)
     outcomes = _goes_on(fresh)
-    assert [outcome.status for outcome in outcomes[:2]] == [Status.KILLED_KILL] * 2 and outcomes[0].reason
+    assert [outcome.status for outcome in outcomes[:2]] == [Status.TIMEOUT] * 2 and outcomes[0].reason
     assert [outcome.stdout for outcome in outcomes[2:]] == [b"1\n"] * 3

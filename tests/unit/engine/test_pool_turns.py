@@ -20,11 +20,11 @@ from tests.unit.engine.pooled import lives, policy_of
 
 from ringfence import CallError, Job, Pool, SetupError, Status, UnavailableError, UsageError, run
 from ringfence.engine import pool as module
-from ringfence.engine.pool import Ticket
-from ringfence.engine.presence import Presence
-from ringfence.engine.standing import Standing
-from ringfence.linux import procfs
-from ringfence.posix import moulds
+from ringfence.engine.occupancy import Occupancy
+from ringfence.engine.ticket import Ticket
+from ringfence.engine.warm_set import WarmSet
+from ringfence.kernel.proc import procfs
+from ringfence.roles import zygote_client
 
 pytestmark = [pytest.mark.system, pytest.mark.unmeasured]
 
@@ -81,15 +81,15 @@ def test_a_job_that_is_cancelled_at_any_moment_ends_and_never_holds_a_place(leve
             time.sleep(0.002 * number)
             ticket.cancel()
             assert ticket.result(30).status is Status.KILLED_KILL
-        eventually(lambda: not pool._presence.stays)
-        assert not pool._line._served
+        eventually(lambda: not pool._occupancy.occupants)
+        assert not pool._queue._served
 
 
 def test_a_ticket_says_when_it_takes_longer_than_asked(pool: Pool) -> None:
     ticket = pool.submit(["sleep", "30"])
     with pytest.raises(TimeoutError):
         ticket.result(0.05)
-    with pytest.raises(UsageError, match="no time"):
+    with pytest.raises(UsageError, match="number of seconds"):
         ticket.result(float("nan"))
     ticket.cancel()
     ticket.result(float("inf"))
@@ -129,12 +129,12 @@ def test_a_closed_pool_says_so_and_closing_twice_is_harmless(level: str) -> None
 
 @pytest.fixture
 def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[list[str], int]]:
-    """Private folders of sandboxes, and descriptors of this process; moulds, which would stay, are let go."""
+    """Private folders of sandboxes, and descriptors of this process; zygotes, which would stay, are let go."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     run(["true"])
 
     def look() -> tuple[list[str], int]:
-        moulds.close_all()
+        zygote_client.close_all()
         return os.listdir(tmp_path), len(os.listdir("/proc/self/fd"))
 
     return look
@@ -144,7 +144,7 @@ def test_closing_ends_what_runs_refuses_what_waits_and_leaves_nothing(level: str
     before = left()
     pool = Pool(policy_of(level), warm=2, at_once=2)
     running, waiting = [pool.submit(["sleep", "30"]) for _ in range(2)], pool.submit(["true"])
-    eventually(lambda: len(pool._presence.visits()) == 2)
+    eventually(lambda: len(pool._occupancy.visits()) == 2)
     pool.close()
     assert left() == before
     assert [ticket.result(30).status for ticket in running] == [Status.KILLED_KILL] * 2
@@ -175,20 +175,20 @@ def test_ctrl_c_in_map_is_raised_at_once_and_closing_ends_the_rest(level: str) -
     with pytest.raises(KeyboardInterrupt), Pool(policy_of(level), warm=1, at_once=2) as pool:
         timer.start()
         pool.map(time.sleep, [50] * 4)
-    assert not pool._line._served
+    assert not pool._queue._served
 
 
 def test_who_finds_a_pool_closing_comes_back_when_it_is_closed(level: str, left: Callable[[], object]) -> None:
     before = left()
     pool = Pool(policy_of(level), warm=2)
-    in_it, go_on, close = threading.Event(), threading.Event(), pool._standing.close
+    in_it, go_on, close = threading.Event(), threading.Event(), pool._warm.close
 
     def slow() -> str:
         in_it.set()
         assert go_on.wait(30)
         return close()
 
-    pool._standing.close = slow  # type: ignore[method-assign]
+    pool._warm.close = slow  # type: ignore[method-assign]
     first, second = (threading.Thread(target=pool.close, daemon=True) for _ in range(2))
     first.start()
     assert in_it.wait(30)
@@ -204,12 +204,12 @@ def test_who_finds_a_pool_closing_comes_back_when_it_is_closed(level: str, left:
 def test_ctrl_c_while_it_closes_still_closes_it(
     level: str, left: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(self: Presence) -> None:
+    def interrupted(self: Occupancy) -> None:
         raise KeyboardInterrupt
 
     before = left()
     pool = Pool(policy_of(level), warm=2)
-    monkeypatch.setattr(Presence, "await_all", interrupted)
+    monkeypatch.setattr(Occupancy, "await_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pool.close()
     assert left() == before
@@ -228,7 +228,7 @@ def test_a_pool_may_be_closed_by_what_is_told_of_a_jobs_output(level: str, left:
 def test_a_pool_that_everybody_has_forgotten_leaves_nothing(level: str, left: Callable[[], object]) -> None:
     before = left()
     pool = Pool(policy_of(level), warm=2)
-    thread = pool._standing._thread
+    thread = pool._warm._thread
     assert pool.run(["true"]).ok
     del pool
     gc.collect()
@@ -254,7 +254,7 @@ def test_a_descriptor_that_is_closed_while_its_job_waits_gives_it_nothing_else(l
             os.close(descriptor)
         with pytest.raises(SetupError, match="streams"):
             pool.submit(Job(argv=("cat",), stdin=10**6))
-        assert not pool._presence.stays and not pool._line._served
+        assert not pool._occupancy.occupants and not pool._queue._served
 
 
 def test_a_job_without_a_thread_takes_no_place(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +300,7 @@ COUNTING = """
 import os, time, ringfence
 def count(warm):
     with ringfence.Pool(ringfence.SandboxPolicy(isolation="strict"), warm=warm) as pool:
-        while len(pool._standing) != warm:
+        while len(pool._warm) != warm:
             time.sleep(0.01)
         return len(os.listdir("/proc/self/fd"))
 print((count(4) - count(1)) / 3)
@@ -315,7 +315,7 @@ def test_a_standing_sandbox_takes_no_more_descriptors_than_are_counted() -> None
 
 def test_a_pool_without_warm_sandboxes_makes_each_when_it_is_needed(level: str) -> None:
     with Pool(policy_of(level), warm=0, at_once=1) as pool:
-        assert pool.run_source("print(1)").stdout == b"1\n" and len(pool._standing) == 0
+        assert pool.run_source("print(1)").stdout == b"1\n" and len(pool._warm) == 0
 
 
 # ---- other processes
@@ -359,8 +359,9 @@ def test_a_caller_that_is_killed_takes_its_standing_sandboxes_along(level: str) 
     script = script.format(level) + "pool.run(['true']); print('ready', flush=True); time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-    below = [row.pid for row in procfs.descendants(process.pid)]
-    assert len(below) >= 3  # the spawner, the mould and what stands by
+    # The spawner, the zygote and what stands by, which is made beside the job.
+    rows = eventually(lambda: len(found := procfs.descendants(process.pid)) >= 3 and found)
+    below = [row.pid for row in rows]
     process.kill()
     process.wait()
     process.stdout.close()
@@ -373,7 +374,7 @@ def test_the_folder_of_a_job_is_gone_also_if_its_caller_never_comes_to_it(
     """For it may be killed between the end of the job, which it hears at once, and the removal."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with Pool(policy_of("process"), warm=1) as pool:
-        monkeypatch.setattr(Standing, "_remove", lambda *_: None)
+        monkeypatch.setattr(WarmSet, "_remove", lambda *_: None)
         said = pool.run_source("import os; open('file', 'w').close(); print(os.getcwd())").stdout
         folder = Path(said.decode().strip())
         assert folder.is_relative_to(tmp_path)

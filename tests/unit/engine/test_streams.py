@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.engine import streams as module
-from ringfence.engine.streams import Capture, Streams, marker
+from ringfence.engine.streams import MESSAGE_BYTES, Capture, Streams, marker
 from ringfence.errors import SetupError
 from ringfence.model.job import Job
+from ringfence.model.limits import UNLIMITED_OUTPUT
 
 
 def cut(data: bytes, limit: int, sizes: list[int]) -> Capture:
@@ -202,14 +202,13 @@ def test_what_is_left_in_the_pipes_is_taken_at_the_end(balanced) -> None:
 def test_somebody_outside_who_never_stops_writing_cannot_hold_the_caller(balanced, monkeypatch) -> None:
     reads: list[int] = []
 
-    def always_more(descriptor: int) -> bool:
+    def always_more(descriptor: int) -> bytes:
         reads.append(descriptor)
         assert len(reads) < 10_000, "still reading"
-        return True
+        return b"more"
 
     streams = made()
-    monkeypatch.setattr(module, "_ready", lambda _: True)
-    monkeypatch.setattr(streams, "read", always_more)
+    monkeypatch.setattr(streams, "_taken", always_more)
     streams.drain()
     assert len(reads) > 2 * (2**20 // 4096)  # what a pipe or terminal may hold at its largest
     streams.close()
@@ -281,3 +280,27 @@ def test_a_callers_terminal_that_is_gone_ends_the_relay_not_the_run(balanced) ->
     os.close(keyboard)
     assert streams.relay_keyboard() is False
     streams.close()
+
+
+def test_of_output_without_a_bound_that_somebody_is_told_only_the_end_is_kept() -> None:
+    told = []
+    capture = Capture("stdout", UNLIMITED_OUTPUT, lambda _, piece: told.append(len(piece)))
+    for _ in range(1000):
+        capture.add(b"x" * 65536)
+    capture.add(b"the end")
+    assert sum(told) == 1000 * 65536 + 7 and not capture.dropped
+    assert capture.result().endswith(b"x" * 4096 + b"the end") and len(capture.result()) < 2**20
+
+
+def test_a_channel_that_is_written_without_end_is_a_flood() -> None:
+    opened = Streams(Job(argv=("true",), channel=True), 1000, None)
+    try:
+        assert opened.channel is not None and not opened.is_flooded()
+        opened.channel.add(bytes(MESSAGE_BYTES))
+        assert opened.message() is not None and not opened.is_flooded()
+        opened.channel.add(b"x")
+        assert opened.message() is None and not opened.is_flooded()  # too long, and it may still end by itself
+        opened.channel.add(bytes(MESSAGE_BYTES))
+        assert opened.is_flooded()
+    finally:
+        opened.close()

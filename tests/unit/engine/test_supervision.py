@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from ringfence.backends.facts import Report
+from ringfence.backends.facts import Report, Traits
 from ringfence.engine import supervision
 from ringfence.engine.run import run
 from ringfence.errors import SupervisionError
@@ -29,6 +29,7 @@ ENOUGH = SandboxPolicy(wall_time_s=3, output_bytes=4096)
 @pytest.fixture
 def short_net(monkeypatch):
     monkeypatch.setattr(supervision, "_NET_S", 0.3)
+    monkeypatch.setattr(supervision, "_KILLED_S", 0.3)
 
 
 def test_a_deadline_of_years_is_a_deadline() -> None:
@@ -40,7 +41,7 @@ def test_a_job_that_stops_its_leader_ends_all_the_same(short_net, then: str) -> 
     """Printing all the while must not keep the caller from looking at the clock."""
     start = time.monotonic()
     outcome = run(["sh", "-c", f"kill -STOP $PPID; {then}"], ENOUGH)
-    assert outcome.status is Status.KILLED_KILL and "supervising process" in outcome.reason
+    assert outcome.status is Status.TIMEOUT and "supervising process did not answer" in outcome.reason
     assert time.monotonic() - start < 20
 
 
@@ -62,6 +63,7 @@ class Puppet:
     """A visit that does as the test says, and the box that it is in."""
 
     enforced: dict[str, object] = {}  # noqa: RUF012
+    traits = Traits()
 
     begun = True
 
@@ -75,9 +77,6 @@ class Puppet:
         os.write(streams[1], self.prints)
         return self
 
-    def fileno(self) -> int:
-        return self.reader
-
     def filenos(self) -> tuple[int, ...]:
         return (self.reader,)
 
@@ -89,6 +88,9 @@ class Puppet:
 
     def signal(self, number: int) -> None:
         pass
+
+    def is_stopped(self) -> bool:
+        return False
 
     def abandon(self) -> None:
         self.abandoned += 1
@@ -110,6 +112,21 @@ def test_a_visit_that_never_ends_is_an_error_in_bounded_time(short_net, ready: b
     with pytest.raises(SupervisionError):
         puppet.run(QUICK)
     assert puppet.abandoned == 1
+
+
+class Starved(Puppet):
+    """Does not answer until it is given up, as a leader beside a fork bomb."""
+
+    def abandon(self) -> None:
+        super().abandon()
+        self.report = Report(leader_lost=True, signal=9)
+        os.write(self.writer, b"x")
+
+
+def test_a_leader_that_does_not_answer_when_the_time_is_over_makes_it_no_other_status(short_net) -> None:
+    starved = Starved(ready=False)
+    outcome = starved.run(QUICK)
+    assert (outcome.status, outcome.rc, starved.abandoned) == (Status.TIMEOUT, 124, 1)
 
 
 class Slow(Puppet):

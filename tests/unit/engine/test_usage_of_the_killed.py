@@ -11,7 +11,7 @@ from tests.testable import not_testable_here
 
 import ringfence
 from ringfence.engine.run import run
-from ringfence.linux import cgroups
+from ringfence.kernel.cgroup import group as cgroups
 from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome, Status
 from ringfence.model.policy import SandboxPolicy

@@ -13,7 +13,7 @@ import proctor_rules
 from ringfence.evidence import bundle as maker
 from ringfence.evidence import chain
 from ringfence.evidence.anchors import anchored_bytes, signed_message
-from ringfence.evidence.bundle import Artifact, Result, text_artifact
+from ringfence.evidence.bundle import Artifact, Result, Ungraded, text_artifact
 from ringfence.evidence.canonical import canonical
 from ringfence.evidence.checks import artifacts_digest, environment_digest
 from ringfence.evidence.digest import sha256_hex
@@ -33,6 +33,7 @@ STARTED = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 ENDED = STARTED + timedelta(minutes=2)
 LOGGED = ENDED + timedelta(minutes=1)
 POLICY = b"version: 1\n"
+UNGRADED_POLICY = b'{"isolation":"strict"}'
 
 VIOLATIONS: list[dict[str, Any]] = [
     {"step": 1, "kind": "masked_read", "path": "/oracle/änswer.txt", "pid": 41, "syscall": "openat"},
@@ -129,6 +130,39 @@ def ringfence_bundle(
             run=run or run_record(),
             inputs=sample_inputs(),
             artifacts=[*artifacts, text_artifact("note.txt", "short\n")],
+            key=OPERATOR,
+        )
+
+
+def ungraded_run(**changes: Any) -> RunRecord:
+    """Of a run without a grader."""
+    phase = Phase(name="run", status="FAILED", exit_code=3, timed_out=False, wall_limit_ms=30_000, wall_ms=1_200)
+    return run_record(**{"task_id": "018f-run", "phases": (phase,), **changes})
+
+
+def ungraded_inputs() -> list[Any]:
+    return [data_input("agent", "argv", b"make\0-j2\0"), data_input("policy", "policy.json", UNGRADED_POLICY)]
+
+
+def ungraded_bundle(*, violations: list[dict[str, Any]] | None = None, run: RunRecord | None = None) -> dict[str, Any]:
+    """Of a run without a grader, clean unless it is given violations or another recorder."""
+    files = {"events.jsonl": EVENTS, "run.stdout": b"hello\n", "run.stderr": b"\x1b[2J\xff\n"}
+    artifacts = [
+        Artifact(name=name, sha256=sha256_hex(data), bytes=len(data)) for name, data in files.items()
+    ]
+    with mock.patch.object(maker, "UNGRADED_MAKER", "ringfence-run-1/0.1.0"):
+        return maker.make_bundle(
+            result=Ungraded(task_id="018f-run"),
+            violations=violations or [],
+            environment={
+                **sample_environment(),
+                "agent_command": "make -j2",
+                "proctor_commit": "",
+                "policy_sha256": sha256_hex(UNGRADED_POLICY),
+            },
+            run=run or ungraded_run(),
+            inputs=inputs_document(ungraded_inputs(), ["CC"]),
+            artifacts=[*artifacts, text_artifact("policy.json", UNGRADED_POLICY.decode())],
             key=OPERATOR,
         )
 

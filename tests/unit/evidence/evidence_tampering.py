@@ -6,6 +6,7 @@ Run as a program it writes tests/vectors/evidence: the good bundles, every tampe
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import os
 import tempfile
@@ -55,6 +56,7 @@ def vectors() -> list[Vector]:
         *_trusts(full),
         *_proctor(),
         *_folders(plain),
+        *_ungraded(plain),
     ]
 
 
@@ -434,6 +436,95 @@ def _proctor() -> Iterator[Vector]:
     yield Vector(name="proctor-reward-infinite", step=1, data=infinite, options=pinned)
     clean = s.proctor_bundle(records=[], reward=None)
     yield Vector(name="proctor-clean", step=0, data=clean, options=pinned)
+
+
+def _phases(*phases: dict[str, Any]) -> Edit:
+    """An edit of the only phase of a run without a grader: one phase more or less for each mapping of changes."""
+
+    def edit(bundle: Bundle) -> Bundle:
+        one = json.loads(bundle["contents"]["run.json"])["phases"][0]
+        return s.with_claims(bundle, "run.json", phases=[{**one, **changes} for changes in phases])
+
+    return edit
+
+
+def _input_more(role: str) -> Edit:
+    def edit(bundle: Bundle) -> Bundle:
+        document = json.loads(bundle["contents"]["inputs.json"])["inputs"]
+        more = [*document, {**document[0], "role": role}]
+        return s.with_claims(bundle, "inputs.json", inputs=sorted(more, key=lambda one: (one["role"], one["name"])))
+
+    return edit
+
+
+def _relabelled(maker: str) -> Edit:
+    """The same in verdict and environment, signed: what a signer could do, and nobody else."""
+
+    def edit(bundle: Bundle) -> Bundle:
+        environment = {**bundle["environment"], "proctor_version": maker}
+        return s.redigested(s.resigned({**bundle, "environment": environment}, proctor_version=maker))
+
+    return edit
+
+
+_UNGRADED: dict[str, tuple[int, Edit]] = {
+    "version-of-proctor": (2, _setter("bundle_version", to=2)),
+    "version-maker-later": (2, lambda b: s.resigned(b, proctor_version="ringfence-run-2/0.1.0")),
+    "version-maker-bare": (2, lambda b: s.resigned(b, proctor_version="ringfence-run-1")),
+    "missing-contents": (3, _remover("contents")),
+    "unknown-verdict": (4, _setter("verdict", "graded", to=False)),
+    "signature-pass": (6, _setter("verdict", "pass", to=True)),
+    "signature-as-graded": (6, _setter("verdict", "proctor_version", to="ringfence-3/0.1.0")),
+    "signature-as-proctor": (6, _as_proctor),
+    "count-lie": (9, lambda b: s.resigned(b, violations_count=1, status="compromised")),
+    "status-clean-with-violations": (
+        10,
+        lambda b: s.resigned(s.ungraded_bundle(violations=s.VIOLATIONS), status="clean"),
+    ),
+    "reward-passes": (11, lambda b: s.resigned(b, **{"pass": True})),
+    "reward-there": (11, lambda b: s.resigned(b, reward=0)),
+    "reward-passes-with-reward": (11, lambda b: s.resigned(b, **{"pass": True, "reward": 1})),
+    "artifacts-removed": (12, _remover("manifest", "artifacts", 0)),
+    "environment-command": (13, _setter("environment", "agent_command", to="true")),
+    "environment-other-maker": (13, _other_maker),
+    "contents-policy": (14, _setter("contents", "policy.json", to="{}")),
+    "run-agent": (15, _phases({}, {"name": "agent"})),
+    "run-grader": (15, _phases({}, {"name": "grader"})),
+    "run-no-phase": (15, _phases({"name": "other"})),
+    "run-of-a-graded-task": (15, _relabelled("ringfence-3/0.1.0")),
+    "run-clean-recorder-died": (15, _clean_with(healthy=False, problem="killed")),
+    "run-clean-events-dropped": (15, _clean_with(dropped=1)),
+    "run-compromised-by-nothing": (15, lambda b: s.resigned(b, status="compromised")),
+    "sizes-bytes": (16, _setter("manifest", "artifacts", 0, "bytes", to=7)),
+    "inputs-no-argv": (17, _inputs_without("agent")),
+    "inputs-no-policy": (17, _inputs_without("policy")),
+    "inputs-other-policy": (17, _other_policy),
+    "inputs-task": (17, _input_more("task")),
+    "inputs-oracle": (17, _input_more("oracle")),
+    "inputs-grader": (17, _input_more("grader")),
+}
+
+
+def _ungraded(graded: Bundle) -> Iterator[Vector]:
+    """Runs without a grader."""
+    good = s.ungraded_bundle()
+    yield Vector(name="good-ringfence-run-1", step=0, data=s.encoded(good), options={**PINNED, "nonce": s.NONCE})
+    watched = s.encoded(s.ungraded_bundle(violations=s.VIOLATIONS))
+    yield Vector(name="good-ringfence-run-1-compromised", step=0, data=watched, options=PINNED)
+    health = dataclasses.replace(s.ungraded_run().recorder, healthy=False, problem="nothing recorded this run")
+    unsure = s.encoded(s.ungraded_bundle(run=s.ungraded_run(recorder=health)))
+    yield Vector(name="good-ringfence-run-1-unsure", step=0, data=unsure, options=PINNED)
+    for name, (step, edit) in _UNGRADED.items():
+        bundle = copy.deepcopy(good)
+        changed = edit(bundle)
+        data = s.encoded(bundle if changed is None else changed)
+        yield Vector(name=f"ungraded-{name}", step=step, data=data, options=PINNED)
+    passed = s.encoded(_relabelled("ringfence-run-1/0.1.0")(graded))
+    yield Vector(name="ungraded-reward-of-a-graded-task", step=11, data=passed, options=PINNED)
+    for formats, step in ((["ringfence-3"], 20), (["ringfence-run-1"], 0)):
+        trust = s.trust_document(accepted_formats=formats, required_roles=["operator"], required_anchors=[])
+        name = "ungraded-trust-" + ("format-not-accepted" if step else "format-accepted")
+        yield Vector(name=name, step=step, data=s.encoded(good), options={"trust": trust})
 
 
 def _folders(plain: Bundle) -> Iterator[Vector]:

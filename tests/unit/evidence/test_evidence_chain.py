@@ -250,6 +250,7 @@ def peak_kib(path: Path, collect: str = "") -> int:
     return int(done.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.system
 def test_200_000_records_verify_in_the_memory_of_1000(tmp_path: Path) -> None:
     few, many = tmp_path / "few", tmp_path / "many"

@@ -56,7 +56,7 @@ def test_a_good_bundle_with_its_key_is_ok_and_0(capsys: pytest.CaptureFixture[st
     out = capsys.readouterr().out
     assert out.startswith(f"bundle OK: signed by {PUBKEY}")
     assert "chain of 2 · 7 artifacts bound · 2 of 2 protections applied" in out
-    assert "docs/bundle.md" in out
+    assert "docs/explanation/bundle.md" in out
 
 
 def test_a_countersignature_of_nobody_in_particular_is_not_shown_as_a_signer(

@@ -8,6 +8,7 @@ import pickle
 import stat
 import subprocess
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,27 @@ def test_the_signing_key_is_looked_up_in_proctors_order(tmp_path: Path, monkeypa
     kept.chmod(0o644)
     with pytest.raises(EvidenceError, match="open to others"):
         find_key(None, str(tmp_path))
+
+
+def test_many_who_find_no_key_at_the_same_time_get_the_same_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PROCTOR_SIGNING_SEED", raising=False)
+    for number in range(10):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(find_key, [None] * 8, [str(folder)] * 8))
+        assert len({key.public_hex for key in found}) == 1
+        assert os.listdir(folder) == ["signing-seed.hex"]
+
+
+def test_a_key_is_made_where_there_are_no_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.delenv("PROCTOR_SIGNING_SEED", raising=False)
+    monkeypatch.setattr(os, "link", refused)
+    made = find_key(None, str(tmp_path))
+    assert find_key(None, str(tmp_path)).public_hex == made.public_hex
+    assert os.listdir(tmp_path) == ["signing-seed.hex"]

@@ -1,4 +1,4 @@
-"""Verification, step by step: each tampered vector fails exactly where docs/formats.md says."""
+"""Verification, step by step: each tampered vector fails exactly where docs/reference/formats.md says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ringfence.evidence.trust import Trust
 from ringfence.evidence.verify import STEPS, State, Step, Verification, verify_bundle, verify_verdict
 
 VECTORS = evidence_tampering.VECTORS
-DOCS = os.path.join(os.path.dirname(__file__), "..", "..", "..", "docs")
+DOCS = os.path.join(os.path.dirname(__file__), "..", "..", "..", "docs", "reference")
 
 
 def read(name: str) -> bytes:
@@ -84,6 +84,33 @@ def test_an_unpinned_key_is_intact_and_not_ok() -> None:
 def test_our_bundle_verifies_under_proctors_rules() -> None:
     assert proctor_rules.check(read("good-ringfence-3.json"), s.OPERATOR.public_hex) == "ok"
     assert proctor_rules.check(read("good-ringfence-3.json"), s.STRANGER.public_hex) == "pubkey"
+
+
+@pytest.mark.parametrize("name", ["", "-compromised", "-unsure"])
+def test_a_run_without_a_grader_verifies_under_proctors_rules_and_never_passes(name: str) -> None:
+    data = read(f"good-ringfence-run-1{name}.json")
+    assert proctor_rules.check(data, s.OPERATOR.public_hex) == "ok"
+    assert json.loads(data)["verdict"]["pass"] is False
+
+
+def test_a_run_without_a_grader_says_that_nobody_graded_it() -> None:
+    found = verify_bundle(read("good-ringfence-run-1.json"), trust=Trust.pinned(s.OPERATOR.public_hex))
+    assert found.format == "ringfence-run-1" and found.run is not None and found.inputs is not None
+    assert any("nobody decided" in note for note in found.notes)
+
+
+def test_a_run_without_a_grader_is_clean_only_by_a_recorder_that_is_sure() -> None:
+    verdicts = {name: json.loads(read(f"good-ringfence-run-1{name}.json"))["verdict"] for name in ("", "-unsure")}
+    assert verdicts[""]["status"] == "clean"
+    assert (verdicts["-unsure"]["status"], verdicts["-unsure"]["violations_count"]) == ("compromised", 0)
+
+
+@pytest.mark.parametrize("changes", [{"pass": True}, {"reward": 0}, {"pass": True, "reward": 1}])
+def test_a_verdict_alone_of_a_run_without_a_grader_can_not_claim_a_pass(changes: dict[str, Any]) -> None:
+    bundle = s.resigned(json.loads(read("good-ringfence-run-1.json")), **changes)
+    with pytest.raises(VerificationError) as caught:
+        verify_verdict(s.encoded(bundle["verdict"]), trust=Trust.pinned(s.OPERATOR.public_hex))
+    assert caught.value.step == 11
 
 
 def test_proctors_rules_miss_what_ours_catch() -> None:

@@ -20,6 +20,7 @@ from ringfence.integrations.deep_agent import (
     ToolCall,
     verify_audit,
 )
+from ringfence.integrations.deep_agent.paths import meeting
 from ringfence.manager.config import SandboxConfig, SandboxMode
 
 RAN: list[str] = []
@@ -366,6 +367,14 @@ def test_a_tool_may_call_another_one_and_each_keeps_its_number(tmp_path: Path) -
     told = [(entry["event"], entry["tool"], entry["step"]) for entry in events(made)]
     assert told == [("begin", "outer", 1), ("begin", "inner", 2), ("end", "inner", 2), ("end", "outer", 1),
                     ("begin", "inner", 3), ("end", "inner", 3)]  # fmt: skip
+
+
+def test_many_paths_in_a_call_are_held_against_many_changes_quickly() -> None:
+    changed = frozenset(f"/w/{'d/' * (number % 50)}{number}" for number in range(5_000))
+    texts = [f"x/{number}" for number in range(5_000)]
+    assert not meeting(("/w", "/v"), texts, changed)
+    assert meeting(("/w",), [*texts, "d/d"], changed) and meeting(("/v",), ["../w/d/1/below"], changed)
+    assert not meeting(("/w",), ["\0", "d" * 5000], changed)
 
 
 def test_a_closed_agent_runs_nothing(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import RefusedError, UsageError
-from ringfence.integrations.deep_agent import signs
+from ringfence.integrations.deep_agent import secrets_and_code
 from ringfence.integrations.deep_agent.call import MAX_PARAMETER_BYTES, ToolCall
+from ringfence.integrations.deep_agent.confusables import fold, is_disguised, name_words
 from ringfence.integrations.deep_agent.decision import Decision, allow_up_to, assess, checked_score
 from ringfence.integrations.deep_agent.detection import Step
-from ringfence.integrations.deep_agent.folding import fold, is_disguised, name_words
 from ringfence.integrations.deep_agent.redaction import Redactor
 from ringfence.integrations.deep_agent.risk import Assessment, RiskModel
 
@@ -49,12 +49,12 @@ NO_SECRET_FILES = (
 
 @pytest.mark.parametrize(("text", "name"), SECRET_FILES.items(), ids=ascii)
 def test_a_secret_file_is_seen_however_it_is_spelled(text: str, name: str) -> None:
-    assert name in signs.secret_files(text)
+    assert name in secrets_and_code.secret_files(text)
 
 
 @pytest.mark.parametrize("text", NO_SECRET_FILES)
 def test_harmless_names_are_not_taken_for_secrets(text: str) -> None:
-    assert signs.secret_files(text) == ()
+    assert secrets_and_code.secret_files(text) == ()
 
 
 LOOK_ALIKES = ("dеlete", "d\u200belete", "𝐝𝐞𝐥𝐞𝐭𝐞", "ᴅᴇʟᴇᴛᴇ", "ｄｅｌｅｔｅ", "délété", "DELETE")
@@ -239,7 +239,8 @@ def test_no_text_makes_the_patterns_run_away(unit: str) -> None:
         Redactor().text(text)
         return time.process_time() - start
 
-    assert seconds(40_000) < 40 * max(seconds(4_000), 0.005)
+    # The best of three: others share the processor's caches.
+    assert min(seconds(40_000) for _ in range(3)) < 40 * max(min(seconds(4_000) for _ in range(3)), 0.005)
 
 
 # ---- decisions

@@ -47,7 +47,9 @@ def test_the_fields_stand_in_the_specifications_order() -> None:
     [
         ("enable_sandboxing", 1), ("sandbox_mode", "sometimes"), ("isolation_level", "vm2"), ("resource_limits", {}),
         ("sandbox_root", 5), ("sandbox_root", "a\0b"), ("allowed_paths", "/a"), ("allowed_paths", [5]),
-        ("blocked_paths", None), ("allowed_hosts", "a.example"), ("allowed_hosts", [""]), ("cleanup_age_hours", -1),
+        ("blocked_paths", None), ("allowed_hosts", "a.example"), ("allowed_hosts", [""]), ("allowed_hosts", ["*"]),
+        ("allowed_hosts", ["http://a"]), ("allowed_hosts", {"host": "a"}), ("allowed_hosts", [{"host": "a", "x": 1}]),
+        ("allowed_hosts", ["a:0"]), ("allowed_hosts", 5), ("cleanup_age_hours", -1),
         ("cleanup_age_hours", float("nan")), pytest.param("cleanup_age_hours", 10**400, id="hours-of-many-digits"),
         ("cleanup_age_hours", True), ("environment_vars", {"a": 1}),
         ("allowed_imports", "os"), ("max_processes", 0), ("allow_partial", None),
@@ -69,7 +71,8 @@ def test_a_config_survives_being_written_down() -> None:
     config = SandboxConfig(
         isolation_level=IsolationLevel.STRICT, resource_limits=ResourceLimits(max_memory_mb=64),
         allowed_paths=[Path("/a"), Path("b")], environment_vars={"A": "b"}, allowed_imports=["os"],
-        sandbox_mode=SandboxMode.NEVER,
+        sandbox_mode=SandboxMode.NEVER, allow_network=True,
+        allowed_hosts=["A.example:443", {"host": "b.example", "methods": ["GET"]}],
     )  # fmt: skip
     assert SandboxConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 

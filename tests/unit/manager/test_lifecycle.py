@@ -31,8 +31,9 @@ from ringfence import (
     UsageError,
 )
 from ringfence.checkpoint.workspace import Workspace
-from ringfence.engine.box import Box, Handle
-from ringfence.linux import procfs
+from ringfence.engine.box import Box
+from ringfence.engine.handle import Handle
+from ringfence.kernel.proc import procfs
 from ringfence.manager.registry import MAX_METADATA_BYTES, METADATA, Damaged, Registry
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
@@ -54,6 +55,7 @@ def manager(root: Path) -> Iterator[SandboxManager]:
 
 
 def config(level: IsolationLevel = IsolationLevel.PROCESS, **more: object) -> SandboxConfig:
+    more = {"allow_partial": level is IsolationLevel.NONE, **more}
     return SandboxConfig(isolation_level=level, **more)  # type: ignore[arg-type]
 
 
@@ -238,7 +240,7 @@ def test_what_is_no_config_or_function_is_an_error_that_says_so(manager: Sandbox
         with pytest.raises(UsageError, match="no SandboxConfig"):
             make({"isolation_level": "strict"})  # type: ignore[arg-type]
     for root in (5, "a\0b"):
-        with pytest.raises(UsageError, match="no folder"):
+        with pytest.raises(UsageError, match="not a valid sandbox root"):
             SandboxManager(sandbox_root=root)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="can't be called"):
         manager.execute_in_sandbox(manager.create_sandbox(config()), 7)  # type: ignore[arg-type]
@@ -474,7 +476,7 @@ def test_a_box_that_has_ended_unnoticed_is_replaced(manager: SandboxManager, mon
     context = manager.create_sandbox(config(IsolationLevel.STRICT))
     assert manager.run(context, ["echo", "1"]).stdout == "1\n"
     box = manager._find(context.sandbox_id).box()._box
-    leader = box._keeper.visit.leader  # type: ignore[attr-defined]
+    leader = box._supervisor.visit.leader  # type: ignore[attr-defined]
     (pid_1,) = procfs.children(leader)
     ended = type(box).ended
     unnoticed = iter([True])

@@ -19,8 +19,9 @@ import pytest
 from tests import criu_program
 
 from ringfence import CheckpointError, IsolationLevel, SandboxConfig, SandboxManager, UnavailableError, UsageError
-from ringfence.engine.box import Handle
-from ringfence.linux import criu, procfs
+from ringfence.engine.handle import Handle
+from ringfence.kernel.criu import criu
+from ringfence.kernel.proc import procfs
 from ringfence.manager import live_state
 from ringfence.manager.context import SandboxContext
 from ringfence.model.record import replace
@@ -349,7 +350,7 @@ def test_a_restored_process_is_in_the_groups_namespaces_and_monitor_of_its_new_b
     start(manager, context, "count.py")
     back(manager, context, checkpoint(manager, context).checkpoint_id)
     sandbox = manager._find(context.sandbox_id)
-    first = sandbox.box().held().first
+    first = sandbox.box().confinement().first
     (line,) = sandbox.programs()  # found below the leader of the box, where limits are held and usage is counted
     pid = int(line.split()[0])
     for name in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"):

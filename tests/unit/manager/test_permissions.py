@@ -10,6 +10,7 @@ from ringfence.errors import PolicyError
 from ringfence.manager import permissions
 from ringfence.manager.config import SandboxConfig
 from ringfence.model.limits import IsolationLevel
+from ringfence.model.network_rule import NetworkRule
 from ringfence.monitor.limits import ResourceLimits
 
 pytestmark = pytest.mark.privileges
@@ -31,14 +32,15 @@ def test_a_limit_that_leaves_nothing_is_named(name: str) -> None:
 def test_the_network_is_none_the_hosts_or_some_hosts() -> None:
     assert permissions.to_policy(SandboxConfig()).network == "none"
     assert permissions.to_policy(SandboxConfig(allow_network=True)).network == "host"
-    some = SandboxConfig(allow_network=True, allowed_hosts=["a.example"])
-    assert permissions.to_policy(some).network == ("a.example",)
+    some = SandboxConfig(allow_network=True, allowed_hosts=["A.example.", {"host": "b.example", "max_bytes_in": "1K"}])
+    named, bounded = permissions.to_policy(some).network_rule
+    assert named == NetworkRule(host="a.example") and bounded == NetworkRule(host="b.example", max_bytes_in=1024)
 
 
 def test_of_system_folders_only_secrets_are_hidden_and_of_others_the_whole() -> None:
     hidden = permissions.to_policy(SandboxConfig()).hidden_paths
     assert "/etc" not in hidden and "/sys" not in hidden
-    assert {"/etc/shadow", "/etc/sudoers", "/etc/pip.conf", "/boot"} <= set(hidden)
+    assert {"/etc/shadow", "/etc/sudoers", "/etc/pip.conf", "/boot", "/sys/firmware"} <= set(hidden)
     assert not [path for path in hidden if "Windows" in path]
     assert permissions.to_policy(SandboxConfig(blocked_paths=[Path("/srv/x")])).hidden_paths == ("/srv/x",)
     assert permissions.to_policy(SandboxConfig(blocked_paths=[])).hidden_paths == ()
@@ -83,5 +85,5 @@ def test_the_whole_system_is_refused(field: str, tmp_path: Path) -> None:
 
 def test_no_isolation_says_so_in_its_name_and_asks_for_nothing() -> None:
     policy = permissions.to_policy(SandboxConfig(isolation_level=IsolationLevel.NONE))
-    assert policy.allow_partial and not policy.hidden_paths and not policy.readable_paths
+    assert not policy.allow_partial and not policy.hidden_paths and not policy.readable_paths
     assert not permissions.to_policy(SandboxConfig()).allow_partial

@@ -142,7 +142,8 @@ def test_what_a_guest_plants_and_a_commit_carries_over_does_nothing(
     monkeypatch.chdir(tmp_path / "repo")
     with SandboxManager(config(level, allowed_paths=["."])) as manager, manager.sandbox() as context:
         place = str(context.working_directory / "sandboxes")
-        assert manager.execute_in_sandbox(context, forge, {"root": place, "base": str(victim)}).success
+        done = manager.execute_in_sandbox(context, forge, {"root": place, "base": str(victim)})
+        assert done.success, done.stderr
         manager.commit(context)
     assert (tmp_path / "repo/sandboxes" / FORGED / "checkpoints/0/journal.json").exists()
     with pytest.warns(UserWarning, match=r"\./sandboxes holds sandboxes of an earlier version"):
@@ -338,7 +339,7 @@ def test_no_lock_makes_anybody_wait_for_a_folder_that_is_no_private_one(place: b
 
 
 WEAKER: dict[str, dict[str, Any]] = {
-    "isolation_level": {"isolation_level": "none"},
+    "isolation_level": {"isolation_level": "none", "allow_partial": True},
     "allow_network": {"allow_network": True, "allow_partial": True},
     "allow_partial": {"allow_partial": True},
     "environment_vars": {"environment_vars": {"LD_PRELOAD": "/tmp/evil.so"}},

@@ -7,12 +7,13 @@ import json
 
 import pytest
 
-from ringfence.engine.returned import returned
+from ringfence.engine.call_result import call_result
 from ringfence.manager import result
 from ringfence.model.events import Event, EventKind
 from ringfence.model.outcome import Outcome, Status
 from ringfence.model.record import replace
-from ringfence.model.reply import pack_raised, pack_value
+from ringfence.monitor.violations import RULES, Violation
+from ringfence.python_jobs.reply import pack_raised, pack_value
 
 
 def outcome(status: Status = Status.OK, **more: object) -> Outcome:
@@ -24,20 +25,20 @@ def tried(**details: object) -> Event:
 
 
 def test_a_value_is_a_success() -> None:
-    done = result.of_call(returned(outcome(message=pack_value([1], 100), stdout=b"hi\xff")), "sandbox_1")
+    done = result.of_call(call_result(outcome(message=pack_value([1], 100), stdout=b"hi\xff")), "sandbox_1")
     assert done.success and done.value == [1] and done.error is None and done.stdout == "hi�"
 
 
 def test_an_exception_is_told_as_texts() -> None:
     message = pack_raised("ValueError", "no", "Traceback: no")
-    done = result.of_call(returned(outcome(Status.FAILED, message=message)), "sandbox_1")
+    done = result.of_call(call_result(outcome(Status.FAILED, message=message)), "sandbox_1")
     assert not done.success and (done.error, done.error_type) == ("ValueError: no", "ValueError")
     assert done.traceback == "Traceback: no" and done.value is None
 
 
 def test_a_value_with_a_violation_is_no_success_and_says_which() -> None:
     events = (tried(operation="lookup", path="/etc/shadow", asked="/etc/shadow", errno=errno.ENOENT),) * 3
-    done = result.of_call(returned(outcome(message=pack_value(1, 100), events=events)), "sandbox_1")
+    done = result.of_call(call_result(outcome(message=pack_value(1, 100), events=events)), "sandbox_1")
     assert not done.success and done.violations == ("lookup /etc/shadow",)
     assert done.error == "violation: lookup /etc/shadow" and done.value == 1
 
@@ -96,3 +97,22 @@ def test_it_is_plain_data_on_demand() -> None:
     done = replace(result.of_command(outcome(), "sandbox_1"), rollback=undone, rolled_back=True)
     plain = json.loads(json.dumps(done.to_dict()))
     assert plain["status"] == "OK" and plain["rollback"]["files_restored"] == 1 and "outcome" not in plain
+
+
+def passed(name: str) -> Violation:
+    return Violation(name=name, limit=1, measured=2, since=0.0, text=f"{name}: 2, limit 1")
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("ended", [Status.OK, Status.FAILED, Status.KILLED_KILL])
+def test_a_limit_that_the_monitor_saw_is_the_status(rule: object, ended: Status) -> None:
+    """Whether it was seen before or after the end of the job is chance."""
+    seen = passed(rule.field)  # type: ignore[attr-defined]
+    done = result.with_limit(result.of_command(outcome(ended), "sandbox_1", [str(seen)]), [seen])
+    assert done.status not in (Status.OK, Status.FAILED, Status.KILLED_KILL) and done.rc != 0 and not done.success
+    assert done.reason == str(seen) and done.error == f"{done.status}: {seen}"
+
+
+def test_a_limit_that_the_kernel_held_comes_first_and_without_any_all_stays() -> None:
+    ended = result.of_command(outcome(Status.TIMEOUT), "sandbox_1")
+    assert result.with_limit(ended, [passed("max_cpu_percent")]) is ended and result.with_limit(ended, []) is ended

@@ -6,7 +6,7 @@ import json
 import pickle
 
 from ringfence.model.events import Event, EventKind
-from ringfence.model.outcome import FIXED_RC, Enforcement, Outcome, Status, Usage
+from ringfence.model.outcome import FIXED_RC, Enforcement, Mechanism, Outcome, Status, Usage
 
 
 def test_the_return_codes_are_those_of_the_specification() -> None:
@@ -24,7 +24,7 @@ def test_only_ok_is_ok_and_only_ok_has_return_code_zero() -> None:
 def full() -> Outcome:
     return Outcome(
         status=Status.FAILED, rc=3, reason="exit code 3", stdout=b"a\xffb", argv=("x", "\udcff"),
-        enforced={"memory": Enforcement(requested=5, applied=True, mechanism="RLIMIT_AS")},
+        enforced={"memory": Enforcement(requested=5, applied=True, mechanism="RLIMIT_DATA", by=(Mechanism.RLIMIT,))},
         usage=Usage(wall_s=0.5), limits_hit=("output",), message=None,
         events=(Event(kind=EventKind.EXIT, run_id="r", time_s=1.0, details={"paths": ("a", "b")}),),
     )  # fmt: skip
@@ -33,10 +33,18 @@ def full() -> Outcome:
 def test_plain_data_goes_through_json_whatever_the_job_printed() -> None:
     plain = json.loads(json.dumps(full().to_dict()))
     assert plain["status"] == "FAILED" and plain["stdout"] == "a\ufffdb" and plain["message"] is None
-    assert plain["enforced"]["memory"] == {"requested": 5, "applied": True, "mechanism": "RLIMIT_AS", "details": ""}
+    assert plain["enforced"]["memory"] == {
+        "requested": 5, "applied": True, "mechanism": "RLIMIT_DATA", "details": "", "by": ["rlimit"],
+    }  # fmt: skip
     assert plain["usage"]["wall_s"] == 0.5 and plain["limits_hit"] == ["output"]
     assert plain["events"] == [{"kind": "exit", "run_id": "r", "time_s": 1.0, "details": {"paths": ["a", "b"]}}]
 
 
 def test_an_outcome_can_be_sent_to_another_process() -> None:
     assert pickle.loads(pickle.dumps(full())) == full()
+
+
+def test_the_return_code_has_the_name_of_subprocess_too() -> None:
+    outcome = Outcome(status=Status.FAILED, rc=7, reason="exit code 7")
+    assert outcome.returncode == outcome.rc == 7
+    assert "returncode" not in outcome.to_dict()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import json
 import os
 import pickle
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.errors import PolicyError
+from ringfence.errors import PolicyError, UsageError
 from ringfence.model.limits import LIMITS, IsolationLevel, OutputOverflow, SyscallProfile, Unit
+from ringfence.model.network_rule import NetworkRule
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import field_names
 
@@ -30,6 +32,14 @@ def refused(**fields: object) -> PolicyError:
     with pytest.raises(PolicyError) as caught:
         SandboxPolicy(**fields)  # type: ignore[arg-type]
     return caught.value
+
+
+def test_a_level_that_there_is_not_is_refused_by_name_with_the_way_to_it() -> None:
+    assert "inside a virtual machine" in str(refused(isolation="vm"))
+    for key in ("gpu", "devices"):
+        with pytest.raises(PolicyError, match="no level gives a job a GPU"):
+            SandboxPolicy.from_dict({key: 1})
+    assert str(refused(isolation="vault")).endswith("is not one of none, process, container, strict")
 
 
 def test_the_defaults_are_those_of_the_specification() -> None:
@@ -74,7 +84,9 @@ def test_what_is_counted_is_whole(limit) -> None:
         ("on_output_limit", "explode"), ("on_output_limit", None), ("syscall_profile", "lax"),
         ("network", "some"), ("network", ()), ("network", []), ("network", 5), ("network", {"a": 1}),
         ("network", ["ok.example", ""]), ("network", ["a b"]), ("network", ["a/b"]), ("network", [5]),
-        ("network", ["x" * 256]), ("network", ["bücher.example"]), ("network", ["a\nb"]), ("network", [["a"]]),
+        ("network", ["x" * 256]), ("network", ["straße.example"]), ("network", ["a\nb"]), ("network", [["a"]]),
+        ("network", ["*"]), ("network", ["http://a.example"]), ("network", ["a.example:0"]), ("network", ["127.1"]),
+        ("network", [{"host": "a.example", "port": 1}]), ("network", [{}]), ("network", ["10.0.0.0/8:1-257"]),
         ("readable_paths", "/etc"), ("readable_paths", b"/etc"), ("readable_paths", 5), ("readable_paths", [5]),
         ("readable_paths", [["/etc"]]), ("readable_paths", [{}]), ("writable_paths", ["etc"]),
         ("writable_paths", [""]), ("hidden_paths", ["/a/../b"]), ("hidden_paths", ["/a/"]),
@@ -111,7 +123,7 @@ def test_lists_paths_and_plain_words_are_made_uniform() -> None:
         readable_paths=[Path("/etc"), "/usr"], network=["a.example"], isolation="strict", syscall_profile="tight",
         on_output_limit="kill", pass_environment=["LANG"], environment={"A": "1"},
     )  # type: ignore[arg-type]  # fmt: skip
-    assert policy.readable_paths == ("/etc", "/usr") and policy.network == ("a.example",)
+    assert policy.readable_paths == ("/etc", "/usr") and policy.network == (NetworkRule(host="a.example"),)
     assert policy.isolation is IsolationLevel.STRICT and policy.syscall_profile is SyscallProfile.TIGHT
     assert policy.on_output_limit is OutputOverflow.KILL and policy.pass_environment == ("LANG",)
 
@@ -142,6 +154,12 @@ def test_a_policy_cannot_be_changed_neither_itself_nor_what_it_was_made_of() -> 
         policy.pids_max = 10**6  # type: ignore[misc]
 
 
+def test_a_value_without_a_name_is_refused_in_words() -> None:
+    with pytest.raises(UsageError, match="SandboxPolicy: 5 has no name") as refused:
+        SandboxPolicy(5)  # type: ignore[misc]
+    assert refused.value.hint.startswith("fields are given by name: wall_time_s, cpu_time_s, ")
+
+
 def test_a_change_is_checked_anew() -> None:
     assert SandboxPolicy().with_changes(pids_max=5).pids_max == 5
     with pytest.raises(PolicyError):
@@ -160,7 +178,7 @@ def test_a_policy_can_be_copied_pickled_and_taken_apart() -> None:
     (
         ({}, "host"), ({"enforce_network": True}, "none"), ({"isolation": "strict"}, "none"),
         ({"isolation": "container"}, "none"), ({"isolation": "strict", "network": "host"}, "host"),
-        ({"network": ["a.example"]}, ("a.example",)),
+        ({"network": ["A.example."]}, (NetworkRule(host="a.example"),)),
     ),
 )  # fmt: skip
 def test_the_network_rule_when_the_field_is_absent(fields, rule) -> None:
@@ -178,10 +196,32 @@ def test_what_is_requested_is_what_is_set() -> None:
     assert asked["network"] == "none" and asked["hidden_paths"] == ("/etc",)
 
 
+def test_a_list_of_hosts_is_plain_data_outside_and_rules_inside() -> None:
+    policy = SandboxPolicy(network=["B.example.:443,80", INSPECTED, NetworkRule(host="a.example", ports=(1, 2))])
+    plain = ["b.example", INSPECTED, "a.example:1-2"]
+    assert policy.to_dict()["network"] == plain == json.loads(json.dumps(plain))
+    assert policy.requested()["network"] == tuple(plain)
+    again = SandboxPolicy.from_dict(policy.to_dict())
+    assert again == policy and hash(again) == hash(policy) and {policy: 1}[again] == 1
+    assert pickle.loads(pickle.dumps(policy)) == copy.deepcopy(policy) == policy.with_changes(network=plain)
+    assert dataclasses.asdict(policy)["network"][0]["host"] == "b.example"
+    assert policy != policy.with_changes(network=plain[:2])
+
+
+def test_all_wrong_hosts_are_told_at_once() -> None:
+    error = refused(network=["a..b", "ok.example", {"host": "c", "ports": 0}], pids_max=0)
+    assert [each.field for each in (error, *error.more)] == ["pids_max", "network", "network"]
+    assert error.more[1].problem == "entry 3, ports: port 0 is not between 1 and 65535"
+
+
 def plain_paths() -> st.SearchStrategy[str]:
     return st.text("abc.", min_size=1, max_size=8).map(lambda name: os.path.normpath("/x/" + name))
 
 
+INSPECTED = {
+    "host": "api.example.com", "ports": [443, "8000-8010"], "methods": ["GET"], "paths": ["/v1"], "max_bytes_in": 7,
+    "inject": {"header": "x-api-key", "from_env": "MODEL_API_KEY"}, "max_bytes_out": 10 * 2**20,
+}  # fmt: skip
 TEXTS = st.text("ab= \n\u00e9\u0663\udc80\U0001f600")
 POLICIES = st.fixed_dictionaries(
     {},
@@ -198,7 +238,7 @@ POLICIES = st.fixed_dictionaries(
         "isolation": st.sampled_from(list(IsolationLevel)),
         "on_output_limit": st.sampled_from(list(OutputOverflow)),
         "syscall_profile": st.none() | st.sampled_from(list(SyscallProfile)),
-        "network": st.sampled_from((None, "none", "host", ["a.example", "b.example:443"])),
+        "network": st.sampled_from((None, "none", "host", ["a.example", "b.example:443"], [INSPECTED, "*.b:1-9"])),
         "readable_paths": st.lists(plain_paths(), unique=True, max_size=3),
         "environment": st.dictionaries(st.text("ABC_", min_size=1), TEXTS),
     },
@@ -230,12 +270,6 @@ def test_any_plain_data_is_a_policy_or_a_policy_error(values: dict[str, object])
         assert SandboxPolicy.from_dict(values).pids_max > 0
     except PolicyError as error:
         assert error.field in set(values) | {""}
-
-
-def test_sizes_and_times_may_be_text_in_plain_data_but_not_in_the_constructor() -> None:
-    policy = SandboxPolicy.from_dict({"mem_bytes": "64M", "wall_time_s": "1.5m"})
-    assert (policy.mem_bytes, policy.wall_time_s) == (64 * 2**20, 90)
-    assert refused(mem_bytes="64M").field == "mem_bytes"
 
 
 @pytest.mark.parametrize("text", ("much", "9" * 400, "9" * 5000, "1e9", "-1M", ""))
@@ -276,3 +310,40 @@ def test_a_policy_can_say_that_the_disk_is_not_bounded() -> None:
     assert SandboxPolicy.from_dict(policy.to_dict()) == policy
     with pytest.raises(PolicyError, match="unlimited"):
         SandboxPolicy.from_dict({"file_bytes": "unlimited"})
+
+
+def test_texts_are_read_wherever_a_policy_is_made() -> None:
+    texts = {"mem_bytes": "64M", "wall_time_s": "1.5m", "disk_bytes": "unlimited", "output_bytes": "1KiB"}
+    made = SandboxPolicy(**texts)  # type: ignore[arg-type]
+    assert made == SandboxPolicy.from_dict(texts)
+    assert (made.mem_bytes, made.wall_time_s, made.output_bytes) == (64 * 2**20, 90, 1024)
+    assert SandboxPolicy().with_changes(wall_time_s="2m").wall_time_s == 120
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "problem"),
+    [
+        ("mem_bytes", "512X", '"512X" is not a size; write 512M, 512MiB or a number of bytes'),
+        ("mem_bytes", "-1M", '"-1M" is not a size'),
+        ("mem_bytes", "0M", "0 is not more than zero"),
+        ("wall_time_s", "soon", '"soon" is not a time; write 30, 1.5s, 10m or 2h'),
+        ("wall_time_s", "1e9", '"1e9" is not a time'),
+        ("pids_max", "32", "'32' is not a whole number"),
+        ("disk_bytes", "unlimitedd", '"unlimitedd" is not a size'),
+    ],
+)
+def test_a_text_that_is_no_number_is_refused_in_the_same_words(field: str, text: str, problem: str) -> None:
+    for make in (lambda: SandboxPolicy(**{field: text}), lambda: SandboxPolicy.from_dict({field: text})):
+        with pytest.raises(PolicyError) as error:
+            make()
+        assert error.value.field == field and problem in error.value.problem
+
+
+def test_an_unknown_field_is_told_as_in_a_file() -> None:
+    error = refused(mem_byts=1, foo=2)
+    assert (error.field, error.more[0].field) == ("mem_byts", "foo") and 'did you mean "mem_bytes"?' in str(error)
+    with pytest.raises(PolicyError, match="foo: unknown key"):
+        SandboxPolicy().with_changes(foo=1)
+    with pytest.raises(PolicyError) as caught:
+        SandboxPolicy.from_dict({"foo": 1, "pids_max": 0, "mem_bytes": "x"})
+    assert [each.field for each in (caught.value, *caught.value.more)] == ["foo", "pids_max", "mem_bytes"]

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,13 +44,67 @@ def test_a_policy_file_is_read(read) -> None:
         "environment: {A: one, B: '2', C: \"010\"}\nsyscall_profile: ~\n"
     )
     assert (policy.wall_time_s, policy.mem_bytes, policy.pids_max) == (90, 64 * 2**20, 7)
-    assert policy.network == ("a.example", "10.0.0.1") and policy.hidden_paths == ("/etc",)
+    assert [*map(str, policy.network_rule)] == ["a.example", "10.0.0.1"] and policy.hidden_paths == ("/etc",)
     assert dict(policy.environment) == {"A": "one", "B": "2", "C": "010"} and policy.allow_partial is True
+
+
+def test_a_list_of_hosts_is_read_and_written(read) -> None:
+    policy = read(
+        "network:\n  - pypi.example.org\n  - '*.pypi.example.org:443'\n  - 10.1.2.0/24:5432\n  - '[2001:db8::1]:443'\n"
+        "  - host: api.example.com\n    ports: [443, 8000-8010]\n    methods: [GET, POST]\n    paths: [/v1/messages]\n"
+        "    inject: {header: x-api-key, from_env: MODEL_API_KEY}\n    max_bytes_out: 10M\n"
+    )
+    *texts, inspected = policy.network_rule
+    assert [*map(str, texts)] == ["pypi.example.org", "*.pypi.example.org:443", "10.1.2.0/24:5432", "[2001:db8::1]:443"]
+    assert inspected.ports == ((443, 443), (8000, 8010)) and inspected.max_bytes_out == 10 * 2**20
+    assert read(yaml.safe_dump(policy.to_dict())) == policy
+
+
+def test_a_mistake_in_a_list_of_hosts_is_told_with_file_line_and_key(refused, tmp_path: Path) -> None:
+    error = refused("nofile: 5\nnetwork:\n  - ok\n  - a..b\n  - host: c\n    ports: 0\n    port: 1\n  - 127.1\n")
+    told = [str(each) for each in (error, *error.more)]
+    assert told == [
+        f"{tmp_path}/policy.yaml:2:1: network: 'a..b' has an empty label; one dot stands between two words",
+        f'{tmp_path}/policy.yaml:2:1: network: entry 3, port: unknown key; did you mean "ports"?',
+        f"{tmp_path}/policy.yaml:2:1: network: 127.1 is not a host; write a name, an address, or a mapping with host",
+    ]
+    twice = refused("network:\n  - host: a\n    host: b\n")
+    assert str(twice).endswith(":3:5: network: host stands here a second time")
+
+
+def test_a_wildcard_without_quotes_is_an_alias_to_yaml_and_told_so(refused) -> None:
+    for text in ("network: [*.a.example]\n", "network:\n  - *.a.example:443\n"):
+        assert 'stands in quotes: "*.example.com"' in str(refused(text))
 
 
 @pytest.mark.parametrize("text", ("", "# nothing\n", "\ufeff"))
 def test_an_empty_file_is_the_default_policy(read, text: str) -> None:
     assert read(text) == SandboxPolicy()
+
+
+def test_all_wrong_fields_are_named_at_once_in_the_order_of_the_file(refused, tmp_path: Path) -> None:
+    """Whatever finds them: the reader of scalars, of sizes and times, the checks of ranges, or nobody knows the key."""
+    error = refused(
+        "wall_time_s: -1\nmem_bytes: x\nnofile: null\nallow_partial: yes\npids: 3\npids_max: 010\n"
+        "environment: {A: on}\nnofile: 3\nisolation: thick\nwall_time_s: 5\n"
+    )
+    found = [(each.where.removeprefix(f"{tmp_path}/policy.yaml:"), each.field) for each in (error, *error.more)]
+    assert found == [
+        ("1:1: ", "wall_time_s"), ("2:1: ", "mem_bytes"), ("3:1: ", "nofile"), ("4:16: ", "allow_partial"),
+        ("5:1: ", "pids"), ("6:11: ", "pids_max"), ("7:18: ", "environment"), ("8:1: ", "nofile"),
+        ("9:1: ", "isolation"), ("10:1: ", "wall_time_s"),
+    ]  # fmt: skip
+
+
+def _strict_unless_told(path: Path) -> SandboxPolicy:
+    return read_policy(str(path), SandboxPolicy.from_dict, {"isolation": "strict"})
+
+
+def test_what_a_file_does_not_name_is_what_its_reader_says(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text("pids_max: 3\n")
+    assert _strict_unless_told(tmp_path / "p") == SandboxPolicy(isolation="strict", pids_max=3)
+    (tmp_path / "p").write_text("isolation: process\n")
+    assert _strict_unless_told(tmp_path / "p") == SandboxPolicy()
 
 
 def test_an_error_says_file_line_column_and_field(refused, tmp_path: Path) -> None:
@@ -126,7 +181,7 @@ def test_a_file_of_another_kind_is_a_usage_error(read, tmp_path: Path) -> None:
         with pytest.raises(UsageError):
             SandboxPolicy.from_yaml(path)
     with pytest.raises(UsageError):
-        read_policy("a\0b")
+        SandboxPolicy.from_yaml("a\0b")
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
@@ -205,6 +260,6 @@ def test_any_text_is_a_policy_or_an_error_that_names_the_file(text: str) -> None
         file.write(text.encode("utf-8", "surrogatepass"))
         file.flush()
         try:
-            assert read_policy(file.name).nofile > 0
+            assert SandboxPolicy.from_yaml(file.name).nofile > 0
         except UsageError as error:
             assert file.name in str(error)

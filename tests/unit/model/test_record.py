@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import pytest
 
-from ringfence.model.record import field_names, record, replace
+from ringfence.model.record import field_names, made_by, record, replace
 
 
 @record
@@ -89,3 +89,31 @@ def test_importing_the_model_does_not_load_dataclasses() -> None:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=plain)
     assert done.stdout.strip() == "False"
+
+
+@record(kw_only=False, eq=False)
+class Basket:
+    """A record whose fields have no need of names, and one of them a list of its own."""
+
+    owner: str
+    things: list[str] = made_by(default_factory=list)
+
+
+def test_a_default_that_can_be_changed_is_made_anew_for_each() -> None:
+    one, other = Basket(owner="a"), Basket(owner="b")
+    one.things.append("x")
+    assert (one.things, other.things, hasattr(Basket, "things")) == (["x"], [], False)
+    assert [field.name for field in dataclasses.fields(Basket)] == ["owner", "things"]
+    assert dataclasses.replace(one, owner="c").things == replace(one, owner="c").things == ["x"]
+
+
+def test_fields_may_be_given_without_names_only_where_that_is_said() -> None:
+    assert (Basket("a", ["x"]).things, Basket("a", things=["y"]).things) == (["x"], ["y"])
+    for wrong in (lambda: Basket("a", [], 3), lambda: Basket("a", owner="b")):
+        with pytest.raises(TypeError):
+            wrong()
+
+
+def test_a_record_can_be_equal_to_itself_alone() -> None:
+    one = Basket(owner="a")
+    assert one == one and one != Basket(owner="a") and len({one, Basket(owner="a")}) == 2

@@ -10,7 +10,7 @@ import pickle
 import pytest
 
 from ringfence import IsolationLevel, Status
-from ringfence.model.words import StrEnum
+from ringfence.model.str_enum import StrEnum
 
 
 class Real(enum.StrEnum):

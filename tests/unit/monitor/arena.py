@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ringfence.linux import procfs
-from ringfence.linux.kept_files import Room
+from ringfence.kernel.proc import procfs
+from ringfence.kernel.proc.open_files import DescriptorBudget
 from ringfence.monitor.meter import Meter
 from ringfence.monitor.source import Source
 
@@ -73,7 +73,7 @@ def acting(program: str, cwd: str | None = None) -> Iterator[Actor]:
 
 @contextmanager
 def measuring(source: Source, *, doubt_bytes: float = float("inf")) -> Iterator[Meter]:
-    meter = Meter(source, Room(100), time.monotonic, doubt_bytes)
+    meter = Meter(source, DescriptorBudget(100), time.monotonic, doubt_bytes)
     try:
         yield meter
     finally:

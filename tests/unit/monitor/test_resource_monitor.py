@@ -100,6 +100,20 @@ def test_a_sandbox_that_ends_is_no_accident() -> None:
         assert monitor.stop_monitoring("short").file_operations > 0
 
 
+@pytest.mark.system
+@on_linux
+def test_the_last_word_is_of_the_whole_time() -> None:
+    """The last look may fall into a pause, or find nobody at all."""
+    with acting(BURN) as actor, ResourceMonitor(interval_s=0.02) as monitor:
+        monitor.start_monitoring("whole", FREE, actor.source)
+        actor.go_on()
+        eventually(lambda: monitor.sample("whole").cpu_s > 0.3)
+        actor.end()
+        eventually(lambda: monitor.get_usage("whole").cpu_percent == 0)
+        last = monitor.stop_monitoring("whole")
+    assert last.cpu_percent * last.execution_time / 100 > 0.2 and last.memory_mb > 1
+
+
 def test_what_is_not_monitored_is_an_error_that_names_it() -> None:
     monitor = ResourceMonitor()
     for ask in (monitor.get_usage, monitor.check_violations, monitor.terminate_if_violated, monitor.stop_monitoring,

@@ -13,11 +13,12 @@ from tests.unit.monitor.arena import is_on_disk
 
 import ringfence
 from ringfence.engine.box import Box
-from ringfence.linux import cgroups, host
+from ringfence.kernel.cgroup import group as cgroups
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy
 from ringfence.monitor.limits import ResourceLimits
 from ringfence.monitor.resource_monitor import ResourceMonitor
+from ringfence.sandbox import host
 
 FREE = ResourceLimits(max_file_operations=10**9)
 # Python's own start takes some: what is looked for must be more.

@@ -1,7 +1,7 @@
 """The verifier as one web page: the files of this folder in one, with a policy that allows nothing else.
 
-Owns: the order of the scripts and the page's Content-Security-Policy. The checks are in the scripts, one
-file a subject, named after the Python module that does the same.
+Owns: the order of the scripts and the Content-Security-Policy of pages that have them. The checks are in the
+scripts, one file a subject, named after the Python module that does the same.
 Does not: verify anything here, or write files.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import pkgutil
+import re
 
 SCRIPTS = (
     *("text.js", "strictjson.js", "canonical.js", "sha256.js", "ed25519.js", "shape.js", "schema.js"),
@@ -26,25 +27,44 @@ def verify_page() -> str:
     """The whole page as one HTML document that needs nothing else, not even a network."""
     from ringfence import __version__
 
-    script = '"use strict";\n' + "\n".join(_read(name) for name in SCRIPTS)
-    style = _read("style.css")
-    parts = {
-        "@POLICY@": _POLICY.format(script=_source_hash(script), style=_source_hash(style)),
-        "@VERSION@": __version__,
-        "@STYLE@": style,
-        "@SCRIPT@": script,
-    }
-    page = _read("page.html")
-    for place, text in parts.items():
-        head, found, tail = page.partition(place)
-        page = f"{head}{text}{tail}" if found else page
-    return page
+    parts = {"style": verifier_style(), "script": verifier_script(), "VERSION": __version__}
+    return document(_read("page.html"), title="Verify a bundle · ringfence", **parts)
+
+
+def verifier_script() -> str:
+    """All scripts as one. It finds its places in the page by their ids, those of ``verifier_body``."""
+    return '"use strict";\n' + "\n".join(_read(name) for name in SCRIPTS)
+
+
+def verifier_style() -> str:
+    """What the verifier looks like, and the colours of every page of ours."""
+    return _read("style.css")
+
+
+def verifier_body() -> str:
+    """What the script needs to be in a page: where a bundle is taken, and where the answer is shown."""
+    return _read("page.html").partition("<main>")[2].partition("</main>")[0]
+
+
+def document(template: str, *, title: str, style: str, script: str, **parts: str) -> str:
+    """Fill the ``@NAMES@`` of a page's body, once: what is put in is not looked through again. ``title``: escaped."""
+    policy = _POLICY.format(script=_source_hash(script), style=_source_hash(style))
+    known = {**parts, "PAGE": title, "POLICY": policy, "STYLE": style, "SCRIPT": script}
+    pieces = re.split("@([A-Z]+)@", f"{_read('head.html')}{template}</body>\n</html>\n")
+    return "".join(known[piece] if place % 2 else piece for place, piece in enumerate(pieces))
 
 
 def _read(name: str) -> str:
-    data = pkgutil.get_data(__name__, name)
+    return asset(__name__, name)
+
+
+def asset(package: str, name: str) -> str:
+    """Return a text file that a package brings along."""
+    data = pkgutil.get_data(package, name)
     # Browsers read CRLF as LF before they hash, so a checkout with CRLF must be read so too.
-    return (data or b"").decode("utf-8").replace("\r\n", "\n")
+    if data is None:
+        raise FileNotFoundError(f"{package} comes without {name}")  # an empty page would pass for a page
+    return data.decode("utf-8").replace("\r\n", "\n")
 
 
 def _source_hash(text: str) -> str:

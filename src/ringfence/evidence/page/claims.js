@@ -1,11 +1,11 @@
 // Steps 15 to 17 and 21: what run.json and inputs.json say, and the artifacts beside the bundle.
 
 function checkRun(found) {
-  if (found.format !== RINGFENCE) {
+  if (!OURS.includes(found.format)) {
     refuseUnless(found.nonce === null, "a nonce is expected, and this format has none");
     return "not in Proctor's format";
   }
-  found.run = embeddedDocument(found, RUN_NAME, RUN);
+  found.run = embeddedDocument(found, RUN_NAME, found.format === UNGRADED ? UNGRADED_RUN : RUN);
   const complaint = runRules(found).find(([holds]) => !holds);
   refuseUnless(!complaint, `${RUN_NAME}: ${complaint?.[1]}`);
 }
@@ -25,6 +25,10 @@ function runRules({ run, verdict, contents, nonce }) {
     [fullTime(run.get("started_at")) <= fullTime(run.get("ended_at")), "it ended before it started"],
     [verdict.get("status") !== "clean" || sound, "clean, but the recorder was not healthy all the time"],
     [!verdict.get("pass") || graded, "pass, but no grader that came to an end"],
+    [
+      verdict.get("status") === "clean" || verdict.get("violations_count") > 0 || !sound,
+      "compromised, but nothing was recorded and the recorder was healthy",
+    ],
   ];
 }
 
@@ -41,7 +45,7 @@ function checkSizes(found) {
 }
 
 function checkInputs(found) {
-  const inputs = embeddedDocument(found, INPUTS_NAME, INPUTS);
+  const inputs = embeddedDocument(found, INPUTS_NAME, found.format === UNGRADED ? UNGRADED_INPUTS : INPUTS);
   const complaint = inputRules(inputs.get("inputs"), found.environment).find(([holds]) => !holds);
   refuseUnless(!complaint, `${INPUTS_NAME}: ${complaint?.[1]}`);
   found.inputs = inputs;
@@ -80,6 +84,7 @@ function momentOf({ anchors, run, now }) {
 
 function* remarks(found) {
   if (found.format === PROCTOR) yield "Proctor's format signs neither sizes, inputs, enforcement nor time";
+  if (found.format === UNGRADED) yield "a run without a grader: nobody decided whether it passed";
   for (const key of unknownSigners(found)) {
     yield `also signed by ${key}, a key that is not trusted and so proves nothing`;
   }

@@ -1,8 +1,8 @@
-// What a verified bundle proves and what it does not: docs/bundle.md in short, for this very bundle.
+// What a verified bundle proves and what it does not: docs/explanation/bundle.md in short, for this very bundle.
 
 function provenBy(result) {
   const { format, asked, lists, anchors, signers } = result;
-  const ours = format === RINGFENCE;
+  const ours = OURS.includes(format);
   const anchored = anchors.find((anchor) => anchor.known);
   const others = signers.filter((signer) => !signer.primary && signer.name);
   return [
@@ -31,7 +31,9 @@ function notProvenBy(result) {
     [asked.key, "That the signer is honest. Who holds the key can sign anything."],
     [format === PROCTOR, "Sizes, inputs, enforcement and time: Proctor's format does not sign them."],
     [true, "That the signer's machine was not changed: what was enforced is the sandbox's own statement."],
-    [true, "That the agent did not know the answer beforehand."],
+    [format === UNGRADED, "That it did its work well: nobody graded it, so «pass» is always false."],
+    [format === UNGRADED, "Which program files ran: the command's words are bound, not what they name."],
+    [format !== UNGRADED, "That the agent did not know the answer beforehand."],
     [true, "That everything forbidden was seen. Isolation keeps things out; the record holds what was watched."],
     [true, "That it was the only try."],
     [!anchors.some((anchor) => anchor.known), "When it happened: the times are the signer's own word."],
@@ -57,13 +59,15 @@ function timeShown(time) {
   return `${whole.replace("T", " ")}${decimals && "."}${decimals} UTC`;
 }
 
-function happened({ verdict }) {
+function happened({ verdict, format }) {
+  const graded = format !== UNGRADED;
+  const count = verdict.violations_count;
+  const recorded = count ? `${counted(count, "violation", "violations")} recorded` : "the recorder was not sure";
   const reward = verdict.reward === undefined ? "" : `, reward ${verdict.reward}`;
-  const violations = counted(verdict.violations_count, "violation", "violations");
   return {
-    title: verdict.pass ? "Passed" : "Did not pass",
-    text: `Task ${verdict.task_id}${reward}`,
-    record: verdict.status === "clean" ? "Clean: no violation recorded" : `Compromised: ${violations} recorded`,
+    title: !graded ? "Nothing: it was not graded" : verdict.pass ? "Passed" : "Did not pass",
+    text: `${graded ? "Task" : "Run"} ${verdict.task_id}${reward}`,
+    record: verdict.status === "clean" ? "Clean: no violation recorded" : `Compromised: ${recorded}`,
   };
 }
 

@@ -1,9 +1,11 @@
-// The formats as shapes: docs/formats.md, sections 2 to 7 (the Python module schema; a test compares them).
+// The formats as shapes: docs/reference/formats.md, sections 2 to 7 (the Python module schema; a test compares them).
 
 const RUN_NAME = "run.json", INPUTS_NAME = "inputs.json", EVENTS_NAME = "events.jsonl";
-const PROCTOR = "proctor-0.1", RINGFENCE = "ringfence-3";
+const PROCTOR = "proctor-0.1", RINGFENCE = "ringfence-3", UNGRADED = "ringfence-run-1";
+const OURS = [RINGFENCE, UNGRADED];
 const ROLES = ["task", "oracle", "grader", "instruction", "policy", "agent", "scaffold", "image", "other"];
 const REQUIRED_ROLES = ["task", "grader", "policy", "agent"];
+const UNGRADED_ROLES = ["policy", "agent"];
 const MAX_SIGNATURES = 16;
 
 const isText = (value) => typeof value === "string";
@@ -81,15 +83,25 @@ const signatureRule = (list) => fewItems(list) || sortedBy("public_key")(list);
 const anchorRule = (list) => fewItems(list) || (distinct(list.map(canonical)) ? "" : "must have each item once");
 const uniqueStrings = (list) => (distinct(list) ? "" : "must have each value once");
 const sortedStrings = (list) => (ascending(list, compareCharacters) ? "" : "must be sorted, each once");
-const phaseRule = (list) =>
-  uniqueBy("name")(list) || (list.some((item) => item.get("name") === "agent") ? "" : "must have a phase 'agent'");
+
+const phasesWith = (name, ...never) => (list) => {
+  const names = list.map((item) => item.get("name"));
+  const wrong = never.find((each) => names.includes(each));
+  return uniqueBy("name")(list) || (wrong ? `must not have a phase ${asciiQuoted(wrong)}` : "") ||
+    (names.includes(name) ? "" : `must have a phase ${asciiQuoted(name)}`);
+};
+
 const enforcementRule = (list) => (list.length ? uniqueBy("protection")(list) : "must not be empty");
 const keyRule = (list) => (list.length ? uniqueBy("public_key")(list) : "must not be empty: nobody would be trusted");
 
-function inputRule(list) {
-  const absent = REQUIRED_ROLES.find((role) => !list.some((item) => item.get("role") === role));
-  return sortedBy("role", "name")(list) || (absent ? `must have an input with the role ${asciiQuoted(absent)}` : "");
-}
+const inputsWith = (roles, ...never) => (list) => {
+  const found = list.map((item) => item.get("role"));
+  const absent = roles.find((role) => !found.includes(role));
+  const wrong = never.find((role) => found.includes(role));
+  return sortedBy("role", "name")(list) ||
+    (absent ? `must have an input with the role ${asciiQuoted(absent)}` : "") ||
+    (wrong ? `must not have an input with the role ${asciiQuoted(wrong)}` : "");
+};
 
 const VERDICT = record(
   {
@@ -166,6 +178,7 @@ const BUNDLES = {
     [2, record({ ...PROCTOR_MEMBERS, environment: ENVIRONMENT })],
   ]),
   [RINGFENCE]: new Map([[3, RINGFENCE_BUNDLE]]),
+  [UNGRADED]: new Map([[3, RINGFENCE_BUNDLE]]),
 };
 const PHASE = record({
   name: TEXT,
@@ -177,13 +190,13 @@ const PHASE = record({
   wall_ms: COUNT,
   usage: table(TEXT, INTEGER),
 });
-const RUN = record({
+const runWith = (rule) => record({
   format: oneOf("ringfence.run/1"),
   task_id: TEXT,
   nonce: HEX64,
   started_at: TIME,
   ended_at: TIME,
-  phases: items(PHASE, phaseRule),
+  phases: items(PHASE, rule),
   enforcement: items(
     record({ protection: TEXT, requested: FLAG, applied: FLAG, mechanism: TEXT, detail: TEXT }), enforcementRule),
   recorder: record({
@@ -193,14 +206,18 @@ const RUN = record({
   artifact_bytes: table(PATH_NAME, COUNT),
   embedded: items(PATH_NAME, sortedStrings),
 });
+const RUN = runWith(phasesWith("agent"));
+const UNGRADED_RUN = runWith(phasesWith("run", "agent", "grader"));
 const INPUT = record({
   role: oneOf(...ROLES), name: TEXT, kind: oneOf("file", "tree", "image"), sha256: HEX64, bytes: COUNT, files: COUNT,
 });
-const INPUTS = record({
+const inputsOf = (rule) => record({
   format: oneOf("ringfence.inputs/1"),
-  inputs: items(INPUT, inputRule),
+  inputs: items(INPUT, rule),
   environment_variables: items(TEXT, sortedStrings),
 });
+const INPUTS = inputsOf(inputsWith(REQUIRED_ROLES));
+const UNGRADED_INPUTS = inputsOf(inputsWith(UNGRADED_ROLES, "task", "oracle", "grader"));
 const TRUST = record(
   {
     format: oneOf("ringfence-trust/1"),
@@ -215,5 +232,5 @@ const TRUST = record(
     timestamp_authorities: items(record({ name: TEXT, certificate_pem: TEXT })),
     required_roles: items(TEXT, uniqueStrings),
     required_anchors: items(oneOf(...Object.keys(ANCHORS)), uniqueStrings),
-    accepted_formats: items(oneOf(PROCTOR, RINGFENCE), uniqueStrings),
+    accepted_formats: items(oneOf(PROCTOR, RINGFENCE, UNGRADED), uniqueStrings),
   });

@@ -1,12 +1,16 @@
-// The verifier: the steps of docs/formats.md, section 8, in order; the first failure ends it.
+// The verifier: the steps of docs/reference/formats.md, section 8, in order; the first failure ends it.
 // One function a step. It throws EvidenceError with a plain reason, or returns why it had nothing to check.
 // Numbers and words are those of the Python module verify; a test compares them, and the messages too.
 
 const MAX_PROBLEMS = 10000; // a document of millions of faults is not read to its end
-const MAKERS = { [PROCTOR]: /^0\.1\.[0-9]{1,9}$/, [RINGFENCE]: /^ringfence-3\/[A-Za-z0-9.+-]{1,64}$/ };
+const MAKERS = {
+  [PROCTOR]: /^0\.1\.[0-9]{1,9}$/,
+  [RINGFENCE]: /^ringfence-3\/[A-Za-z0-9.+-]{1,64}$/,
+  [UNGRADED]: /^ringfence-run-1\/[A-Za-z0-9.+-]{1,64}$/,
+};
 const PROGRESS_RECORDS = 2000;
 
-const step = (number, word, check, means, only = "") => ({ number, word, check, means, only });
+const step = (number, word, check, means, only = []) => ({ number, word, check, means, only });
 const STEPS = [
   step(1, "json", checkJson, "strict JSON that can be read in one way only"),
   step(2, "version", checkVersion, "a known maker, and the version that belongs to it"),
@@ -21,12 +25,12 @@ const STEPS = [
   step(11, "reward", checkReward, "«pass» exactly when the reward is above zero"),
   step(12, "artifacts", checkArtifacts, "the list of artifacts is the signed one"),
   step(13, "environment", checkEnvironment, "the environment is the signed one"),
-  step(14, "contents", checkContents, "each embedded text is the artifact of its name", RINGFENCE),
+  step(14, "contents", checkContents, "each embedded text is the artifact of its name", OURS),
   step(15, "run", checkRun, "run.json is complete and agrees with the verdict"),
-  step(16, "sizes", checkSizes, "each artifact has its signed size", RINGFENCE),
-  step(17, "inputs", checkInputs, "inputs.json is complete; policy and image are those of the run", RINGFENCE),
-  step(18, "countersignatures", checkCountersignatures, "each further signature fits the verdict", RINGFENCE),
-  step(19, "anchors", checkAnchors, "each proof of time holds", RINGFENCE),
+  step(16, "sizes", checkSizes, "each artifact has its signed size", OURS),
+  step(17, "inputs", checkInputs, "inputs.json is complete; policy and image are those of the run", OURS),
+  step(18, "countersignatures", checkCountersignatures, "each further signature fits the verdict", OURS),
+  step(19, "anchors", checkAnchors, "each proof of time holds", OURS),
   step(20, "trust", checkTrust, "the signers fulfil what you demand"),
   step(21, "files", checkFiles, "the files on disk are the artifacts"),
 ];
@@ -35,7 +39,7 @@ const STEPS = [
 async function verifyBundle(bytes, options) {
   const found = { bytes, ...options, steps: [], faults: new Map(), anchors: [], notes: [], failure: null };
   for (const step of STEPS) {
-    if (step.only && step.only !== found.format) {
+    if (step.only.length && !step.only.includes(found.format)) {
       found.steps.push({ ...step, state: "other" });
       continue;
     }
@@ -132,13 +136,18 @@ function checkCount(found) {
   refuseUnless(count === signed, `${count} records, but the verdict says ${signed}`);
 }
 
+// A run without a grader may be compromised without a violation: step 15 then asks for a recorder that failed.
 function checkStatus(found) {
   const [status, count] = [found.verdict.get("status"), found.verdict.get("violations_count")];
-  refuseUnless((status === "clean") === (count === 0), `status ${status} contradicts ${count} violations`);
+  const unsure = found.format === UNGRADED && status === "compromised";
+  refuseUnless(unsure || (status === "clean") === (count === 0), `status ${status} contradicts ${count} violations`);
 }
 
 function checkReward(found) {
   const [reward, passed] = [found.verdict.get("reward"), found.verdict.get("pass")];
+  refuseUnless(
+    found.format !== UNGRADED || (!passed && reward === undefined),
+    "a run without a grader can neither pass nor have a reward");
   if (reward === undefined) return "no reward";
   const number = reward instanceof Float ? reward.value : reward;
   refuseUnless(passed === number > 0, `pass ${passed} contradicts a reward of ${asciiShown(reward)}`);
@@ -155,7 +164,7 @@ function checkEnvironment(found) {
   const digest = labelledDigest(ENVIRONMENT_LABELS.map((label) => [label, environment.get(label) ?? ""]));
   refuseUnless(digest === verdict.get("env_digest"), "the environment is not the signed one");
   refuseUnless(
-    found.format !== RINGFENCE || environment.get("proctor_version") === verdict.get("proctor_version"),
+    !OURS.includes(found.format) || environment.get("proctor_version") === verdict.get("proctor_version"),
     "environment and verdict name different makers");
 }
 

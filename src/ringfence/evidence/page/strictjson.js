@@ -1,4 +1,4 @@
-// Strict JSON (docs/formats.md, section 1): what two readers could read in two ways is refused.
+// Strict JSON (docs/reference/formats.md, section 1): what two readers could read in two ways is refused.
 // JSON.parse will not do: it takes the last of two equal keys and cannot tell 1 from 1.0.
 // An object becomes a Map, so that no key («__proto__», «7») is special; a number with a point or an
 // exponent becomes a Float, any other a number.

@@ -1,7 +1,7 @@
-// Whom the verifier believes (docs/formats.md, section 7), and the anchors in time (section 6).
+// Whom the verifier believes (docs/reference/formats.md, section 7), and the anchors in time (section 6).
 
 const ANY_SIGNER = Object.freeze({
-  anySigner: true, keys: [], logs: [], roles: [], anchors: [], formats: [PROCTOR, RINGFENCE],
+  anySigner: true, keys: [], logs: [], roles: [], anchors: [], formats: [PROCTOR, RINGFENCE, UNGRADED],
 });
 
 function pinnedTrust(text) {

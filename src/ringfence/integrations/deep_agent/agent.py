@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -19,16 +20,16 @@ from ringfence.integrations.deep_agent.audit import AuditLog
 from ringfence.integrations.deep_agent.call import ToolCall, texts_of
 from ringfence.integrations.deep_agent.config import Commit, SafeConfig
 from ringfence.integrations.deep_agent.decision import Authorize, Decision, Risk, allow_up_to, assess, checked_score
-from ringfence.integrations.deep_agent.descriptions import described, type_name
 from ringfence.integrations.deep_agent.detection import Detect, ExfiltrationDetector, Finding, Step
-from ringfence.integrations.deep_agent.places import is_below
+from ringfence.integrations.deep_agent.paths import is_below
 from ringfence.integrations.deep_agent.result import ToolResult, printable
 from ringfence.integrations.deep_agent.risk import RiskModel
-from ringfence.integrations.deep_agent.session import SandboxSession
+from ringfence.integrations.deep_agent.safe_repr import described, type_name
+from ringfence.integrations.deep_agent.session import SandboxSession, tell_unended
 from ringfence.manager.config import SandboxConfig, SandboxMode
 from ringfence.manager.manager import SandboxManager
 from ringfence.manager.result import ExecutionResult
-from ringfence.model.outcome import Status
+from ringfence.model.outcome import Changes
 
 Tool = Callable[..., Any]
 Planner = Callable[[str, Callable[..., ToolResult]], Any]
@@ -67,11 +68,15 @@ class SafeDeepAgent:
         self._planner = planner
         self._lock = threading.RLock()
         self._closed = False
+        self._open: list[SandboxSession] = []
+        if self.safe_config.commit is Commit.AT_END:
+            weakref.finalize(self, tell_unended, self._open)
         self._begin()
 
     def _begin(self) -> None:
         self.session = os.urandom(6).hex()
         self.sandbox = SandboxSession(self.manager, self.safe_config.sandbox)
+        self._open[:] = [self.sandbox]
         self.history: list[Step] = []
         self._checkpoints: dict[int, str] = {}
         self._halted: AttackError | None = None
@@ -82,7 +87,8 @@ class SafeDeepAgent:
     def run(self, request: str) -> Any:
         """Ask the planner; what it returns."""
         if self._planner is None:
-            raise UsageError("this agent has no planner", hint="give one, or call run_tool yourself")
+            hint = "give planner=, which is called with the request and run_tool, or call run_tool yourself"
+            raise UsageError("this agent has no planner", hint=hint)
         return self._planner(request, self.run_tool)
 
     def run_tool(self, tool_name: str, /, **parameters: Any) -> ToolResult:
@@ -110,23 +116,51 @@ class SafeDeepAgent:
             return paths
 
     def reset(self) -> None:
-        """A new session: no history, and a new sandbox; what was not committed is dropped."""
+        """A new session: no history, and a new sandbox. What is not committed at the end of the old one is dropped."""
         with self._lock:
             self._log("reset", after_attack=self.halted)
-            self.sandbox.end()
+            self._end_session(well=True)
             self._begin()
 
     def close(self) -> None:
-        """End the sandbox; what was not committed is dropped. Nothing more is run."""
+        """End the session. With ``Commit.AT_END`` its changes are kept, unless there was an attack; what is not
+        committed is dropped. Nothing more is run."""
+        self._close(well=True)
+
+    def _close(self, *, well: bool) -> None:
         with self._lock:
-            self._closed = True
+            if not self._closed:
+                self._closed = True
+                self._end_session(well=well)
+
+    def _end_session(self, *, well: bool) -> None:
+        """``well``: nobody broke it off."""
+        if self.safe_config.commit is not Commit.AT_END or not self.sandbox.exists():
             self.sandbox.end()
+        elif well and not self.halted:
+            self.sandbox.keep_or_leave(self._commit_at_end)
+        else:
+            self._drop()
+
+    def _drop(self) -> None:
+        try:
+            paths = self.sandbox.changed()
+            if paths:
+                self._log("dropped", paths=printable(paths), after_attack=self.halted)
+        finally:
+            self.sandbox.end()
+
+    def _commit_at_end(self) -> None:
+        paths = self._keep()
+        if paths:
+            self._log("commit", paths=printable(paths))
 
     def __enter__(self) -> SafeDeepAgent:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """As a transaction of a database: an exception that leaves the ``with`` keeps nothing."""
+        self._close(well=kind is None)
 
     # ---- the four phases
 
@@ -134,7 +168,7 @@ class SafeDeepAgent:
         with self._lock, self._next_step():
             call, decision = self._checked(tool_name, parameters)
             wanted = self._should_sandbox(tool_name, decision.risk_score)
-            sandboxed = wanted and bool(self.safe_config.enable_sandboxing)
+            sandboxed = (wanted or self._is_on_uncommitted(call)) and bool(self.safe_config.enable_sandboxing)
             self._log_beginning(call, decision, sandboxed=sandboxed, should_sandbox=wanted)
             execute = self._execute_in_sandbox if sandboxed else self._execute_directly
             try:
@@ -144,7 +178,8 @@ class SafeDeepAgent:
                 self._log("broken-off", tool=tool_name, error=self._safe_text(error, call))
                 raise
             self._remember(call, result)
-            self._log_execution(call, result)
+            told = result.told(self.audit.redact)
+            self._log("end", tool=call.tool, **told, error=self._safe_text(result.error, call))
             return result
 
     @contextmanager
@@ -213,6 +248,10 @@ class SafeDeepAgent:
             return False
         return risk_score > 0.5
 
+    def _is_on_uncommitted(self, call: ToolCall) -> bool:
+        """What earlier calls changed is only in the sandbox: outside, a tool would see and change the old files."""
+        return self.sandbox.exists() and self.sandbox.holds(piece.text for piece in call.pieces)
+
     def _execute_in_sandbox(self, call: ToolCall, decision: Decision) -> ToolResult:
         self.sandbox.opened()  # what goes wrong with that is no tool's doing
         try:
@@ -220,20 +259,12 @@ class SafeDeepAgent:
         except CheckpointError as error:
             return self._not_run(call, decision, error)
         self._checkpoints[self._step] = done.checkpoint_id
-        try:
-            if done.success and self._runs_some_outside():
-                done = self.sandbox.without_links_out(done)
-            changes = self.sandbox.changes()
-            keeps = done.success and self.safe_config.commit is Commit.EACH_CALL
-            committed = self._keep() if keeps else ()
-        except CheckpointError as error:  # what a tool leaves must not decide whether there is a result
-            done = self.sandbox.undone(done, f"what it changed can't be kept: {error}")
-            changes, committed = self.sandbox.changes(), ()
+        done, changes, committed = self._settled(done)
         return ToolResult(
             tool=call.tool,
             success=done.success,
             value=done.value,
-            error=_why(done),
+            error=done.error,
             decision=decision,
             sandboxed=True,
             violations=done.violations,
@@ -243,6 +274,19 @@ class SafeDeepAgent:
             committed=committed,
             execution=done,
         )
+
+    def _settled(self, done: ExecutionResult) -> tuple[ExecutionResult, Changes, tuple[str, ...]]:
+        """What it came to, what it changed, and what of that was committed: what a tool leaves must not decide whether
+        there is a result."""
+        try:
+            if done.success and self._runs_some_outside():
+                done = self.sandbox.without_links_out(done)
+            changes = self.sandbox.changes()
+            keeps = done.success and self.safe_config.commit is Commit.EACH_CALL
+            return done, changes, self._keep() if keeps else ()
+        except CheckpointError as error:
+            done = self.sandbox.undone(done, f"what it changed can't be kept: {error}")
+            return done, self.sandbox.changes(), ()
 
     def _not_run(self, call: ToolCall, decision: Decision, error: CheckpointError) -> ToolResult:
         """Earlier calls have left something of which no checkpoint can be made: it goes, else none would run again."""
@@ -312,9 +356,6 @@ class SafeDeepAgent:
         decided = {"allowed": decision.allowed, "risk_score": decision.risk_score}
         self._log("begin", **self._told(call), **decided, reason=self._safe_text(decision.reason, call), **where)
 
-    def _log_execution(self, call: ToolCall, result: ToolResult) -> None:
-        self._log("end", tool=call.tool, **result.told(self.audit.redact), error=self._safe_text(result.error, call))
-
     def _told(self, call: ToolCall) -> dict[str, Any]:
         return {"tool": call.tool, "parameters": self.audit.redact.parameters(call.parameters)}
 
@@ -346,9 +387,3 @@ def _refuse_inside(path: str, folders: tuple[str, ...]) -> None:
 
 def _as_finding(said: Finding | str, step: int) -> Finding:
     return said if isinstance(said, Finding) else Finding(pattern="custom", reason=str(said), first_step=step)
-
-
-def _why(done: ExecutionResult) -> str | None:
-    """That we ended it is no reason; what it had done is."""
-    ended_by_us = done.status is Status.KILLED_KILL and done.violations
-    return f"violation: {done.violations[0]}" if ended_by_us else done.error

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ringfence.errors import RefusedError
-from ringfence.integrations.deep_agent import signs, words
-from ringfence.integrations.deep_agent.descriptions import type_name
-from ringfence.integrations.deep_agent.folding import is_disguised, name_words, squeezed
+from ringfence.integrations.deep_agent import secrets_and_code, tool_words
+from ringfence.integrations.deep_agent.confusables import is_disguised, name_words, squeezed
+from ringfence.integrations.deep_agent.safe_repr import type_name
 
 MAX_PARAMETER_BYTES = 2**20
 MAX_DEPTH = 32
@@ -60,34 +60,36 @@ class ToolCall:
     @cached_property
     def secret_files(self) -> tuple[str, ...]:
         """Secret files that it names, also through a link."""
-        named = (name for piece in self.pieces for name in signs.secret_files(piece.text))
+        named = (name for piece in self.pieces for name in secrets_and_code.secret_files(piece.text))
         places = (_led_to(folder, piece.text) for folder in self._folders for piece in self.pieces)
-        linked = (name for place in places for name in signs.secret_files(place))
+        linked = (name for place in places for name in secrets_and_code.secret_files(place))
         return tuple(dict.fromkeys((*named, *linked)))
 
     @cached_property
     def has_secret_values(self) -> bool:
-        return any(signs.SECRET_VALUE.search(piece.text) for piece in self.pieces)
+        return any(secrets_and_code.SECRET_VALUE.search(piece.text) for piece in self.pieces)
 
     @cached_property
     def code(self) -> tuple[str, ...]:
         """Texts that will be run, as far as names tell."""
-        runs = not self.words.isdisjoint(words.CODE_TOOLS)
+        runs = not self.words.isdisjoint(tool_words.CODE_TOOLS)
         return tuple(piece.text for piece in self.pieces if _is_code(piece, runs))
 
     @cached_property
     def way_out(self) -> str:
         """What makes it a way to the network; empty where nothing does."""
         together = squeezed(self.tool)
-        if self.words & words.NETWORK_WORDS or any(part in name for part in words.NETWORK_PARTS for name in together):
+        parts = tool_words.NETWORK_PARTS
+        if self.words & tool_words.NETWORK_WORDS or any(part in name for part in parts for name in together):
             return f"the tool {self.tool!r}"
         addressed = (piece.key for piece in self.pieces if piece.text and _is_addressed(piece))
         key = next(addressed, "")
         if key:
             return f"the parameter {key[:_MAX_SHOWN]!r}"
-        if any(map(signs.uses_network, self.code)):
+        if any(map(secrets_and_code.uses_network, self.code)):
             return "code that uses the network"
-        told = self.words.isdisjoint(words.TELLING_WORDS) and any(signs.mentions_address(p.text) for p in self.pieces)
+        silent = self.words.isdisjoint(tool_words.TELLING_WORDS)
+        told = silent and any(secrets_and_code.mentions_address(piece.text) for piece in self.pieces)
         return "an address given to a tool whose name says nothing" if told else ""
 
     @cached_property
@@ -102,21 +104,21 @@ def _is_word(text: str) -> bool:
     return len(text) < 256 and " " not in text
 
 
-_NOT_CODE = words.PATH_KEYS | words.ADDRESS_KEYS
+_NOT_CODE = tool_words.PATH_KEYS | tool_words.ADDRESS_KEYS
 
 
 def _is_code(piece: Piece, runs: bool) -> bool:
     """By its key, or anything else that a tool which runs things is given; there a name, a path or an address too, if
     it looks like a command: whoever fills a parameter in need not mean what whoever named it did."""
     key = name_words(piece.key)
-    if key & words.CODE_KEYS:
+    if key & tool_words.CODE_KEYS:
         return True
     other = piece.key != NAME and key.isdisjoint(_NOT_CODE)
-    return runs and (other or signs.is_command(piece.text))
+    return runs and (other or secrets_and_code.is_command(piece.text))
 
 
 def _is_addressed(piece: Piece) -> bool:
-    return bool(name_words(piece.key) & words.ADDRESS_KEYS) or signs.is_address(piece.text)
+    return bool(name_words(piece.key) & tool_words.ADDRESS_KEYS) or secrets_and_code.is_address(piece.text)
 
 
 def _led_to(folder: str, text: str) -> str:
@@ -143,7 +145,7 @@ class _Reader:
         if depth > MAX_DEPTH or self._values_left < 0:
             raise RefusedError(self.tool, f"parameters of more than {MAX_DEPTH} levels or {MAX_VALUES} values")
         if type(value) in _NUMBERS:
-            if isinstance(value, int) and name_words(key) <= words.ONE_PATH_KEYS and key:
+            if isinstance(value, int) and name_words(key) <= tool_words.ONE_PATH_KEYS and key:
                 self.pieces.append(Piece(key, f"/dev/fd/{value:d}"))  # open() takes it for a descriptor
             return value
         for kind, copy in _COPIES:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from ringfence.errors import PolicyError
 from ringfence.integrations.deep_agent.call import MAX_PARAMETER_BYTES
 from ringfence.integrations.deep_agent.decision import checked_score
 from ringfence.manager.config import SandboxConfig, SandboxMode
-from ringfence.model.words import StrEnum
+from ringfence.model.record import made_by, record
+from ringfence.model.str_enum import StrEnum
 
 
 class Commit(StrEnum):
     """When what a sandboxed tool changed reaches the allowed paths."""
 
+    AT_END = "at-end"
+    """When the session ends without an attack: ``close``, ``reset``, or the end of a ``with`` that raises nothing.
+    Until then an attack is undone as a whole."""
     EACH_CALL = "each-call"
     """After every call that succeeds. What is committed stays, also when a later call turns out to be an attack."""
     ON_REQUEST = "on-request"
-    """When ``SafeDeepAgent.commit`` is called: until then an attack can be undone as a whole."""
+    """When ``SafeDeepAgent.commit`` is called: the end of the session drops the rest."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SafeConfig:
     """``enable_sandboxing`` and ``sandbox_mode`` absent: as ``sandbox`` says.
 
@@ -29,11 +32,11 @@ class SafeConfig:
     True
     """
 
-    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    sandbox: SandboxConfig = made_by(default_factory=SandboxConfig)
     enable_sandboxing: bool | None = None
     """False: every tool runs in the agent's own process, whatever its risk."""
     sandbox_mode: SandboxMode | None = None
-    commit: Commit = Commit.EACH_CALL
+    commit: Commit = Commit.AT_END
     max_risk: float = 1.0
     """Calls with a higher score are refused. 1: none is; the sandbox is the wall."""
     max_parameter_bytes: int = MAX_PARAMETER_BYTES

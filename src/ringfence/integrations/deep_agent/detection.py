@@ -14,7 +14,7 @@ from itertools import islice
 from urllib.parse import quote
 
 from ringfence.integrations.deep_agent.call import ToolCall
-from ringfence.integrations.deep_agent.signs import SECRET_VALUE
+from ringfence.integrations.deep_agent.secrets_and_code import SECRET_VALUE
 from ringfence.model.record import record
 
 _MAX_VALUES = 64

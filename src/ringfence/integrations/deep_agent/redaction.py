@@ -13,10 +13,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from ringfence.integrations.deep_agent.descriptions import type_name
-from ringfence.integrations.deep_agent.folding import name_words
-from ringfence.integrations.deep_agent.signs import SECRET_VALUE
-from ringfence.integrations.deep_agent.words import is_secret_key
+from ringfence.integrations.deep_agent.confusables import name_words
+from ringfence.integrations.deep_agent.safe_repr import type_name
+from ringfence.integrations.deep_agent.secrets_and_code import SECRET_VALUE
+from ringfence.integrations.deep_agent.tool_words import is_secret_key
 
 _MAX_TEXT = 400
 _MAX_START = 80

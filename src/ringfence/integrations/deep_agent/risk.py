@@ -11,10 +11,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from ringfence.integrations.deep_agent import words
+from ringfence.integrations.deep_agent import tool_words
 from ringfence.integrations.deep_agent.call import Piece, ToolCall
-from ringfence.integrations.deep_agent.folding import name_words, squeezed
-from ringfence.integrations.deep_agent.places import leads_below
+from ringfence.integrations.deep_agent.confusables import name_words, squeezed
+from ringfence.integrations.deep_agent.paths import leads_below
 from ringfence.integrations.deep_agent.spellings import paths_in
 from ringfence.model.record import record
 
@@ -103,7 +103,7 @@ class RiskModel:
     def _leads_outside(self, piece: Piece) -> bool:
         """By its key, because it begins like a path that leads away, or because something with this name is there."""
         text = piece.text.strip()
-        named = bool(name_words(piece.key) & words.PATH_KEYS)
+        named = bool(name_words(piece.key) & tool_words.PATH_KEYS)
         if named and (len(text) > _MAX_PATH or not text.isprintable()):
             return True
         return any(self._is_outside(path, named) for path in paths_in(piece.text))
@@ -131,9 +131,9 @@ def _leads(text: str) -> bool:
 
 
 _NAME_SIGNS = (
-    ("executes", words.EXECUTING_WORDS, words.EXECUTING_PARTS),
-    ("destroys", words.DESTROYING_WORDS, words.DESTROYING_PARTS),
-    ("changes", words.CHANGING_WORDS, words.CHANGING_PARTS),
+    ("executes", tool_words.EXECUTING_WORDS, tool_words.EXECUTING_PARTS),
+    ("destroys", tool_words.DESTROYING_WORDS, tool_words.DESTROYING_PARTS),
+    ("changes", tool_words.CHANGING_WORDS, tool_words.CHANGING_PARTS),
 )
 
 
@@ -148,7 +148,7 @@ def _name_signs(call: ToolCall) -> Iterator[tuple[str, str]]:
     if call.way_out:
         yield "network", call.way_out
     if not found and not call.way_out:
-        yield ("looks" if call.words & words.LOOKING_WORDS else "unknown"), "by its name"
+        yield ("looks" if call.words & tool_words.LOOKING_WORDS else "unknown"), "by its name"
 
 
 def _executes(call: ToolCall) -> bool:

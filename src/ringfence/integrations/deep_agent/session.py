@@ -6,11 +6,12 @@ Owns: execute, keep, go back, end. It decides nothing: whether something is kept
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ringfence.errors import SandboxError, SupervisionError, UsageError
-from ringfence.integrations.deep_agent.places import leads_below
+from ringfence.integrations.deep_agent.paths import leads_below, meeting
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.context import SandboxContext
 from ringfence.manager.manager import SandboxManager
@@ -27,10 +28,16 @@ class SandboxSession:
         self.context: SandboxContext | None = None
         """Absent: nothing has been sandboxed yet."""
         self._config = config
+        self._seen: frozenset[str] = frozenset()
+        """The paths that had changed at the last look, and are not committed."""
 
     @property
     def sandbox_id(self) -> str:
         return self.context.sandbox_id if self.context else ""
+
+    def exists(self) -> bool:
+        """Whether something has been sandboxed, and nobody else has destroyed it."""
+        return any(each is self.context for each in self.manager.list_active_sandboxes())
 
     def opened(self) -> SandboxContext:
         if self.context is None:
@@ -63,20 +70,32 @@ class SandboxSession:
 
     def changes(self) -> Changes:
         """What differs from the allowed paths."""
-        return self.manager.changes(self.context) if self.context else Changes()
+        found = self.manager.changes(self.context) if self.context else Changes()
+        self._seen = frozenset(change.path for change in found)
+        return found
 
     def changed(self) -> tuple[str, ...]:
         """The paths of these."""
         return tuple(change.path for change in self.changes())
 
+    def holds(self, texts: Iterable[str]) -> bool:
+        """Whether one of these texts is the path of something that had changed at the last look, or of a folder above
+        or below it."""
+        if not self._seen:
+            return False
+        starts = (os.getcwd(), *map(os.path.realpath, self._config.allowed_paths))
+        return meeting(starts, texts, self._seen)
+
     def diff(self) -> str:
         return self.manager.diff(self.context) if self.context else ""
 
     def keep(self) -> tuple[str, ...]:
-        """Carry over what changed. Nothing changed: the sandbox is not disturbed."""
+        """Commit what changed. Nothing changed: the sandbox is not disturbed."""
         if self.context is None or not self.changes():
             return ()
-        return self.manager.commit(self.context).paths
+        paths = self.manager.commit(self.context).paths
+        self._seen = frozenset()
+        return paths
 
     def remove_links_out(self, paths: tuple[str, ...]) -> None:
         """What still runs in the sandbox may have made one between the look and the commit."""
@@ -111,6 +130,18 @@ class SandboxSession:
             return None
         return done if done.success else None
 
+    def keep_or_leave(self, keep: Callable[[], object]) -> None:
+        """Commit, and leave nothing; what can't be committed stays on disk, and the error says where."""
+        try:
+            keep()
+        except SandboxError as error:
+            if self.context is not None:
+                gone, self.context = self.context, None
+                error.hint = f"nothing is lost: SandboxManager.attach({gone.sandbox_id!r}) opens what changed"
+                self.manager.detach(gone.sandbox_id)
+            raise
+        self.end()
+
     def end(self) -> None:
         """Leave nothing of it."""
         if self.context is not None:
@@ -119,3 +150,11 @@ class SandboxSession:
                 self.manager.destroy_sandbox(gone.sandbox_id)
             except UsageError:
                 pass  # there is nothing of it
+
+
+def tell_unended(sessions: list[SandboxSession]) -> None:
+    """Nobody has closed the agent, so nobody has said that its changes are to be kept."""
+    for session in sessions:
+        if session.exists() and session.changed():
+            warnings.warn(f"an agent was not closed, and nothing was committed; SandboxManager.attach("
+                          f"{session.sandbox_id!r}) opens what changed", stacklevel=2)  # fmt: skip

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-from ringfence.integrations.deep_agent.folding import fold
+from ringfence.integrations.deep_agent.confusables import fold
 
 _UNQUOTINGS = 3
 # A colon only before an absolute path, as in host:/path, but not in an address.

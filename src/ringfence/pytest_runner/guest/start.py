@@ -12,6 +12,9 @@ import runpy
 import sys
 
 PLUGIN = "ringfence_reporter"
+CHANNEL_VARIABLE = "RINGFENCE_CHANNEL"
+USAGE_ERROR = 4
+"""Of pytest."""
 
 
 def load(path: str, name: str = PLUGIN) -> None:
@@ -23,7 +26,15 @@ def load(path: str, name: str = PLUGIN) -> None:
     spec.loader.exec_module(module)
 
 
+def end_without_pytest() -> None:
+    """Say so over the channel: only the caller knows how one chooses another interpreter."""
+    os.write(int(os.environ[CHANNEL_VARIABLE]), b'{"missing": "pytest"}\n')
+    sys.exit(USAGE_ERROR)
+
+
 def main() -> None:
+    if importlib.util.find_spec("pytest") is None:
+        end_without_pytest()
     load(os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{PLUGIN}.py"))
     # In place of this file's folder: from here on all is as under -m.
     sys.path[0] = os.getcwd()

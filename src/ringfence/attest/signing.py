@@ -1,0 +1,49 @@
+"""Which key signs: the one that the caller names, the environment's, or one that is kept beside the evidence.
+
+Owns: the order, and the word that tells a person about it. Does not: read or write keys (evidence.keyfile).
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.errors import EvidenceError, UsageError
+from ringfence.evidence.keyfile import SEED_FILE, find_key, read_key
+from ringfence.evidence.keys import SEED_VARIABLE, SigningKey
+from ringfence.model.record import record
+
+
+@record
+class Signing:
+    """A key, and where it came from."""
+
+    key: SigningKey
+    path: str = ""
+    """The file that it is in; empty: in none that we know of."""
+    word: str = ""
+    """What the caller has to know of it; empty: nothing that they did not say themselves."""
+
+
+def chosen_key(seed: str | None = None, key_file: str | None = None, folder: str = ".") -> Signing:
+    """The seed, the file, ``PROCTOR_SIGNING_SEED``, else ``signing-seed.hex`` in the folder, made where it is missing.
+
+    What can't be used is a UsageError: better before a run than after it.
+    """
+    if seed is not None and key_file is not None:
+        raise UsageError("two keys were given", hint="give --signing-seed or --key, not both")
+    try:
+        if key_file is not None:
+            return Signing(key=read_key(key_file), path=os.path.abspath(key_file))
+        if seed is not None or SEED_VARIABLE in os.environ:
+            return Signing(key=find_key(seed, folder))
+        return _kept(folder)
+    except EvidenceError as error:
+        raise UsageError(str(error), hint=error.hint) from error
+
+
+def _kept(folder: str) -> Signing:
+    path = os.path.join(os.path.abspath(folder), SEED_FILE)
+    fresh = not os.path.lexists(path)
+    key = find_key(None, folder)
+    made = f"a new signing key was made: {path}. Keep it secret" if fresh else f"signed with the key in {path}"
+    return Signing(key=key, path=path, word=f"{made}; its public key is {key.public_hex}")

@@ -1,0 +1,234 @@
+"""What ties a strict box to the gateway: its registration, what the gateway tells of it, and a visit that passes it on.
+
+Loaded only for a policy with a network list. What is let through is decided in ``egress/``; here is who lives how long.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from _collections_abc import Mapping
+from _thread import RLock
+
+from ringfence.backends.egress_processes import CallsSeen
+from ringfence.backends.facts import Report
+from ringfence.backends.groups import GroupVisit
+from ringfence.egress import client
+from ringfence.errors import UnavailableError
+from ringfence.model.network_rule import NetworkRule
+from ringfence.model.record import replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.backends.leader_sources import LeaderSource
+    from ringfence.kernel.cgroup.group import Cgroup
+    from ringfence.monitor.source import Source
+    from ringfence.transport.request import EgressEvent, StandbyRequest, VisitRequest
+
+_SETTLE_S, _LOOK_S = 0.2, 0.002
+"""How long a visit to a box waits for the end of its connections, which others of the box may have open too."""
+_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)  # fmt: skip
+
+
+class EgressLink:
+    """One sandbox as its caller and the gateway know it. Several visits to one box may ask it at once."""
+
+    def __init__(self, rules: tuple[NetworkRule, ...], limits: Mapping[str, float]) -> None:
+        self.rules = rules
+        self._limits = dict(limits)
+        self._lock = RLock()
+        self._events: list[dict[str, object]] = []
+        self._calls = CallsSeen(rules)
+        self._bytes = 0
+        self._inspects = any(rule.needs_inspection for rule in rules)
+        self.problem = ""
+        """Why it is over although nobody has closed it; empty: it is not."""
+        self._gateway = client.register(rules, self._limits, _secrets(rules), self._authorities())
+
+    def _authorities(self) -> str:
+        """Whom the gateway believes where it ends TLS in the place of programs."""
+        return _bundle().decode("utf-8", "replace") if self._inspects else ""
+
+    @property
+    def listeners(self) -> int:
+        """What the leader passes the sandbox's sockets on through."""
+        return self._gateway.listeners
+
+    def certificates(self) -> bytes:
+        """The authorities of the host, and that of this sandbox; empty: nothing is inspected."""
+        return _bundle() + self._gateway.ca.encode() if self._inspects else b""
+
+    def handed_over(self) -> None:
+        """The leader has its copy: from now on only it can send sockets."""
+        self._gateway.handed_over()
+
+    # ---- what the gateway tells
+
+    def filenos(self) -> tuple[int, ...]:
+        """Readable when ``read`` has something to take; empty when it is over."""
+        return () if self.problem else tuple(self._gateway.filenos())
+
+    def read(self) -> None:
+        """Take what was told; never waits."""
+        with self._lock:
+            self._keep(self._gateway.receive())
+            if self._gateway.lost and not self.problem:
+                self._lose(self._gateway.lost)
+
+    def _keep(self, events: list[EgressEvent]) -> None:
+        self._events += ({**event} for event in events)
+
+    def _lose(self, reason: str) -> None:
+        self.problem = f"{reason}: every connection of the job ended with it"
+        self._tell(self.problem, missed=1)
+
+    def _tell(self, reason: str, missed: int) -> None:
+        """An event of our own, of no connection. ``missed``: so many decisions, at least, that no event tells."""
+        self._events.append({"decision": "ended", "protocol": "", "name": "", "address": "", "port": 0, "rule": "",
+                             "reason": reason, "missed": missed, "time_s": time.time()})  # fmt: skip
+
+    def note(self, attempts: list[dict[str, object]]) -> None:
+        """Hear what the recorder saw: it knows which process asked."""
+        with self._lock:
+            self._calls.note(attempts)
+
+    def take(self) -> list[dict[str, object]]:
+        """Return the events since the last time, each with the process that it is about."""
+        with self._lock:
+            taken, self._events = self._events, []
+            return [{**event, "process": event.get("process") or self._calls.process_of(event)} for event in taken]
+
+    def network_bytes(self) -> int:
+        """Sent and received, as it was told last; asks for the next time, and never waits."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self.read()
+                self._count(0.0)
+            finally:
+                self._lock.release()
+        return self._bytes
+
+    def settle(self) -> int:
+        """Of a box that a visit has left: hear of the connections that ended with it. Return the bytes so far."""
+        give_up = time.monotonic() + _SETTLE_S
+        with self._lock:
+            while self._count(_SETTLE_S) and time.monotonic() < give_up:
+                time.sleep(_LOOK_S)
+            self.read()
+            return self._bytes
+
+    def _count(self, within_s: float) -> int:
+        """Return how many connections are open, as far as that is known."""
+        if not self.filenos():
+            return 0
+        self._gateway.count(within_s)
+        counts = self._gateway.counts
+        if counts is None:
+            return 0
+        self._bytes = max(self._bytes, counts["bytes_in"] + counts["bytes_out"])
+        return counts["connections"]
+
+    # ---- what the caller changes
+
+    def change(self, rules: tuple[NetworkRule, ...], told: Mapping[str, object]) -> None:
+        """Other rules from now on; ``told``: the event that says so."""
+        with self._lock:
+            self.read()
+            if self.problem or not self._gateway.filenos():
+                raise UnavailableError(self.problem or "the box is closed", missing=("network",))
+            self._gateway.change(rules, self._limits, _secrets(rules), self._authorities())
+            self.rules = rules
+            self._calls.change(rules)
+            self._events.append(dict(told))
+
+    # ---- of a visit
+
+    def beside(self, own: tuple[int, ...]) -> tuple[int, ...]:
+        """What to wait for beside a visit's own descriptors; nothing once that has none."""
+        return (*own, *self.filenos()) if own else ()
+
+    def ended_with(self, report: Report | None) -> Report | None:
+        """The report of a visit's end, with what the gateway says of it; None while it goes on."""
+        if report is None:
+            return None
+        self.close()
+        return replace(report, network_bytes=self.network_bytes(), network_problem=self.problem)
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Nobody is inside any more: end what is left, and hear the last of it."""
+        with self._lock:
+            if not self._gateway.filenos():
+                return
+            self._keep(self._gateway.close())
+            totals = self._gateway.totals
+            if totals is not None:
+                self._bytes = max(self._bytes, totals["bytes_in"] + totals["bytes_out"])
+                if totals["uncounted"]:
+                    more = totals["uncounted"]
+                    self._tell(f"{more} more decisions of the gateway are not told one by one", missed=more)
+            elif not self.problem:
+                self._lose(self._gateway.lost or "the gateway did not say how it ended")
+
+
+class EgressVisit(GroupVisit):
+    """A visit that tells what the gateway decided, beside what the recorder saw. Of a living box: its supervisor."""
+
+    def __init__(
+        self, link: EgressLink, request: VisitRequest | StandbyRequest, streams: tuple[int, ...],
+        source: LeaderSource, cgroup: Cgroup | None,
+    ) -> None:  # fmt: skip
+        self.link = link
+        request["egress"], request["certificates"] = True, link.certificates()
+        super().__init__(request, (*streams, link.listeners), source, cgroup)
+        link.handed_over()
+
+    def filenos(self) -> tuple[int, ...]:
+        return self.link.beside(super().filenos())
+
+    def receive(self) -> Report | None:
+        self.link.read()
+        return self.link.ended_with(super().receive())
+
+    def take_notes(self) -> list[dict[str, object]]:
+        own = super().take_notes()
+        self.link.note(own)
+        return [*own, *self.link.take()]
+
+    def hear(self, attempts: list[dict[str, object]]) -> None:
+        self.link.note(attempts)
+
+    def network(self, *, settled: bool = False) -> tuple[int, str]:
+        return self.link.settle() if settled else self.link.network_bytes(), self.link.problem
+
+    def source(self) -> Source:
+        return replace(super().source(), network=self.link.network_bytes)
+
+
+def _secrets(rules: tuple[NetworkRule, ...]) -> dict[str, str]:
+    """What is injected, by the name of its variable; it goes to the gateway and nowhere else."""
+    names = dict.fromkeys(rule.inject.from_env for rule in rules if rule.inject is not None)
+    missing = [name for name in names if name not in os.environ]
+    if missing:
+        raise UnavailableError(
+            f"network: {missing[0]} is to be injected, and there is no such variable here", missing=("network",),
+            hint=f"export {missing[0]} before, or take inject out of the rule",
+        )  # fmt: skip
+    return {name: os.environ[name] for name in names}
+
+
+def _bundle() -> bytes:
+    """The authorities that the caller's programs trust: what is not inspected is verified by them, as ever."""
+    own = os.environ.get("SSL_CERT_FILE")
+    for path in (own, *_BUNDLES) if own else _BUNDLES:
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except OSError:
+            continue
+        return content if content.endswith(b"\n") else content + b"\n"
+    return b""

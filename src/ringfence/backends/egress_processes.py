@@ -1,0 +1,67 @@
+"""Which process a decision of the gateway is about, by the calls that the recorder saw. Pure, and a guess of its own.
+
+The gateway sees connections and no processes; the recorder sees each process ask for one. A decision comes right after
+the call, so of the calls that could be meant the last one before it is. Names of processes are the guest's word.
+"""
+
+from __future__ import annotations
+
+from _collections_abc import Mapping
+from collections import deque
+
+from ringfence.egress.addresses import DNS_ADDRESS, DNS_PORT, PROXY_ADDRESS, PROXY_PORT, AddressPlan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.model.network_rule import NetworkRule
+
+_KEPT = 512
+_CALLS = ("connect", "sendto")
+
+
+class CallsSeen:
+    """The last calls of one sandbox that named an address."""
+
+    def __init__(self, rules: tuple[NetworkRule, ...]) -> None:
+        self._take(AddressPlan.of(rules), rules)
+        self._seen: deque[tuple[float, str, str]] = deque(maxlen=_KEPT)
+        """When, where to, and who: (seconds, address and port, text)."""
+
+    def change(self, rules: tuple[NetworkRule, ...]) -> None:
+        """The list is another one; addresses are given by the same plan as in the gateway."""
+        self._take(self._plan.changed(rules), rules)
+
+    def _take(self, plan: AddressPlan, rules: tuple[NetworkRule, ...]) -> None:
+        self._plan = plan
+        named = (rule.host for rule in rules if not rule.is_address and not rule.is_wildcard)
+        self._addresses = {host: plan.address_of(host) for host in named}
+
+    def note(self, attempts: list[dict[str, object]]) -> None:
+        """Keep what the recorder told."""
+        for attempt in attempts:
+            wall_ns, path = str(attempt.get("wall_ns", "")), attempt.get("path")
+            if attempt.get("operation") in _CALLS and isinstance(path, str) and wall_ns.isdigit():
+                who = f"{attempt.get('comm')} (pid {attempt.get('pid')})" if attempt.get("pid") else ""
+                self._seen.append((int(wall_ns) / 1e9, path, who))
+
+    def process_of(self, event: Mapping[str, object]) -> str:
+        """Return who asked for what was decided; empty: nobody knows."""
+        time_s = event.get("time_s")
+        if not isinstance(time_s, float):
+            return ""
+        before = [(path, who) for seen_s, path, who in reversed(self._seen) if seen_s <= time_s]
+        for wanted in self._places(event):
+            for path, who in before:
+                if path == wanted or (wanted[0] == ":" and path.endswith(wanted)):
+                    return who
+        return ""
+
+    def _places(self, event: Mapping[str, object]) -> list[str]:
+        """Where a call for it may have gone, the likeliest first."""
+        if event.get("protocol") == "dns":
+            return [f"{DNS_ADDRESS}:{DNS_PORT}"]
+        port, proxy = event.get("port"), f"{PROXY_ADDRESS}:{PROXY_PORT}"
+        if event.get("protocol") in ("connect", "socks5"):
+            return [proxy]
+        own = self._addresses.get(str(event.get("name")))
+        return [f"{own}:{port}" if own else f":{port}", f"{event.get('address')}:{port}", proxy]

@@ -1,0 +1,1 @@
+"""The level container: what it promises, and containers that take visits."""

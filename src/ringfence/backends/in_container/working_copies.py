@@ -1,0 +1,105 @@
+"""Folders of a transaction in a container: working copies, bound over the originals' paths; what is written is bounded.
+
+They are given to who the job is. Owners are nothing that a layer compares or a commit carries over: what comes into the
+base belongs to whom the base belongs. A transaction of another kind needs mounts of ours, which an engine does not see.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ringfence.backends import own_paths
+from ringfence.backends.scratch import place_on
+from ringfence.container import job_spec
+from ringfence.container.hardening import Bind, ContainerSpec
+from ringfence.errors import SetupError, UsageError
+from ringfence.model.outcome import Enforcement, Mechanism
+from ringfence.model.paths import within
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import replace
+from ringfence.roles.layer_room import LayerRoom
+from ringfence.sandbox import hiding, host
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.checkpoint.transaction import Transaction
+
+_BLOCK_BYTES = 512
+
+
+class WorkingCopies:
+    """Of one transaction, for one box."""
+
+    def __init__(self, transaction: Transaction, policy: SandboxPolicy) -> None:
+        place_on(transaction)  # UsageError where it is of another kind
+        hiding.refuse_unhidden(transaction, host.every_name(policy.hidden_paths))
+        for path in policy.writable_paths:
+            if any(within(path, base) for base in transaction.bases):
+                raise UsageError(f"{path} lies in a folder that is worked on in a copy, and would be written itself",
+                                 hint="leave it out of writable_paths")  # fmt: skip
+        self.transaction = transaction
+        self._most = policy.disk_bytes
+        self._places = [transaction.place(base) for base in transaction.bases]
+        self._given = 0
+        self._room = LayerRoom(self._places, self._free)
+
+    def folder(self, asked: str | None) -> str:
+        """Where a job begins; UsageError where that is none of the transaction's."""
+        if asked is None:
+            return self.transaction.bases[0]
+        if not os.path.isdir(self.transaction.working_copy(asked)):
+            raise UsageError(f"{asked}: no such folder", hint="the working folder must exist")
+        return asked
+
+    def added(self, spec: ContainerSpec, folder: str) -> ContainerSpec:
+        """Return the container with the copies, writable, at the originals' own paths."""
+        own = [Bind(source=os.path.realpath(place), target=base, read_only=False)
+               for place, base in zip(self._places, self.transaction.bases, strict=True)]  # fmt: skip
+        others = [bind for bind in spec.binds if not any(within(bind.target, base) for base in self.transaction.bases)]
+        return replace(spec, binds=(*others, *own), workdir=folder)
+
+    def enforced(self, table: dict[str, Enforcement]) -> dict[str, Enforcement]:
+        entry = own_paths.enforcement(self.transaction, "")
+        if "disk" not in table or not table["disk"].applied:
+            return {**table, own_paths.CAPABILITY: entry}
+        details = "what grows in working copies ends the box; in memory no more than that fits"
+        by = (Mechanism.WATCHDOG, Mechanism.MOUNT_NAMESPACE)
+        disk = replace(table["disk"], mechanism="watchdog and tmpfs", by=by, details=details)
+        return {**table, own_paths.CAPABILITY: entry, "disk": disk}
+
+    def give_to_job(self) -> None:
+        """Who is not root shares its ids with the job, and has nothing to give."""
+        uid, _, gid = job_spec.user().partition(":")
+        try:
+            if os.geteuid() == 0:
+                self.transaction.give_to((int(uid), int(gid)))
+            self._given = sum(map(_taken, self._places))
+        except OSError as error:
+            raise SetupError("give the working copy to the job", str(error.strerror), errno=error.errno or 0) from error
+
+    def written(self, pids: Sequence[int]) -> int:
+        """What has grown in them, where that is more than may be; 0 as long as it is not, or is being added up."""
+        if self._most is None:
+            return 0
+        grown = self._room.taken(self._most, pids) - self._given
+        return grown if grown > self._most else 0
+
+    def _free(self) -> int:
+        found = os.statvfs(self._places[0])
+        return found.f_bfree * found.f_frsize
+
+
+def _taken(place: str) -> int:
+    """What lies in it, in bytes of the disk. What an earlier job made too deep to be reached is left out."""
+    total, waiting = 0, [place]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    total += entry.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:
+            continue
+    return total

@@ -1,0 +1,361 @@
+"""The caller's end of the pipes to the leader of one visit.
+
+Used by every level whose jobs are processes of this host. It trusts the leader no more than the job: what comes back
+are small frames of fixed layout.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import time
+from _collections_abc import Callable, Mapping, Sequence
+from _thread import RLock
+
+from ringfence.backends.facts import Report
+from ringfence.errors import SetupError, is_of_a_call
+from ringfence.model.job import Job
+from ringfence.roles import spawner, standby
+from ringfence.transport import passing, wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.backends.leader_sources import LeaderSource
+    from ringfence.monitor.source import Source
+    from ringfence.transport.request import ClearRequest, Order, StandbyRequest, VisitRequest
+
+
+_SIGKILL = 9
+_MAX_NOTES = 10_000
+# Longer than a leader tries to end its tree; then it is killed, and that takes no time.
+_END_WAIT_MS, _KILL_WAIT_MS = 12_000, 1_000
+# A slow machine that starts many at once needs long for the last; whether somebody is stopped is looked at meanwhile.
+_START_WAIT_S, _LOOK_MS = 60.0, 1_000
+_LEAD, _STAND_BY, _REACH = "lead", "stand by", "reach the waiting sandbox"
+UNDELIVERED = (_STAND_BY, _REACH)
+"""The steps of a SetupError after which another sandbox may be given the same job: nothing of it has begun."""
+
+
+_SLOW = "is the machine overloaded, or has somebody stopped a process of ringfence?"
+
+
+def job_order(job: Job, folder: str, environment: dict[str, str]) -> Order:
+    """What a waiting sandbox is told of its job; ``folder``: where to go first, empty: it is there."""
+    return {
+        "argv": list(job.argv),
+        "environment": environment,
+        "files": dict(job.files),
+        "folder": folder,
+        "terminal": job.terminal,
+        "python": job.python,
+    }
+
+
+def _give_pipes(descriptors: Sequence[int], identity: int) -> None:
+    """The pipes that we made for output: the job may open /dev/stdout and /dev/stderr anew."""
+    for descriptor in descriptors if identity else ():
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            os.fchown(descriptor, identity, identity)
+
+
+class LeaderClient:
+    """The caller's end of the pipes to one leader."""
+
+    leader = 0
+    """Its pid, or of one who leads many, that of pid 1; 0: not known yet, or not there any more."""
+    ready = False
+    """Everything is done but the job; only of a sandbox that stands by."""
+    entered = True
+    begun = False
+    """Its leader has spoken."""
+
+    def __init__(
+        self, request: VisitRequest | StandbyRequest | ClearRequest, streams: tuple[int, ...], source: LeaderSource
+    ) -> None:
+        self._source = source
+        self._frames = wire.Frames()
+        self._commands = self._reports = self._leader_pidfd = self._post = -1
+        self._open_lock = RLock()
+        """Another thread may signal while this one closes, and a number that was closed may be somebody else's.
+        A signal handler of this thread may come in between, so it must be let in."""
+        self._identity = 0
+        self._report: Report | None = None
+        self._notes: list[dict[str, object]] = []
+        self._recorder: dict[str, object] = {}
+        self._forked = self._given_up = self._asked_to_end = False
+        self._asked_s = time.monotonic()
+        self._stood_by = bool(request.get("standby"))
+        message = wire.encode_request(request)
+        try:
+            self._open(streams, wire.packed(request) if source.led_together else b"")
+            if not source.led_together:
+                self._send(message)
+        except BaseException as error:
+            self.close()
+            if is_of_a_call(error):
+                raise SetupError("reach the leader", str(error)) from error
+            raise
+
+    def _open(self, streams: tuple[int, ...], message: bytes) -> None:
+        theirs: list[int] = []
+        try:
+            commands, self._commands = os.pipe()
+            theirs.append(commands)
+            self._reports, reports = os.pipe()
+            theirs.append(reports)
+            theirs.append(_owner_watch(commands))
+            if self._stood_by:
+                self._post, post = passing.channel()
+                theirs.append(post)
+            self._source.fork_leader([*theirs, *streams], message)
+            self._forked = True
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        os.set_blocking(self._reports, False)
+
+    def send_order(self, order: Order, streams: tuple[int, ...]) -> None:
+        """Give the waiting sandbox its job; where that fails nothing is left of it."""
+        try:
+            self.await_ready()
+            _give_pipes(streams[1:3], self._identity)
+            standby.send_order(self._post, order, streams)
+        except BaseException as error:
+            self.close()
+            if is_of_a_call(error):
+                raise SetupError(_REACH, str(error)) from error
+            raise
+        post, self._post = self._post, -1
+        os.close(post)
+
+    @property
+    def post(self) -> int:
+        """The way to whoever waits inside."""
+        return self._post
+
+    def waits(self, forgiven: str = "") -> bool:
+        """Whether the sandbox is still there for a job; ``forgiven``: only this failed step means no, empty: any."""
+        try:
+            return self.receive() is None
+        except SetupError as error:
+            if forgiven and error.step != forgiven:
+                raise
+            return False
+
+    def await_ready(self) -> None:
+        """A sandbox that is ready reads its order at once; only its leader knows whose the streams must be."""
+        import select
+
+        poller = select.poll()
+        poller.register(self._reports, select.POLLIN)
+        while not self.ready:
+            if not poller.poll(_LOOK_MS) and not self.may_begin():
+                self.abandon()
+                raise SetupError(_STAND_BY, f"the sandbox was not ready after {self._waited()}", hint=_SLOW)
+            if not self.waits(_LEAD):
+                raise SetupError(_STAND_BY, "the sandbox ended before it had a job")
+
+    def may_begin(self) -> bool:
+        """Whether it is right to wait for the start: who has to act is not stopped, and a busy machine gets time."""
+        return time.monotonic() < self._asked_s + _START_WAIT_S and not self.is_stopped()
+
+    def is_stopped(self) -> bool:
+        led_by = 0 if self._source.led_together else self.leader
+        return spawner.is_stopped(led_by or self._source.pid())
+
+    def _waited(self) -> str:
+        return f"{time.monotonic() - self._asked_s:.0f} s"
+
+    def filenos(self) -> tuple[int, ...]:
+        return (self._reports,) if self._reports >= 0 else ()
+
+    def _send(self, data: bytes) -> None:
+        with self._open_lock:
+            if self._commands < 0:
+                return
+            try:
+                wire.write_all(self._commands, data)
+            except BrokenPipeError:
+                pass  # the leader has ended; receive() tells how
+
+    def receive(self) -> Report | None:
+        with self._open_lock:  # all visits to a living box listen to its supervisor
+            return self._receive()
+
+    def _receive(self) -> Report | None:
+        if self._reports < 0:
+            return self._report or self._lost()
+        try:
+            data = os.read(self._reports, 65536)
+        except BlockingIOError:
+            return self._report
+        if not data and not self.begun:
+            given_up = f", given up after {self._waited()}" if self._given_up else ""
+            raise SetupError(_LEAD, f"the supervising process ended before the job began{given_up}",
+                             hint=_SLOW if given_up else "")  # fmt: skip
+        if not data:
+            return self._report or self._lost()
+        try:
+            for kind, body in self._frames.feed(data):
+                self._handle(kind, body)
+        except wire.Garbled:
+            self.begun = True  # whoever it is that speaks
+            return self._lost()
+        return self._report
+
+    def _handle(self, kind: bytes, body: bytes) -> None:
+        if kind == wire.STARTED:
+            self.begun = True
+            self.leader = wire.decode_started(body)
+            self._leader_pidfd = _pidfd(self.leader)
+        elif kind == wire.READY:
+            self._identity, self.ready = wire.decode_ready(body), True
+        elif kind == wire.FAILED:
+            step, number, problem = wire.decode_failed(body)
+            hint = _EXEC_HINTS.get(number, "") if step == "exec" else ""
+            raise SetupError(step, problem, errno=number, hint=hint)
+        elif kind == wire.NOTED and len(self._notes) < _MAX_NOTES:
+            self._notes.append(wire.decode_json(body))
+        elif kind == wire.HEALTH:
+            self._recorder = wire.decode_json(body) if body else dict(wire.NOTHING_SEEN)
+        elif kind == wire.ENDED:
+            self._report = _as_report(wire.decode_ended(body), self._recorder)
+
+    def take_notes(self) -> list[dict[str, object]]:
+        taken, self._notes = self._notes, []
+        return taken
+
+    def _lost(self) -> Report:
+        """The leader ended without a word: it was killed, by the job or by the host."""
+        self.abandon()
+        return Report(leader_lost=True, signal=9)
+
+    def source(self) -> Source:
+        """Where this visit's processes can be looked at."""
+        from ringfence.monitor.source import Source
+
+        return Source(leaders=lambda: (self.leader,) if self.leader else (), terminate=lambda: self.signal(_SIGKILL))
+
+    def signal(self, number: int) -> None:
+        self._send(bytes((number,)))
+
+    def abandon(self) -> None:
+        if self._source.led_together and not self._asked_to_end:
+            self._abandon_one_of_many()
+        else:
+            self._abandon_leader()
+
+    def _abandon_leader(self) -> None:
+        with self._open_lock:
+            if self._leader_pidfd >= 0:
+                _kill_pidfd(self._leader_pidfd)
+            # Of many who are led together one that was asked to end and does not: does who leads them still answer?
+            if self._reports < 0 or (self.begun and not self._source.led_together):
+                return
+            reports = os.dup(self._reports)
+        self._given_up = not self.begun
+        try:
+            self._source.give_up(reports)
+        finally:
+            os.close(reports)
+
+    def _abandon_one_of_many(self) -> None:
+        """Its leader ends it when it hears that. One that is stopped hears nothing, and holds the limits of nobody."""
+        self._asked_to_end, self._given_up = True, not self.begun
+        if self.is_stopped():
+            self._source.kill()
+        else:
+            self.signal(_SIGKILL)
+
+    def close(self) -> None:
+        """End the job if it runs, and wait until its tree is gone: its folder is removed next.
+
+        Of a sandbox that stood by the end is told before the last of it is gone: its box waits for that (``release``).
+        """
+        if self._report is None or not self._stood_by:
+            self.release()
+
+    def let_go(self) -> None:
+        if self._forked and self._report is None:
+            self.signal(_SIGKILL)
+
+    def release(self) -> None:
+        """Wait until nothing is left, and free what the visit holds."""
+        self.let_go()
+        if self._forked and (self._report is None or self._stood_by):
+            self._await_end()
+        self._forked = False
+        self.leader = 0
+        with self._open_lock:
+            self._close_descriptors()
+
+    def _close_descriptors(self, close: Callable[[int], None] = os.close) -> None:
+        for name in ("_commands", "_reports", "_leader_pidfd", "_post"):
+            descriptor = getattr(self, name, -1)
+            setattr(self, name, -1)
+            if descriptor >= 0:
+                close(descriptor)
+
+    def __del__(self) -> None:
+        """Forgotten, not closed: its leader hears that nobody is there any more, and ends and clears everything."""
+        self._close_descriptors()
+
+    def _await_end(self) -> None:
+        """Until the leader has closed its side, which it does when nothing of the tree is left."""
+        import select
+
+        poller = select.poll()
+        poller.register(self._reports, select.POLLIN)
+        for wait_ms in (_END_WAIT_MS, _KILL_WAIT_MS):
+            while poller.poll(wait_ms):
+                if not os.read(self._reports, 65536):
+                    return
+            self.abandon()
+
+
+def _as_report(fields: dict[str, int], recorder: Mapping[str, object]) -> Report:
+    status = fields.pop("wait_status")
+    cause = fields.pop("cause")
+    if not 0 <= cause < len(wire.CAUSES):
+        raise wire.Garbled(f"cause {cause}")
+    exited = status >= 0 and os.WIFEXITED(status)
+    return Report(
+        exit_code=os.WEXITSTATUS(status) if exited else None,
+        signal=None if exited else os.WTERMSIG(status) if status >= 0 else 9,
+        cause=wire.CAUSES[cause],
+        recorder=recorder,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+_EXEC_HINTS = {
+    errno.ENOENT: "is the program's name right, and is it on the PATH that the job gets?",
+    errno.EACCES: "is the file executable?",
+    errno.ENOEXEC: "a script needs a first line such as #!/bin/sh",
+    wire.NOT_STARTED: "a sandbox shows only interpreters that it knows for one: name what is missing in readable_paths",
+}
+
+
+def _owner_watch(commands: int) -> int:
+    """Readable when this process ends, whatever other process holds copies of its pipes."""
+    if sys.platform == "linux":
+        return os.pidfd_open(os.getpid())
+    return os.dup(commands)  # elsewhere the end of the command pipe has to do; the leader ignores this
+
+
+def _pidfd(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid) if sys.platform == "linux" and pid > 1 else -1
+    except OSError:
+        return -1
+
+
+def _kill_pidfd(descriptor: int) -> None:
+    import signal
+
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except OSError:
+        pass

@@ -1,0 +1,1 @@
+"""What the process level has on macOS beside what POSIX shares."""

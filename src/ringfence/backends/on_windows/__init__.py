@@ -1,0 +1,1 @@
+"""The process level of Windows: job objects and a thread that watches them."""

@@ -1,0 +1,194 @@
+"""Walls on the host's own root, for boxes without mounts: files by Landlock, network and calls by seccomp.
+
+The job reads system folders and what the policy names, writes its own folders and those that the policy names, and has
+no socket unless it may have the network. They deliberately promise no absence: names and sizes can be seen.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import ringfence
+from ringfence.backends import own_paths
+from ringfence.backends.tables import FILTERED, WALLS
+from ringfence.errors import UnavailableError
+from ringfence.kernel import landlock, rlimits
+from ringfence.model import state_folder
+from ringfence.model.job import Job
+from ringfence.model.lack import NO_EGRESS, Lack
+from ringfence.model.outcome import Enforcement
+from ringfence.model.paths import within
+from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
+from ringfence.model.record import record
+from ringfence.sandbox import filters, hiding, host, showing, workplaces
+from ringfence.sandbox import root as rootfs
+from ringfence.steps import wall_steps as confinement
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.backends.contract import Steps
+    from ringfence.backends.scratch import Scratch
+    from ringfence.backends.tables import Mechanisms
+    from ringfence.checkpoint.transaction import Transaction
+    from ringfence.transport.request import Step
+
+PATHS = ("readable_paths", "writable_paths", "hidden_paths")
+TRUNCATE_ABI = 3
+NO_LANDLOCK = ("a kernel with Landlock in force", "boot with lsm=landlock,… or use Linux 5.13 or newer; inside a "
+               "container, allow the landlock calls")  # fmt: skip
+NO_FILTER = ("seccomp", "use a kernel with CONFIG_SECCOMP_FILTER=y")
+
+
+@record
+class Kernel:
+    """What this kernel has of what walls are made of."""
+
+    landlock_abi: int
+    seccomp: bool
+
+
+def look() -> Kernel:
+    if sys.platform != "linux":
+        return Kernel(landlock_abi=0, seccomp=False)
+    return Kernel(landlock_abi=landlock.abi(), seccomp=host.has_seccomp())
+
+
+def mechanisms(found: Kernel) -> Mechanisms:
+    return {**WALLS, **(FILTERED if found.seccomp else {})}
+
+
+def lacks(policy: SandboxPolicy, found: Kernel) -> tuple[Lack, ...]:
+    """What of files, network and calls is not held behind walls here."""
+    missing = [] if found.landlock_abi else [lack(name, NO_LANDLOCK) for name in PATHS if getattr(policy, name)]
+    if 0 < found.landlock_abi < TRUNCATE_ABI:
+        missing.append(lack_truncate(found.landlock_abi))
+    if policy.network_rule not in (NO_NETWORK, HOST_NETWORK):
+        missing.append(NO_EGRESS)
+    elif policy.network_rule == NO_NETWORK and not found.seccomp:
+        missing.append(lack("network", NO_FILTER))
+    if policy.syscall_profile is not None and not found.seccomp:
+        missing.append(lack("syscalls", NO_FILTER))
+    return tuple(missing)
+
+
+def lack_truncate(abi: int) -> Lack:
+    problem = f"Landlock ABI {TRUNCATE_ABI}, which closes truncate (this kernel has {abi})"
+    return Lack(capability="writable_paths", missing=problem, fix="use Linux 6.2 or newer")
+
+
+def lack(capability: str, missing: tuple[str, str]) -> Lack:
+    return Lack(capability=capability, missing=missing[0], fix=missing[1])
+
+
+class HostWalls:
+    """The walls of one box."""
+
+    shares: tuple[Step, ...] = tuple(("rlimit", *row) for row in rlimits.shares())
+    before_transfer: tuple[Step, ...] = (("load transfers",),)
+
+    def __init__(
+        self, policy: SandboxPolicy, found: Kernel, *, own_id: bool = False, no_namespaces: str = ""
+    ) -> None:
+        """``own_id``: the job has an id that is not the caller's. ``no_namespaces``: they stand for strict, where there
+        are no user namespaces, and this would bring them."""
+        self._policy = policy
+        self._kernel = found
+        self._own_id = own_id
+        self._no_namespaces = no_namespaces
+        self._transaction: Transaction | None = None
+        self._bound: tuple[tuple[str, str], ...] = ()
+        """(working copy, the path that jobs find it at); empty: they find it where it is."""
+
+    def work_on(self, transaction: Transaction) -> dict[str, Enforcement]:
+        hiding.refuse_unhidden(transaction, host.every_name(self._policy.hidden_paths))
+        self._transaction = transaction
+        lacking = "an id that is the caller's" if self._own_id else own_paths.why_not(transaction)
+        self._bound = () if lacking else tuple((transaction.place(base), base) for base in transaction.bases)
+        return {own_paths.CAPABILITY: own_paths.enforcement(transaction, lacking)}
+
+    def admit(self, job: Job) -> None:
+        """Root's job has an id of its own, and without mounts nothing can be shown to it that is closed to others."""
+        for path in filter(None, (showing.program(self._policy, job), job.cwd)) if self._own_id else ():
+            closed = confinement.closed_to_others(path) if os.path.exists(path) else ""
+            if closed:
+                raise UnavailableError(
+                    f"{path} is out of reach for the id that the job of a root caller gets "
+                    f"({closed} is closed to others)",
+                    missing=("readable_paths",),
+                    hint=f"chmod o+x {closed}, or run ringfence as the ordinary user whom it belongs to",
+                )
+
+    def refuse_standby(self) -> None:
+        """What is granted depends on the job."""
+        if self._no_namespaces:
+            raise UnavailableError("a sandbox can't stand by without user namespaces", missing=("namespaces",),
+                                   hint=self._no_namespaces)  # fmt: skip
+        raise UnavailableError("a sandbox can't stand by behind walls", missing=("standby",),
+                               hint="use isolation strict, or name no paths")  # fmt: skip
+
+    def steps(self, job: Job, folder: str, scratch: Scratch, limits: Steps) -> Steps:
+        """The wall while its paths can still be reached, and the filter last: it closes what came before."""
+        own = [os.path.join(scratch.path, name) for name in scratch.folders]
+        steps: Steps = [("bind in place", list(self._bound))] if self._bound else []
+        steps.append(("chdir", self._shown(folder)))
+        if self._kernel.landlock_abi:
+            steps.append(self._wall(job, folder, own))
+        steps.append(("drop privileges", [scratch.path, *own], self._own_id))
+        steps += limits
+        return [*steps, ("seccomp filter", filters.behind_walls(self._policy))] if self._kernel.seccomp else steps
+
+    def through(self, last: Step, folder: str, scratch: Scratch) -> Step:
+        return last
+
+    def _wall(self, job: Job, folder: str, own: list[str]) -> Step:
+        ours, copies = self._ours(), self.copies()
+        # A folder in one of these has its grant, and where a link in it leads is the guest's choice.
+        real = workplaces.led_to(folder, self._policy)
+        tops = (*copies, *workplaces.written(self._policy))
+        has_grant = any(within(path, top) for path in (folder, real) for top in tops)
+        other = [] if self._is_only_read(folder) or has_grant else [folder]
+        state_folder.refuse_ours(ours, (), other)
+        granted = self._granted(job, [*own, *other, *(() if self._bound else copies)], ours)
+        return ("landlock files", self._in_place(granted), self._policy.network_rule == HOST_NETWORK)
+
+    def _shown(self, folder: str) -> str:
+        """The path by which jobs find a folder."""
+        for copy, base in self._bound:
+            if within(folder, copy):
+                return base + folder[len(copy) :]
+        return folder
+
+    def _in_place(self, granted: list[confinement.Grant]) -> list[confinement.Grant]:
+        """What is bound is granted as a whole, and nothing by a path in it: there a guest chooses where links lead."""
+        bases = [base for _, base in self._bound]
+        kept = [grant for grant in granted if not any(within(grant[0], base) for base in bases)]
+        return [*kept, *((base, "write") for base in bases)]
+
+    def _is_only_read(self, folder: str) -> bool:
+        """Whether the policy says of the working folder that it is for reading; of one that it does not name, the job
+        may write it, as on a host without walls."""
+        real = os.path.realpath(folder)
+        tops = {name: [top for top in map(os.path.realpath, getattr(self._policy, name)) if within(real, top)]
+                for name in ("readable_paths", "writable_paths")}  # fmt: skip
+        return bool(tops["readable_paths"]) and not tops["writable_paths"]
+
+    def _ours(self) -> tuple[str, ...]:
+        """Our own folders, of which only this box's working copies are granted."""
+        return self._transaction.ours if self._transaction else state_folder.own_places()
+
+    def copies(self) -> list[str]:
+        return [self._transaction.place(base) for base in self._transaction.bases] if self._transaction else []
+
+    def _granted(self, job: Job, own: list[str], ours: tuple[str, ...]) -> list[confinement.Grant]:
+        policy = self._policy
+        state_folder.refuse_ours(ours, policy.readable_paths, policy.writable_paths)
+        readable = [*rootfs.SYSTEM_FOLDERS, *(f"/etc/{name}" for name in rootfs.ETC_NAMES), *policy.readable_paths]
+        bases = self._transaction.bases if self._transaction else ()
+        way = showing.search(policy, job, bases if self._bound else (), () if self._bound else bases)
+        readable += way.settled(showing.needed(policy, job, way))
+        # Steps that are no program load their part of it when their turn comes.
+        readable.append(os.path.dirname(os.path.abspath(ringfence.__file__)))
+        hidden = host.every_name(policy.hidden_paths)
+        shown = confinement.grants(readable, policy.writable_paths, (*hidden, *ours))
+        return list(dict.fromkeys((*shown, *confinement.grants((), own, hidden))))

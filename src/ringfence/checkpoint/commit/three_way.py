@@ -1,0 +1,83 @@
+"""Merges three texts, line by line, with ``git merge-file``: on copies under names of ours, in a private directory.
+
+The texts may be a hostile program's: git gets no name, setting, repository or environment from anybody else, is not
+taken from where that program writes, and has a deadline. What can't be merged is told as a reason, not raised.
+"""
+
+from __future__ import annotations
+
+import os
+from _collections_abc import Iterable, Mapping
+
+from ringfence.model.paths import within
+
+NO_GIT = "git is needed to merge, and is not installed"
+NO_TEXT = "this is no text"
+SAME_LINES = "both changed the same lines"
+_NAMES = ("mine", "original", "theirs")
+_DEADLINE_S = 30
+_MOST_CONFLICTS = 127
+_MOST_LINKS = 40
+"""As many as the kernel follows."""
+
+
+def merged(mine: bytes, original: bytes, theirs: bytes, *, without: Iterable[str]) -> bytes | str:
+    """The text with both changes, or the reason why there is none. ``without``: where no git is taken from."""
+    texts = (mine, original, theirs)
+    if any(b"\0" in text for text in texts):
+        return NO_TEXT
+    git = _git(tuple(without))
+    return _run(git, texts) if git else NO_GIT
+
+
+def _git(without: tuple[str, ...]) -> str:
+    """The program itself, behind all links; empty where there is none."""
+    for folder in filter(os.path.isabs, os.get_exec_path()):
+        steps = _steps(os.path.join(folder, "git"))
+        fit = os.path.isfile(steps[-1]) and os.access(steps[-1], os.X_OK)
+        if fit and not any(within(step, place) for step in steps for place in without):
+            return steps[-1]
+    return ""
+
+
+def _steps(path: str) -> list[str]:
+    """A path as it is written, its place, and those of all links to what it names: who writes one of them chooses."""
+    steps = [path]
+    while len(steps) <= _MOST_LINKS:
+        folder, name = os.path.split(path)
+        steps.append(os.path.join(os.path.realpath(folder), name))
+        if not os.path.islink(steps[-1]):
+            break
+        path = os.path.join(os.path.dirname(steps[-1]), os.readlink(steps[-1]))
+    return [*steps, os.path.realpath(path)]
+
+
+def _run(git: str, texts: tuple[bytes, ...]) -> bytes | str:
+    import subprocess
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="ringfence-merge-") as folder:
+        for name, text in zip(_NAMES, texts, strict=True):
+            with open(os.path.join(folder, name), "xb") as file:
+                file.write(text)
+        command = [git, "merge-file", "-p", "-q", *_NAMES]
+        try:
+            done = subprocess.run(command, cwd=folder, env=_environment(folder), stdin=subprocess.DEVNULL,
+                                  capture_output=True, timeout=_DEADLINE_S, check=False)  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"git could not merge it: {error}"
+    if done.returncode == 0:
+        return done.stdout
+    return SAME_LINES if 0 < done.returncode <= _MOST_CONFLICTS else "git could not merge it"
+
+
+def _environment(folder: str) -> Mapping[str, str]:
+    """Of nobody: a setting could name a program to run."""
+    return {
+        "HOME": folder,
+        "XDG_CONFIG_HOME": folder,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.realpath(folder)),
+        "LC_ALL": "C",
+    }

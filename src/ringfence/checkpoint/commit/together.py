@@ -1,0 +1,49 @@
+"""The halves of a commit that come before the first change, over several workspaces at once: all of it or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ringfence.checkpoint.commit import commit_plan
+from ringfence.checkpoint.commit.conflicts import OnConflict
+from ringfence.checkpoint.layer import Planned
+from ringfence.checkpoint.layout import Parts
+from ringfence.checkpoint.workspace import Workspace
+from ringfence.errors import ConflictError
+
+Absolute = Callable[[int, Iterable[str]], list[str]]
+"""Paths in a workspace, by its number, as those of the host."""
+
+
+def planned(
+    workspaces: Sequence[Workspace], parts: Parts, how: OnConflict, absolute: Absolute, *, mounted: bool
+) -> list[tuple[int, Planned]]:
+    """Of every base, before the first is changed; the conflicts of all of them together."""
+    found, theirs, problems = [], [], []
+    written = tuple(workspace.base.path for workspace in workspaces)
+    for number, inside in parts.items():
+        try:
+            plan = workspaces[number].plan_commit(inside, mounted=mounted, on_conflict=how, untrusted=written)
+        except ConflictError as error:
+            theirs += absolute(number, error.paths)
+            problems.append(error.problem)
+            continue
+        if inside is None or plan.chosen or plan.settled.anew:
+            found.append((number, plan))  # of paths at which nothing changed nothing is done, so nothing ends
+    commit_plan.refuse(theirs, "; ".join(dict.fromkeys(problems)))
+    return found
+
+
+def stage(workspaces: Sequence[Workspace], plans: list[tuple[int, Planned]]) -> None:
+    """All new files of all bases are made before the first is at its place; else none is left."""
+    done: list[tuple[int, Planned]] = []
+    try:
+        for number, plan in plans:
+            workspaces[number].stage(plan)
+            done.append((number, plan))
+        for number, plan in plans:
+            workspaces[number].check_again(plan)
+    except BaseException:
+        for number, plan in done:
+            workspaces[number].unstage(plan)
+        raise

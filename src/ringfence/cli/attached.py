@@ -1,0 +1,187 @@
+"""Runs one command with everything passed through, and tells people or programs how it ended."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from _collections_abc import Iterable, Sequence
+from types import SimpleNamespace
+
+from ringfence.engine.run import backend_for, run, transaction_kind
+from ringfence.errors import SetupError, UnavailableError, UsageError
+from ringfence.model.events import EventKind
+from ringfence.model.job import Job
+from ringfence.model.limits import IsolationLevel, is_weaker
+from ringfence.model.outcome import Outcome, Status
+from ringfence.model.paths import quoted
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+    from ringfence.checkpoint.transaction import Transaction
+    from ringfence.cli.bundling import Bundling
+    from ringfence.cli.usage_recording import Recording
+
+MOST_REFUSED = 20
+"""Destinations that are told one by one."""
+LESS = "or, with less protection, where it writes and reads what you can: --isolation process"
+
+
+def need_layer(policy: SandboxPolicy, flag: str) -> None:
+    if transaction_kind(policy) != "overlay":
+        raise UsageError(f"{flag} needs isolation strict: else the current folder itself is written",
+                         hint="leave --isolation away, or write --strict")  # fmt: skip
+
+
+def run_attached(
+    arguments: argparse.Namespace | SimpleNamespace,
+    job: Job,
+    policy: SandboxPolicy,
+    *,
+    commit: bool = False,
+    keep: str = "",
+    transaction: Transaction | None = None,
+) -> Outcome:
+    """Run it with everything passed through."""
+    from ringfence.cli.passthrough import Passthrough, write_through
+
+    evidence = _evidence(arguments, job, policy, commit)
+    policy = evidence.policy if evidence else policy
+    on_output = None if arguments.json else write_through
+    recording = _recording(arguments, job, policy) if arguments.usage or arguments.usage_file else None
+    try:
+        with Passthrough(job) as passthrough:
+            attach = recording.attaching(passthrough.attach) if recording else passthrough.attach
+            outcome = run(job, policy, on_output=on_output, attach=attach, commit=commit, keep=keep,
+                          transaction=transaction)  # fmt: skip
+        if recording:
+            recording.finish(outcome, quiet=arguments.quiet)
+        return evidence.finish(outcome) if evidence else outcome
+    except UnavailableError as error:
+        if is_weaker(IsolationLevel.PROCESS, policy.isolation) and _holds_less(policy):
+            error.fixes = (*(error.fixes or (error.hint,)), LESS)
+        raise
+    except SetupError as error:
+        error.exit_code = _exec_code(error)  # type: ignore[attr-defined]
+        raise
+    finally:
+        if recording:
+            recording.close()
+
+
+def _holds_less(policy: SandboxPolicy) -> bool:
+    return not backend_for(IsolationLevel.PROCESS).lacks(replace(policy, isolation=IsolationLevel.PROCESS))
+
+
+def _recording(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: SandboxPolicy) -> Recording:
+    from ringfence.cli.usage_recording import Recording, new_file
+
+    return Recording(arguments.usage_file or new_file(), job.argv, policy)
+
+
+def _evidence(
+    arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: SandboxPolicy, commit: bool
+) -> Bundling | None:
+    if arguments.bundle:
+        from ringfence.cli.bundling import Bundling
+
+        return Bundling(arguments, job, policy, commit=commit)
+    if arguments.key or arguments.signing_seed:
+        raise UsageError("a key signs a bundle, and none was asked for", hint="add --bundle FILE")
+    return None
+
+
+def exit_code(outcome: Outcome) -> int:
+    """The job's own, unless what was asked for beside it could not be done."""
+    if outcome.bundle_problem:
+        return 1
+    return outcome.rc or int(bool(outcome.commit_problem or outcome.keep_problem))
+
+
+def _exec_code(error: SetupError) -> int:
+    """As shells have it: 127 when there is no such program, 126 when it can't be executed."""
+    if error.step != "exec":
+        return 1
+    return 127 if error.errno == errno.ENOENT else 126
+
+
+def print_result(arguments: argparse.Namespace | SimpleNamespace, outcome: Outcome) -> None:
+    if arguments.json:
+        from ringfence.cli.json_text import print_json
+
+        print_json(outcome.to_dict())
+    elif not arguments.quiet and (lines := explain(outcome, discard=arguments.discard)):
+        from ringfence.model.system_text import escape_controls
+
+        for line in lines:
+            print(escape_controls(line), file=sys.stderr)
+
+
+def explain(outcome: Outcome, *, discard: bool = False) -> list[str]:
+    """One line for people: what ended the job and what would raise it. Nothing to say: no line.
+
+    ``discard``: that the changes are thrown away is what was asked for.
+    """
+    lines = ending(outcome.status, outcome.reason, outcome.limits_hit)
+    if outcome.commit_problem:
+        lines.append(f"ringfence: not carried over: {outcome.commit_problem}")
+    if outcome.changes:
+        lines.append(f"ringfence: {_changes(outcome)}{' (thrown away)' if discard else _fate(outcome)}")
+    return [*lines, *refused(outcome), *lacking(name for name, entry in outcome.enforced.items() if not entry.applied)]
+
+
+def refused(outcome: Outcome) -> list[str]:
+    """What the gateway did not let through, each destination once, with what to add to the policy."""
+    told: dict[tuple[object, ...], str] = {}
+    for event in outcome.events:
+        found = event.details
+        if event.kind is EventKind.EGRESS and found.get("decision") == "refused":
+            where = (found.get("name") or found.get("address"), found.get("port"))
+            told.setdefault(where, f"ringfence: refused: {found.get('reason')}")
+    lines = list(dict.fromkeys(told.values()))
+    more = len(lines) - MOST_REFUSED
+    return lines if more <= 0 else [*lines[:MOST_REFUSED], f"ringfence: {more} more were refused; --json has all"]
+
+
+def ending(status: str, reason: str, limits_hit: Sequence[str]) -> list[str]:
+    """Which limit ended the job or cut its output, and what would raise it."""
+    from ringfence.model.limits import LIMIT_OF
+
+    plain = status in (Status.OK, Status.FAILED)
+    if plain and "output" not in limits_hit:
+        return []
+    raises = [LIMIT_OF[name].flag for name in limits_hit if name in LIMIT_OF]
+    advice = f". Raise it with {' or '.join(raises)}" if raises else ""
+    if "output" in limits_hit:
+        advice += ", for all of it: --output unlimited"
+    return [f"ringfence: {'' if plain else f'{status}: '}{reason}{advice}"]
+
+
+def lacking(not_applied: Iterable[str]) -> list[str]:
+    """What was asked for and not held, where the policy allows that."""
+    names = ", ".join(not_applied)
+    return [f"ringfence: PARTIAL_ENFORCEMENT: not applied: {names}"] if names else []
+
+
+def _changes(outcome: Outcome) -> str:
+    """``2 paths changed: a, b``."""
+    from ringfence.model.printed import counted
+
+    names = [quoted(change.path) for change in outcome.changes[:3]]
+    more = ", …" if len(outcome.changes) > 3 else ""
+    untold = "" if outcome.changes_complete else " and more, too deep or too much to be told or committed"
+    return f"{counted(len(outcome.changes), 'path')} changed: {', '.join(names)}{more}{untold}"
+
+
+def _fate(outcome: Outcome) -> str:
+    """What became of the changes, and what can be done."""
+    kept = outcome.transaction
+    if kept:
+        return f"; keep: ringfence commit {kept}, drop: ringfence discard {kept}"
+    if outcome.committed:
+        return " (carried over)"
+    why = f", because {outcome.keep_problem}" if outcome.keep_problem else ""
+    return f" (thrown away{why}; keep it with --commit)"

@@ -1,0 +1,113 @@
+"""Print what makes a shell complete the commands and options of ringfence and proctor."""
+
+from __future__ import annotations
+
+import argparse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.cli.command_words import Command, Word
+
+EXAMPLES = """\
+examples:
+  ringfence completion bash > ~/.local/share/bash-completion/completions/ringfence
+  ringfence completion zsh > ~/.zfunc/_ringfence               with fpath+=~/.zfunc before compinit in ~/.zshrc
+  ringfence completion fish > ~/.config/fish/completions/ringfence.fish
+  eval "$(ringfence completion bash)"                          for this shell alone
+
+What is printed is fixed text: to complete a word starts nothing. Print it anew after an update. For proctor:
+ringfence completion SHELL --program proctor.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="for which shell")
+    parser.add_argument("--program", choices=("ringfence", "proctor"), default="ringfence",
+                        help="of which program (ringfence)")  # fmt: skip
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from ringfence.cli.command_words import commands_of
+
+    written = {"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell]
+    print(written(arguments.program, commands_of(arguments.program)))
+    return 0
+
+
+_BASH = """\
+_%(program)s_complete() {
+    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" each words=""
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "%(commands)s --help --version" -- "$word"))
+        return
+    fi
+    for each in "${COMP_WORDS[@]:2:COMP_CWORD-2}"; do
+        if [ "$each" = -- ]; then
+            COMPREPLY=($(compgen -c -- "$word") $(compgen -f -- "$word"))
+            return
+        fi
+    done
+    case "${COMP_WORDS[1]} $before" in
+%(values)s
+    esac
+    if [ -n "$words" ]; then
+        COMPREPLY=($(compgen -W "$words" -- "$word"))
+        return
+    fi
+    case "${COMP_WORDS[1]}" in
+%(options)s
+    esac
+    COMPREPLY=($(compgen -W "$words" -- "$word") $(compgen -f -- "$word"))
+}
+complete -o filenames -F _%(program)s_complete %(program)s"""
+
+
+def _bash(program: str, commands: list[Command]) -> str:
+    names = " ".join(each.name for each in commands)
+    options = [f"        {each.name}) words='{' '.join(_plain_words(each))}' ;;" for each in commands]
+    values = [f"        '{each.name} {name}') words='{' '.join(word.choices)}' ;;"
+              for each in commands for word in each.words if word.choices for name in word.names]  # fmt: skip
+    return _BASH % {"program": program, "commands": names, "options": "\n".join(options), "values": "\n".join(values)}
+
+
+def _plain_words(command: Command) -> list[str]:
+    """Options, and what stands in their place where only some words are right."""
+    return [name for word in command.words for name in word.names or word.choices]
+
+
+def _zsh(program: str, commands: list[Command]) -> str:
+    listed = "\n".join(f"    {_quoted(f'{each.name}:{each.line}')}" for each in commands)
+    cases = "\n".join(f"    {each.name}) _arguments {' '.join(_zsh_word(word) for word in each.words)} ;;"
+                      for each in commands)  # fmt: skip
+    return (f"#compdef {program}\n_{program}() {{\n  local -a commands=(\n{listed}\n  )\n"
+            f"  if (( CURRENT == 2 )); then _describe command commands; return; fi\n  shift words; (( CURRENT-- ))\n"
+            f"  case $words[1] in\n{cases}\n  esac\n}}\ncompdef _{program} {program}")  # fmt: skip
+
+
+def _zsh_word(word: Word) -> str:
+    value = word.value.replace(":", " ").replace("[", "").replace("]", "")
+    kind = f"({' '.join(word.choices)})" if word.choices else "_files"
+    if not word.names:
+        return _quoted(f"*:{value}:{kind}")
+    told = word.help.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
+    return " ".join(_quoted(f"*{name}[{told}]" + (f":{value}:{kind}" if word.value else "")) for name in word.names)
+
+
+def _fish(program: str, commands: list[Command]) -> str:
+    lines = [f"complete -c {program} -n __fish_use_subcommand -f -a {each.name} -d {_quoted(each.line)}"
+             for each in commands]  # fmt: skip
+    for each in commands:
+        seen = f"complete -c {program} -n '__fish_seen_subcommand_from {each.name}'"
+        lines += [f"{seen} {_fish_word(word)}" for word in each.words if word.names or word.choices]
+    return "\n".join(lines)
+
+
+def _fish_word(word: Word) -> str:
+    names = [f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in word.names]
+    choices = f"-x -a {_quoted(' '.join(word.choices))}" if word.choices else "-r" if word.value else ""
+    return " ".join(filter(None, (*names, choices, f"-d {_quoted(word.help)}" if word.help else "")))
+
+
+def _quoted(text: str) -> str:
+    """For a shell, in single quotes; bash and zsh end and open them around one, and fish takes the same."""
+    return "'" + text.replace("'", "'\\''") + "'"

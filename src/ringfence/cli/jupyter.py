@@ -1,0 +1,71 @@
+"""A kernel for Jupyter whose cells run in a strict box: install it, or be it."""
+
+from __future__ import annotations
+
+import argparse
+
+from ringfence.cli.policy_flags import add_policy_flags, policy_from
+from ringfence.errors import UnavailableError, UsageError
+from ringfence.model.limits import IsolationLevel
+from ringfence.model.policy import SandboxPolicy
+
+EXAMPLES = """\
+examples:
+  ringfence jupyter install                          then choose «Python (ringfence)» in a notebook
+  ringfence jupyter install --policy policy.yaml     limits, network and paths by a file
+  ringfence jupyter install --prefix .venv --name sandboxed
+
+«kernel FILE» is what Jupyter itself starts. Needs the extra: pip install 'ringfence[jupyter]'. docs/how-to/jupyter.md
+"""
+_SESSION: dict[str, object] = {"cpu_time_s": 24 * 3600, "mem_bytes": 4 * 2**30, "pids_max": 512}
+"""Where no policy file says otherwise: a notebook is open for long."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("install", "kernel"), help="install the kernel spec; or be the kernel")
+    parser.add_argument("connection_file", nargs="?", help="of kernel: where Jupyter wrote how it connects")
+    parser.add_argument("--name", default="ringfence", help="of the kernel spec (ringfence)")
+    parser.add_argument("--prefix", default="", help="the environment to install into (absent: for this user)")
+    add_policy_flags(parser, "strict")
+    parser.set_defaults(json=False)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    try:
+        if arguments.action == "install":
+            return _install(arguments)
+        return _kernel(arguments)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("ringfence"):
+            raise
+        raise UnavailableError(f"the module {error.name} is not installed", missing=("jupyter",),
+                               hint="pip install 'ringfence[jupyter]'") from error  # fmt: skip
+
+
+def _install(arguments: argparse.Namespace) -> int:
+    from ringfence.engine.run import backend_for, refuse
+    from ringfence.integrations.jupyter import spec
+
+    policy = _policy(arguments)
+    refuse(backend_for(policy.isolation), policy)
+    where = spec.install(arguments.name, user=not arguments.prefix, prefix=arguments.prefix,
+                         policy=arguments.policy or "")  # fmt: skip
+    print(f"kernel spec {arguments.name} installed in {where}")
+    return 0
+
+
+def _kernel(arguments: argparse.Namespace) -> int:
+    import ipykernel  # noqa: F401  # told here, not by a kernel that never answers
+
+    from ringfence.integrations.jupyter import kernel
+
+    if not arguments.connection_file:
+        raise UsageError("a kernel needs a connection file", hint="Jupyter starts it; people install it")
+    return kernel.run(arguments.connection_file, _policy(arguments))
+
+
+def _policy(arguments: argparse.Namespace) -> SandboxPolicy:
+    policy = policy_from(arguments, IsolationLevel.STRICT)
+    if arguments.policy:
+        return policy
+    return policy.with_changes(**{name: value for name, value in _SESSION.items() if getattr(arguments, name) is None})

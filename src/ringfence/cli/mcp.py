@@ -1,0 +1,109 @@
+"""Serve one sandbox to an application of the Model Context Protocol, over stdin and stdout."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from ringfence.checkpoint.transaction import Transaction
+from ringfence.cli.policy_flags import add_policy_flags, policy_from
+from ringfence.cli.stored_sandbox import StoredSandbox
+from ringfence.engine.run import backend_for, refuse, transaction_kind
+from ringfence.errors import UnavailableError, UsageError
+from ringfence.manager.registry import Metadata, Registry
+from ringfence.model.limits import IsolationLevel
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.state_folder import sandboxes_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+EXAMPLES = """\
+examples:
+  ringfence mcp --workspace .                     what changes there is kept aside until the operator agrees
+  ringfence mcp --policy policy.yaml --network pypi.org,files.pythonhosted.org
+  ringfence mcp --workspace . --commit never      changes stay for: ringfence diff ID, ringfence commit ID
+
+The model works under the policy and can't change it. Needs the extra: pip install 'ringfence[mcp]'. docs/how-to/mcp.md
+"""
+# A session is many commands; the policy's own limit of time is each command's.
+_SESSION_CPU_S = 3600
+_ID_BYTES = 3
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_policy_flags(parser, "strict")
+    parser.add_argument("--workspace", metavar="DIR",
+                        help="what it works on; changes are kept aside (absent: a private directory)")  # fmt: skip
+    parser.add_argument("--commit", choices=("ask", "always", "never"), default="ask",
+                        help="a commit by the model asks the operator, needs no word, or is refused (ask)")  # fmt: skip
+    parser.set_defaults(json=False)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    policy = _policy(arguments)
+    server_module = _server_module()
+    refuse(backend_for(policy.isolation), policy)  # before an application takes it for ready
+    registry, sandbox_id = _new_sandbox(policy, arguments.workspace)
+    from ringfence.integrations.living.session import Session
+
+    with StoredSandbox(registry, sandbox_id) as kept:
+        workspace = kept.transaction.bases[0] if arguments.workspace else ""
+
+        def keep_question(text: str) -> str:
+            registry.keep_question(sandbox_id, text)
+            return f"all of it, now: ringfence diff {sandbox_id}"
+
+        session = Session(policy, kept.transaction, workspace=workspace, keep_question=keep_question)
+        try:
+            server_module.build(session, commit=arguments.commit, by_hand=f"ringfence commit {sandbox_id}").run("stdio")
+        finally:
+            session.close()
+            _leave(kept, workspace)
+    return 0
+
+
+def _policy(arguments: argparse.Namespace) -> SandboxPolicy:
+    policy = policy_from(arguments, IsolationLevel.STRICT)
+    said = arguments.policy or arguments.cpu_time_s is not None
+    return policy if said else policy.with_changes(cpu_time_s=_SESSION_CPU_S)
+
+
+def _server_module() -> ModuleType:
+    try:
+        from ringfence.integrations.mcp import server
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("ringfence"):
+            raise
+        raise UnavailableError(f"the module {error.name} is not installed", missing=("mcp",),
+                               hint="pip install 'ringfence[mcp]'") from error  # fmt: skip
+    return server
+
+
+def _new_sandbox(policy: SandboxPolicy, workspace: str | None) -> tuple[Registry, str]:
+    """Kept from the beginning: what changed survives also a server that is killed."""
+    if workspace is not None and not os.path.isdir(workspace):
+        raise UsageError(f"--workspace {workspace}: no such directory")
+    bases = (os.path.realpath(workspace),) if workspace else ()
+    registry = Registry(sandboxes_folder())
+    metadata = Metadata(sandbox_id=os.urandom(_ID_BYTES).hex(), created_s=time.time(), isolation=str(policy.isolation),
+                        bases=bases, command=("ringfence", "mcp"))  # fmt: skip
+    folder = registry.add(metadata)
+    try:
+        Transaction.create(folder, bases, kind=transaction_kind(policy), hidden=policy.hidden_paths,
+                           root=registry.root).close()  # fmt: skip
+    except BaseException:
+        registry.remove(metadata.sandbox_id)
+        raise
+    return registry, metadata.sandbox_id
+
+
+def _leave(kept: StoredSandbox, workspace: str) -> None:
+    if not workspace:
+        kept.throw_away()
+    elif not kept.remove_if_done():
+        print(f"ringfence: changes are kept; look: ringfence diff {kept.sandbox_id}, "
+              f"keep: ringfence commit {kept.sandbox_id}", file=sys.stderr)  # fmt: skip

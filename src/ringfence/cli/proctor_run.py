@@ -1,0 +1,149 @@
+"""Run an agent on a task in a sandbox without the answer, grade what it left in another, and sign what happened."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+    from ringfence.evidence.keys import SigningKey
+    from ringfence.proctor import Task
+    from ringfence.proctor.submission_manifest.binding import Bound
+
+EXAMPLES = """\
+examples:
+  %(prog)s --task ./task --agent "my-agent --solve" --out ./out
+  %(prog)s --task ./task --agent "python3 agent.py" --policy ./policy.yaml --out ./out --key ops.key
+  %(prog)s --task ./task --agent my-agent --scaffold ./prompts --out ./out --json
+
+The agent gets the instruction as the file /task/instruction.md, in PROCTOR_INSTRUCTION and on standard input. The
+output folder must be new or empty. Exit code 0 when a verdict was written, also for a fail or a compromised run, 1 when
+there is none, 2 for bad usage. docs/reference/proctor.md tells the rest; `proctor init` writes a task to start from.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--task", metavar="DIR", required=True, help="the folder of the task")
+    configure_run(parser)
+    parser.add_argument("--policy", metavar="FILE", help="what binds the agent (default: policy.yaml of the task)")
+
+
+def configure_run(parser: argparse.ArgumentParser, *, agent_needed: bool = True) -> None:
+    """What every command that runs a task has. ``agent_needed``: else it may do without one."""
+    parser.add_argument("--agent", metavar="CMD", required=agent_needed,
+                        help="the command that solves it, or @NAME of a ready agent; oracle: the task's own solution; "
+                             "nop: nothing")  # fmt: skip
+    parser.add_argument("--out", metavar="DIR", required=True, help="a new folder for verdict, bundle and logs")
+    parser.add_argument(
+        "--scaffold", metavar="PATH", action="append", default=[],
+        help="a file or folder that the agent may read; bound by the evidence (repeatable)",
+    )  # fmt: skip
+    parser.add_argument("--manifest", metavar="FILE", help="what is handed in, as `proctor manifest create` wrote it: "
+                        "there is no run where that is not what is there")  # fmt: skip
+    parser.add_argument(
+        "--instructions", metavar="PATH", action="append", default=[],
+        help="with --manifest: a file of instructions that the agent may read (repeatable)",
+    )  # fmt: skip
+    parser.add_argument("--agent-binary", metavar="PATH", help="with --manifest: the agent's program (default: what "
+                        "the command starts)")  # fmt: skip
+    parser.add_argument("--no-env", action="store_true", help="no variable of yours, whatever the policy asks for")
+    secret = parser.add_mutually_exclusive_group()
+    secret.add_argument("--signing-seed", metavar="HEX", help="the key to sign with (default: PROCTOR_SIGNING_SEED)")
+    secret.add_argument("--key", metavar="FILE", help="a key file of `proctor keygen --out`")
+    parser.add_argument("--nonce", metavar="HEX", default="", help="the challenge that the run carries: 64 hex digits")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line: events, then the verdict")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from ringfence.proctor import Task
+
+    return run_task(Task.from_folder(arguments.task, policy=arguments.policy), arguments)
+
+
+def run_task(task: Task, arguments: argparse.Namespace) -> int:
+    """Run the agent on a task, whatever format that has."""
+    from ringfence.evidence.keyfile import SEED_FILE
+    from ringfence.model.record import replace
+    from ringfence.proctor import proctor
+    from ringfence.proctor.agent_run import files_of
+    from ringfence.proctor.display import Display
+
+    if arguments.no_env:
+        task = replace(task, policy=replace(task.policy, env_allow=()))
+    bound = _bound(arguments, task)
+    own = (*filter(None, (task.workspace,)), *arguments.scaffold, *bound.shown)
+    key = signing_key(arguments, (*own, *files_of(arguments.agent)))
+    display = Display(task.id, as_json=arguments.json)
+    display.asks(*task.policy.asks())
+    _end_by_signal()
+    try:
+        verdict = proctor(
+            task, arguments.agent, arguments.out, key=key, scaffold=arguments.scaffold, display=display,
+            nonce=arguments.nonce, bound=bound,
+        )  # fmt: skip
+    finally:
+        display.close()
+    if key is None:
+        kept = os.path.join(verdict.out, SEED_FILE)
+        print(f"proctor: a new key has signed this, {kept}; its public key is {verdict.public_key}", file=sys.stderr)
+    return 0
+
+
+def _end_by_signal() -> None:
+    """Whoever ends us by a signal gets its exit status once nothing is left of the run: no process, no folder."""
+    import signal
+
+    def end(number: int, _: object) -> None:
+        for each in numbers:  # what is being cleaned up is not broken off by a second one
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for each in numbers:
+        if signal.getsignal(each) != signal.SIG_IGN:  # of a shell without job control, or nohup
+            signal.signal(each, end)
+
+
+def _bound(arguments: argparse.Namespace, task: Task) -> Bound:
+    """What ties the run to its manifest; nothing where there is none."""
+    from ringfence.errors import UsageError
+    from ringfence.proctor.agents.resolve import resolve
+    from ringfence.proctor.submission_manifest.binding import NOT_BOUND, binary_of, bind
+    from ringfence.proctor.submission_manifest.document import Submitted
+
+    if not arguments.manifest:
+        if arguments.instructions or arguments.agent_binary:
+            raise UsageError("--instructions and --agent-binary go with --manifest", hint="show files with --scaffold")
+        return NOT_BOUND
+    command = resolve(arguments.agent, task).command
+    binary = arguments.agent_binary or binary_of(command)
+    if not binary:
+        raise UsageError("which program is the agent's?", hint="name it with --agent-binary")
+    submitted = Submitted(agent_binary=binary, scaffold=tuple(arguments.scaffold),
+                          instructions=tuple(arguments.instructions), environment=task.policy.env_allow)  # fmt: skip
+    return bind(arguments.manifest, submitted, task, command, _answers(arguments))
+
+
+def _answers(arguments: argparse.Namespace) -> list[str]:
+    """Of an instance of SWE-bench its own file, which names tests and patches; not a whole data set."""
+    return [arguments.instance] if getattr(arguments, "instance", "") and not arguments.instance_id else []
+
+
+def signing_key(arguments: argparse.Namespace, shown: tuple[str, ...]) -> SigningKey | None:
+    """The one that was given; None: one is made in the output folder. Who reads it can sign any verdict, so it must not
+    lie in what the agent is shown."""
+    from ringfence.attest import chosen_key
+    from ringfence.errors import UsageError
+    from ringfence.evidence.keys import SEED_VARIABLE
+    from ringfence.model.paths import within
+
+    for path in shown if arguments.key else ():
+        if within(os.path.realpath(arguments.key), os.path.realpath(path)):
+            raise UsageError(f"the signing key {arguments.key} would be shown to the agent, in {path}",
+                             hint="keep it elsewhere, or name another")  # fmt: skip
+    if not (arguments.key or arguments.signing_seed or SEED_VARIABLE in os.environ):
+        return None
+    return chosen_key(arguments.signing_seed, arguments.key).key

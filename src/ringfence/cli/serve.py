@@ -1,0 +1,88 @@
+"""Serve runs, boxes, pools and bundles over HTTP, with a page that shows what happens."""
+
+from __future__ import annotations
+
+import argparse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringfence.service.settings import Settings
+
+EXAMPLES = """\
+examples:
+  ringfence serve                                   on http://127.0.0.1:8700/, for this machine alone
+  ringfence serve --config service.yaml
+  ringfence serve --new-token ci --tokens tokens.yaml --scope run --scope read
+  ringfence serve --host 0.0.0.0 --tokens tokens.yaml
+
+Without tokens it listens on loopback only, and everybody who can connect may use it.
+docs/reference/service.md tells more.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", help="settings, policies and workspaces (YAML)")
+    parser.add_argument("--host", help="the address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=int, help="the port (8700)")
+    parser.add_argument("--tokens", metavar="FILE", help="who may use it, and how much")
+    parser.add_argument("--state", metavar="DIR", help="where boxes and results are kept")
+    parser.add_argument("--log", choices=["info", "warning"], default="info", help="how much is logged (info)")
+    parser.add_argument("--new-token", metavar="NAME", help="add a token to the file, print it once, and end")
+    parser.add_argument("--scope", action="append", metavar="SCOPE", help="what the new token may do (read, run, box)")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from ringfence.errors import UsageError
+    from ringfence.service.settings import Settings, changed, read_settings
+
+    if arguments.new_token:
+        return _new_token(arguments)
+    settings = read_settings(arguments.config) if arguments.config else Settings()
+    if arguments.port is not None and not 0 <= arguments.port <= 65535:
+        raise UsageError(f"--port: {arguments.port} is no port")
+    settings = changed(settings, host=arguments.host, port=arguments.port, tokens=arguments.tokens,
+                       state=arguments.state).checked()  # fmt: skip
+    _log_to_stderr(arguments.log.upper())
+    serve = _loaded()
+    serve(settings)
+    return 0
+
+
+def _new_token(arguments: argparse.Namespace) -> int:
+    from ringfence.errors import UsageError
+    from ringfence.service.tokens import add_token
+
+    if not arguments.tokens:
+        raise UsageError("which file?", hint="--tokens FILE")
+    print(add_token(arguments.tokens, arguments.new_token, tuple(arguments.scope or ("read", "run", "box"))))
+    return 0
+
+
+def _log_to_stderr(level: str) -> None:
+    import logging
+
+    from ringfence.metrics.life_log import JsonFormatter
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter())
+    logger = logging.getLogger("ringfence.service")
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).addHandler(handler)
+
+
+def _loaded() -> Callable[[Settings], None]:
+    from ringfence.errors import UnavailableError
+
+    try:
+        from ringfence.service.server import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("ringfence"):
+            raise
+        raise UnavailableError(f"the service needs the package {error.name}", missing=(error.name or "starlette",),
+                               fixes=("pip install 'ringfence[service]'",)) from error  # fmt: skip
+    return serve

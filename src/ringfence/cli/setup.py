@@ -1,0 +1,114 @@
+"""Prepare this host for sandboxes of ordinary users; only where something of it stands in the way.
+
+apparmor: some hosts, such as Ubuntu from 23.10 on, let AppArmor take all privileges in a user namespace away from
+programs that have no profile. This writes one for ringfence and proctor, which allows them user namespaces and nothing
+else that they could not do before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+
+EXAMPLES = """\
+examples:
+  ringfence setup apparmor --dry-run      print the profile, change nothing
+  sudo ringfence setup apparmor           write it to /etc/apparmor.d/ringfence and load it
+
+The profile is for the two commands of this installation, by their paths. A Python program that uses ringfence as a
+library needs one for its own path: change the line in the printed profile. To undo it:
+sudo apparmor_parser -R /etc/apparmor.d/ringfence && sudo rm /etc/apparmor.d/ringfence
+"""
+SWITCH = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+PLACE = "/etc/apparmor.d/ringfence"
+_PROFILE = """\
+# Written by `ringfence setup apparmor`: these programs may make user namespaces, which their sandboxes are.
+abi <abi/4.0>,
+include <tunables/global>
+
+profile ringfence "{folder}/{{ringfence,proctor}}" flags=(unconfined) {{
+  userns,
+}}
+"""
+_SPECIAL = set('"\\*?[]{}^@,\n')
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=("apparmor",), help="what to prepare")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be written, and change nothing")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    folder = os.path.dirname(os.path.realpath(sys.argv[0]))
+    text = profile(folder)
+    if arguments.dry_run:
+        print(text, end="")
+        return 0
+    refuse(folder)
+    _load(text)
+    print(f"wrote and loaded {PLACE}: ringfence and proctor in {folder} may make user namespaces")
+    return 0
+
+
+def profile(folder: str) -> str:
+    """Return the profile for the commands in a folder."""
+    from ringfence.errors import UsageError
+
+    if _SPECIAL & set(folder) or not os.path.isabs(folder):
+        raise UsageError(f"{folder!a} can't stand in a profile of AppArmor", hint="install ringfence at a plain path")
+    return _PROFILE.format(folder=folder)
+
+
+def refuse(folder: str, switch: str = SWITCH) -> None:
+    """Raise an error where a profile is not needed, not possible, or would give more than it says."""
+    from ringfence.errors import UnavailableError, UsageError
+
+    try:
+        with open(switch) as file:
+            blocks = file.read().strip() == "1"
+    except OSError:
+        blocks = False
+    if not blocks:
+        raise UsageError("AppArmor takes no user namespaces away here, so there is nothing to set up",
+                         hint="ringfence probe tells what this host can enforce")  # fmt: skip
+    if os.geteuid() != 0:
+        raise UsageError("only root can load a profile", hint="sudo ringfence setup apparmor")
+    from shutil import which
+
+    if which("apparmor_parser") is None:
+        raise UnavailableError("there is no apparmor_parser", hint="install the package apparmor")
+    if os.path.lexists(PLACE):
+        raise UsageError(f"{PLACE} is there already", hint="ringfence setup apparmor --help tells how to undo it")
+    program = os.path.join(folder, "ringfence")
+    if not os.path.isfile(program):
+        raise UsageError(f"there is no {program}", hint="run the installed command, with its whole path")
+    for path in _way_to(program):
+        found = os.stat(path)
+        # What root has in a folder such as /tmp, others can't exchange there.
+        if found.st_uid != 0 or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):
+            raise UsageError(f"{path} can be changed by others than root, who would get user namespaces by it",
+                             hint="install ringfence where only root writes, such as /opt/ringfence")  # fmt: skip
+
+
+def _way_to(path: str) -> list[str]:
+    """Return the path and every folder above it."""
+    way = [path]
+    while way[-1] != os.path.dirname(way[-1]):
+        way.append(os.path.dirname(way[-1]))
+    return way
+
+
+def _load(text: str) -> None:
+    import subprocess
+
+    from ringfence.errors import UsageError
+    from ringfence.model.own_files import write_whole
+
+    write_whole(PLACE, text.encode(), mode=0o644)
+    done = subprocess.run(["apparmor_parser", "-r", PLACE], capture_output=True, text=True, check=False)
+    if done.returncode:
+        os.unlink(PLACE)
+        problem = done.stderr.strip()[-300:]
+        raise UsageError(f"AppArmor does not take the profile: {problem}", hint="nothing was changed")

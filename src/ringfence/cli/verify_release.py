@@ -1,0 +1,68 @@
+"""Check that the files of a release are those that were signed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from ringfence.cli.signer_option import add_signer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.evidence.release import Release
+
+EXAMPLES = """\
+examples:
+  %(prog)s dist --pubkey 3f1c…                         a folder: all files of the release, and no other
+  %(prog)s ringfence-0.1.0-py3-none-any.whl --pubkey 3f1c…          release.dsse.json lies beside it
+  %(prog)s *.whl --attestation release.dsse.json --pubkey 3f1c… --json
+
+A file that is altered, missing, or no part of the release fails by name. Take the public key from a place that is not
+where the files came from. Exit code 0 when all holds, 2 when not. docs/release.md tells more.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", metavar="DIR|FILE", nargs="+", help="a folder with a release, or some of its files")
+    add_signer(parser)
+    parser.add_argument("--attestation", metavar="FILE", help="the signed statement (default: release.dsse.json there)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from ringfence.cli.evidence_report import EXIT_NOT_OK, EXIT_OK, tell_failure
+    from ringfence.errors import SandboxError
+
+    try:
+        found = _check(arguments)
+    except SandboxError as error:
+        tell_failure("release", error, as_json=arguments.json)
+        return EXIT_NOT_OK
+    _tell(found, as_json=arguments.json)
+    return EXIT_OK
+
+
+def _check(arguments: argparse.Namespace) -> Release:
+    from ringfence.cli.evidence_report import read_file, trust_from
+    from ringfence.errors import UsageError
+    from ringfence.evidence.release import NAME, check_files, check_folder
+
+    folders = [path for path in arguments.paths if os.path.isdir(path)]
+    if folders and len(arguments.paths) > 1:
+        raise UsageError(f"{folders[0]} is a folder, and there is more beside it", hint="give one folder, or files")
+    place = folders[0] if folders else os.path.dirname(arguments.paths[0])
+    data = read_file(arguments.attestation or os.path.join(place, NAME))
+    trust = trust_from(arguments.pubkey, arguments.trust)
+    return check_folder(data, folders[0], trust) if folders else check_files(data, arguments.paths, trust)
+
+
+def _tell(found: Release, *, as_json: bool) -> None:
+    from ringfence.cli.json_text import print_json
+    from ringfence.model.system_text import escape_controls
+
+    if as_json:
+        told = {"version": found.version, "commit": found.commit, "files": found.files, "signers": found.signers}
+        print_json({"state": "ok", **told}, indent=None)
+        return
+    about = escape_controls(f"ringfence {found.version}, commit {found.commit}")
+    print(f"release OK: {about} · {len(found.files)} files · signed by {' and '.join(found.signers)}")

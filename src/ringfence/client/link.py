@@ -1,0 +1,126 @@
+"""One connection to a service: a request is one write, an answer is read as HTTP/1.1 has it and no further.
+
+``http.client`` sends head and body apart, which wakes the service twice, and reads heads with the parser of e-mail:
+both are a good part of what a short run takes. What it refuses is refused here: no line end gets into a head.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+from collections.abc import Mapping
+from typing import BinaryIO
+
+from ringfence.errors import UsageError
+
+_LINE_BYTES = 64 << 10
+_MOST_HEADERS = 200
+_TOGETHER_BYTES = 256 << 10
+_UNFIT = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")
+_UNFIT_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class Link:
+    """Used by one thread at a time. What is wrong with it is an OSError or an HTTPException; then it is of no use."""
+
+    def __init__(self, host: str, port: int | None, timeout_s: float, *, tls: bool) -> None:
+        self._authority = f"[{host}]" if ":" in host else host
+        if port is not None:
+            self._authority += f":{port}"
+        link = socket.create_connection((host, port or (443 if tls else 80)), timeout_s)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            import ssl
+
+            link = ssl.create_default_context().wrap_socket(link, server_hostname=host)
+        self._socket = link
+        self._file: BinaryIO = link.makefile("rb")
+
+    def exchange(
+        self, method: str, target: str, data: bytes | None, headers: Mapping[str, str], most_bytes: int
+    ) -> tuple[int, dict[str, str], bytes]:
+        """(status, headers by small names, body)."""
+        self._send(method, target, data, headers)
+        status, told = self._head()
+        while 100 <= status < 200:
+            status, told = self._head()
+        body = b"" if status in (204, 304) else self._body(told, most_bytes)
+        return status, told, body
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def _send(self, method: str, target: str, data: bytes | None, headers: Mapping[str, str]) -> None:
+        if _UNFIT.search(target):
+            raise UsageError(f"{target!r:.80} is not an address in the service")
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {self._authority}"]
+        for name, value in headers.items():
+            if _UNFIT_VALUE.search(value):
+                raise UsageError(f"the header {name} has a control character in it")
+            lines.append(f"{name}: {value}")
+        if data is not None or method != "GET":
+            lines.append(f"content-length: {len(data or b'')}")
+        head = "\r\n".join((*lines, "", "")).encode("latin-1")
+        if data is None or len(data) <= _TOGETHER_BYTES:
+            self._socket.sendall(head + (data or b""))
+        else:
+            self._socket.sendall(head)
+            self._socket.sendall(data)
+
+    def _head(self) -> tuple[int, dict[str, str]]:
+        line = self._file.readline(_LINE_BYTES)
+        if not line:
+            raise http.client.RemoteDisconnected("the service closed the connection without an answer")
+        words = line.split(None, 2)
+        if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+            raise http.client.BadStatusLine(repr(line[:80]))
+        told: dict[str, str] = {"connection": "close"} if words[0] == b"HTTP/1.0" else {}
+        for _ in range(_MOST_HEADERS):
+            line = self._line()
+            if not line:
+                return int(words[1]), told
+            name, _, value = line.partition(b":")
+            told[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
+        raise http.client.HTTPException("an answer with too many headers")
+
+    def _line(self) -> bytes:
+        line = self._file.readline(_LINE_BYTES)
+        if not line.endswith(b"\n"):
+            raise http.client.IncompleteRead(line[:80])
+        return line.rstrip(b"\r\n")
+
+    def _body(self, told: dict[str, str], most_bytes: int) -> bytes:
+        if "chunked" in told.get("transfer-encoding", "").lower():
+            return self._chunks(most_bytes)
+        if "content-length" in told:
+            return self._exactly(_number(told["content-length"], 10), most_bytes)
+        told["connection"] = "close"
+        return self._file.read(most_bytes)
+
+    def _exactly(self, size: int, most_bytes: int) -> bytes:
+        if not 0 <= size <= most_bytes:
+            raise http.client.HTTPException(f"an answer of {size} bytes")
+        data = self._file.read(size)
+        if len(data) < size:
+            raise http.client.IncompleteRead(data[:80], size - len(data))
+        return data
+
+    def _chunks(self, most_bytes: int) -> bytes:
+        """As a proxy may send it."""
+        pieces: list[bytes] = []
+        while size := _number(self._line().partition(b";")[0].decode("latin-1"), 16):
+            most_bytes -= size
+            pieces.append(self._exactly(size, most_bytes + size))
+            self._line()
+        while self._line():
+            pass
+        return b"".join(pieces)
+
+
+def _number(text: str, base: int) -> int:
+    try:
+        return int(text, base)
+    except ValueError:
+        raise http.client.HTTPException(f"{text[:40]!r} is no size") from None

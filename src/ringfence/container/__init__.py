@@ -1,0 +1,1 @@
+"""Container engines, docker or podman by their commands: images are built, read, and their roots are unpacked once."""

@@ -1,0 +1,157 @@
+"""Runs commands of an engine: with a deadline, a clean environment and bounded output. Whatever ends us or the wait,
+the command ends too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO
+
+from ringfence.errors import SetupError
+from ringfence.model.record import record
+from ringfence.model.system_text import escape_controls
+
+MAX_OUTPUT_BYTES = 16 << 20
+MAX_LOG_BYTES = 64 << 20
+_TAIL_BYTES = 4000
+_GRACE_S = 10.0
+"""How long a command that is to end may take to tidy up."""
+_PASSED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+           "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+           "http_proxy", "https_proxy", "no_proxy")  # fmt: skip
+_PASSED_STARTS = ("DOCKER_", "BUILDKIT_", "CONTAINER_", "CONTAINERS_", "BUILDAH_")
+
+
+@record
+class Said:
+    """What a command came to."""
+
+    code: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+
+    @property
+    def last_line(self) -> str:
+        """Of what went wrong, for people."""
+        lines = (self.stderr or self.stdout).decode("utf-8", "replace").strip().splitlines()
+        return escape_controls(lines[-1][:400]) if lines else f"exit status {self.code}"
+
+
+def environment() -> dict[str, str]:
+    """What an engine needs to be found, and no secret of the caller's beside it."""
+    return {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_STARTS)}
+
+
+def run(argv: Sequence[str], *, deadline_s: float, step: str) -> Said:
+    """Run it to its end; SetupError where it takes too long."""
+    with _started(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        parts: list[bytearray] = [bytearray(), bytearray()]
+        assert process.stdout is not None and process.stderr is not None
+        readers = [threading.Thread(target=_collect, args=(stream, part), daemon=True)
+                   for stream, part in zip((process.stdout, process.stderr), parts, strict=True)]  # fmt: skip
+        for reader in readers:
+            reader.start()
+        code = _wait(process, deadline_s, step)
+        for reader in readers:
+            reader.join(_GRACE_S)
+    return Said(code=code, stdout=bytes(parts[0]), stderr=bytes(parts[1]))
+
+
+def run_logged(argv: Sequence[str], log: str, *, deadline_s: float, step: str, **also: str) -> Said:
+    """Run it with all that it says in a new file; the end of that is what it said. ``also``: more variables."""
+    os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with _started(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **also) as process:
+        assert process.stdout is not None
+        copier = threading.Thread(target=_copy, args=(process.stdout, log), daemon=True)
+        copier.start()
+        code = _wait(process, deadline_s, step)
+        copier.join(_GRACE_S)
+    with open(log, "rb") as told:
+        told.seek(max(0, os.path.getsize(log) - _TAIL_BYTES))
+        return Said(code=code, stdout=told.read())
+
+
+@contextmanager
+def streamed(argv: Sequence[str], *, step: str) -> Iterator[IO[bytes]]:
+    """Its standard output, to be read to the end; SetupError afterwards where the command failed."""
+    with _started(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        wrong = bytearray()
+        reader = threading.Thread(target=_collect, args=(process.stderr, wrong), daemon=True)
+        reader.start()
+        with process.stdout:
+            yield process.stdout
+        code = _wait(process, _GRACE_S * 6, step)
+        reader.join(_GRACE_S)
+    if code:
+        raise SetupError(step, Said(code=code, stderr=bytes(wrong)).last_line)
+
+
+@contextmanager
+def _started(argv: Sequence[str], *, stdout: int, stderr: int, **also: str) -> Iterator[subprocess.Popen[bytes]]:
+    """In a session of its own: Ctrl-C reaches us alone, and we end it in our own order. Another thread starts it, since
+    an interrupt in the middle of that would leave it running."""
+    made: list[subprocess.Popen[bytes]] = []
+    failed: list[OSError] = []
+
+    def start() -> None:
+        try:
+            made.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+                                         env={**environment(), **also}, start_new_session=True))  # fmt: skip
+        except OSError as error:
+            failed.append(error)
+
+    starter = threading.Thread(target=start)
+    try:
+        starter.start()
+        starter.join()
+        for error in failed:
+            raise SetupError(f"start {argv[0]}", f"{error.strerror}", errno=error.errno or 0) from error
+        yield made[0]
+    finally:
+        starter.join()
+        for process in made:
+            _end(process)  # who reads its streams closes them
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """First as Ctrl-C would, so that it has the engine drop what it began; then for good."""
+    for each in (signal.SIGINT, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        try:
+            os.killpg(process.pid, each)
+            process.wait(_GRACE_S)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+
+
+def _wait(process: subprocess.Popen[bytes], deadline_s: float, step: str) -> int:
+    until = time.monotonic() + deadline_s
+    while time.monotonic() < until:
+        try:
+            return process.wait(min(1.0, max(0.0, until - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            continue
+    raise SetupError(step, f"it took longer than {deadline_s:g} s")
+
+
+def _collect(stream: IO[bytes], into: bytearray) -> None:
+    """What is more than we keep is read all the same: nobody waits for us."""
+    with stream:
+        while data := os.read(stream.fileno(), 1 << 16):
+            into += data[: max(0, MAX_OUTPUT_BYTES - len(into))]
+
+
+def _copy(stream: IO[bytes], log: str) -> None:
+    room = MAX_LOG_BYTES
+    with stream, open(log, "wb", buffering=0) as file:  # it is read while it grows
+        while data := os.read(stream.fileno(), 1 << 16):
+            file.write(data[:room])
+            room = max(0, room - len(data))

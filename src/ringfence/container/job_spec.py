@@ -1,0 +1,170 @@
+"""One job under a policy as a container: what is mounted where, who it is, and how much it may use. Pure but for
+looking at the policy's paths: where links lead, what is mounted below them, and which are folders.
+
+Nothing of the host is writable unless the policy names it. The working folder of a job that has none is in memory; a
+workspace is shown at its own path, read-only unless it lies in a writable path (ADR 0134).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+
+from ringfence.container.hardening import NOBODY, TMPFS_OPTIONS, Bind, ContainerSpec
+from ringfence.errors import UsageError
+from ringfence.kernel.mount import submounts
+from ringfence.model import state_folder
+from ringfence.model.job import Job
+from ringfence.model.limits import MIB, SyscallProfile
+from ringfence.model.policy import SandboxPolicy
+from ringfence.sandbox import hiding, host
+from ringfence.sandbox.hidden import HiddenPaths
+
+HOME = "/tmp"
+PODMAN = "podman"
+_PODMAN_PROCESSES = 32768
+"""What podman gives itself."""
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+LEAST_MEMORY = 6 * MIB
+INIT_TASKS = 1
+"""The engine's own first process is one of the container's tasks."""
+GVISOR_TASKS = 128
+"""gVisor's kernel is a process whose threads are tasks of the container."""
+_SHM_BYTES = 16 * MIB
+_EMPTY = "ro,noexec,nosuid,nodev,size=4k,mode=555"
+
+
+def user() -> str:
+    """Who the job is: the caller where that is an ordinary user, who can then share files with it; else nobody."""
+    return f"{os.geteuid()}:{os.getegid()}" if os.geteuid() else NOBODY
+
+
+def spec_of(
+    policy: SandboxPolicy, job: Job, *, image: str, seccomp: str, labels: Mapping[str, str], files: Mapping[str, str],
+    socket: str = "", runtime: str = "", engine: str = "docker",
+) -> ContainerSpec:  # fmt: skip
+    """``files``: top-level names of the job's files → where they lie on the host. ``socket``: the engine's own, which
+    is never shown. ``engine``: podman knows no owners of memory file systems, so the image's /tmp has to be
+    everybody's, and raises what a process may have of its user's processes unless it is told a number."""
+    shown = _shown(policy, job)
+    for bind in shown:
+        _refuse_engine(bind.source, socket)
+    hidden, masked = _hidden(_hiding(policy, job), shown)
+    within = job.cwd or HOME
+    own = [Bind(source=source, target=f"{within}/{name}") for name, source in sorted(files.items())]
+    tmp_bytes, shm_bytes = rooms(policy)
+    who = user()
+    tasks = own_processes() if engine == PODMAN else {}
+    uid, _, gid = who.partition(":")
+    owner = f",uid={uid},gid={gid}" if engine != PODMAN else ""
+    tmpfs = {HOME: f"{TMPFS_OPTIONS},size={tmp_bytes}{owner}"}
+    kernel_tasks = GVISOR_TASKS if is_gvisor(runtime) else 0
+    init = policy.syscall_profile is not SyscallProfile.TIGHT  # under which it could not fork
+    return ContainerSpec(
+        argv=job.argv, image=image, environment=environment(policy, job), workdir=job.cwd or HOME, user=who,
+        memory_bytes=policy.mem_bytes, cpus=policy.cpu_share, pids=policy.pids_max + init * INIT_TASKS + kernel_tasks,
+        tmpfs={**tmpfs, **dict.fromkeys(hidden, _EMPTY)}, shm_bytes=shm_bytes, seccomp=seccomp, runtime=runtime,
+        ulimits=ulimits(policy) | tasks, binds=(*shown, *own, *masked), labels=labels, stdin=True, tty=job.terminal,
+        init=init,
+    )  # fmt: skip
+
+
+def is_gvisor(runtime: str) -> bool:
+    """Whether a runtime has a kernel of its own between the job and the host's."""
+    return os.path.basename(runtime).startswith("runsc")
+
+
+def environment(policy: SandboxPolicy, job: Job) -> dict[str, str]:
+    """What the job finds: little and known, then what is passed on, set by the policy, by the job."""
+    clean = {"PATH": PATH, "HOME": HOME, "TMPDIR": HOME, "LANG": "C.UTF-8"}
+    if job.terminal:
+        clean["TERM"] = os.environ.get("TERM", "dumb")
+    passed = {name: os.environ[name] for name in policy.pass_environment if name in os.environ}
+    return clean | passed | dict(policy.environment) | dict(job.environment)
+
+
+def ulimits(policy: SandboxPolicy) -> dict[str, tuple[int, int]]:
+    """A process that ignores the first signal of its processor time is killed a second later."""
+    seconds = max(1, math.ceil(policy.cpu_time_s))
+    found = {"core": (0, 0), "nofile": (policy.nofile, policy.nofile), "cpu": (seconds, seconds + 1)}
+    return found | ({"fsize": (policy.file_bytes, policy.file_bytes)} if policy.file_bytes is not None else {})
+
+
+def own_processes() -> dict[str, tuple[int, int]]:
+    """No more than this process and podman's own may have: to raise that takes a capability that it may lack."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    most = _PODMAN_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, _PODMAN_PROCESSES)
+    return {"nproc": (most, most)}
+
+
+def rooms(policy: SandboxPolicy) -> tuple[int, int]:
+    """How much fits into /tmp and /dev/shm: together what may be written, or half of the memory that holds them."""
+    whole = min(policy.disk_bytes or policy.mem_bytes // 2, policy.mem_bytes)
+    shm = min(_SHM_BYTES, whole // 4)
+    return max(whole - shm, 4096), max(shm, 4096)
+
+
+def is_writable(path: str, policy: SandboxPolicy) -> bool:
+    """Whether the policy lets the job write there, on the host itself."""
+    return any(_lies_in(path, above) for above in policy.writable_paths)
+
+
+def _shown(policy: SandboxPolicy, job: Job) -> list[Bind]:
+    places = dict.fromkeys(policy.readable_paths, True) | dict.fromkeys(policy.writable_paths, False)
+    if job.cwd is not None:
+        if not os.path.isdir(job.cwd):
+            raise UsageError(f"{job.cwd}: no such folder", hint="the working folder must exist")
+        places.setdefault(job.cwd, not is_writable(job.cwd, policy))
+    for path in places:
+        if not os.path.lexists(path):
+            raise UsageError(f"{path}: no such file or directory", hint="what the policy shows must exist")
+        if os.path.realpath(path) == "/":
+            raise UsageError(f"{path}: / can't be shown in a container, which has a root of its own",
+                             hint="name what is needed")  # fmt: skip
+    binds = [Bind(source=os.path.realpath(path), target=path, read_only=only) for path, only in sorted(places.items())]
+    return [*binds, *_mounted_below(binds)]
+
+
+def _mounted_below(binds: list[Bind]) -> list[Bind]:
+    """What is mounted in a folder that is only read, by itself: engines make the folder read-only and not what is
+    mounted in it, so that is left out there (``hardening``)."""
+    written = [bind.source for bind in binds if not bind.read_only]
+    points = submounts.read(host.mount_table())
+    never = submounts.never_shown(points)
+    return [Bind(source=point, target=bind.target + point[len(bind.source) :]) for bind in binds if bind.read_only
+            for point in submounts.below(bind.source, points)
+            if point not in never and not any(_lies_in(point, above) for above in written)]  # fmt: skip
+
+
+def _hiding(policy: SandboxPolicy, job: Job) -> HiddenPaths:
+    """What is hidden, by every name that it has on the host; our own folders, which are for no guest, among it."""
+    ours, workspace = state_folder.own_places(), [] if job.cwd is None else [job.cwd]
+    written = [path for path in workspace if is_writable(path, policy)]
+    state_folder.refuse_ours(ours, (*policy.readable_paths, *workspace), (*policy.writable_paths, *written))
+    named = host.every_name(policy.hidden_paths)
+    hiding.refuse_covered(HiddenPaths(named), readable_paths=policy.readable_paths,
+                          writable_paths=policy.writable_paths, workspace=workspace)  # fmt: skip
+    return HiddenPaths((*named, *ours))
+
+
+def _hidden(hidden: HiddenPaths, shown: list[Bind]) -> tuple[list[str], list[Bind]]:
+    """What of the hidden would be seen: folders get an empty one over them, files the null device. What a link leads to
+    is hidden by its own name."""
+    seen = {bind.target + path[len(bind.source) :]: path for bind in shown for path in hidden.within(bind.source)}
+    there = {target: path for target, path in seen.items() if os.path.lexists(path) and not os.path.islink(path)}
+    folders = [target for target, path in there.items() if os.path.isdir(path)]
+    return folders, [Bind(source=os.devnull, target=target) for target in there if target not in folders]
+
+
+def _refuse_engine(source: str, socket: str) -> None:
+    """Whoever reaches the engine's socket has the host."""
+    if socket and (_lies_in(os.path.realpath(socket), source) or _lies_in(source, os.path.realpath(socket))):
+        raise UsageError(f"{source} holds the container engine's own socket, which would be the job's to use",
+                         hint="show a folder that does not hold it")  # fmt: skip
+
+
+def _lies_in(path: str, above: str) -> bool:
+    return path == above or path.startswith(above.rstrip("/") + "/")

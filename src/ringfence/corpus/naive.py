@@ -1,0 +1,91 @@
+"""The positive control: a careless harness that runs the agent beside the oracle and grades what it left in place.
+
+The agent is a plain process of the caller's in a copy of the workspace. The grader runs afterwards in the same folder,
+under the home that the agent could write and the variables that the cheat needs. A reward file counts, whoever wrote
+it. Everything stays in the folder of the case, and nobody looks at the reward before the agent's processes have ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from ringfence.corpus.cheat import Cheat, filled
+from ringfence.corpus.outside import Outside
+from ringfence.corpus.task_kinds import TASKS
+from ringfence.corpus.writing import Places, agent_text
+
+PATIENCE_S = 60
+
+
+def play_naively(cheat: Cheat, places: Places, outside: Outside, *, honest: bool = False) -> float:
+    """Run the agent and the grader; return the reward."""
+    for name in ("workspace", "oracle"):
+        shutil.copytree(os.path.join(places.task, name), os.path.join(places.folder, name), symlinks=True)
+    os.mkdir(places.logs)
+    text = agent_text(cheat, places, outside.places, honest=honest)
+    agent = _start(["/bin/sh", "-c", text], places, {**_variables(cheat, places), **outside.variables}, outside)
+    with _ended(agent):
+        agent.wait(PATIENCE_S)
+        grader = _start(_grader(cheat, places), places, _careless_variables(cheat, places), Outside())
+        with _ended(grader):
+            passed = grader.wait(PATIENCE_S) == 0
+    return _reward(places.logs) if TASKS[cheat.task].rewarded else float(passed)
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Wait until everybody who has the output of the process has ended; who does not is killed with its group."""
+    try:
+        yield
+        process.communicate(timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+
+
+def _start(argv: list[str], places: Places, variables: Mapping[str, str], outside: Outside) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        argv, cwd=places.workspace, env=dict(variables), pass_fds=outside.descriptors, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def _variables(cheat: Cheat, places: Places) -> dict[str, str]:
+    """A virtual environment leaves out what lies in the home, so some tasks are for the interpreter that it is of."""
+    python = os.path.realpath(sys.executable) if TASKS[cheat.task].plain_python else sys.executable
+    path = f"{os.path.dirname(python)}:{os.environ.get('PATH', os.defpath)}"
+    return {"HOME": places.home, "PATH": path, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _careless_variables(cheat: Cheat, places: Places) -> dict[str, str]:
+    variables = _variables(cheat, places)
+    texts = {**places.known(), "PATH": variables["PATH"]}
+    return {**variables, **{name: filled(value, texts) for name, value in cheat.naive.items()}}
+
+
+def _grader(cheat: Cheat, places: Places) -> list[str]:
+    """The shell is found on the path, unless the cheat needs another."""
+    shell = cheat.naive.get("GRADER_SHELL", "/usr/bin/env bash" if shutil.which("bash") else "/bin/sh")
+    return [*shell.split(), os.path.join(places.task, "grade.sh")]
+
+
+def _reward(logs: str) -> float:
+    """What is in reward.json, else in reward.txt, as the harnesses do that were cheated."""
+    for name, read in (("reward.json", _of_json), ("reward.txt", float)):
+        try:
+            with open(os.path.join(logs, name), encoding="utf-8") as file:
+                return read(file.read())
+        except (OSError, ValueError):
+            continue
+    return 0.0
+
+
+def _of_json(text: str) -> float:
+    return float(json.loads(text)["reward"])

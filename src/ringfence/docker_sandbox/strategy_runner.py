@@ -1,0 +1,137 @@
+"""Runs inside: takes one strategy from its input, calls ``run(data)``, hands the result out. Standard library only.
+
+Its text is the program of the container's first process, for any Python from 3.8 on. Nothing that it says is trusted:
+the strategy runs in the same process and may speak in its place.
+
+In come 8 bytes of length, a JSON head, and the data; out go ``ready`` and a line end, then the same for the result.
+What the strategy prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+READY = b"ready\n"
+RESULT = "result.json"
+WORDS = 8000
+
+
+def take(source: int, count: int) -> bytes:
+    """Read so many bytes; the end of the input is ours too: whoever wanted the result is gone."""
+    data = bytearray()
+    while len(data) < count:
+        piece = os.read(source, min(count - len(data), 1 << 20))
+        if not piece:
+            os._exit(143)
+        data += piece
+    return bytes(data)
+
+
+def give(target: int, head: dict[str, object], payload: bytes) -> None:
+    words = json.dumps(head).encode()
+    data = memoryview(len(words).to_bytes(8, "big") + words + payload)
+    while data:
+        data = data[os.write(target, data) :]
+
+
+def plain(value: Any) -> object:
+    """As JSON has it: a number that it has no word for is null, those of numpy are numbers."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    raise TypeError(f"a value of type {type(value).__name__} can't be part of a result")
+
+
+def called(code: str, data: object) -> object:
+    names: dict[str, Any] = {"__name__": "__strategy__", "__builtins__": __builtins__}
+    exec(compile(code, "strategy.py", "exec"), names)
+    run = names.get("run")
+    if not callable(run):
+        raise TypeError("the strategy defines no function run(data)")
+    result = run(data)
+    if not isinstance(result, dict):
+        raise TypeError(f"run(data) returned {type(result).__name__}, not a dict")
+    return result
+
+
+def written(folder: str, result: object) -> bytes:
+    """Into the file that the contract names, and out of it."""
+    path = os.path.join(folder, RESULT)
+    with open(path, "w") as file:
+        json.dump(plain(result), file, allow_nan=False)
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def data_of(head: Any, payload: bytes) -> object:
+    """The data itself, or the path of the file that it is."""
+    name = os.path.join(head["input"], head["name"])
+    with open(name, "wb") as file:
+        file.write(payload)
+    return name if head["is_file"] else json.loads(payload.decode())
+
+
+def answer(head: Any, payload: bytes) -> tuple[dict[str, object], bytes]:
+    try:
+        os.makedirs(head["input"], exist_ok=True)
+        os.makedirs(head["output"], exist_ok=True)
+        return {"ok": True}, written(head["output"], called(head["code"], data_of(head, payload)))
+    except BaseException as error:
+        import traceback
+
+        told = f"{type(error).__name__}: {error}"
+        return {"ok": False, "error": told[:WORDS], "traceback": traceback.format_exc()[-WORDS:]}, b""
+
+
+def watch(source: int) -> None:
+    """Whoever wanted the result is gone when the input ends."""
+    while os.read(source, 1 << 16):
+        pass
+    os._exit(143)
+
+
+def limit_processor(seconds: int) -> None:
+    """For good: a net for one that nobody watches any more. What is lower already stays."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    seconds = seconds if hard == resource.RLIM_INFINITY else min(seconds, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
+
+def main() -> None:
+    source, target = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    os.write(target, READY)
+    head = json.loads(take(source, int.from_bytes(take(source, 8), "big")).decode())
+    payload = take(source, head["bytes"])
+    limit_processor(head["cpu_s"])
+    if head["watch"]:
+        threading.Thread(target=watch, args=(source,), daemon=True).start()
+    said, result = answer(head, payload)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    give(target, dict(said, bytes=len(result)), result)
+    if head["watch"]:
+        threading.Event().wait()  # until somebody has read what was used, and removes the container
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

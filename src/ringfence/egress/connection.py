@@ -1,0 +1,388 @@
+"""One connection of a sandbox, from accept to close: whom it is for, whether it may, and what passes through it.
+
+No byte goes to a server before it is decided that it may. A name is held to what the client says in the clear: the
+server name of TLS, the Host of every HTTP request. Each refusal is a text in the client's own protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from ringfence.egress import plain_http, proxy_entry, relay, upstream
+from ringfence.egress.addresses import TargetKind, asked_address
+from ringfence.egress.client_hello import Hello
+from ringfence.egress.host_port import HostPort
+from ringfence.egress.relay import LimitReached, Meter, Pump
+from ringfence.egress.sniffing import MOST_BYTES, Spoken, Words, other_server, spoken
+from ringfence.egress.told import MOST_TEXT
+from ringfence.egress.upstream import Refused, Unreachable
+
+if TYPE_CHECKING:
+    from ringfence.egress.sandbox_side import SandboxSide
+    from ringfence.model.network_rule import NetworkRule
+
+SPEAK_S = 30.0
+"""How long a client may take to say what it speaks, where it is its turn."""
+_GRACE_S = 1.0
+"""How long the client of a refused connection may take to show in which protocol it is told so."""
+_GOODBYE_S, _GOODBYE_BYTES = 1.0, 1 << 18
+_HTTP, _HTTPS = 80, 443
+_CLIENT_FIRST = (_HTTP, _HTTPS)
+"""On these ports of a name nothing else than HTTP and TLS is spoken, and clients begin."""
+
+
+class Connection:
+    """What is known of a connection so far; at its end it is told of, once."""
+
+    def __init__(self, side: SandboxSide, client: socket.socket, buffer_bytes: int = 0) -> None:
+        self.side, self.client, self.buffer_bytes = side, client, buffer_bytes
+        self.loop, self.pipes = side.loop, side.gateway.pipes
+        self.server: socket.socket | None = None
+        self.begun: socket.socket | OSError | None = None
+        """What ``upstream.begin_at_once`` has of the server: a connection that is on its way, or why there is none."""
+        self.up: Pump | None = None
+        self.down: Pump | None = None
+        """From the client to the server and back, where that has begun."""
+        self.is_over = False
+        self.speaks = "tcp"
+        self.protocol = ""
+        """As in an event; empty: what it speaks."""
+        self.name = ""
+        self.address, self.port = asked_address(client)
+        self.target = side.plan.target(self.address, self.port)
+        self.rule: NetworkRule | None = None
+        self.only_plain = False
+        """Port 80 was asked for, of which nothing is listed but the TLS that plain HTTP goes on as."""
+        self.out, self.into = Meter(), Meter()
+        self.began = self.touched = self.loop.time()
+        self.decision, self.reason = "allowed", ""
+        self.decided_s = 0.0
+        self.task: asyncio.Task[None] | None = None
+
+    # ---- from beginning to end
+
+    async def serve(self) -> None:
+        """Serve it to its end. It never raises: what goes wrong with one connection is an event."""
+        self.task = asyncio.current_task()
+        timers = self._timers()
+        try:
+            self.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._enter()
+        except Refused as refused:
+            self.decision, self.reason = "refused", str(refused)
+            await self._say(refused.status, self.reason)
+        except Unreachable as unreachable:
+            self.decision, self.reason = "ended", str(unreachable)
+            await self._say(502, self.reason)
+        except LimitReached as limit:
+            self.decision, self.reason = "ended", str(limit)
+        except (ConnectionError, TimeoutError) as error:
+            self.reason = error.strerror or ""  # one side is gone, which is no business of ours
+        except asyncio.CancelledError as cancelled:
+            self.reason = str(cancelled.args[0]) if cancelled.args else "the gateway ends"
+            self.decision = "allowed" if self.side.closing else "ended"
+        except Exception as error:
+            self.decision, self.reason = "ended", f"the gateway failed: {type(error).__name__}"
+        finally:
+            for timer in timers:
+                timer.cancel()
+            self.end()
+
+    async def _enter(self) -> None:
+        kind, host, port, first = self.target.kind, self.target.host, self.port, b""
+        if self.up is not None:
+            await self.pass_on(b"")
+            return
+        if kind == TargetKind.DNS:
+            await self.side.answer_stream(self)
+            return
+        if kind == TargetKind.PROXY:
+            await proxy_entry.serve(self)
+            return
+        if kind == TargetKind.SHARED:
+            self.name = host
+            host, first = await self._name_of_wildcard()
+        target = HostPort(host=host, is_address=kind not in (TargetKind.NAME, TargetKind.SHARED))
+        await self.carry(await self.connect(target, port), target, port, first)
+
+    def _timers(self) -> list[asyncio.TimerHandle]:
+        idle, total = self.side.limits["idle_s"], self.side.limits["total_s"]
+        timers = [self.loop.call_later(total, self._cancel, f"it took {total:g} s, as long as a connection may")] if (
+            total > 0) else []  # fmt: skip
+
+        def look() -> None:
+            left = self.touched + idle - self.loop.time()
+            if left <= 0:
+                self._cancel(f"no byte passed for {idle:g} s")
+            else:
+                timers[-1] = self.loop.call_later(left, look)
+
+        if idle > 0:
+            timers.append(self.loop.call_later(idle, look))
+        return timers
+
+    def _cancel(self, reason: str) -> None:
+        if self.task is not None:
+            self.task.cancel(reason)
+
+    def touch(self) -> None:
+        """A byte has passed."""
+        self.touched = self.loop.time()
+
+    def is_forbidden_now(self) -> bool:
+        """Whether rules that came later no longer allow it, lead elsewhere, or ask for what nobody has held it to."""
+        if self.rule is None:
+            return False
+        rules = self.side.rules_knowing([self.address]) if self.address else self.side.rules
+        decision = rules.decide(self.name or self.address, self.port)
+        if not decision.allowed or decision.rule is None or rules.rules[decision.rule].demands != self.rule.demands:
+            return True
+        reached = bool(self.name and self.address)
+        return reached and not rules.check_resolved(self.name, self.port, [self.address]).addresses
+
+    # ---- deciding
+
+    def decide(self, target: HostPort, port: int) -> NetworkRule:
+        """Return the rule that allows it; raise Refused with what to add to the policy."""
+        rules = self.side.rules_knowing([target.host]) if target.is_address else self.side.rules
+        decision = rules.decide(target.host, port)
+        self.decided_s = time.time()
+        if not decision.allowed or decision.rule is None:
+            raise Refused(decision.reason)
+        self.rule = rules.rules[decision.rule]
+        self.out, self.into = self.side.meters(self.rule)
+        return self.rule
+
+    async def connect(self, target: HostPort, port: int) -> socket.socket | None:
+        """Connect to a target that is allowed; a name is resolved now, once. None: the rule asks for inspection, which
+        connects when there is a request."""
+        self.port = port
+        self.name, self.address = ("", target.host) if target.is_address else (target.host, "")
+        try:
+            rule = self.decide(target, self._upgraded(target, port))
+            if rule.needs_inspection:
+                return None
+            return await self.open(target, port)
+        except (Refused, Unreachable):
+            await self._learn_to_speak()
+            raise
+
+    def _upgraded(self, target: HostPort, port: int) -> int:
+        """Return the port by which it is judged: that of TLS where plain HTTP goes on as that, and is not listed."""
+        if port != _HTTP or target.is_address or self.side.rules.decide(target.host, port).allowed:
+            return port
+        by_tls = self.side.rules.decide(target.host, _HTTPS)
+        if not by_tls.allowed or by_tls.rule is None or not self.side.rules.rules[by_tls.rule].upgrades:
+            return port
+        self.only_plain = True
+        return _HTTPS
+
+    async def open(self, target: HostPort, port: int) -> socket.socket:
+        """Connect to the first of its addresses that may be reached and answers."""
+        if target.is_address:
+            addresses = [upstream.literal(target.host, port)]
+        else:
+            found = await self.side.gateway.resolver.addresses(target.host, port, self.side.lookups)
+            texts = [text for _, text, _ in found]
+            usable = self.side.rules_knowing(texts).check_resolved(target.host, port, texts)
+            if not usable.addresses:
+                raise Refused(usable.reason)
+            addresses = [address for address in found if address[1] in usable.addresses]
+        begun, self.begun = self.begun, None
+        self.server = await upstream.connect(addresses, self.buffer_bytes, begun)
+        self.address = self.server.getpeername()[0]
+        self.touch()
+        return self.server
+
+    async def carry(self, server: socket.socket | None, target: HostPort, port: int, first: bytes) -> None:
+        """Carry what the client says to its target, as the rule wants it."""
+        if server is None:
+            await self._inspect(target, port, first)
+        elif target.is_address:
+            await self.pass_on(first)  # it is listed as an address: nothing in it is looked at
+        else:
+            await self._held_to_name(server, target.host, port, first)
+
+    # ---- holding a name to what the client says
+
+    async def _held_to_name(self, server: socket.socket, name: str, port: int, first: bytes) -> None:
+        """Pass bytes to the connected server once what the client speaks names it too."""
+        client_first = port in _CLIENT_FIRST
+        if not first and not client_first and await relay.first_readable(self.loop, self.client, server) is server:
+            self.begin_down(server)
+            words = await self._words(first, None)
+        else:
+            words = await self._words(first, SPEAK_S)
+        if words.kind is Spoken.TLS:
+            self.speaks = "tls"
+            _check_hello(words, name, unnamed=self.rule is not None and self.rule.sni == "optional")
+        elif words.kind is Spoken.HTTP:
+            self.speaks = "http"
+            await plain_http.carry(self, server, words.data, name, port)
+            return
+        elif client_first and words.data:
+            raise Refused(
+                f"{name}:{port} is listed by name, and the client speaks neither TLS nor HTTP there;"
+                " list the address, or a port other than 80 and 443"
+            )
+        await self.pass_on(words.data)
+
+    async def _words(self, data: bytes, within_s: float | None) -> Words:
+        """Read until it is known what the client speaks, or it ends."""
+        kind, hello = spoken(data)
+        while kind is Spoken.UNKNOWN:
+            try:
+                async with asyncio.timeout(SPEAK_S if data else within_s):
+                    more = await relay.receive(self.loop, self.client, MOST_BYTES)
+            except TimeoutError:
+                raise Refused(f"the client did not say within {SPEAK_S:g} s what it wants of {self.name}") from None
+            if not more:
+                break
+            self.touch()
+            data += more
+            kind, hello = spoken(data)
+        return Words(data=data, kind=kind, hello=hello)
+
+    async def _name_of_wildcard(self) -> tuple[str, bytes]:
+        """Many names share the last address of a wildcard's: return which the client means, and what it has said."""
+        words = await self._words(b"", SPEAK_S)
+        self.speaks = words.kind.value
+        if isinstance(words.hello, Hello) and words.hello.name is not None:
+            return words.hello.name, words.data
+        if words.kind is Spoken.HTTP:
+            requests = plain_http.Requests(self, words.data)
+            head = await requests.next_head()
+            if head is not None:
+                return head.host.host, requests.received
+        raise Refused(f"many names of {self.name} are in use, and the client does not say which; list the name itself")
+
+    async def _inspect(self, target: HostPort, port: int, first: bytes) -> None:
+        """TLS ends here, each request is judged, and goes to the server that is verified (``inspection``)."""
+        assert self.rule is not None
+        words = await self._words(first, SPEAK_S)
+        self.speaks = words.kind.value
+        if not words.data:
+            return
+        if words.kind not in (Spoken.TLS, Spoken.HTTP):
+            raise Refused(f"{target} is inspected, and the client speaks neither TLS nor HTTP")
+        if self.only_plain and words.kind is Spoken.TLS:
+            raise Refused(f"port {_HTTP} of {target} is not listed for TLS; use port {_HTTPS}")
+        if words.kind is Spoken.TLS and not (target.is_address and isinstance(words.hello, Hello)):
+            _check_hello(words, target.host)
+        if self.side.inspection is None:
+            raise Refused(f"{target} is inspected, and this sandbox was made without; start it anew with these rules")
+        await self.side.inspection.carry(self, self.rule, target, words)
+
+    async def _learn_to_speak(self) -> None:
+        """See by the first bytes of a refused client in which protocol it is told so; they go nowhere."""
+        if self.speaks != "tcp" or self.protocol:
+            return
+        first, kind = b"", Spoken.UNKNOWN
+        try:
+            async with asyncio.timeout(_GRACE_S):
+                while kind is Spoken.UNKNOWN:
+                    data = await self.loop.sock_recv(self.client, MOST_BYTES)
+                    first += data
+                    kind = spoken(first)[0] if data else Spoken.OTHER
+        except (TimeoutError, OSError):
+            return
+        self.speaks = kind.value
+
+    # ---- passing bytes
+
+    def begin_down(self, server: socket.socket) -> None:
+        """From now on what the server says goes to the client."""
+        if self.down is None:
+            self.down = self._pump(server, self.client, self.into)
+            self.down.finished.add_done_callback(self._server_is_gone)
+
+    def begin_both(self, server: socket.socket) -> list[Pump]:
+        """From now on both directions pass, and nothing is looked at."""
+        self.up = self.up or self._pump(self.client, server, self.out)
+        self.begin_down(server)
+        assert self.down is not None
+        return [self.up, self.down]
+
+    def _server_is_gone(self, finished: asyncio.Future[None]) -> None:
+        if not finished.cancelled() and finished.exception() is not None and self.client.fileno() >= 0:
+            try:
+                self.client.shutdown(socket.SHUT_RDWR)  # so that nobody waits for the client any more
+            except OSError:
+                pass
+
+    def _pump(self, source: socket.socket, sink: socket.socket, meter: Meter) -> Pump:
+        return Pump(self.pipes, self.side.gateway.edges, source, sink, meter, self.touch)
+
+    async def send_up(self, data: bytes) -> None:
+        """Send bytes that were read here to the server, counted."""
+        assert self.server is not None
+        if len(data) > self.out.room():
+            raise LimitReached(self.out.reason() or "the next bytes are more than is left of what may be sent")
+        self.out.add(len(data))
+        await self.loop.sock_sendall(self.server, data)
+        self.touch()
+
+    async def pass_on(self, first: bytes) -> None:
+        """Pass both directions until both have ended; nothing is looked at any more."""
+        assert self.server is not None
+        if first:
+            await self.send_up(first)
+        await relay.run(self.begin_both(self.server))
+
+    # ---- the end
+
+    async def _say(self, status: int, reason: str) -> None:
+        """Tell the client in its own protocol, unless the server has told it something already."""
+        if self.into.bytes and self.speaks != "http":
+            return
+        if self.down is not None:
+            if self.down.held:
+                return  # in the middle of a response
+            self.down.stop()
+        text = proxy_entry.refusal_text(self.speaks, status, reason)
+        if not text:
+            return
+        try:
+            async with asyncio.timeout(_GOODBYE_S):
+                await self.loop.sock_sendall(self.client, text)
+                self.client.shutdown(socket.SHUT_WR)
+                left = _GOODBYE_BYTES  # a close with unread bytes would take back what was sent
+                while left > 0 and (data := await self.loop.sock_recv(self.client, MOST_BYTES)):
+                    left -= len(data)
+        except (OSError, TimeoutError):
+            pass
+
+    def end(self) -> None:
+        """Close it and tell of it, once."""
+        if self.is_over:
+            return
+        self.is_over = True
+        if self.task is None and not self.side.closing:
+            self.decision, self.reason = "ended", "it was ended before it began"
+        for pump in (self.up, self.down):
+            if pump is not None:
+                pump.give_up()
+        for link in (self.client, self.server, self.begun):
+            if isinstance(link, socket.socket):
+                link.close()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.target.kind == TargetKind.DNS:
+            return  # each refused name has been told of
+        self.side.tell({
+            "decision": self.decision, "protocol": self.protocol or self.speaks, "name": self.name[:MOST_TEXT],
+            "address": self.address, "port": self.port, "rule": str(self.rule or ""), "reason": self.reason[:MOST_TEXT],
+            "bytes_out": self.out.bytes, "bytes_in": self.into.bytes,
+            "duration_ms": round((self.loop.time() - self.began) * 1000), "process": "",
+            "time_s": self.decided_s or time.time(),
+        })  # fmt: skip
+
+
+def _check_hello(words: Words, name: str, *, unnamed: bool = False) -> None:
+    problem = other_server(words.hello, name, unnamed=unnamed)
+    if problem:
+        raise Refused(problem)

@@ -1,0 +1,77 @@
+"""What a client speaks, by its first bytes. Pure, and never lenient: what some server takes for HTTP is HTTP here."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from ringfence.egress import client_hello
+from ringfence.egress.client_hello import Hello, Malformed
+from ringfence.model.record import record
+
+MOST_BYTES = 65536
+_TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_METHODS = (b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"PATCH", b"OPTIONS", b"TRACE", b"CONNECT", b"PRI")
+_CONTROL = bytes(frozenset(range(0x20)) - frozenset(b"\t\r\n"))
+
+
+class Spoken(Enum):
+    """The protocols that are told apart."""
+
+    UNKNOWN = "unknown"
+    """More bytes are needed."""
+    TLS = "tls"
+    HTTP = "http"
+    OTHER = "tcp"
+
+
+def spoken(data: bytes) -> tuple[Spoken, Hello | Malformed | None]:
+    """Return what the bytes begin, and of TLS what its first message says.
+
+    >>> spoken(b"GET / HTTP/1.1\\r\\n")[0]
+    <Spoken.HTTP: 'http'>
+    """
+    hello = client_hello.sni_of(data)
+    if isinstance(hello, Hello | Malformed):
+        return Spoken.TLS, hello
+    if hello is client_hello.NEED_MORE:
+        return Spoken.UNKNOWN, None
+    return _text(data.lstrip(b"\r\n")), None
+
+
+def _text(data: bytes) -> Spoken:
+    """Servers skip empty lines, and differ in what may separate the words of the first one."""
+    if not data:
+        return Spoken.UNKNOWN
+    line, newline, _ = data.partition(b"\n")
+    if newline or len(data) >= MOST_BYTES:
+        return Spoken.HTTP if b"HTTP/" in line.upper() or not newline else Spoken.OTHER
+    if line[0] not in _TOKEN:
+        return Spoken.OTHER
+    # At once, not byte by byte: a client that sends single bytes has the whole line looked at for each of them.
+    if len(line.translate(None, _CONTROL)) != len(line) and not line.upper().startswith(_METHODS):
+        return Spoken.OTHER
+    return Spoken.UNKNOWN
+
+
+@record
+class Words:
+    """The first that a client says."""
+
+    data: bytes
+    kind: Spoken
+    hello: Hello | Malformed | None = None
+
+
+def other_server(hello: Hello | Malformed | None, name: str, *, unnamed: bool = False) -> str:
+    """Return why the first message of TLS is not for this name; empty: it is. ``unnamed``: it need not say which."""
+    if not isinstance(hello, Hello):
+        return f"the TLS client of {name} sends a first message that can't be read"
+    if unnamed and (hello.ech or hello.name is None):
+        return ""
+    if hello.ech:
+        return f"the TLS client of {name} encrypts the name of its server (ECH); switch that off in the client"
+    if hello.name is None:
+        return f"the TLS client of {name} names no server (SNI); use the name, or list the address"
+    if hello.name != name:
+        return f"the connection is to {name}, but its TLS client asks for {hello.name}"
+    return ""

@@ -1,0 +1,73 @@
+"""What a gateway tells the caller of one sandbox: an event for each decision, as lines of JSON, totals at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ringfence.transport.request import EgressAnswer, EgressEvent
+
+MOST_EVENTS, MOST_REFUSED = 10_000, 8_000
+"""Refusals cost a guest nothing: a flood of them leaves room for what it was allowed."""
+_MOST_WAITING = 16 << 20
+MOST_TEXT = 1024
+"""Characters of any text in an event."""
+
+
+class Teller:
+    """The gateway's end of a dialogue, for what it says. It never waits for the caller to read."""
+
+    def __init__(self, dialogue: socket.socket) -> None:
+        self.dialogue = dialogue
+        self.loop = asyncio.get_running_loop()
+        self.waiting = bytearray()
+        self.events = self.refused = self.uncounted = 0
+        self.names: set[str] = set()
+
+    def event(self, event: EgressEvent) -> None:
+        """One by one up to a number; later ones are counted, as are those that nobody fetches."""
+        is_refusal = event["decision"] == "refused"
+        too_many = self.events >= MOST_EVENTS or (is_refusal and self.refused >= MOST_REFUSED)
+        if too_many or len(self.waiting) > _MOST_WAITING:
+            self.uncounted += 1
+            return
+        self.events += 1
+        self.refused += is_refusal
+        self.say({"event": event})
+
+    def is_new(self, name: str) -> bool:
+        """Whether a refused name is told of: the first time."""
+        if name in self.names or len(self.names) >= MOST_EVENTS:
+            return False
+        self.names.add(name)
+        return True
+
+    def say(self, answer: EgressAnswer) -> None:
+        """Send one line, at once or as soon as there is room."""
+        if self.dialogue.fileno() < 0:
+            return
+        if not self.waiting:
+            self.loop.add_writer(self.dialogue, self._flush)
+        self.waiting += json.dumps(answer, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+
+    def _flush(self) -> None:
+        try:
+            del self.waiting[: self.dialogue.send(self.waiting)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.waiting.clear()  # nobody is there; who reads the dialogue sees that too
+        if not self.waiting:
+            self.loop.remove_writer(self.dialogue)
+
+    def close(self) -> None:
+        """Nothing more is said; what could not be sent at once is lost."""
+        if self.dialogue.fileno() < 0:
+            return
+        if self.waiting:
+            self._flush()
+        self.loop.remove_writer(self.dialogue)
+        self.dialogue.close()

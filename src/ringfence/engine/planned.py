@@ -1,0 +1,75 @@
+"""What a policy comes to on this host: for each process its steps, and the system calls of those that are a table.
+
+Nothing is started; a control group may be made for the answer, and is removed again.
+"""
+
+from __future__ import annotations
+
+from ringfence.engine.run import backend_for, close_whole, refuse
+from ringfence.errors import UsageError
+from ringfence.kernel.calls.table import described
+from ringfence.model.job import Job
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import record, replace
+from ringfence.sandbox import root
+from ringfence.steps import call_table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.transport.request import Step
+
+PROCESSES = {
+    "zygote": "builds once what all sandboxes of this policy share",
+    "leader": "prepares one sandbox, while it still is who it is",
+    "pid 1": "builds the root, then becomes a program that only collects the dead",
+    "job": "goes on in the memory of pid 1, confines itself and executes the program",
+}
+
+
+@record
+class Planned:
+    """One step of one process."""
+
+    process: str
+    step: str
+    arguments: tuple[object, ...]
+    """Of a step that Python executes."""
+    calls: tuple[str, ...]
+    """Of a step that is part of a table."""
+
+
+def planned(policy: SandboxPolicy, command: tuple[str, ...] = ("COMMAND",)) -> list[Planned]:
+    """Return the plan of a policy, in the order of its execution."""
+    backend = backend_for(policy.isolation)
+    refuse(backend, policy)
+    box = backend.open(policy)
+    try:
+        if not hasattr(box, "planned"):
+            raise UsageError(f"isolation {policy.isolation} has no plan that can be shown", hint="--isolation strict")
+        root_spec, request = box.planned(Job(argv=command))
+    finally:
+        close_whole(box)
+    rows = [_in_python("zygote", step) for step in root.template(root_spec)]
+    rows += [_in_python("leader", step) for step in request["prepare"]]
+    return [*rows, *_of_sandbox(request["plan"])]
+
+
+def _in_python(process: str, step: Step) -> Planned:
+    return Planned(process=process, step=str(step[0]), arguments=tuple(step[1:]), calls=())
+
+
+def _of_sandbox(plan: list[Step]) -> list[Planned]:
+    """Up to the split they are of pid 1."""
+    rows: list[Planned] = []
+    process = "pid 1"
+    for part in call_table.parts(plan):
+        if part.build is None:
+            rows.append(_in_python(process, part.step))
+            continue
+        for step, call in described(part.build.table):
+            if rows and rows[-1].calls and (rows[-1].process, rows[-1].step) == (process, step):
+                rows[-1] = replace(rows[-1], calls=(*rows[-1].calls, call))
+            else:
+                rows.append(Planned(process=process, step=step, arguments=(), calls=(call,)))
+            process = "job" if call.startswith("split(") else process
+    return rows

@@ -1,0 +1,62 @@
+"""A plug-in of pytest: ``pytest --ringfence`` runs the tests in a sandbox, the fixture ``sandbox`` is a box for a test.
+
+pytest loads it in every run of an environment that has ringfence, so it loads nothing itself until it is asked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from ringfence.engine.box import Box
+
+INSIDE_VARIABLE = "RINGFENCE_PYTEST"
+"""Set in the sandbox: there the option means nothing more."""
+FLAG = "--ringfence"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ringfence", "untrusted tests")
+    group.addoption(FLAG, nargs="?", const="strict", default=None, metavar="=LEVEL", dest="ringfence",
+                    help="run all of it in a sandbox; =strict is the default level")  # fmt: skip
+    group.addoption("--ringfence-policy", metavar="FILE", default=None, help="limits, network and paths of the sandbox")
+    group.addoption("--ringfence-keep", metavar="PATH", action="append", default=[],
+                    help="what tests write there is carried over, beside reports; may be repeated")  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sandbox(**fields): fields of the policy of the fixture `sandbox`")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> Generator[None]:
+    """Before any conftest is loaded, and before pytest captures what is printed."""
+    level = level_of(args)
+    if level and INSIDE_VARIABLE not in os.environ:
+        from ringfence.integrations.pytest_plugin.inside import run_inside
+
+        raise SystemExit(run_inside(early_config, level))
+    return (yield)
+
+
+def level_of(args: list[str]) -> str:
+    """What the last of these flags says; empty: there is none. A word behind it is a path, not its value."""
+    found = [word for word in args if word == FLAG or word.startswith(f"{FLAG}=")]
+    return (found[-1].partition("=")[2] or "strict") if found else ""
+
+
+@pytest.fixture
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Box]:
+    """A strict box with a private folder; ``@pytest.mark.sandbox(mem_bytes="64M")`` changes its policy."""
+    import ringfence
+
+    marker = request.node.get_closest_marker("sandbox")
+    policy = ringfence.SandboxPolicy.from_dict({"isolation": "strict", **(marker.kwargs if marker else {})})
+    with ringfence.open(policy) as box:
+        yield box

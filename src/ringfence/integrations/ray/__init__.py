@@ -1,0 +1,5 @@
+"""``RayPool``: the pool of sandboxes over a Ray cluster (docs/how-to/ray.md). Needs the extra ``ringfence[ray]``."""
+
+from ringfence.integrations.ray.pool import RayPool
+
+__all__ = ["RayPool"]

@@ -1,0 +1,116 @@
+"""The native parts, where the package has them: what executes tables, and the programs that pid 1 is, in a sandbox of
+ours and in a container.
+
+They lie in ``native/`` beside their source, and are compiled when the package is built. Whoever wants to do without
+sets RINGFENCE_PURE. Nothing here fails: what is missing, or of another version, is absent.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.kernel.calls.table import VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ctypes
+    from collections.abc import Callable
+
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "native")
+
+_library: list[Library | None] = []
+_address: list[Callable[[bytearray], int]] = []
+
+
+def address_of(memory: bytearray) -> int:
+    """Return where the bytes lie; they stay there while their number does not change."""
+    if not _address:
+        import ctypes
+
+        # Not ``from_buffer``: that makes a new type for each length.
+        find = ctypes.pythonapi["PyByteArray_AsString"]
+        find.argtypes, find.restype = (ctypes.py_object,), ctypes.c_void_p
+        _address.append(find)
+    return _address[0](memory)
+
+
+class Library:
+    """What executes tables. The interpreter's lock stays with the caller: after a split it is the job's."""
+
+    def __init__(self, opened: ctypes.PyDLL) -> None:
+        import ctypes
+
+        self._run = opened["ringfence_calls_run"]
+        self._run.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)
+        self._run.restype = ctypes.c_long
+        self._thread_pointer = opened["ringfence_thread_pointer"]
+        self._thread_pointer.argtypes, self._thread_pointer.restype = (), ctypes.c_long
+
+    def run(self, table: bytearray) -> tuple[int, int]:
+        """Return the last call's number and the error, or 0."""
+        at = bytearray(8)
+        code: int = self._run(address_of(table), len(table), address_of(at))
+        return int.from_bytes(at[:4], "little"), -code
+
+    def thread_pointer(self) -> int:
+        """Return where the C library keeps what belongs to this thread."""
+        found: int = self._thread_pointer()
+        return found
+
+
+def is_wanted() -> bool:
+    """Whether the caller wants the native parts; processes of ours have an empty environment."""
+    return not os.environ.get("RINGFENCE_PURE")
+
+
+def library() -> Library | None:
+    """Return what executes tables, loaded once, or nothing."""
+    if not _library:
+        _library.append(_opened())
+    return _library[0]
+
+
+def do_without() -> None:
+    """Execute tables through ctypes from here on."""
+    _library[:] = [None]
+
+
+def _opened() -> Library | None:
+    import ctypes
+
+    try:
+        opened = ctypes.PyDLL(_path("calls", ".so"))
+        version = opened["ringfence_calls_version"]
+    except (OSError, AttributeError):
+        return None
+    version.argtypes, version.restype = (), ctypes.c_uint32
+    return Library(opened) if version() == VERSION else None
+
+
+def fork_hooks() -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
+    """Return what the interpreter does before a fork, after it in the child, and after it in the parent."""
+    import ctypes
+
+    found = [ctypes.pythonapi[f"PyOS_{name}"] for name in ("BeforeFork", "AfterFork_Child", "AfterFork_Parent")]
+    for hook in found:
+        hook.argtypes, hook.restype = (), None
+    return found[0], found[1], found[2]
+
+
+def init_path() -> str:
+    """Return where the program lies that pid 1 becomes, if the package has it."""
+    return _path("init")
+
+
+def first_path() -> str:
+    """Return where the first process of a container lies, if the package has it."""
+    return _path("first")
+
+
+def visits_path() -> str:
+    """Return where the first process of a container that takes visits lies, if the package has it."""
+    return _path("visits")
+
+
+def _path(part: str, ending: str = "") -> str:
+    return os.path.join(FOLDER, f"{part}-{os.uname().machine}{ending}")

@@ -1,0 +1,1 @@
+"""Control groups of version 2, 1 and hybrid hosts."""

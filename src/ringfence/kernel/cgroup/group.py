@@ -1,0 +1,335 @@
+"""One control group per sandbox: made with its limits, measured, killed, removed; v2, v1, hybrid.
+
+Owns the order: look (cgroup_host), make, write limits and read them back (cgroup_limits), hand out the paths
+by which a process enters before its first instruction (cgroup_tree), account (cgroup_usage), clean up, also
+after callers that were killed. It starts no process and does not decide what an exhausted limit means.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from _collections_abc import Mapping
+from _thread import allocate_lock
+
+from ringfence.errors import SetupError, SupervisionError, UnavailableError, is_of_a_call
+from ringfence.kernel.cgroup import host as cgroup_host
+from ringfence.kernel.cgroup import tree as cgroup_tree
+from ringfence.kernel.cgroup import twin as cgroup_twin
+from ringfence.kernel.cgroup import usage as cgroup_usage
+from ringfence.kernel.cgroup.host import CgroupHost, Hierarchy, probe
+from ringfence.kernel.cgroup.limits import CgroupLimits, Setting, disk_of, settings
+from ringfence.kernel.cgroup.usage import CgroupEvents
+from ringfence.kernel.proc import procfs
+from ringfence.model.memo import lru_cache
+from ringfence.model.outcome import Enforcement, Mechanism
+from ringfence.model.record import record
+
+__all__ = [
+    "Cgroup", "CgroupEvents", "CgroupHost", "CgroupLimits", "create", "disk_of", "no_disk", "probe", "sweep",
+    "throttle",
+]  # fmt: skip
+
+ALWAYS = ("freeze", "cpu_usage", "memory", "pids")
+"""Groups that are made, where they can be, even without a limit: to end the job whole and to measure it."""
+
+NOTES = {("io", 1): "reads and direct writes only"}
+
+_numbers = itertools.count()
+_preparing = allocate_lock()
+
+
+def _after_fork_in_child() -> None:
+    """Another thread, which is not here, may hold the lock."""
+    global _preparing
+    _preparing = allocate_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+@record
+class Cgroup:
+    """A group that exists until ``remove``; everything in it is plain data that may go to another process."""
+
+    name: str
+    places: Mapping[str, str]
+    """Capability → folder; several share one, and on v2 all do."""
+    applied: Mapping[str, Enforcement]
+    """What became of each limit; ``details`` has the values as the kernel reads them back."""
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.places.values()))
+
+    @property
+    def enter_paths(self) -> tuple[str, ...]:
+        """For ``cgroup_tree.enter``."""
+        return tuple(map(_entrance, self.directories))
+
+    @property
+    def v2_directory(self) -> str:
+        """The group in the v2 tree, into which a process can be forked; empty where there is none."""
+        found = (path for path in self.directories if not os.path.exists(f"{path}/tasks"))
+        return next(found, "")
+
+    def peaks(self) -> tuple[int, int]:
+        """(bytes, processes) at most at one time."""
+        return cgroup_usage.peaks(self.places)
+
+    def events(self) -> CgroupEvents:
+        return cgroup_usage.events(self.places)
+
+    def members(self) -> set[int]:
+        return cgroup_tree.members(self.directories)
+
+    def kill(self) -> None:
+        """End every process in it; final: nothing may be started in the group afterwards."""
+        cgroup_tree.kill(self.directories)
+
+    def remove(self) -> None:
+        cgroup_tree.remove(self.directories)
+
+    def __enter__(self) -> Cgroup:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def create(limits: CgroupLimits, *, host: CgroupHost | None = None, allow_partial: bool = False) -> Cgroup:
+    """A new group under these limits. UnavailableError if one can't be kept here, unless ``allow_partial``;
+    SetupError if the kernel did not take a value. ``host`` may be an earlier ``probe()``."""
+    host = host or probe()
+    asked = limits.asked()
+    lacks = _lacks(host, limits)
+    if lacks and not allow_partial:
+        raise _unavailable(lacks)
+    name = _new_name()
+    places = _make(host, name, (*ALWAYS, *asked))
+    try:
+        applied = {capability: _enforce(places[capability], _version(host, capability), capability, limits)
+                   for capability in asked if capability not in lacks}  # fmt: skip
+    except BaseException:
+        cgroup_tree.remove(tuple(dict.fromkeys(places.values())))
+        raise
+    missing = {capability: _not_applied(asked[capability], lack) for capability, lack in lacks.items()}
+    return Cgroup(name=name, places=places, applied=applied | missing)
+
+
+def sweep(host: CgroupHost | None = None) -> tuple[str, ...]:
+    """Kill and remove groups whose maker is dead; their names. Only groups of this user and of this pid
+    namespace, in which alone the maker's pid can be judged."""
+    host = host or probe()
+    orphans = _orphans(host)
+    failed: list[SupervisionError] = []
+    for directories in orphans.values():
+        try:
+            cgroup_tree.remove(directories)
+        except SupervisionError as error:
+            failed.append(error)
+    for twin in itertools.chain.from_iterable(_parents(each) for each in host.hierarchies if each.beside):
+        cgroup_tree.remove_if_empty(twin)
+    if failed:
+        raise failed[0]
+    return tuple(orphans)
+
+
+def _orphans(host: CgroupHost) -> dict[str, list[str]]:
+    """By name; a group has the same one in every hierarchy."""
+    found: dict[str, list[str]] = {}
+    parents = itertools.chain.from_iterable(map(_parents, host.hierarchies))
+    for entry in itertools.chain.from_iterable(map(_listed, parents)):
+        if _is_own(entry):
+            found.setdefault(entry.name, []).append(entry.path)
+    return {name: paths for name, paths in found.items() if _maker_is_gone(name)}
+
+
+def _parents(hierarchy: Hierarchy) -> list[str]:
+    """Where groups of ours may be: of twins also those beside groups that are gone by now."""
+    if not hierarchy.beside:
+        return [hierarchy.parent]
+    place = os.path.dirname(hierarchy.parent)
+    return [f"{place}/{name}" for name in os.listdir(place) if name.startswith(cgroup_twin.prefix())]
+
+
+def _lacks(host: CgroupHost, limits: CgroupLimits) -> dict[str, tuple[str, str]]:
+    lacks = {capability: host.missing(capability) for capability in limits.asked()}
+    if "io" in lacks:
+        lacks["io"] = lacks["io"] or no_disk(limits.io_paths)
+    return {capability: lack for capability, lack in lacks.items() if lack}
+
+
+def no_disk(paths: tuple[str, ...]) -> tuple[str, str] | None:
+    """(which of the paths lies on no disk that can be slowed down, what helps), or None if all do."""
+    fix = "use a folder on a file system that has a disk of its own; for the private one set TMPDIR"
+    return next(((f"{path} lies on no disk that can be throttled", fix) for path in paths if not disk_of(path)), None)
+
+
+def throttle(group: Cgroup, limits: CgroupLimits) -> Enforcement:
+    """Hold the bytes per second of a group that has such a limit on further disks too."""
+    directory = group.places["io"]
+    return _enforce(directory, 1 if os.path.exists(f"{directory}/tasks") else 2, "io", limits)
+
+
+def _unavailable(lacks: Mapping[str, tuple[str, str]]) -> UnavailableError:
+    problems = "; ".join(f"{capability}: {problem}" for capability, (problem, _) in lacks.items())
+    fixes = "\n".join(dict.fromkeys(fix for _, fix in lacks.values()))
+    return UnavailableError(f"no control group: {problems}", missing=tuple(lacks), hint=fixes)
+
+
+def _not_applied(wanted: object, lack: tuple[str, str]) -> Enforcement:
+    return Enforcement(requested=wanted, applied=False, mechanism="none", details=lack[0])
+
+
+def _new_name() -> str:
+    return f"{_maker(os.getpid())}-{next(_numbers)}"
+
+
+@lru_cache(maxsize=8)
+def _maker(pid: int) -> str:
+    """Tells who made a group, so that it can be swept when he is dead; a start of 0 is never swept."""
+    me = procfs.stat(pid)
+    return f"ringfence-{_pid_namespace()}-{pid}-{me.start if me else 0}"
+
+
+def _entrance(directory: str) -> str:
+    """The v1 file of single threads, which a process of one thread enters without the kernel's global lock:
+    that one waits for every processor, some 10 ms. Not every delegation hands it over."""
+    threads = f"{directory}/tasks"
+    return threads if os.access(threads, os.W_OK, effective_ids=True) else f"{directory}/cgroup.procs"
+
+
+def _pid_namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def _make(host: CgroupHost, name: str, capabilities: tuple[str, ...]) -> dict[str, str]:
+    found = {capability: host.find(capability) for capability in capabilities}
+    parents = {capability: way[0] for capability, way in found.items() if way is not None}
+    made: list[str] = []
+    try:
+        for hierarchy in {hierarchy.parent: hierarchy for hierarchy in parents.values()}.values():
+            made.append(f"{hierarchy.parent}/{name}")  # before: a signal's handler may raise between the two
+            if hierarchy.beside:
+                cgroup_twin.make(made[-1], hierarchy.beside, _controllers(host, capabilities))
+                continue
+            _prepare(hierarchy)
+            os.mkdir(made[-1], 0o755)
+    except BaseException as error:
+        cgroup_tree.remove(made[:-1] if isinstance(error, FileExistsError) else made)
+        if isinstance(error, OSError) and is_of_a_call(error):
+            raise SetupError("create cgroup", f"{error.filename}: {error.strerror}") from error
+        raise
+    return {capability: f"{hierarchy.parent}/{name}" for capability, hierarchy in parents.items()}
+
+
+def _controllers(host: CgroupHost, capabilities: tuple[str, ...]) -> frozenset[str]:
+    """What these capabilities need of the v2 tree."""
+    found = filter(None, map(host.find, capabilities))
+    names = frozenset(controller for hierarchy, controller in found if hierarchy.version == 2)
+    return names - {cgroup_host.V2_CORE}
+
+
+def _prepare(hierarchy: Hierarchy) -> None:
+    """On v2, let children have the controllers; which no group may that has processes of its own."""
+    if hierarchy.version == 1:
+        return
+    wanted = hierarchy.usable - {cgroup_host.V2_CORE}
+    with _preparing:
+        if not wanted - set((cgroup_tree.read(f"{hierarchy.parent}/cgroup.subtree_control") or "").split()):
+            return
+        if hierarchy.moves_callers:
+            _move_into_leaf(hierarchy.parent)
+        cgroup_twin.enable(hierarchy.parent, wanted)
+
+
+def _move_into_leaf(parent: str) -> None:
+    """Move our processes of ``parent`` into a leaf below it: the same group and limits for them as before."""
+    leaf = f"{parent}/{cgroup_host.SUPERVISOR}"
+    for _ in range(100):
+        os.makedirs(leaf, mode=0o755, exist_ok=True)
+        waiting = (cgroup_tree.read(f"{parent}/cgroup.procs") or "").split()
+        if not waiting:
+            return
+        foreign = cgroup_host.foreigners(parent)
+        if foreign:
+            raise SetupError("create cgroup", f"{parent} got processes that are not ours to move: {foreign}")
+        for pid in waiting:
+            try:
+                cgroup_tree.write(f"{leaf}/cgroup.procs", pid)
+            except (ProcessLookupError, FileNotFoundError):
+                continue  # it ended, or a sweep took the empty leaf: the next round sees
+    raise SetupError("create cgroup", f"{parent} does not become empty")
+
+
+def _version(host: CgroupHost, capability: str) -> int:
+    found = host.find(capability)
+    assert found is not None, capability
+    return found[0].version
+
+
+def _enforce(directory: str, version: int, capability: str, limits: CgroupLimits) -> Enforcement:
+    wanted = settings(capability, version, limits)
+    read = {s.file: value for s in wanted if (value := _apply(directory, s)) is not None}
+    values = [f"{file}={value}" for file, value in read.items()]
+    notes = [setting.lack for setting in wanted if setting.lack and setting.file not in read]
+    notes += [NOTES[capability, version]] if (capability, version) in NOTES else []
+    return Enforcement(requested=limits.asked()[capability], applied=True,
+                       mechanism=f"cgroup v{version} {wanted[0].file}", by=(Mechanism.CGROUP,),
+                       details="; ".join([*values, *notes]))  # fmt: skip
+
+
+def _apply(directory: str, setting: Setting) -> str | None:
+    """Write and read back; None if the kernel has no such file and needs none."""
+    path = f"{directory}/{setting.file}"
+    if setting.only_if_there and not os.path.exists(path):
+        return None
+    try:
+        cgroup_tree.write(path, setting.text)
+    except FileNotFoundError as error:
+        raise SetupError("limit cgroup", f"this kernel has no {setting.file}", hint=setting.fix) from error
+    except OSError as error:
+        if not is_of_a_call(error):
+            raise
+        raise SetupError("limit cgroup", f"{path}: {setting.text!r}: {error.strerror}") from error
+    value = (cgroup_tree.read(path) or "").strip()
+    if not setting.holds(value):
+        raise SetupError("limit cgroup", f"{path}: wrote {setting.text!r}, but it reads {value!r}")
+    return value
+
+
+def is_name(name: str) -> bool:
+    """Whether a group of this name is one of ours: the maker's pid namespace, pid and start, and a number."""
+    first, *numbers = name.split("-")
+    return first == "ringfence" and len(numbers) == 4 and all(each.isascii() and each.isdigit() for each in numbers)
+
+
+def _listed(parent: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(parent) as entries:
+            return [entry for entry in entries if is_name(entry.name)]
+    except OSError:
+        return []
+
+
+def _maker_is_gone(name: str) -> bool:
+    _, namespace, pid, start, _ = name.split("-")
+    if start == "0" or int(namespace) != _pid_namespace():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False  # somebody else's, or nobody's that ever was
+    now = procfs.stat(int(pid))
+    return now is not None and str(now.start) != start
+
+
+def _is_own(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+    except FileNotFoundError:
+        return False

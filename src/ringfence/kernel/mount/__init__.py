@@ -1,0 +1,1 @@
+"""Mounts, namespaces and the privileges that they need."""

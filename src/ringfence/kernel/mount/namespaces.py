@@ -1,0 +1,149 @@
+"""Namespaces and identity: who the job is on the host, who it believes to be, and what it cannot see.
+
+As root the job gets an unprivileged host id of its own; as a user it stays itself. Either way one id is mapped,
+by the leader, and nothing that happens inside from then on is done as the host's root.
+"""
+
+from __future__ import annotations
+
+import os
+from struct import pack
+
+from ringfence.kernel import syscalls
+from ringfence.transport import passing
+
+_FLAGS = {
+    "user": 0x10000000, "mount": 0x00020000, "pid": 0x20000000, "net": 0x40000000,
+    "ipc": 0x08000000, "uts": 0x04000000, "cgroup": 0x02000000, "time": 0x00000080,
+}  # fmt: skip
+# Far above what distributions and subordinate ranges hand out; a process id has at most 22 bits.
+FIRST_HOST_ID, IDS_PER_PROCESS = 0x70000000, 512
+GUEST_ID = 1000
+"""Who the job of a root caller believes to be."""
+
+
+def host_id(owner: int, place: int = IDS_PER_PROCESS - 1) -> int:
+    """An id on the host for a sandbox whose caller is root: every living process has some of its own to give."""
+    return FIRST_HOST_ID + owner * IDS_PER_PROCESS + place
+
+
+def flags(names: list[str]) -> int:
+    number = 0
+    for name in names:
+        number |= _FLAGS[name]
+    return number
+
+
+def unshare(names: list[str]) -> None:
+    """Enter new namespaces; of a new pid namespace only the next child is a member."""
+    syscalls.call("unshare", flags(names))
+
+
+def map_ids(pid: int | str, outside: tuple[int, int], inside: tuple[int, int]) -> None:
+    """Map the one (uid, gid) that a child in a new user namespace has on the host to the one that it has inside.
+
+    The child must be dumpable: else the files below belong to root.
+    """
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{inside[0]} {outside[0]} 1"),
+        ("gid_map", f"{inside[1]} {outside[1]} 1"),
+    ):
+        write(f"/proc/{pid}/{name}", text)
+
+
+def take_identity(uid: int, gid: int) -> None:
+    """Become the one id that is mapped; where root is the caller, that ends being the host's root for good."""
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def write(path: str, text: str) -> None:
+    """Write a setting of the kernel, in one call as it wants it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode("ascii"))
+    finally:
+        os.close(descriptor)
+
+
+def name_host(name: str) -> None:
+    """The host name that the job sees."""
+    encoded = name.encode("ascii")
+    syscalls.call("sethostname", encoded, len(encoded))
+
+
+def loopback_up() -> None:
+    """A new network namespace has a loopback that is down; programs expect it up."""
+    import _socket
+    import fcntl
+
+    get_flags, set_flags, up = 0x8913, 0x8914, 0x1
+    link = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM, 0)
+    try:
+        request = fcntl.ioctl(link.fileno(), get_flags, pack("16sh22x", b"lo", 0))
+        flags = int.from_bytes(request[16:18], "little") | up
+        fcntl.ioctl(link.fileno(), set_flags, pack("16sh22x", b"lo", flags))
+    finally:
+        link.close()
+
+
+def network_namespace() -> int:
+    """An empty network namespace; the descriptor keeps it alive, and the process that made it is gone."""
+    ours, theirs = passing.channel()
+    child = os.fork()
+    if child == 0:
+        try:
+            unshare(["net"])
+            passing.send(theirs, b"n", [os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)])
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    try:
+        _, found = passing.receive(ours)
+    finally:
+        os.close(ours)
+        os.waitpid(child, 0)
+    if not found:
+        raise OSError("no network namespace can be made")
+    return found[0]
+
+
+def enter_network(namespace: int) -> None:
+    """What this process forks from now on is born in it."""
+    syscalls.call("setns", namespace, _FLAGS["net"])
+
+
+def mapping_namespace(on_disk_uid: int, on_disk_gid: int, host_id: int) -> int:
+    """A user namespace that only carries a map, for an idmapped mount: files of the one id appear as the other's.
+
+    Needs root. The descriptor keeps it alive; the process that made it is gone.
+    """
+    ready_read, ready_write = os.pipe()
+    done_read, done_write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(done_write)
+        _hold_user_namespace(ready_write, done_read)
+    try:
+        os.close(ready_write)
+        os.close(done_read)
+        if os.read(ready_read, 1) != b"r":
+            raise OSError("no user namespace for an idmapped mount")
+        write(f"/proc/{child}/uid_map", f"{on_disk_uid} {host_id} 1")
+        write(f"/proc/{child}/gid_map", f"{on_disk_gid} {host_id} 1")
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(ready_read)
+        os.close(done_write)
+        os.waitpid(child, 0)
+
+
+def _hold_user_namespace(ready: int, done: int) -> None:
+    """Never returns: the process ends when the other end of ``done`` is closed."""
+    try:
+        unshare(["user"])
+        os.write(ready, b"r")
+        os.read(done, 1)
+    finally:
+        os._exit(0)

@@ -1,0 +1,239 @@
+"""Reads the process tree below one process from /proc, in time that grows with the tree, not the host.
+
+It measures and lists; what follows from it is decided elsewhere. Everything read here may be gone or
+belong to a new process a moment later, so a process is known by its pid *and* its start time.
+"""
+
+from __future__ import annotations
+
+import os
+from _collections_abc import Callable
+
+PAGE_BYTES = 4096 if not hasattr(os, "sysconf") else os.sysconf("SC_PAGE_SIZE")
+TICKS_PER_S = 100 if not hasattr(os, "sysconf") else os.sysconf("SC_CLK_TCK")
+_CLOCK_OF_PROCESS = 2
+"""The kernel's number for the clock of a process; the rest of the clock's name is the pid."""
+# Fields of /proc/<pid>/stat, counted from the one after the name (which may hold anything).
+_STATE, _SESSION, _UTIME, _THREADS, _START, _RSS = 0, 3, 11, 17, 19, 21
+
+
+class Process:
+    """One line of the table: enough to measure and to signal it safely."""
+
+    __slots__ = ("cpu_ticks", "own_ticks", "pid", "rss_bytes", "session", "start", "system_ticks", "threads", "zombie")
+
+    def __init__(self, pid: int, fields: list[bytes]) -> None:
+        self.pid = pid
+        self.session = int(fields[_SESSION])
+        self.start = int(fields[_START])
+        self.own_ticks = int(fields[_UTIME]) + int(fields[_UTIME + 1])
+        # Its own two and the two of the children it has waited for: work done in short-lived children.
+        self.cpu_ticks = sum(map(int, fields[_UTIME : _UTIME + 4]))
+        self.system_ticks = int(fields[_UTIME + 1]) + int(fields[_UTIME + 3])
+        self.threads = int(fields[_THREADS])
+        self.rss_bytes = int(fields[_RSS]) * PAGE_BYTES
+        self.zombie = fields[_STATE] in (b"Z", b"X")
+
+
+def _read(path: str) -> bytes:
+    """The whole file: the kernel hands out at most a page or so for one read."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    text = b""
+    try:
+        while piece := os.read(descriptor, 65536):
+            text += piece
+    finally:
+        os.close(descriptor)
+    return text
+
+
+def stat(pid: int) -> Process | None:
+    """The process as it is now, or None when there is none."""
+    try:
+        line = _read(f"/proc/{pid}/stat")
+        return Process(pid, line[line.rindex(b")") + 2 :].split())
+    except (OSError, ValueError, IndexError):
+        return None  # gone, maybe between two reads
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has stopped it, or traces it; not when it is gone."""
+    try:
+        line = _read(f"/proc/{pid}/stat")
+    except OSError:
+        return False
+    return line[line.rindex(b")") + 2 :][:1] in (b"T", b"t")
+
+
+def children(pid: int) -> list[int]:
+    """Direct children, of every thread of the process."""
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for task in tasks:
+        try:
+            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+        except OSError:
+            continue
+    return found
+
+
+def descendants(root: int, most: float = float("inf")) -> list[Process]:
+    """Every process below ``root`` that can be seen in one pass; a busy tree needs several passes.
+
+    ``most``: it is enough to know that there are more than these. A tree that grows faster than a busy machine lets us
+    read is never read to its end.
+    """
+    seen: dict[int, Process] = {}
+    waiting = children(root)
+    while waiting and len(seen) <= most:
+        pid = waiting.pop()
+        process = None if pid in seen else stat(pid)
+        if process is not None:
+            seen[pid] = process
+            waiting += children(pid)
+    return list(seen.values())
+
+
+def usage(pid: int) -> tuple[int, ...]:
+    """(user and system time in µs, largest memory in bytes, switches of both kinds) of a process that still lives, with
+    the time of children that it has waited for; empty: it is gone."""
+    import time
+
+    try:
+        line, status = _read(f"/proc/{pid}/stat"), _read(f"/proc/{pid}/status")
+        own_us = time.clock_gettime_ns((~pid << 3) | _CLOCK_OF_PROCESS) // 1000
+        _, system, child_user, child_system = _ticks_us(line[line.rindex(b")") + 2 :].split())
+    except (OSError, ValueError, IndexError):
+        return ()
+    system = min(system, own_us)
+    names = (b"\nvoluntary_ctxt_switches:", b"\nnonvoluntary_ctxt_switches:")
+    switches = (_number_after(status, name) for name in names)
+    return (own_us - system + child_user, system + child_system, _number_after(status, b"VmHWM:") * 1024, *switches)
+
+
+def _ticks_us(fields: list[bytes]) -> list[int]:
+    return [int(ticks) * 1_000_000 // TICKS_PER_S for ticks in fields[_UTIME : _UTIME + 4]]
+
+
+def programs_below(root: int) -> list[tuple[int, str]]:
+    """(pid, command line) of what runs below a leader, but for its own forks and those that call themselves init.
+
+    What it says is those programs' word: they can write their command lines anew.
+    """
+    from ringfence.kernel.proc.processes import OWN_NAME
+
+    ours = ("", OWN_NAME, _command_line(root))
+    lines = ((process.pid, _command_line(process.pid)) for process in descendants(root))
+    return [(pid, line) for pid, line in lines if line not in ours]
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return _read(f"/proc/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def proportional_bytes(process: Process) -> int:
+    """Memory with shared pages divided among their sharers, without pages of files, which the kernel can take back:
+    else a process that is refused more at its limit would be ended for its libraries, or not, as the moment has it.
+    Slow, so asked only in doubt."""
+    try:
+        text = _read(f"/proc/{process.pid}/smaps_rollup")
+    except OSError:
+        return process.rss_bytes  # it may have made itself unreadable to look small
+    if b"Pss_Anon:" not in text:  # before Linux 5.9
+        return _number_after(text, b"Pss:") * 1024 or process.rss_bytes
+    return sum(_number_after(text, name) for name in (b"Pss_Anon:", b"Pss_Shmem:")) * 1024
+
+
+def written_bytes(pid: int) -> int | None:
+    """Bytes that the process caused to be written to storage; None: this user can't look into it, as it may choose."""
+    try:
+        return _number_after(_read(f"/proc/{pid}/io"), b"\nwrite_bytes:")
+    except PermissionError:
+        return None
+    except OSError:
+        return 0
+
+
+def written_chars(pid: int) -> int:
+    """Bytes that the process gave to write and its like; 0 where this user can't look into it."""
+    try:
+        return _number_after(_read(f"/proc/{pid}/io"), b"\nwchar:")
+    except OSError:
+        return 0
+
+
+def own_written_chars(descriptor: int) -> int:
+    """Of this process and of every child that it has waited for."""
+    try:
+        return _number_after(os.pread(descriptor, 4096, 0), b"\nwchar:")
+    except OSError:
+        return 0
+
+
+def open_own_io() -> int:
+    """The calling process' own count, which takes in that of every child it has waited for."""
+    try:
+        return os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def own_written_bytes(descriptor: int) -> int:
+    try:
+        return _number_after(os.pread(descriptor, 4096, 0), b"\nwrite_bytes:")
+    except OSError:
+        return 0
+
+
+def oom_kills() -> int:
+    """How often the kernel's out-of-memory killer has struck since boot, anywhere on this host."""
+    try:
+        return _number_after(_read("/proc/vmstat"), b"\noom_kill ")
+    except OSError:
+        return 0
+
+
+def task_count() -> int:
+    """Tasks on the whole host: a cheap upper bound of those of this user."""
+    try:
+        return int(_read("/proc/loadavg").split()[3].split(b"/")[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _number_after(text: bytes, name: bytes) -> int:
+    place = text.find(name)
+    return int(text[place + len(name) :].split(None, 1)[0]) if place >= 0 else 0
+
+
+def kill(process: Process, number: int) -> None:
+    """Signal exactly this process: never another one that was given its pid meanwhile."""
+
+    def is_the_same() -> bool:
+        now = stat(process.pid)
+        return now is not None and now.start == process.start
+
+    signal_if(process.pid, number, is_the_same)
+
+
+def signal_if(pid: int, number: int, is_the_same: Callable[[], bool]) -> None:
+    """Signal a process of this number, asked about only when no other can have got the number any more."""
+    from signal import pidfd_send_signal
+
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if is_the_same():
+            pidfd_send_signal(descriptor, number)
+    except OSError:
+        pass  # gone, or not ours to signal (it changed its identity): the caller looks again
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Filters of system calls, and the calls that a filter tells of."""

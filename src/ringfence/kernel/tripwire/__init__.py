@@ -1,0 +1,1 @@
+"""Hidden paths that record who touches them: a FUSE file system."""

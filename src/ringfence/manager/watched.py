@@ -1,0 +1,68 @@
+"""``Watched``: one execution, as the monitor sees it: what it used, and which limits of the monitor's it passed."""
+
+from __future__ import annotations
+
+from ringfence.errors import SandboxError
+from ringfence.manager.context import SandboxContext
+from ringfence.manager.result import limits_reached
+from ringfence.model.outcome import Outcome
+from ringfence.monitor.limits import ResourceUsage
+from ringfence.monitor.resource_monitor import ResourceMonitor
+from ringfence.monitor.violations import MIB, Violation
+
+OPERATIONS = "max_file_operations"
+
+
+class Watched:
+    """File operations and network are counted from when this is made to the last look, and both are looks at
+    everything: the monitor's own may be a second old, and others' doings are not this one's."""
+
+    def __init__(self, monitor: ResourceMonitor, context: SandboxContext) -> None:
+        self._monitor = monitor
+        self._context = context
+        self.violations: list[Violation] = []
+        self._before: ResourceUsage | None = None
+        """Up to the first look that succeeded; what was used before is not this one's."""
+        self._last: ResourceUsage | None = None
+        self._look(whole=True)
+
+    def _look(self, *, whole: bool) -> None:
+        sandbox_id = self._context.sandbox_id
+        try:
+            if whole:
+                self._monitor.sample(sandbox_id, standing=True)
+            usage = self._monitor.get_usage(sandbox_id, standing=True)
+            self.violations = self._monitor.violations(sandbox_id, standing=True)
+        except SandboxError:
+            return  # the box is gone, and with it what could be looked at
+        self._before = self._before or usage
+        self._last = usage
+
+    def is_over(self, *, whole: bool = False) -> bool:
+        """Whether a limit has been passed; which, is in ``violations``."""
+        self._look(whole=whole)
+        limit, count = self._context.resource_limits.max_file_operations, self._operations()
+        if count > limit and not any(each.name == OPERATIONS for each in self.violations):
+            text = f"file operations: {count}, limit {limit}"
+            self.violations.append(Violation(name=OPERATIONS, limit=limit, measured=count, since=0.0, text=text))
+        return bool(self.violations)
+
+    def _operations(self) -> int:
+        return int(self._since("file_operations"))
+
+    def _since(self, name: str) -> float:
+        return float(getattr(self._last, name) - getattr(self._before, name)) if self._last and self._before else 0.0
+
+    def used(self, outcome: Outcome) -> ResourceUsage:
+        """By the execution, from its beginning to its end: the mean of the processor, the peak of the memory, sums."""
+        usage = outcome.usage
+        wall_s = usage.wall_s or outcome.duration_ms / 1000
+        return ResourceUsage(
+            cpu_percent=(usage.cpu_user_s + usage.cpu_system_s) / wall_s * 100 if wall_s else 0.0,
+            memory_mb=usage.peak_memory_bytes / MIB,
+            disk_mb=max(usage.written_bytes / MIB, self._since("disk_mb")),  # a leader of a box sees no reaped job
+            network_kb=self._since("network_kb"),
+            execution_time=wall_s,
+            file_operations=self._operations(),
+            violations=[*limits_reached(outcome), *map(str, self.violations)],
+        )

@@ -1,0 +1,198 @@
+"""The agent's sandbox: the staged workspace at its place, the instruction three times, and nothing of the answer.
+
+Runs the set-up and the agents of a task one after the other. What they did is in the outcomes; only what the operator
+got wrong is an exception.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+from collections.abc import Sequence
+
+from ringfence.checkpoint.transaction import Transaction
+from ringfence.engine.run import run
+from ringfence.errors import SetupError
+from ringfence.model.job import Job
+from ringfence.model.outcome import Outcome
+from ringfence.model.paths import within
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import record, replace
+from ringfence.proctor.rooted import phase
+from ringfence.proctor.submission import let_in
+from ringfence.proctor.suite import agents
+from ringfence.proctor.task import Step, Task
+from ringfence.proctor.watching import Watching
+from ringfence.sandbox.root import PRIVATE, SYSTEM_FOLDERS
+
+TASK_FOLDER = "/task"
+INSTRUCTION, SETUP = f"{TASK_FOLDER}/instruction.md", f"{TASK_FOLDER}/setup.sh"
+ORACLE, GRADER = "/oracle", "/grader"
+VARIABLE, FILE_VARIABLE = "PROCTOR_INSTRUCTION", "PROCTOR_INSTRUCTION_FILE"
+_LONGEST_VARIABLE = 100_000
+"""The kernel takes 128 KiB in one variable; a longer instruction is in the file and on standard input alone."""
+_IN_THE_WAY = (errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.EEXIST, errno.EBUSY, errno.EACCES)
+_OF_A_SHELL = frozenset("|&;<>()$`\\\"'*?[]#~=%!{}\n")
+
+
+@record
+class Ran:
+    """One step that has run."""
+
+    step: Step
+    policy: SandboxPolicy
+    outcome: Outcome
+
+
+def words_of(command: str) -> tuple[str, ...]:
+    """The command as a program and its arguments; what needs a shell is given to one. Files of the caller are named by
+    their whole path: the agent begins in another folder."""
+    return tuple(os.path.abspath(word) if _is_own_file(word) else word for word in _plain_words(command))
+
+
+def _plain_words(command: str) -> tuple[str, ...]:
+    return ("/bin/sh", "-c", command) if _OF_A_SHELL & set(command) else tuple(shlex.split(command))
+
+
+def _is_own_file(word: str) -> bool:
+    return os.path.isfile(word) and not os.path.isabs(word)
+
+
+def files_of(command: str) -> tuple[str, ...]:
+    """Files of the caller that the command names; they are shown to the agent, and bound by the evidence. Never of a
+    task's own command: a task that somebody sent could else name any file of the caller."""
+    if command in agents.NAMES:
+        return ()
+    named = [word for word in words_of(command) if os.path.isabs(word) and os.path.isfile(word)]
+    return tuple(dict.fromkeys(path for path in map(os.path.realpath, named) if not _is_of_the_system(path)))
+
+
+def _is_of_the_system(path: str) -> bool:
+    return any(within(path, folder) for folder in SYSTEM_FOLDERS)
+
+
+def steps_of(task: Task, agent: str) -> tuple[Step, ...]:
+    """What runs one after the other, each with its command and its instruction."""
+    steps = task.steps or (Step(name="agent"),)
+    return tuple(
+        replace(step, command=step.command or agent, instruction=step.instruction or task.instruction) for step in steps
+    )
+
+
+def never_seen(task: Task, out: str) -> tuple[str, ...]:
+    """All names of what no agent may reach, on the host and inside; attempts on them are recorded.
+
+    Not what lies in /tmp and its like on the host: the sandbox has its own there, and no tripwire can be laid where a
+    job may write; with one such name there would be none at all."""
+    grader = task.grader.script if task.grader else ""
+    reference = task.grader.reference if task.grader else ""
+    own = (task.folder, task.oracle, grader, reference, task.solution, out)
+    on_host = [os.path.realpath(path) for path in own if path]
+    apart = [path for path in on_host if not any(within(path, folder) for folder in PRIVATE)]
+    inside = [task.grader.oracle_at if task.grader else ORACLE, *([agents.SOLUTION] if task.root is not None else [])]
+    return tuple(dict.fromkeys((ORACLE, GRADER, *inside, *task.policy.forbidden_reads, *apart)))
+
+
+def set_up(task: Task, staged: str, place: str, out: str) -> Outcome | None:
+    """Run the task's own set-up on the staged workspace and keep what it made; SetupError where it fails. Over a root,
+    which stays as it is, the agents go on in its layer."""
+    if not task.setup:
+        return None
+    shown = {**_workspace(task, staged), task.setup: SETUP}
+    hidden = tuple(path for path in never_seen(task, out) if not within(task.setup, path))
+    policy = task.policy.sandbox_policy(
+        "setup", shown_at=shown, hidden_paths=hidden, **phase.fields(task, task.environment)
+    )
+    job = Job(argv=("/bin/sh", SETUP), cwd=phase.start(task))
+    with _layers_of_setup(task, staged, place) as transaction:
+        outcome = run(job, policy, transaction=transaction)
+        if not outcome.ok:
+            said = outcome.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise SetupError("set up the task", f"{outcome.reason}: {ascii(said[-1]) if said else 'it said nothing'}")
+        if task.root is None:
+            transaction.commit()
+    return outcome
+
+
+def _layers_of_setup(task: Task, staged: str, place: str) -> Transaction:
+    if task.root is not None:
+        return phase.layers(task, staged, place)
+    return Transaction.create(os.path.join(place, "setup"), [staged], kind="overlay")
+
+
+def _workspace(task: Task, staged: str) -> dict[str, str]:
+    """Where it is shown; with a root there may be none."""
+    return {staged: task.policy.mount_at} if staged else {}
+
+
+def run_agents(
+    task: Task, agent: str, transaction: Transaction, place: str, out: str, scaffold: Sequence[str],
+    watching: Watching, staged: str,
+) -> list[Ran]:  # fmt: skip
+    """Run each. One that runs into a limit is the last, and so is the one before a step that can't begin in the
+    workspace which it left: no agent brings about an error."""
+    ran: list[Ran] = []
+    for number, step in enumerate(steps_of(task, agent)):
+        file = os.path.join(place, f"instruction-{number}.md")
+        own = agent if step.command == agent else ""  # a task can't have its own steps shown the solution
+        policy = policy_of(task, staged, file, out, (*scaffold, *files_of(agent)), own)
+        job = _job(step, _argv(task, step, agent), file, phase.start(task))
+        for _, layer in transaction.layers:  # the agent before may have shut it, and that is no error of ours
+            let_in(os.path.join(layer, "upper"))
+        try:
+            with watching.phase(step.name, policy.wall_time_s) as (on_event, attach):
+                outcome = run(job, policy, transaction=transaction, on_event=on_event, attach=attach)
+        except SetupError as error:
+            if not ran or not _is_of_the_workspace(error, job.argv[0], task):
+                raise
+            break
+        ran.append(Ran(step=step, policy=policy, outcome=outcome))
+        if outcome.limits_hit and not outcome.ok:
+            break
+    return ran
+
+
+def _is_of_the_workspace(error: SetupError, program: str, task: Task) -> bool:
+    """Whether a step could not begin because its folder is shut, or its program, which lies in it, can't be started.
+    Of a root the agent before could change everything."""
+    if task.root is not None:
+        return error.step in ("chdir", "exec") or error.errno in _IN_THE_WAY
+    own = "/" in program and (not os.path.isabs(program) or within(os.path.normpath(program), task.policy.mount_at))
+    return error.step == "chdir" or (error.step == "exec" and own)
+
+
+def _argv(task: Task, step: Step, agent: str) -> tuple[str, ...]:
+    if step.command != agent:
+        return _plain_words(step.command)
+    return agents.words_of(agent, task) or words_of(agent)
+
+
+def _overlap(one: str, other: str) -> bool:
+    return within(one, other) or within(other, one)
+
+
+def policy_of(
+    task: Task, staged: str, instruction: str, out: str, given: Sequence[str] = (), agent: str = ""
+) -> SandboxPolicy:
+    """What binds the agent. ``given``: what else of the host it may read. ``agent``: its command or name."""
+    own = agents.shown_to(agent, task)
+    shown = {**_workspace(task, staged), instruction: INSTRUCTION, **own}
+    readable = tuple(dict.fromkeys(map(os.path.realpath, given)))
+    open_to_it = [*map(os.path.realpath, own), *own.values()]
+    hidden = tuple(path for path in never_seen(task, out) if not any(_overlap(path, each) for each in open_to_it))
+    variables = {**task.environment, **task.solution_environment} if own else task.environment
+    return task.policy.sandbox_policy(
+        "agent", shown_at=shown, readable_paths=readable, hidden_paths=hidden, **phase.fields(task, variables)
+    )
+
+
+def _job(step: Step, argv: tuple[str, ...], file: str, start: str | None) -> Job:
+    """The instruction as a file, in a variable and on standard input."""
+    text = step.instruction.encode("utf-8", "surrogateescape")
+    with open(file, "xb") as written:
+        written.write(text)
+    told = {FILE_VARIABLE: INSTRUCTION}
+    if len(text) < _LONGEST_VARIABLE and b"\0" not in text:
+        told[VARIABLE] = step.instruction
+    return Job(argv=argv, environment=told, stdin=text, cwd=start)

@@ -1,0 +1,13 @@
+"""Which interpreter a script of a task names."""
+
+from __future__ import annotations
+
+from ringfence.model.files import read_file
+
+_MOST_BYTES = 16 << 20
+
+
+def interpreter(path: str) -> tuple[str, ...]:
+    """By its first line; bash where it names none, as the benchmarks run them."""
+    first = read_file(path, _MOST_BYTES).partition(b"\n")[0].decode("utf-8", "replace").strip()
+    return tuple(first[2:].split()) if first.startswith("#!") and first[2:].strip() else ("/bin/bash",)

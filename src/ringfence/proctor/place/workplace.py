@@ -1,0 +1,94 @@
+"""The private folder of a run, beside its output and on the same disk. Whoever runs holds a lock on it.
+
+It is removed at the end, whatever an agent has left in it. A run that was killed can't do that: the next one that
+writes beside it does, and knows by the lock that nobody works there any more.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ringfence.model import own_files
+from ringfence.roles.removal import remove_tree
+
+MARK = ".proctor-run-"
+_NAME_CHARS = 50
+"""Of the output's name in that of the private folder: together they must not be longer than a name may be."""
+_SAYS_SO = "run-folder"
+"""A file in it that names the folder by its inode: nobody can have another folder of ours taken for one of these."""
+
+
+@contextmanager
+def workplace(out: str) -> Iterator[str]:
+    """A new folder for one run; those of runs that were killed beside it go."""
+    above = os.path.dirname(out)
+    remove_abandoned(above)
+    # Not under its name at once: before it is locked, another run would take it for one that was left behind.
+    made = tempfile.mkdtemp(prefix=f".{os.path.basename(out)[:_NAME_CHARS]}.new-", dir=above)
+    held = os.open(made, own_files.FOLDER_FLAGS)
+    place = f"{made.rpartition('.new-')[0]}{MARK}{made.rpartition('.new-')[2]}"
+    try:
+        own_files.lock(held, wait=False)
+        _sign(held)
+        os.rename(made, place)
+        yield place
+    finally:
+        remove_tree(place)
+        remove_tree(made)
+        os.close(held)
+
+
+def remove_abandoned(above: str) -> list[str]:
+    """Remove the private folders in this one whose runs were killed; which they were."""
+    gone = []
+    with os.scandir(above) as found:
+        names = [entry.name for entry in found if entry.name.startswith(".") and MARK in entry.name]
+    for name in names:
+        path = os.path.join(above, name)
+        if _is_abandoned(path):
+            remove_tree(path)
+            gone.append(path)
+    return gone
+
+
+def _name_of(folder: int) -> bytes:
+    status = os.fstat(folder)
+    return b"%d:%d\n" % (status.st_dev, status.st_ino)
+
+
+def _sign(folder: int) -> None:
+    file = os.open(_SAYS_SO, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        os.write(file, _name_of(folder))
+    finally:
+        os.close(file)
+
+
+def _is_signed(folder: int) -> bool:
+    file = os.open(_SAYS_SO, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        return os.read(file, 100) == _name_of(folder)
+    finally:
+        os.close(file)
+
+
+def _is_abandoned(path: str) -> bool:
+    """Whether it is a folder of ours that nobody holds."""
+    try:
+        place = os.open(path, own_files.FOLDER_FLAGS)
+    except OSError:
+        return False  # gone meanwhile, or no folder of ours
+    try:
+        status = os.fstat(place)
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077 or not _is_signed(place):
+            return False
+        own_files.lock(place, wait=False)
+    except OSError:
+        return False
+    finally:
+        os.close(place)
+    return True

@@ -1,0 +1,68 @@
+"""Links that an agent left in an image and that lead to what the grader has of its own: a decision over plain data.
+
+A link to the tests' own answer would be an answer. Each is followed as the kernel will, over the links of the layer and
+of the image, inside the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from ringfence.checkpoint.entry import LINK, Entry, Manifest, ancestors, hides_base
+from ringfence.model.paths import within
+
+Look = Callable[[str], Entry | None]
+"""What the image has at a path, which is relative to its root; no link is on the way."""
+
+LEADS = "a link to what the grader has of its own is not graded"
+MAX_STEPS = 2_000_000
+"""The most steps that are made for all links together; those that are left then are left out."""
+_MOST_LINKS, _MOST_PARTS, _DEEPEST = 40, 4096, 300
+_MAGIC = ("proc", "dev")
+"""What lies there may lead anywhere, to the standard input of a script too."""
+_HARMLESS = frozenset(("proc/mounts", "proc/self/mounts", "dev/null", "dev/zero", "dev/full", "dev/random",
+                       "dev/urandom", "dev/tty", "dev/stdout", "dev/stderr"))  # fmt: skip
+
+
+def leading(layer: Manifest, look: Look, places: Collection[str]) -> dict[str, str]:
+    """The links of a layer that lead into one of the places, to something that it lies in, or nobody knows where."""
+    ways = _Ways(layer, look, (*places, *_MAGIC))
+    return {path: LEADS for path, entry in layer.items() if entry.kind == LINK and ways.lead(path, entry.target)}
+
+
+class _Ways:
+    def __init__(self, layer: Manifest, look: Look, places: Collection[str]) -> None:
+        self._layer, self._look, self._places = layer, look, places
+        self._budget = MAX_STEPS
+
+    def lead(self, path: str, target: str) -> bool:
+        """Whether a link leads there."""
+        here = [] if target.startswith("/") else path.split("/")[:-1]
+        left, followed = _parts(target)[::-1], 1
+        while left:
+            self._budget -= 1
+            if followed > _MOST_LINKS or len(left) > _MOST_PARTS or len(here) > _DEEPEST or self._budget < 0:
+                return True
+            name = left.pop()
+            here = here[:-1] if name == ".." else [*here, name]
+            there = "/".join(here)
+            if any(within(there, place) for place in self._places):
+                return "/".join((there, *reversed(left))) not in _HARMLESS
+            more = self._target(there)
+            if more:
+                followed += 1
+                here = [] if more.startswith("/") else here[:-1]
+                left += _parts(more)[::-1]
+        end = "/".join(here)
+        return not end or any(within(place, end) for place in self._places)
+
+    def _target(self, path: str) -> str:
+        """Where a link at this path of the graded tree leads; empty: there is none."""
+        found = self._layer.get(path)
+        if found is None and not any(hides_base(self._layer.get(above)) for above in ancestors(path)):
+            found = self._look(path) if path else None
+        return found.target if found is not None and found.kind == LINK else ""
+
+
+def _parts(target: str) -> list[str]:
+    return [part for part in target.split("/") if part not in ("", ".")]

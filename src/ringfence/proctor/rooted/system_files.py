@@ -1,0 +1,237 @@
+"""Which changes of an agent in the system of an image are not graded: a decision over names, which touches no disk.
+
+A grading script of an image runs the image's programs. Those that every script relies on (the shell, its loader and
+libc, the small tools, Python and the runner of tests) come from the image as it was; all else is as the agent left it.
+New programs stay, for tasks ask for them, unless they would be found in the place of one of these. ADR 0118 says why.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from collections.abc import Callable, Collection
+
+from ringfence.checkpoint.entry import FOLDER, LINK, Entry, hides_base
+from ringfence.proctor.pytest_sandbox import RUNNER_PARTS
+
+InBase = Callable[[str], str]
+"""What kind of thing the image has at this path, which is relative to its root; empty: none."""
+
+PROGRAM_FOLDERS = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "etc/alternatives")
+TOOLS = frozenset((
+    "sh", "bash", "dash", "ash", "busybox", "env", "cat", "cp", "mv", "rm", "ls", "ln", "mkdir", "rmdir", "touch",
+    "chmod", "head", "tail", "tee", "sort", "uniq", "wc", "cut", "tr", "sed", "grep", "egrep", "fgrep", "awk", "gawk",
+    "mawk", "find", "xargs", "diff", "cmp", "test", "[", "expr", "printf", "echo", "true", "false", "sleep",
+    "timeout", "date", "dirname", "basename", "readlink", "realpath", "stat", "mktemp", "seq", "tar", "gzip",
+    "sha256sum", "md5sum", "which", "id", "uname", "pytest", "py.test", "pip", "pip3", "uv", "uvx", "curl", "wget",
+    "ldconfig", "sudo", "su",
+))  # fmt: skip
+_PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
+_LIBRARY_FOLDERS = ("lib", "lib32", "lib64", "usr/lib", "usr/lib64", "usr/local/lib")
+_LIBRARIES = ("ld-linux", "ld-musl", "ld-2.", "ld.so", "libc.so", "libc-2", "libc.musl", "libm.so", "libm-2",
+              "libdl.so", "libdl-2", "libpthread", "librt.so", "librt-2", "libtinfo", "libselinux", "libpcre",
+              "libacl", "libattr", "libpython", "libresolv", "libnss_", "libnsl", "libutil.so", "libutil-2",
+              "libcrypt.so", "libcrypto", "libssl", "libgcc_s", "libz.so", "libexpat", "libffi", "libbz2", "liblzma",
+              "libuuid", "libsqlite3", "libmpdec", "libreadline", "libncurses", "libgmp", "libmpfr", "libsigsegv",
+              "libcap.so", "libcurl", "libnghttp", "libidn2", "libunistring", "librtmp", "libssh", "libpsl",
+              "libgssapi_krb5", "libkrb5", "libk5crypto", "libcom_err", "libkeyutils", "libldap", "liblber", "libsasl2",
+              "libzstd", "libbrotli", "libgnutls", "libhogweed", "libnettle", "libp11-kit", "libtasn1")  # fmt: skip
+"""Those that the tools load, with those that Python's own modules do."""
+_OF_A_USER = re.compile(r"(?:^|/)\.(?:local|cargo)/bin/[^/]+$|(?:^|/)\.cargo/env[^/]*$|"
+                        r"(?:^|/)\.local/share/uv/(?:tools|python)(?:/|$)")  # fmt: skip
+"""Where installers put uv and what scripts read to find it (``. ~/.local/bin/env``), and what uv runs before others."""
+_HOMES = re.compile(r"root|home(?:/[^/]+)?|(?:[^/]+/)*?\.(?:local|config|cache|cargo|pip)"
+                    r"(?:/(?:bin|lib|share|share/uv|uv|pip))?")  # fmt: skip
+"""Folders on the way to such files: a link there would lead to files of other names."""
+_LOADING = re.compile(r"etc/(?:nsswitch\.conf|ld-musl-[^/]+\.path)|"
+                      r"(?:etc/ssl|usr/lib/ssl|usr/local/ssl|etc/pki/tls)/openssl\.cnf")  # fmt: skip
+"""They say which libraries are loaded: for the names of users, by musl, and by everything that uses OpenSSL."""
+_STANDARD = re.compile(r"(?:[^/]+/)*?lib(?:64)?/python\d(?:\.\d+)?(?=/(?!site-packages|dist-packages))")
+_PACKAGES = re.compile(r"((?:[^/]+/)*?lib(?:64)?/python\d(?:\.\d+)?/(?:site|dist)-packages)/([^/]+)")
+"""Of the system, and of every other Python of the image: in virtual environments, or built by hand."""
+_LOOKED_IN = re.compile(r"(?:usr/|usr/local/)?lib(?:32|64)?/[^/]+-linux-[^/]+|"
+                        r"(?:[^/]+/)*?lib(?:64)?/python\d(?:\.\d+)?(?:/(?:site|dist)-packages)?")  # fmt: skip
+"""Folders in which loaders and Python look: one that is replaced whole replaces all that is in it."""
+_ZIPPED = re.compile(r"(?:[^/]+/)*?lib(?:64)?/python\d+\.zip(?:/|$)")
+"""Python looks in it before its standard library."""
+_USERS = re.compile(r"(?:[^/]+/)*?\.local/lib/python\d(?:\.\d+)?/site-packages$")
+_RUNNER_ALONE = RUNNER_PARTS - {"packaging", "pygments"}
+"""Folders of these names are no rarity in the work of an agent."""
+_STEERING = ("pyvenv.cfg", "pybuilddir.txt")
+"""Beside a Python, or in the folder above, they say where its standard library is; so does a name with ``._pth``."""
+_MODULE_ENDS = (".py", ".so")
+_BUILT_FOR = ("x86_64-linux-gnu", "aarch64-linux-gnu", "x86_64-linux-musl", "aarch64-linux-musl")
+_SETTINGS = ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml",
+             "tox.ini", "setup.cfg", "setup.py")  # fmt: skip
+"""What pytest reads in every directory above the tests."""
+_STRUCTURE = frozenset((*PROGRAM_FOLDERS, *_LIBRARY_FOLDERS, "usr", "usr/local", "etc"))
+_CACHES = re.compile(r"(^|/)\.cache/(uv|pip)(/|$)")
+_SOURCES = re.compile(r"(?:^|/)\.config/(?:pip|uv)(?:/|$)|(?:^|/)\.pip(?:/|$)|(?:^|/)pip\.conf$|^etc/uv(?:/|$)|"
+                      r"(?:^|/)\.(?:curlrc|wgetrc)$|(?:^|/)\.config/(?:curlrc|wgetrc)$|^etc/wgetrc$")  # fmt: skip
+"""They say from where pip, uv, curl and wget take what they fetch."""
+_PRELOAD, LOADER_CACHE = "etc/ld.so.preload", "etc/ld.so.cache"
+_OLD_CACHE, _CACHE, _CACHE_HEAD = b"ld.so-1.7.0", b"glibc-ld.so.cache1.1", 48
+_CACHE_ROW = struct.Struct("<iIIIQ")
+"""Flags, where the name and the path of a library stand, and what system and processor it is for."""
+PUT_BACK = "graders have it as the image does"
+_BEFORE_OTHERS = "it would be found in the place of the image's own"
+_OF_ALL = "it would be loaded into every program"
+_CACHED = "a cache may hold other content than its names say"
+_FETCHED = "it would have the grader fetch other things than it asks for"
+_RUNNER = "the runner of tests is not the agent's to bring"
+
+
+def reason(path: str, entry: Entry, in_base: InBase, folders: Collection[str] = PROGRAM_FOLDERS) -> str:
+    """Why a change is not graded; empty: it is. ``folders``: where programs are looked up."""
+    above, _, name = path.rpartition("/")
+    if path == _PRELOAD:
+        return _OF_ALL
+    if _is_structure(path, folders) and _is_other_kind(entry, in_base(path)):
+        return PUT_BACK
+    if entry.kind == LINK and (_HOMES.fullmatch(path) or _LOOKED_IN.fullmatch(path)):
+        return PUT_BACK if in_base(path) else _BEFORE_OTHERS
+    if above in folders and is_tool(name):
+        return _tool_reason(path, name, in_base, folders)
+    if not in_base(path) and _is_found_first(path, entry, in_base, folders):
+        return _BEFORE_OTHERS
+    if _OF_A_USER.search(path) and (entry.kind != FOLDER or not in_base(path)) and (
+            not above.endswith("/bin") or is_tool(name.partition(".")[0])):  # fmt: skip
+        return PUT_BACK if in_base(path) else _BEFORE_OTHERS
+    if _LOADING.fullmatch(path) and entry.kind != FOLDER:
+        return PUT_BACK if in_base(path) else _OF_ALL
+    if (_is_library(path) or _STANDARD.match(path)) and entry.kind != FOLDER and in_base(path):
+        return PUT_BACK
+    if _CACHES.search(path):
+        return _CACHED
+    if _SOURCES.search(path) and (entry.kind != FOLDER or not in_base(path)):
+        return _FETCHED
+    return _runner_reason(path, in_base)
+
+
+def _is_structure(path: str, folders: Collection[str]) -> bool:
+    """Whether what scripts rely on lies in it: also of programs at other places, with the libraries beside them."""
+    if path in _STRUCTURE or _LOOKED_IN.fullmatch(path):
+        return True
+    tops = (each.removesuffix("/bin") for each in folders)
+    return any(f"{each}/".startswith(f"{path}/") for each in folders) or any(
+        path in (f"{top}/lib", f"{top}/lib64") for top in tops)  # fmt: skip
+
+
+def _is_other_kind(entry: Entry, kind: str) -> bool:
+    """Whether it stands in the place of something that is to be seen, and can't be laid over it."""
+    return bool(kind) and (entry.kind != FOLDER or kind != FOLDER) and (entry.kind == FOLDER or hides_base(entry))
+
+
+def settings_above(place: str) -> frozenset[str]:
+    """Files in the directories above a place in which tests lie that pytest would read for them."""
+    above = [place[:end].strip("/") for end, letter in enumerate(place) if letter == "/"]
+    return frozenset(f"{folder}/{name}".lstrip("/") for folder in above for name in _SETTINGS)
+
+
+def is_tool(name: str) -> bool:
+    return name in TOOLS or bool(_PYTHON.fullmatch(name))
+
+
+def _tool_reason(path: str, name: str, in_base: InBase, folders: Collection[str]) -> str:
+    if in_base(path):
+        return PUT_BACK
+    return _BEFORE_OTHERS if any(in_base(f"{folder}/{name}") for folder in folders) else ""
+
+
+def _is_found_first(path: str, entry: Entry, in_base: InBase, folders: Collection[str]) -> bool:
+    """Whether Python would find something new before its standard library, or in place of a part of that. The folder of
+    a script is looked in first, so modules beside programs count."""
+    above, _, name = path.rpartition("/")
+    stem, dot, _ = name.partition(".")
+    if _ZIPPED.match(path):
+        return True
+    if name in _STEERING or name.endswith("._pth"):
+        return above in folders or any(folder.rpartition("/")[0] == above for folder in folders)
+    if above in folders and ((entry.kind in (FOLDER, LINK) and not dot) or name.endswith(_MODULE_ENDS)):
+        return stem in sys.stdlib_module_names or stem in RUNNER_PARTS
+    return bool(_STANDARD.match(path)) and any(map(in_base, _twins(path)))
+
+
+def _twins(path: str) -> list[str]:
+    """What of a standard library a new path beside it would stand for."""
+    above, _, name = path.rpartition("/")
+    stem = name.partition(".")[0]
+    found = [f"{above}/{stem}.py", f"{above}/{stem}"]
+    version = above.rpartition("/python")[2].replace(".", "")
+    found += [f"{above}/lib-dynload/{stem}.cpython-{version}-{each}.so" for each in _BUILT_FOR]
+    return [each for each in found if each != path]
+
+
+def also_asked(path: str) -> list[str]:
+    """Other paths of the image that decide over this one."""
+    packages = _PACKAGES.match(path)
+    if packages and path.startswith(("usr/lib/", "usr/local/lib/")):
+        name = packages[1].split("/")[-2]
+        return [f"{top}/{name}" for top in ("usr/lib", "usr/local/lib")]
+    return _twins(path) if _STANDARD.match(path) else []
+
+
+def _is_library(path: str) -> bool:
+    in_library = any(path.startswith(f"{folder}/") for folder in _LIBRARY_FOLDERS)
+    return in_library and path.rpartition("/")[2].startswith(_LIBRARIES)
+
+
+def _runner_reason(path: str, in_base: InBase) -> str:
+    """Of parts of pytest where Python finds them: in packages, or beside the standard library, before all packages."""
+    packages, standard = _PACKAGES.match(path), _STANDARD.match(path)
+    folder = packages[1] if packages else standard[0] if standard else ""
+    known = folder and (in_base(folder) or _USERS.match(folder) or (packages and any(map(in_base, also_asked(path)))))
+    if not known:
+        return ""
+    name = path[len(folder) + 1 :].partition("/")[0].partition("-")[0].partition(".")[0].lower()
+    if name not in RUNNER_PARTS:
+        return ""
+    return PUT_BACK if in_base(path) else _RUNNER
+
+
+def is_runner(name: str, entry: Entry) -> bool:
+    """Whether Python would take something of this name for pytest, or for what pytest alone needs."""
+    stem, dot, _ = name.partition(".")
+    is_module = name.endswith(_MODULE_ENDS) if dot else entry.kind in (FOLDER, LINK)
+    return is_module and stem in _RUNNER_ALONE
+
+
+def is_uncovered(path: str, entry: Entry, in_base: InBase, folders: Collection[str] = PROGRAM_FOLDERS) -> bool:
+    """Whether an opaque directory hides something of the system that is to be seen again."""
+    if not entry.opaque or in_base(path) != FOLDER:
+        return False
+    return _is_structure(path, folders) or bool(_STANDARD.match(f"{path}/"))
+
+
+def leads_away(before: bytes, after: bytes) -> bool:
+    """Whether a loader's cache finds a library that every program needs elsewhere than the image's own cache does, or
+    not at all. One that can't be read, or stands where the image has none, does."""
+    was, now = _core_libraries(before), _core_libraries(after)
+    return not was or now is None or any(now.get(name) != places for name, places in was.items())
+
+
+def _core_libraries(cache: bytes) -> dict[bytes, set[bytes]] | None:
+    """Where it finds each of them; None: it is no cache. A value may begin anywhere in the table of texts."""
+    if cache.startswith(_OLD_CACHE) and len(cache) >= 16:
+        cache = cache[(16 + 12 * struct.unpack_from("<I", cache, 12)[0] + 7) // 8 * 8 :]
+    if not cache.startswith(_CACHE) or len(cache) < _CACHE_HEAD:
+        return None
+    count, names = struct.unpack_from("<I", cache, 20)[0], tuple(name.encode() for name in _LIBRARIES)
+    if _CACHE_HEAD + count * _CACHE_ROW.size > len(cache):
+        return None
+    found: dict[bytes, set[bytes]] = {}
+    for number in range(count):
+        key, value = (_cached_text(cache, place) for place in
+                      _CACHE_ROW.unpack_from(cache, _CACHE_HEAD + number * _CACHE_ROW.size)[1:3])  # fmt: skip
+        if not key or not value:
+            return None
+        if key.startswith(names):
+            found.setdefault(key, set()).add(value)
+    return found
+
+
+def _cached_text(cache: bytes, place: int) -> bytes:
+    """Empty where none ends."""
+    end = cache.find(b"\0", place, place + 4096)
+    return cache[place:end] if end > 0 else b""

@@ -1,0 +1,168 @@
+"""The proctored run: stage, set up, agent, submission, grader, evidence. One function reads from top to bottom.
+
+What the agent does is in the verdict. What the operator or we get wrong is an exception, and then there is none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from ringfence.attest import chosen_key
+from ringfence.checkpoint.transaction import Transaction
+from ringfence.evidence.keys import SigningKey
+from ringfence.model.outcome import Outcome
+from ringfence.model.record import record, replace
+from ringfence.proctor import agent_run, grading, records, staging, submission
+from ringfence.proctor.agent_run import Ran
+from ringfence.proctor.agents.resolve import resolve
+from ringfence.proctor.display import Display
+from ringfence.proctor.findings import Finding, findings_of, gaps_of
+from ringfence.proctor.grading import Grading
+from ringfence.proctor.place.holding import hold
+from ringfence.proctor.place.workplace import workplace
+from ringfence.proctor.rooted import phase
+from ringfence.proctor.submission import Submission
+from ringfence.proctor.submission_manifest.binding import NOT_BOUND, Bound
+from ringfence.proctor.task import Task
+from ringfence.proctor.watching import Watching
+
+
+@record
+class Verdict:
+    """What a proctored run came to; all of it is in the bundle too."""
+
+    task_id: str
+    passed: bool
+    status: str
+    """``clean`` or ``compromised``."""
+    reward: float | None
+    """Absent: the task has none."""
+    findings: tuple[Finding, ...]
+    grading: Grading
+    agents: tuple[Outcome, ...]
+    out: str
+    public_key: str
+
+    @property
+    def score(self) -> float:
+        """The reward, or 1 for a pass without one; nothing for a run that is not clean."""
+        earned = float(self.passed) if self.reward is None else self.reward
+        return earned if self.status == "clean" else 0.0
+
+
+def proctor(
+    task: Task, agent: str, out: str | os.PathLike[str], *,
+    key: SigningKey | None = None, scaffold: Sequence[str] = (), display: Display | None = None, nonce: str = "",
+    bound: Bound = NOT_BOUND,
+) -> Verdict:  # fmt: skip
+    """Run the agent on the task in a sandbox without the answer, grade what it left in another, and sign what
+    happened.
+
+    ``agent``: its command, or ``@NAME`` of a ready one. ``scaffold``: files and folders that it may read; they are
+    bound by the evidence. ``nonce``: the challenge of whoever wants to know that the run is fresh. ``bound``: the
+    manifest of what was handed in, as ``submission_manifest.binding.bind`` has compared it. The output folder must be
+    new or empty; where no key is given, one is made there.
+    """
+    ready = resolve(agent, task)
+    agent, task = ready.command, ready.task
+    staging.refuse_pytest_in_root(task)
+    staging.refuse_output_in(task, os.fspath(out))
+    folder = staging.fresh_output(os.fspath(out))
+    key = key or chosen_key(folder=folder).key
+    started, watching = datetime.now(UTC), Watching(task, display)
+    scaffold = tuple(dict.fromkeys((*scaffold, *bound.shown)))
+    given = records.inputs_of(task, agent, scaffold)
+    watching.tell(bound.findings)
+    with workplace(folder) as place:
+        staged = staging.stage(task, place)
+        held = hold(task, given, staged, place)
+        setup = agent_run.set_up(replace(task, setup=held.setup), staged, place, folder)
+        prepared = _prepare(held, staged)
+        ran, left = _run_agents(task, agent, staged, place, folder, scaffold, watching)
+        graded = _grade(held, prepared, left, watching)
+        bound.confirm()
+        found = (*bound.findings, *_findings(task, ran, left))
+        about = records.About(
+            task=task, agent=agent, nonce=nonce, started_at=started, inputs=given, setup=setup, ran=tuple(ran),
+            submission=left, grading=graded, findings=found, usage=tuple(watching.recorded),
+            attached={**ready.documents, **bound.documents},
+        )  # fmt: skip
+        signed = records.write_all(folder, about, key)
+    if display is not None:
+        display.verdict(signed, os.path.join(folder, records.REPORT))
+    return _verdict(about, signed, folder, key)
+
+
+def _verdict(about: records.About, signed: dict[str, Any], folder: str, key: SigningKey) -> Verdict:
+    return Verdict(
+        task_id=about.task.id, passed=signed["pass"], status=signed["status"], reward=signed.get("reward"),
+        findings=about.findings, grading=about.grading, agents=tuple(each.outcome for each in about.ran), out=folder,
+        public_key=key.public_hex,
+    )  # fmt: skip
+
+
+def _prepare(task: Task, staged: str) -> object | None:
+    """What a grader needs from before the agent came."""
+    if task.kind == "swebench" and task.root is not None:
+        from ringfence.proctor.foreign.swebench import lay_image_build
+
+        lay_image_build(task, staged)
+    if task.grader is None:
+        return None
+    if task.grader.instance is not None:
+        from ringfence.proctor.foreign import swebench_grader
+
+        return swebench_grader.prepare(task, staged)
+    if not task.grader.pytest:
+        return None
+    from ringfence.proctor.pytest_grader import prepare
+
+    return prepare(task, staged)
+
+
+def _run_agents(
+    task: Task, agent: str, staged: str, place: str, out: str, scaffold: Sequence[str], watching: Watching
+) -> tuple[list[Ran], Submission]:
+    with phase.layers(task, staged, place) as transaction:
+        ran = agent_run.run_agents(task, agent, transaction, place, out, scaffold, watching, staged)
+        for _, layer in transaction.layers:  # an agent that shut its layer would else leave no diff
+            submission.let_in(os.path.join(layer, "upper"))
+        records.write_diff(os.path.join(out, records.DIFF), transaction)
+        left = _taken(task, transaction, staged, os.path.join(place, "submission"))
+    return ran, left
+
+
+def _taken(task: Task, transaction: Transaction, staged: str, target: str) -> Submission:
+    """What is graded: of the workspace a folder, of the root a layer."""
+    left = Submission(folder=target)
+    if staged:
+        left = submission.take(transaction, staged, target, task.policy.mount_at, task.policy.forbidden_writes)
+    if task.root is None:
+        return left
+    from ringfence.proctor.rooted import layer
+
+    folder, sifted = layer.take(transaction, task)
+    return replace(
+        left, layer=folder, dropped=(*left.dropped, *sifted.dropped), forbidden=(*left.forbidden, *sifted.forbidden),
+        problem=left.problem or sifted.problem,
+    )  # fmt: skip
+
+
+def _grade(task: Task, prepared: object | None, left: Submission, watching: Watching) -> Grading:
+    if task.grader is None:
+        return Grading(passed=False, reason="the task has no grader")
+    with watching.phase("grader", task.grader.wall_time_s) as (on_event, _):
+        return grading.grade(task, left, on_event=on_event, prepared=prepared)
+
+
+def _findings(task: Task, ran: Sequence[Ran], left: Submission) -> tuple[Finding, ...]:
+    """Of all agents; what they wrote although the task forbids it is known only at the end."""
+    last = len(ran) - 1
+    found: list[Finding] = []
+    for number, each in enumerate(ran):
+        written = left.forbidden if number == last else ()
+        found += [*findings_of(each.outcome.events, task.policy, written), *gaps_of(each.outcome)]
+    return tuple(found)

@@ -1,0 +1,227 @@
+"""Where a run writes, and the workspace that it works in: new folders, with nothing of an earlier run or of the task's
+own files in them.
+
+The workspace is copied by descriptors: no link is followed, and no FIFO is waited for. Nothing of the copy is joined to
+the original.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+
+from ringfence.checkpoint import content
+from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree
+from ringfence.errors import SandboxError, UsageError
+from ringfence.model.own_files import check_private, make_private
+from ringfence.model.paths import quoted, within
+from ringfence.proctor.history import materialise, remembers
+from ringfence.proctor.place.holding import source_of
+from ringfence.proctor.task import Task
+from ringfence.proctor.task_policy import OWN_PLACES, TaskPolicy
+
+MAX_ENTRIES = 2_000_000
+MAX_DEPTH, MAX_PATH_BYTES = 500, 4000
+STAGED = "workspace"
+_KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+_MODE = 0o777
+"""What is kept of a mode: no set-id bit, which gives rights, and no sticky bit."""
+
+
+def refuse_pytest_in_root(task: Task) -> None:
+    """UsageError: that grader's processes are in Python, and an image need not have one that can be trusted. Instances
+    of SWE-bench bring theirs in the image, and are graded on its root as it was before the agent."""
+    if task.root is not None and task.grader is not None and task.grader.pytest:
+        raise UsageError(f"task {task.id} has a root, and the grader for pytest runs in an interpreter of the host",
+                         hint="grade it with a script that runs the image's own pytest")  # fmt: skip
+
+
+def refuse_output_in(task: Task, out: str) -> None:
+    """UsageError where the output would lie in the task: a run works beside its output, and the agent's copy of the
+    workspace must neither hold a signing key nor lie in what is hidden."""
+    place = os.path.realpath(out)
+    root = task.root.folder if task.root is not None else ""
+    for path in (task.folder, task.workspace, root, *(path for _, path in task.own_paths())):
+        if path and within(place, os.path.realpath(path)):
+            raise UsageError(f"{out} lies in the task, in {path}", hint="name an output folder elsewhere")
+
+
+def fresh_output(path: str) -> str:
+    """Make the folder that a run writes into and return its absolute path; UsageError where something is there already,
+    but for an empty folder of ours: what an earlier run left must never be taken for this one's."""
+    above, name = os.path.split(os.path.abspath(path))
+    whole = os.path.join(os.path.realpath(above), name)
+    try:
+        make_private(os.path.dirname(whole))
+        os.mkdir(whole, 0o700)
+    except FileExistsError:
+        _check_empty(whole)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", hint="name a new folder, where you may make one") from error
+    os.chmod(whole, 0o700)
+    return whole
+
+
+def _check_empty(path: str) -> None:
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        raise UsageError(f"{path} is a link or a file, no folder", hint="name a new folder")
+    check_private(status, path)
+    if os.listdir(path):
+        raise UsageError(f"{path} is not empty: an output folder takes one run", hint="name a new folder")
+
+
+def stage(task: Task, folder: str) -> str:
+    """Return a private copy of the task's workspace, in a folder of the run's own; empty: a root is all that it has.
+    With a base commit it is the repository at that commit, and nothing else of the workspace."""
+    if not task.workspace:
+        return ""
+    place = os.path.realpath(folder)
+    if within(place, os.path.realpath(task.workspace)):
+        raise UsageError(f"{folder} lies in the workspace {task.workspace}", hint="name an output folder elsewhere")
+    target = os.path.join(place, STAGED)
+    if os.path.lexists(target):
+        raise UsageError(f"{target} is there already", hint="each run has a folder of its own")
+    if task.policy.base_commit:
+        materialise(task.workspace, task.policy.base_commit, target)
+    else:
+        os.mkdir(target, 0o700)
+    try:
+        _fill(task, target)
+        os.chmod(target, 0o755)  # the folder that it lies in is private
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+    return target
+
+
+def _fill(task: Task, target: str) -> None:
+    """With a base commit everything is there, and is only looked at."""
+    copy = _Copy(task, target)
+    try:
+        if task.policy.base_commit:
+            copy.check_links()
+            _check_forbidden(task.policy, target)
+        else:
+            copy.copy_all()
+    except OSError as error:
+        where = f" {quoted(error.filename)}:" if isinstance(error.filename, str) else ""
+        raise SandboxError(f"the workspace {task.workspace} can't be copied:{where} {error.strerror}") from error
+    finally:
+        copy.close()
+
+
+def _check_forbidden(policy: TaskPolicy, target: str) -> None:
+    """UsageError where the agent may not read a file, and git would show it all the same."""
+    top = policy.mount_at
+    for path in (path for path in policy.forbidden_reads if within(path, top)):
+        inside = path[len(top) + 1 :]
+        if os.path.lexists(os.path.join(target, inside)) or remembers(target, policy.base_commit, inside):
+            raise UsageError(f"forbidden.reads has {path}, which the history of git.base_commit has: git would show it",
+                             hint="make a base commit without it, and keep it in the oracle")  # fmt: skip
+
+
+class _Copy:
+    """One workspace on its way into a new folder."""
+
+    def __init__(self, task: Task, target: str) -> None:
+        self._workspace = os.path.realpath(task.workspace)
+        self._policy = task.policy
+        own = (task.folder, task.setup, *(path for _, path in task.own_paths()))
+        self._own = [os.path.realpath(path) for path in own if path]
+        self._target = Tree(target)
+        self._source = Tree(target) if task.policy.base_commit else source_of(task, task.workspace)
+
+    def close(self) -> None:
+        self._source.close()
+        self._target.close()
+
+    def copy_all(self) -> None:
+        """Folders get their modes and times last, the deepest first: to write into one changes its time."""
+        folders: list[tuple[str, os.stat_result]] = []
+        for path, status in self._walk():
+            if stat.S_ISDIR(status.st_mode):
+                self._target.make(path)
+                folders.append((path, status))
+            elif stat.S_ISLNK(status.st_mode):
+                self._copy_link(path)
+            else:
+                self._copy_file(path, status)
+        for path, status in reversed(folders):
+            self._target.allow(path, status.st_mode & _MODE | 0o700)
+            name, where = self._target.at(path)
+            os.utime(name, ns=(status.st_mtime_ns, status.st_mtime_ns), **where)
+
+    def check_links(self) -> None:
+        for path, status in self._walk():
+            if stat.S_ISLNK(status.st_mode):
+                self._link(path)
+
+    def _walk(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Everything in the workspace, each folder before what is in it. A repository of ours is left out."""
+        waiting, count = [""], 0
+        while waiting:
+            folder = waiting.pop()
+            for name in sorted(self._source.names(folder, MAX_ENTRIES - count + 1)):
+                count += 1
+                if count > MAX_ENTRIES:
+                    raise UsageError(f"{self._workspace} has more than {MAX_ENTRIES:,} files and folders")
+                path = f"{folder}/{name}" if folder else name
+                status = self._source.status(path)
+                if status is None or (name == ".git" and self._policy.base_commit):
+                    continue
+                self._check(path, name, status)
+                yield path, status
+                if stat.S_ISDIR(status.st_mode):
+                    waiting.append(path)
+
+    def _check(self, path: str, name: str, status: os.stat_result) -> None:
+        """UsageError where something can't be a part of a workspace."""
+        if name == ".git" and not self._policy.keep_git:
+            raise UsageError(
+                f"{self._shown(path)} is a git repository, with all its history, references and settings",
+                hint="name git.base_commit in the policy, or write git.keep: true where it is a part of the task",
+            )
+        if path.count("/") >= MAX_DEPTH or len(os.fsencode(path)) > MAX_PATH_BYTES:
+            raise UsageError(f"{self._shown(path)[:200]}…: deeper than {MAX_DEPTH} folders, or {MAX_PATH_BYTES} bytes")
+        if stat.S_IFMT(status.st_mode) not in _KINDS:
+            raise UsageError(f"{self._shown(path)} is a FIFO, a socket or a device",
+                             hint="a workspace has files, folders and links")  # fmt: skip
+
+    def _shown(self, path: str) -> str:
+        return quoted(os.path.join(self._workspace, path))
+
+    def _copy_file(self, path: str, status: os.stat_result) -> None:
+        reader = self._source.read(path)
+        try:
+            name, where = self._target.at(path)
+            writer = os.open(name, NEW_FILE_FLAGS, 0o600, **where)
+            try:
+                content.fill(reader, writer)
+                os.fchmod(writer, status.st_mode & _MODE)
+                os.utime(writer, ns=(status.st_mtime_ns, status.st_mtime_ns))
+            finally:
+                os.close(writer)
+        finally:
+            os.close(reader)
+
+    def _copy_link(self, path: str) -> None:
+        text = self._link(path)
+        name, where = self._target.at(path)
+        os.symlink(text, name, **where)
+
+    def _link(self, path: str) -> str:
+        """Return what a link says; UsageError where that names the task's own files, on the host or in a sandbox."""
+        name, where = self._source.at(path)
+        text = os.readlink(name, **where)
+        above = os.path.dirname(path)
+        place = os.path.realpath(os.path.join(self._workspace, above, text))
+        inside = os.path.normpath(os.path.join(self._policy.mount_at, above, text))
+        at_home = within(place, self._workspace) and not os.path.isabs(text)
+        taken = any(within(inside, shown) for shown in OWN_PLACES)
+        if taken or (not at_home and any(within(place, own) for own in self._own)):
+            raise UsageError(f"{self._shown(path)} is a link to the task's own files",
+                             hint="put the file itself there, or a link that stays in the workspace")  # fmt: skip
+        return text

@@ -1,0 +1,159 @@
+"""A whole suite from its tasks to the signed manifest. One function reads from top to bottom.
+
+Whatever interrupts it ends all sandboxes first; the same call goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from ringfence.attest.signing import Signing, chosen_key
+from ringfence.errors import UnavailableError, UsageError
+from ringfence.evidence.keys import SEED_VARIABLE
+from ringfence.model.paths import within
+from ringfence.model.record import record
+from ringfence.proctor.agent_run import files_of
+from ringfence.proctor.suite import output, reports
+from ringfence.proctor.suite.entry import Entry, Order, folder_name
+from ringfence.proctor.suite.executor import Executor
+from ringfence.proctor.suite.local_executor import LocalExecutor, preload
+from ringfence.proctor.suite.progress import Progress
+from ringfence.proctor.suite.results import Row
+from ringfence.proctor.suite.running import run_all
+from ringfence.proctor.suite.tasks import asked_for, tasks_of
+
+_MOST_JOBS = 10_000
+
+
+@record
+class Benched:
+    """What a suite came to, and where it lies."""
+
+    rows: tuple[Row, ...]
+    """One for each task, in the order of ids."""
+    folder: str
+    public_key: str
+    word: str = ""
+    """What the caller has to know of the key; empty: nothing that they did not say themselves."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every task has a verdict."""
+        return all(row.has_verdict for row in self.rows)
+
+
+@record
+class Plan:
+    """What is to be run, and how; as the command line has it."""
+
+    suite: str
+    agent: str
+    out: str
+    jobs: int = 1
+    on: str = "local"
+    repos: str = ""
+    rootfs: str = ""
+    grade: bool = False
+    policy: str = ""
+    python: str = ""
+    allow: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    build_network: str = ""
+    no_env: bool = False
+    scaffold: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    retries: int = 2
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.jobs <= _MOST_JOBS:
+            raise UsageError(f"--jobs {self.jobs}: not between 1 and {_MOST_JOBS:,}")
+        if self.retries < 0:
+            raise UsageError(f"--retries {self.retries}: less than none")
+        if self.on != "local" and self.on.partition("://")[0] != "ray":
+            raise UsageError(f"--on {self.on}: is not local, ray or ray://ADDRESS")
+        if not self.agent.strip():
+            raise UsageError("--agent: there is no command")
+        absent = [name for name in self.env if name not in os.environ]
+        if absent or SEED_VARIABLE in self.env:
+            raise UsageError(f"--env {absent[0]}: there is no such variable" if absent
+                             else f"--env: {SEED_VARIABLE} signs verdicts; nobody gets it")  # fmt: skip
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Those of every entry; empty ones say nothing."""
+        paths = {name: os.path.abspath(path) if path else "" for name, path in
+                 (("policy", self.policy), ("python", self.python))}  # fmt: skip
+        yes = {name: "yes" if said else "" for name, said in (("grade", self.grade), ("no-env", self.no_env))}
+        said = {"rootfs": self.rootfs, "allow": " ".join(self.allow), "env": " ".join(self.env)}
+        return {**said, "build-network": self.build_network, **yes, **paths}
+
+
+def bench(
+    plan: Plan, *, seed: str | None = None, key_file: str | None = None, progress: Progress | None = None
+) -> Benched:
+    """Run every task of a suite, write what they came to, and return it.
+
+    For a process of one thread. ``seed`` and ``key_file``: what signs; without either, and without the variable, a key
+    is made in the output folder.
+    """
+    told = progress or Progress(live=False)
+    entries = tasks_of(plan.suite, repos=plan.repos, options=plan.options, only=plan.only, skip=plan.skip)
+    scaffold = tuple(map(os.path.abspath, plan.scaffold))
+    if within(os.path.realpath(plan.out), os.path.realpath(plan.suite)):
+        raise UsageError(f"{plan.out} lies in the suite {plan.suite}", hint="name an output folder elsewhere")
+    _refuse_shown(plan.out, (*scaffold, *files_of(plan.agent)), "the output folder")
+    with output.held(plan.out) as folder:
+        output.refuse_others(folder, {folder_name(entry.id) for entry in entries})
+        signing = _key(seed, key_file, folder, (*scaffold, *files_of(plan.agent)))
+        key = signing.key
+        order = Order(agent=plan.agent, seed=key.secret_bytes().decode().strip(), suite=output.suite_number(folder),
+                      scaffold=scaffold)  # fmt: skip
+        reports.withdraw(folder)
+        told.asks(os.path.basename(os.path.abspath(plan.suite)), *asked_for(entries))
+        rows = _run(plan, entries, order, os.path.join(folder, output.TASKS), key.public_hex, told)
+        title = os.path.basename(os.path.abspath(plan.suite))
+        reports.write_reports(folder, rows, entries, order, key, title)
+    return Benched(rows=rows, folder=folder, public_key=key.public_hex, word=signing.word)
+
+
+def _run(
+    plan: Plan, entries: Sequence[Entry], order: Order, folder: str, public_key: str, progress: Progress
+) -> tuple[Row, ...]:
+    executor = _executor(plan, order, folder, progress.wait)
+    try:
+        return run_all(entries, order, executor, public_key=public_key, retries=plan.retries, progress=progress)
+    finally:
+        executor.close()
+        progress.close()
+
+
+def _executor(plan: Plan, order: Order, folder: str, on_wait: Callable[[], None]) -> Executor:
+    if plan.on == "local":
+        preload()
+        return LocalExecutor(order, folder, plan.jobs, on_wait=on_wait)
+    try:
+        module = import_module("ringfence.proctor.suite.ray_executor")
+    except ModuleNotFoundError as error:
+        raise UnavailableError("--on ray is not here", missing=("ray",), hint="pip install 'ringfence[ray]'") from error
+    made: Executor = module.RayExecutor(
+        order, folder, plan.jobs, address=plan.on.partition("://")[2], on_wait=on_wait
+    )
+    return made
+
+
+def _key(seed: str | None, key_file: str | None, folder: str, shown: Sequence[str]) -> Signing:
+    """Who reads it can sign any verdict, so it must not lie in what the agent is shown."""
+    if key_file:
+        _refuse_shown(key_file, shown, "the signing key")
+    signing = chosen_key(seed, key_file, folder)
+    os.environ.pop(SEED_VARIABLE, None)  # workers have it in memory, and need it nowhere else
+    return signing
+
+
+def _refuse_shown(path: str, shown: Sequence[str], what: str) -> None:
+    for each in shown:
+        if within(os.path.realpath(path), os.path.realpath(each)):
+            raise UsageError(f"{what}, {path}, would be shown to the agent, in {each}", hint="keep it elsewhere")

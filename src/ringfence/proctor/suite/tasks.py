@@ -1,0 +1,146 @@
+"""What a suite consists of: a folder of tasks, one task, or a data set of SWE-bench. Nothing runs here.
+
+The format of a task is told by its files. A folder that is no task is an error and never left out in silence; so is
+an id that two tasks share. Names come from others: none of them becomes a path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+
+from ringfence.errors import UsageError
+from ringfence.model.paths import within
+from ringfence.model.printed import counted
+from ringfence.model.system_text import escape_controls
+from ringfence.proctor.foreign.instance import instance_of, rows_of
+from ringfence.proctor.foreign.terminal_tasks import kind_of
+from ringfence.proctor.suite.entry import Entry, folder_name
+from ringfence.proctor.suite.loading import load
+from ringfence.proctor.task import ID_CHARS
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_DATA_SETS = (".json", ".jsonl")
+
+
+def tasks_of(
+    suite: str, *, repos: str = "", options: Mapping[str, str] = _NOTHING, only: Sequence[str] = (),
+    skip: Sequence[str] = (), rootfs: str = "",
+) -> tuple[Entry, ...]:  # fmt: skip
+    """Every task of a suite, in the order of their ids. ``options``: those of its entries. ``only`` and ``skip``:
+    patterns of ids, as a shell has them.
+
+    UsageError names the file, and the key where there is one.
+    """
+    given = {name: value for name, value in {"rootfs": rootfs, **options}.items() if value}
+    found = [*_entries(os.path.abspath(suite), os.path.abspath(repos) if repos else "", given)]
+    chosen = [entry for entry in found if _is_chosen(entry.id, only, skip)]
+    if not chosen:
+        raise UsageError(f"{suite}: none of {counted(len(found), 'task')} is chosen" if found else
+                         f"{suite} has no task in it", hint="a task is a folder; proctor init makes one")  # fmt: skip
+    _refuse_doubles(chosen)
+    _refuse_others(chosen, os.path.abspath(suite))
+    return tuple(sorted(_checked(chosen), key=lambda entry: entry.id))
+
+
+def asked_for(entries: Sequence[Entry]) -> tuple[list[str], list[str]]:
+    """Of tasks of our own format: the caller's variables that they want, and the hosts that they may reach. Others have
+    what ``allow`` and ``env`` name."""
+    asked = [load(entry).policy.asks() for entry in entries if entry.kind == "generic"]
+    variables, hosts = ([*dict.fromkeys(name for each in asked for name in each[place])] for place in (0, 1))
+    return variables, hosts
+
+
+def _entries(suite: str, repos: str, options: Mapping[str, str]) -> Iterator[Entry]:
+    if suite.endswith(_DATA_SETS) and not os.path.isdir(suite):
+        yield from _instances(suite, repos, options)
+        return
+    if repos:
+        raise UsageError(f"--repos is for a data set of SWE-bench, and {suite} is none")
+    if not os.path.isdir(suite):
+        raise UsageError(f"{suite} is no folder", hint="a suite is a folder of tasks, or a *.json or *.jsonl")
+    if kind := _kind_of(suite):
+        yield Entry(id=os.path.basename(suite), kind=kind, path=suite, options=options)
+        return
+    for name in sorted(os.listdir(suite)):
+        folder = os.path.join(suite, name)
+        if os.path.isdir(folder) and not name.startswith("."):
+            yield Entry(id=_id(name, suite), kind=_kind_of(folder), path=folder, options=options)
+
+
+def _instances(path: str, repos: str, options: Mapping[str, str]) -> Iterator[Entry]:
+    if not repos:
+        raise UsageError(f"{path} needs --repos: the folder of its clones", hint="such as DIR/owner__name")
+    for row in rows_of(path):
+        instance = instance_of(row, path)
+        repo = _repository(instance.repo, repos, path)
+        yield Entry(id=_id(instance.instance_id, path), kind="swebench", path=path, options={**options, "repo": repo})
+
+
+def _repository(name: str, repos: str, path: str) -> str:
+    """The clone of ``owner/name``: DIR/owner__name, DIR/owner/name or DIR/name, and nothing outside of DIR."""
+    parts = name.split("/")
+    if any(part in (".", "..") for part in parts):
+        raise UsageError(f"{path}: repo: {name!r} is not owner/name")
+    places = [os.path.join(repos, *words) for words in (["__".join(parts)], parts, [parts[1]])]
+    found = next((place for place in places if os.path.isdir(place)), "")
+    if not found:
+        raise UsageError(f"{path}: repo: there is no clone of {name} in {repos}", hint=f"put it at {places[0]}")
+    return found
+
+
+def _kind_of(folder: str) -> str:
+    """Empty: it is no task."""
+    ours = any(os.path.lexists(os.path.join(folder, name)) for name in ("workspace", "grade.sh"))
+    return kind_of(folder) or ("generic" if ours else "")
+
+
+def _id(name: str, where: str) -> str:
+    if not name or len(name) > ID_CHARS or not name.isprintable():
+        shown = escape_controls(name[:ID_CHARS])
+        raise UsageError(f"{where}: {shown!r} is no id of a task", hint=f"up to {ID_CHARS} printable characters")
+    return name
+
+
+def _is_chosen(name: str, only: Sequence[str], skip: Sequence[str]) -> bool:
+    wanted = not only or any(fnmatchcase(name, pattern) for pattern in only)
+    return wanted and not any(fnmatchcase(name, pattern) for pattern in skip)
+
+
+def _refuse_doubles(entries: Sequence[Entry]) -> None:
+    """Also two ids that would share a folder."""
+    seen: dict[str, Entry] = {}
+    for entry in entries:
+        other = seen.setdefault(folder_name(entry.id), entry)
+        if other is not entry:
+            raise UsageError(f"{entry.path}: the id {entry.id!r} is there twice, also in {other.path}")
+
+
+def _refuse_others(entries: Sequence[Entry], suite: str) -> None:
+    """A suite may be somebody else's: no link in it makes a task of a folder of the caller's."""
+    for entry in entries:
+        if entry.path != suite and not within(os.path.realpath(entry.path), os.path.realpath(suite)):
+            raise UsageError(f"{entry.path} is a link that leads out of the suite", hint="put the task itself there")
+
+
+def _checked(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Tasks of our own format are read at once: what is wrong with one is told before any runs."""
+    names: dict[str, str] = {}
+    for entry in entries:
+        if not entry.kind:
+            raise UsageError(
+                f"{entry.path} is no task: no task.toml, no task.yaml with run-tests.sh, no workspace/ and no grade.sh",
+                hint=f"leave it out with --skip {entry.id!r}",
+            )
+        if entry.kind in ("harbor", "terminal-bench") and "policy" in entry.options:
+            raise UsageError(f"{entry.path} says by itself what binds its agent", hint="leave --policy out")
+        if entry.kind == "generic":
+            task = load(entry)
+            other = names.setdefault(task.id, entry.path)
+            if other != entry.path:
+                raise UsageError(f"{os.path.join(entry.path, 'task.yaml')}: id: {task.id!r} is that of {other} too")
+        yield entry
+
+

@@ -1,0 +1,34 @@
+"""What a user can do where tests failed for a reason of the sandbox and not of their own: whole sentences."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ringfence.model.outcome import Outcome
+from ringfence.pytest_runner.records import TestRecords
+
+
+def hints(outcome: Outcome, records: TestRecords) -> list[str]:
+    """One sentence for each reason that was found; none where all is well."""
+    return [*_missing_pytest(outcome, records), *_private_folder(records), *_unreadable(records)]
+
+
+def _missing_pytest(outcome: Outcome, records: TestRecords) -> Iterator[str]:
+    if records.missing:
+        python = outcome.argv[0]
+        yield f"{python} has no pytest: {python} -m pip install pytest, or name another Python with --interpreter"
+
+
+def _private_folder(records: TestRecords) -> Iterator[str]:
+    if records.elsewhere:
+        yield "a test looked in its private working folder for a file of the current one: --here runs the tests there"
+
+
+def _unreadable(records: TestRecords) -> Iterator[str]:
+    """Looked at again, and at the folder that it lies in: the sandbox may refuse what the user may read."""
+    path = records.unreadable
+    if not os.path.isabs(path) or "\0" in path:
+        return
+    closed = [each for each in (path, os.path.dirname(path)) if os.path.lexists(each) and not os.access(each, os.R_OK)]
+    yield from (f"{each} can't be read by this user" for each in closed[:1])

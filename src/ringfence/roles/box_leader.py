@@ -1,0 +1,156 @@
+"""Leads one visit to a living box: like any visit, but the job is forked by the box's pid 1 and is not our child.
+
+Runs as: leader of a visit, one for each job in a living box, until the last process of the visit has ended.
+Parent: zygote
+Holds: what a leader holds, a pidfd of the visit's reaper, and the visit's limit of time.
+Must not have: a child; what the box may use in all, which its supervisor holds; other visits' processes.
+
+It holds the visit's time. What the box may use in all is held by the leader of the box; what a visit leaves running
+when its job has ended stays, and ends with the box. As long as it runs somebody has to answer for its filter.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
+import errno
+import marshal
+import os
+import time
+from _collections_abc import Sequence
+
+from ringfence.kernel.proc import procfs
+from ringfence.roles.box_pid1 import VISIT
+from ringfence.roles.job_tree import JobTree
+from ringfence.roles.leader import ENDS, OVER, Leader
+from ringfence.roles.sandbox_end import BoxVisit, SandboxEnd
+from ringfence.steps import executor as plan
+from ringfence.transport import passing, wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.kernel.proc.procfs import Process
+    from ringfence.roles.watchdog import Table
+
+_END_WAIT_S = 10.0
+_STAYS = OVER + 1
+"""The job has ended, and what it left behind is answered."""
+
+
+class BoxedTree(JobTree):
+    """The job is a child of the process that holds the visit, and none of them is ours."""
+
+    contained: SandboxEnd | None = None
+
+    def group(self) -> int:
+        guest = self.contained
+        return min(self.table.children(guest.pid), default=0) if guest is not None and _knows_holder(guest) else 0
+
+    def top(self) -> int:
+        """The reaper: other visits to the box are none of ours."""
+        return self.contained.pid if self.contained is not None else os.getpid()
+
+    def reap(self) -> bool:
+        return self.wait_status is not None
+
+    def waited_for(self) -> tuple[int, ...]:
+        return (0, 0, 0, 0, 0)
+
+
+class BoxLeader(Leader):
+    """``streams`` of its leader begin with the way to the box's pid 1."""
+
+    make_tree = BoxedTree
+    tree: BoxedTree
+
+    def _fork_job(self, streams: Sequence[int]) -> None:
+        guest = self.contained = self.tree.contained = BoxVisit(self.request, self._note_attempt)
+        self.watchdog.answering_s, self.witness = guest.answering_s, guest.witness
+        self.setup, writer = os.pipe()
+        post, *streams = streams
+        steps = os.memfd_create("plan")
+        os.write(steps, marshal.dumps(self.request["plan"]))
+        os.lseek(steps, 0, os.SEEK_SET)
+        try:
+            passing.send(post, VISIT, [guest._theirs, writer, guest._told, steps, *streams])
+        except OSError as error:
+            raise plan.StepFailed(wire.ENTER, error) from error
+        for descriptor in (guest._theirs, writer, guest._told, steps, post, *streams):
+            os.close(descriptor)
+        guest.listen(self.poller)
+        self._listen()
+
+    def _note_end(self, ended: tuple[int, ...] | None) -> None:
+        super()._note_end(ended)
+        if ended is not None or self.contained is None:
+            return
+        if not _knows_holder(self.contained):  # pid 1 has ended, or had no room for it
+            raise plan.StepFailed(wire.ENTER, ProcessLookupError(errno.ESRCH, "nobody took the visit in"))
+        self._note("reaper_gone", 0)  # somebody in the box has killed it: who belongs to this visit is lost
+
+    def _root(self) -> int:
+        return self.contained.pid if self.contained is not None else 0
+
+    def _begin_end(self) -> None:
+        """What the filter of this visit tells is heard on: see ``_leave``."""
+        self.phase = ENDS
+        self._deadline.cancel()
+        for descriptor in (self.commands, self.tree.wakeup, self.setup):
+            self.poller.unregister(descriptor)
+
+    def _leave(self) -> None:
+        """Not before the last process of this visit has ended: nobody else answers the calls that its filter tells of,
+        and without an answer the kernel refuses them. The caller has heard the end, and may close its pipes."""
+        guest = self.contained
+        if self._failed or self.cause or guest is None or not _knows_holder(guest):
+            super()._leave()
+        else:
+            self.phase = _STAYS
+            self.poller.register(guest.reaper)
+
+    def _hear(self, descriptor: int) -> None:
+        if self.phase != _STAYS or self.contained is None:
+            super()._hear(descriptor)
+        elif descriptor in (self.contained.reaper, self.owner):
+            super()._leave()
+        else:
+            self.contained.on_readable(descriptor)
+
+    def end_tree(self) -> bool:
+        """Only what is ended for a reason; what a job leaves behind when it has ended by itself stays."""
+        guest = self.contained
+        if not self.cause or guest is None or not _knows_holder(guest):
+            return True
+        reaper = self.table.stat(guest.pid) if guest.pid else None
+        give_up = time.monotonic() + _END_WAIT_S
+        while time.monotonic() < give_up and not wire.is_readable(guest.reaper):
+            _signal_all(self.table, guest.pid)
+            time.sleep(0.001)
+            if reaper is not None and not self.table.children(guest.pid):
+                end_reaper(self.table, reaper, give_up)
+        return True
+
+
+def _knows_holder(guest: SandboxEnd) -> bool:
+    """Waits for pid 1 to tell of it: a visit that is signalled as soon as it begins must hear that all the same."""
+    while guest.reaper < 0 and guest.door >= 0 and wire.is_readable(guest.door, _END_WAIT_S):
+        if not guest.receive_handover():
+            break
+    return guest.reaper >= 0
+
+
+def _signal_all(table: Table, reaper: int) -> None:
+    for row in table.descendants(reaper):
+        table.kill(row, signal.SIGKILL)
+
+
+def end_reaper(table: Table, reaper: Process, give_up: float) -> None:
+    """It is stopped first, and looked at again: one that was just about to fork the job would leave it behind."""
+    table.kill(reaper, signal.SIGSTOP)
+    while time.monotonic() < give_up and _runs(table, reaper.pid):
+        time.sleep(0.0001)
+    table.kill(reaper, signal.SIGCONT if table.children(reaper.pid) else signal.SIGKILL)
+
+
+def _runs(table: Table, pid: int) -> bool:
+    row = table.stat(pid)
+    return row is not None and not row.zombie and not procfs.is_stopped(pid)

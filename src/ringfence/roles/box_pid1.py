@@ -1,0 +1,128 @@
+"""Inside a living box: pid 1 takes visits from its socket, and a reaper stands between it and each visit's processes.
+
+Runs as: pid 1 of a box, as long as the box lives.
+Parent: leader
+Holds: the socket on which visits come, the pipe to its supervisor, the namespaces and the root of the box.
+Must not have: a capability; a visit's descriptors, once its reaper is forked.
+
+Runs as: visit reaper, one for each visit to a box.
+Parent: pid 1 of a box
+Holds: the pipe on which it tells the end of the job, and all that the visit leaves behind: it adopts orphans.
+Must not have: a capability; the visit's streams; another visit's processes.
+
+A reaper adopts whatever its visit leaves behind, so a visit's processes can be told from those of others for as long
+as they live, and be ended together. Neither runs anything of the guest's, and neither has any privilege.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
+import marshal
+import os
+import select
+from _collections_abc import Callable, Mapping
+
+from ringfence.kernel.proc import processes
+from ringfence.roles.standby import READY, Waiting
+from ringfence.steps import executor as plan
+from ringfence.steps import pid1 as init
+from ringfence.steps.state import REAPER, SETUP
+from ringfence.steps.wakeup import wake_on_child
+from ringfence.transport import passing, wire
+
+Endings = Mapping[str, Callable[..., None]]
+VISIT = b"v"
+"""A visit: the way to its leader, where a failed step is told, where the end is, its plan, its streams."""
+
+
+def serve(endings: Endings) -> None:
+    """The loop of pid 1. Returns when nobody can send visits any more, or the leader is gone: that ends the box."""
+    os.write(Waiting.problems, READY)
+    os.close(Waiting.problems)
+    status = SETUP.status
+    wakeup = wake_on_child()
+    poller = select.poll()
+    poller.register(Waiting.post, select.POLLIN)
+    poller.register(wakeup, select.POLLIN)
+    poller.register(status, 0)
+    while True:
+        for descriptor, _ in poller.poll():
+            if descriptor == status:
+                return
+            if descriptor == wakeup:
+                os.read(wakeup, 4096)
+                _reap()
+            elif not _take_visit(endings):
+                return
+
+
+def _reap() -> None:
+    try:
+        while (dead := os.wait4(-1, os.WNOHANG))[0]:
+            if dead[0] in _reapers:  # it has counted those that it collected
+                _reapers.remove(dead[0])
+            else:
+                init.count_written(dead[0], dead[2])
+    except ChildProcessError:
+        pass
+
+
+_reapers: set[int] = set()
+
+
+def _take_visit(endings: Endings) -> bool:
+    kind, descriptors = passing.receive(Waiting.post)
+    if not kind:
+        return False
+    if kind == VISIT and len(descriptors) > 4:
+        try:
+            reaper = os.fork()
+        except OSError:
+            reaper = -1  # no room for a process: the leader sees its pipes close
+        if reaper == 0:
+            _hold(endings, *descriptors)
+        _reapers.add(reaper)
+        _tell_of(reaper, descriptors[0])
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return True
+
+
+def _tell_of(reaper: int, door: int) -> None:
+    """The leader gets a descriptor of the reaper: it knows no number of this pid namespace."""
+    try:
+        if reaper > 0:
+            pidfd = os.pidfd_open(reaper)
+            passing.send(door, REAPER, [pidfd])
+            os.close(pidfd)
+    except OSError:
+        pass  # the visit is over already, or its leader gone
+
+
+def _hold(endings: Endings, door: int, problems: int, status: int, steps: int, *streams: int) -> None:
+    """Fork the job, and stay until the last process of this visit has ended. Never returns."""
+    try:
+        signal.set_wakeup_fd(-1)
+        processes.adopt_orphans()
+        job = os.fork()
+        if job == 0:
+            _become_job(endings, door, problems, status, steps, streams)
+        SETUP.status, SETUP.tally = plan.place_descriptors((), [status, SETUP.tally])
+        init.collect(job, until_empty=True)
+    finally:
+        os._exit(0)
+
+
+def _become_job(
+    endings: Endings, door: int, problems: int, status: int, steps: int, streams: tuple[int, ...]
+) -> None:
+    with open(steps, "rb") as file:
+        listed = marshal.load(file)
+    try:
+        problems, status, door = plan.place_descriptors(streams, [problems, status, door])
+        SETUP.door = door
+        plan.execute(listed, endings)
+    except plan.StepFailed as failed:
+        os.write(problems, wire.failure(failed.step, failed.errno, failed.problem))
+    finally:
+        os._exit(127)

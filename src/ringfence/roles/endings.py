@@ -1,0 +1,55 @@
+"""How a plan can end, other than by an exec: what its process becomes then, and never leaves.
+
+Part of: job, standby, pid 1 of a box
+
+Endings need the roles, which stand above the steps. So whoever executes a plan hands them to the executor.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.roles import standby
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _serve_visits() -> None:
+    """pid 1 of a box: other plans are carried out below it."""
+    import _signal as signal  # type: ignore[import-not-found]
+
+    from ringfence.roles import box_pid1
+
+    signal.set_wakeup_fd(-1)
+    try:
+        box_pid1.serve(ENDINGS)
+    finally:
+        os._exit(0)
+
+
+def _load_transfers() -> None:
+    """For the endings below, where nothing can be loaded later."""
+    from ringfence.roles import file_transfer  # noqa: F401
+
+
+def _put_file(name: str) -> None:
+    from ringfence.roles import file_transfer
+
+    file_transfer.put(name)
+
+
+def _get_file(name: str, most_bytes: int) -> None:
+    from ringfence.roles import file_transfer
+
+    file_transfer.get(name, most_bytes)
+
+
+ENDINGS: dict[str, Callable[..., None]] = {
+    "await job": standby.await_job,
+    "serve visits": _serve_visits,
+    "load transfers": _load_transfers,
+    "put file": _put_file,
+    "get file": _get_file,
+}

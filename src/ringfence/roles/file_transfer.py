@@ -1,0 +1,74 @@
+"""Files into and out of a living box: the last step of a visit that is not a program. Never opens what may block.
+
+Part of: job
+
+Runs inside, confined as any job: a link that the guest has put in the way leads no further than the guest could go.
+As a program's, its time counts, and it says on standard error why it fails; its exit code is the errno, or 1.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from _collections_abc import Callable
+
+from ringfence.steps import executor as plan
+
+_PIECE_BYTES = 1 << 20
+_LARGEST_STATUS = 120  # from 126 on an exit code has another meaning
+NO_REGULAR_FILE = min(errno.EOPNOTSUPP, 95)
+"""As Linux counts it where the system's own number fits into no exit code."""
+
+
+def put(name: str) -> None:
+    """What comes from standard input, as a new file in place of whatever has that name. Never returns."""
+    _as_program(lambda: _put(name))
+
+
+def get(name: str, most_bytes: int) -> None:
+    """A regular file's content to standard output, so much of it and no more. Never returns."""
+    _as_program(lambda: _get(name, most_bytes))
+
+
+def _as_program(work: Callable[[], None]) -> None:
+    plan.close_from(3)  # as an exec would: the leader takes that for the start, from which on it holds the time
+    status = 1
+    try:
+        work()
+        status = 0
+    except Exception as error:
+        status = min(getattr(error, "errno", None) or 1, _LARGEST_STATUS)
+        os.write(2, (getattr(error, "strerror", None) or str(error)).encode("utf-8", "backslashreplace"))
+    finally:
+        os._exit(status)
+
+
+def _put(name: str) -> None:
+    if os.path.dirname(name):
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+    new = f"{name}.{os.urandom(4).hex()}"
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        while piece := os.read(0, _PIECE_BYTES):
+            _write_all(file, piece)
+        os.rename(new, name)
+    except BaseException:
+        os.unlink(new)
+        raise
+
+
+def _get(name: str, most_bytes: int) -> None:
+    file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        raise OSError(NO_REGULAR_FILE, "it is no regular file")
+    # A guest can make a file that has no end, or none that anybody would live to see.
+    while most_bytes and (piece := os.read(file, min(most_bytes, _PIECE_BYTES))):
+        _write_all(1, piece)
+        most_bytes -= len(piece)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

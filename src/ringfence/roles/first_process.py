@@ -1,0 +1,125 @@
+"""Makes pid 1 of a sandbox: the only place that does.
+
+Part of: leader
+
+Whoever calls it prepares what pid 1 can't do itself, clones it into its namespaces and its group, maps its ids and lets
+it go. It stays who it is and holds nothing of the sandbox afterwards. Linux only.
+"""
+
+from __future__ import annotations
+
+import os
+from _collections_abc import Callable, Sequence
+
+from ringfence.kernel.cgroup import tree as cgroup_tree
+from ringfence.kernel.mount import namespaces
+from ringfence.kernel.proc import processes
+from ringfence.roles import job_start
+from ringfence.steps import executor as plan
+from ringfence.steps import zygote_steps
+from ringfence.steps.state import SETUP
+from ringfence.transport import passing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.transport.request import Step, VisitRequest
+
+
+def make(
+    request: VisitRequest, streams: Sequence[int], kept: Sequence[int], door: int,
+    tell_parent: Callable[[int], None] | None = None,
+) -> int:  # fmt: skip
+    """Return pid 1, which builds its root now. ``kept``: what it keeps of ours, as ``job_start.become_job`` has it;
+    ``door``: the other end of its way to the leader. ``tell_parent``: it becomes a child of our parent, which is told
+    of it before it is let go."""
+    before = dict(SETUP.trees)
+    SETUP.identity = SETUP.identity or namespaces.host_id(os.getpid())
+    plan.execute(request["prepare"])
+    if os.geteuid() == 0:
+        zygote_steps.give_pipes(streams[1:3])
+    steps = _steps_of(request)
+    # The child inherits this and must be dumpable until its ids are mapped.
+    processes.show_memory()
+    pid, entrances = _clone(request, as_sibling=tell_parent is not None)
+    if pid == 0 and tell_parent is not None:
+        os.setsid()  # else the scheduler gives all that are made together the share of one
+    if pid == 0:
+        job_start.become_job(request, streams, kept, SETUP.kept_open(), steps)
+    processes.hide_memory()
+    if tell_parent is None:
+        _close_sources()
+    else:
+        for name in SETUP.trees.keys() - before:
+            os.close(SETUP.trees.pop(name))
+        tell_parent(pid)
+    cgroup_tree.enter(entrances, pid)
+    _map_ids(pid, request["heard"]["ids"])
+    passing.send(door, passing.GO, [])
+    return pid
+
+
+def lean(request: VisitRequest) -> VisitRequest:
+    """Return what the making of pid 1 takes of a request, where tables say all of its plan. The rest names what is
+    hidden, and each child would have to drop it: that copies its pages."""
+    if _steps_of(request) == request["plan"]:
+        return request
+    left = request.copy()
+    left["plan"], left["limits"] = [], {}
+    left["heard"] = {"ids": request["heard"]["ids"]}  # type: ignore[typeddict-item]
+    return left
+
+
+def _steps_of(request: VisitRequest) -> list[Step]:
+    """The plan, as tables of calls where they say the same; a list of its own, which the job forgets."""
+    calls = request.get("calls", [])
+    return list(calls if calls and SETUP.is_plain(_workspaces(request)) else request["plan"])
+
+
+def _workspaces(request: VisitRequest) -> list[str]:
+    """The paths on the host of what the job works on."""
+    found: list[str] = []
+    for name, *arguments in (*request["prepare"], *request["plan"]):
+        if name == "clone sources":
+            sources: list[tuple[str, str, str, object]] = arguments[0]  # type: ignore[assignment]
+            found += [path for _, path, mode, _ in sources if mode == "base"]
+    return found
+
+
+def _clone(request: VisitRequest, *, as_sibling: bool = False) -> tuple[int, list[str]]:
+    """The process and where it must still be entered: not in the v2 group, where the kernel can have it born there."""
+    flags = namespaces.flags(_unshared(request)) | (processes.AS_SIBLING if as_sibling else 0)
+    born_in, entrances = request["groups"]["group"], request["groups"]["enter"]
+    try:
+        child = processes.fork_into(flags, born_in)
+    except OSError:
+        return _clone_outside(flags), entrances
+    return child, [path for path in entrances if not born_in or not path.startswith(f"{born_in}/")]
+
+
+def _unshared(request: VisitRequest) -> list[str]:
+    """The namespaces to be made: that of the network may be there."""
+    names = request["namespaces"]
+    if not request.get("reuses_network") or SETUP.network < 0:
+        return names
+    namespaces.enter_network(SETUP.network)
+    os.close(SETUP.network)
+    SETUP.network = -1
+    return [name for name in names if name != "net"]
+
+
+def _clone_outside(flags: int) -> int:
+    try:
+        return processes.fork_into(flags)
+    except OSError as error:
+        raise plan.StepFailed("enter namespaces", error) from error
+
+
+def _close_sources() -> None:
+    for descriptor in (*SETUP.kept_open(), *SETUP.idmaps.values()):
+        os.close(descriptor)
+
+
+def _map_ids(pid: int, inside: tuple[int, int]) -> None:
+    identity = SETUP.identity
+    outside = (identity, identity) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    namespaces.map_ids(pid, outside, (inside[0], inside[1]))

@@ -1,0 +1,205 @@
+"""The leader's side of a sandbox with namespaces: hears how the job ended, and serves the recorder.
+
+Part of: leader, leader of a visit
+
+Linux only. It holds no limit and ends nothing (``leader``); what the recorder keeps and how it is answered are
+``kernel.recorder``, ``kernel.seccomp.responder`` and ``kernel.tripwire.serve``.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+from _collections_abc import Callable, Mapping
+
+from ringfence.kernel.proc import processes
+from ringfence.kernel.recorder import HIDDEN, Recorder, as_rows
+from ringfence.kernel.seccomp.chosen import profile_of
+from ringfence.kernel.seccomp.responder import NotifyResponder
+from ringfence.kernel.seccomp.witness import Witness
+from ringfence.roles.pace import Pace
+from ringfence.steps.pid1 import ENDED
+from ringfence.steps.state import LAST_SOCKET, LISTENER, REAPER, SOCKETS, TRIPWIRE, UNHEARD
+from ringfence.steps.step import StepFailed
+from ringfence.transport import passing, wire
+from ringfence.transport.plain_json import dumps
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.kernel.seccomp.rules import Profile
+    from ringfence.kernel.tripwire.serve import Tripwire
+    from ringfence.roles.loop import Descriptors
+    from ringfence.transport.request import VisitRequest
+
+PID_1 = 1
+Tell = Callable[[Mapping[str, object]], None]
+
+
+class SandboxEnd:
+    """What comes out of a sandbox: how the job ended, and what the recorder is told."""
+
+    reaper = -1
+    """In a box: a descriptor of the process that holds this visit."""
+    listeners = -1
+    """The way to the gateway; -1: there is none, or all sockets are there."""
+
+    def __init__(self, request: VisitRequest, tell: Tell) -> None:
+        self.request = request
+        self.recorder = Recorder(write=tell)
+        self.heard = request["heard"]
+        self.witness = Witness(self.heard["witness"])
+        self._pace = Pace(self.heard["share"])
+        self.responder: NotifyResponder | None = None
+        self.tripwire: Tripwire | None = None
+        self.pid = 0
+        """As the host knows it: pid 1 of a sandbox, or in a box the process that holds this visit."""
+        self.identity = 0
+        """The id on the host, where root is the caller."""
+        self.status, self._told = os.pipe()
+        self.door, self._theirs = passing.channel()
+
+    def listen(self, poller: Descriptors) -> None:
+        """To what is handed over, and from then on to that too."""
+        self._poller = poller
+        poller.register(self.door)
+
+    def receive_handover(self) -> bool:
+        """Something handed over through the door; False: nobody is there."""
+        kind, descriptors = passing.receive(self.door)
+        if kind == LISTENER and descriptors:
+            hidden, wired = self.heard["watched"], self.heard["wired"]
+            self.responder = NotifyResponder(descriptors[0], self._profile, self.recorder, hidden, wired=wired,
+                                   witness=self.witness)  # fmt: skip
+            self._poller.register(descriptors[0])
+        elif kind == TRIPWIRE and len(descriptors) == 3:
+            self._poller.register(self._lay(*descriptors))
+        elif kind == UNHEARD:
+            self.recorder.lose(1, "an outer sandbox listens to the system calls, so nobody is told of what is refused")
+        elif kind == REAPER and descriptors:
+            self.pid = processes.pid_of(descriptors[0])
+            self.reaper = descriptors[0]
+        elif kind in (SOCKETS, LAST_SOCKET):
+            self._pass_on(kind, descriptors)
+        return bool(kind)
+
+    def _pass_on(self, kind: bytes, sockets: list[int]) -> None:
+        """To the gateway, which accepts what it is given: so nothing once pid 1 has said that this was all."""
+        try:
+            if self.listeners >= 0:
+                passing.send(self.listeners, kind, sockets)
+        except OSError as error:
+            raise StepFailed("listen", OSError(error.errno, f"the gateway: {error.strerror}")) from error
+        finally:
+            for descriptor in sockets:
+                os.close(descriptor)
+        if kind == LAST_SOCKET and self.listeners >= 0:
+            os.close(self.listeners)
+            self.listeners = -1
+
+    def close_handover(self) -> None:
+        """What comes through it is trusted, so nothing may come once the program runs; what came before may still lie
+        there."""
+        while self.door >= 0 and wire.is_readable(self.door):
+            self.on_readable(self.door)
+        if self.door >= 0 and self._is_complete():
+            self._close_door()
+
+    def _is_complete(self) -> bool:
+        """Whether all was handed over that will be."""
+        return True
+
+    def _close_door(self) -> None:
+        self._poller.unregister(self.door)
+        os.close(self.door)
+        self.door = -1
+
+    def _profile(self) -> Profile:
+        heard = self.heard
+        return profile_of(heard["profile"], heard["ids"], watched=bool(heard["watched"]), wired=heard["wired"],
+                          witness=heard["witness"])  # fmt: skip
+
+    def _lay(self, device: int, proc: int, layout: int) -> int:
+        """A tripwire of this layout; before the job's program runs, so what pid 1 says is trusted."""
+        from ringfence.kernel.tripwire import layout as tripwire_layout
+        from ringfence.kernel.tripwire import serve as tripwire
+
+        with open(layout, "rb") as file:
+            nodes = tripwire_layout.from_data(marshal.load(file))
+        uid, gid = self.heard["ids"]
+        self.tripwire = tripwire.Tripwire(device, nodes, mounter=PID_1, proc=proc, uid=uid, gid=gid)
+        return device
+
+    def on_readable(self, descriptor: int) -> None:
+        """Take, answer and record what waits there."""
+        if descriptor == self.door:
+            if not self.receive_handover():
+                self._close_door()
+        elif self.responder is not None and descriptor == self.responder.fileno():
+            self._answer(descriptor, self.responder.handle)
+            self._forget(self.responder)
+        elif self.tripwire is not None and descriptor == self.tripwire.fileno():
+            self._answer(descriptor, self._serve_tripwire)
+            self._forget(self.tripwire)
+
+    def _answer(self, descriptor: int, answer: Callable[[], None]) -> None:
+        """Now, or later where it has had its share."""
+        pause_ns = self._pace.work(answer)
+        if pause_ns:
+            self._poller.pause(descriptor, pause_ns)
+
+    def _serve_tripwire(self) -> None:
+        assert self.tripwire is not None
+        for attempt in self.tripwire.handle(lambda key: self.recorder.wants(HIDDEN, key)):
+            self.recorder.record(attempt)
+
+    def answering_s(self) -> float:
+        """Processor time that it took to answer the guest so far."""
+        return self._pace.spent_ns / 1e9
+
+    def _forget(self, source: NotifyResponder | Tripwire) -> None:
+        """Once the last process under the filter is gone, or the mount: it stays readable, and would be asked for
+        ever."""
+        if source.finished:
+            self._poller.unregister(source.fileno())
+
+    def ended(self) -> tuple[int, ...] | None:
+        """How the job ended and what it used, in the words of pid 1; None when it was killed before it could say."""
+        data = os.read(self.status, ENDED.size)
+        return ENDED.unpack(data) if len(data) == ENDED.size else None
+
+    def close(self) -> bytes:
+        """The recorder's last word. What comes now is late."""
+        if self.tripwire is not None:
+            self.recorder.lose(self.tripwire.lost, "requests to the tripwires could not be answered")
+        self.recorder.close()
+        return self.last_word()
+
+    def last_word(self) -> bytes:
+        """How sure the recorder is, with the first call that ended a process; JSON, or empty: ``wire.NOTHING_SEEN``."""
+        health = self.recorder.health
+        counted = {name: value for name, value in vars(health).items() if isinstance(value, int)}
+        forbidden = self.responder.forbidden if self.responder is not None else ""
+        words = {"forbidden": forbidden, "problems": list(health.problems), "caveat": health.caveat}
+        rows = {"totals": self.recorder.totals(), "summary": as_rows(self.recorder.summary)}
+        told = counted | words | rows | {"complete": health.complete}
+        if told == wire.NOTHING_SEEN:
+            return b""
+        return dumps(told).encode()
+
+
+class BoxVisit(SandboxEnd):
+    """What comes out of one visit to a box."""
+
+    def _is_complete(self) -> bool:
+        """Not before the reaper is told of: pid 1 may be late. Who tells is not the job, which has no door."""
+        return self.reaper >= 0
+
+
+class OwnSandbox(SandboxEnd):
+    """What comes out of one sandbox, from the making of its pid 1 to the last record."""
+
+    def __init__(self, request: VisitRequest, tell: Tell) -> None:
+        super().__init__(request, tell)
+        self.tally = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        """Bytes that the dead inside wrote, since it was last read."""
+        self._counts = os.dup(self.tally)

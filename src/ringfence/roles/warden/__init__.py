@@ -1,0 +1,1 @@
+"""The process that leads all sandboxes of a template, and what it has."""

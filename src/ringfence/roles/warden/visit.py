@@ -1,0 +1,149 @@
+"""One of many visits that a warden leads: a leader that shares its process, and holds nothing when it is over.
+
+Part of: warden
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
+import os
+import time
+from _collections_abc import Sequence
+
+from ringfence.roles.leader import OVER, STARTS
+from ringfence.roles.sandbox_leader import SandboxLeader
+from ringfence.steps import executor as plan
+from ringfence.transport import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.roles.warden.warden import Warden
+    from ringfence.transport.request import StandbyRequest, VisitRequest
+
+_TURN_NS = 2_000_000
+_LATEST_WORD_S, _AGAIN_NS = 10.0, 10_000_000
+
+
+class LateOutbox(wire.Outbox):
+    """Never waits for the caller."""
+
+    def __init__(self, pipe: int) -> None:
+        super().__init__(pipe)
+        os.set_blocking(pipe, False)
+        self._bytes = b""
+
+    def put(self, data: bytes) -> None:
+        self._bytes += data
+        self.flush()
+
+    def flush(self) -> None:
+        while self._bytes:
+            try:
+                self._bytes = self._bytes[os.write(self._pipe, self._bytes) :]
+            except BlockingIOError:
+                return
+            except OSError:
+                self._bytes = b""  # nobody listens
+
+    def end(self, last: bytes) -> None:
+        self.put(last)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._bytes
+
+
+class WardedVisit(SandboxLeader):
+    """A leader in a warden, which has pid 1 made by a zygote."""
+
+    def __init__(self, request: VisitRequest, descriptors: list[int], warden: Warden, ticket: int) -> None:
+        commands, reports, owner, self._post = descriptors
+        self._warden, self.ticket = warden, ticket
+        self.small: StandbyRequest = {"draft": 0, "groups": request["groups"], "standby": True}
+        super().__init__(request, commands, reports, owner, warden.loop)
+        self.outbox: LateOutbox = LateOutbox(reports)
+        self.identity = 0
+        self._give_up_telling_s = 0.0
+
+    def _introduce(self) -> None:
+        """Nobody is made yet: the caller is told of pid 1 when that is there."""
+        self.tree.own_io = self._warden.own_io
+
+    def _have_made(self, kept: Sequence[int], streams: Sequence[int]) -> None:
+        self._own.identity = self.identity
+        self.tree.awaited = True
+        # From here on the order's: where no zygote takes it, this visit is over before ``order`` returns.
+        post, self._post = self._post, -1
+        self._warden.order(self, [*kept, post, self._own.door], [*kept, post])
+
+    def note_made(self, pid: int) -> None:
+        """pid 1 is there, and waits for its ids."""
+        self._note_made(pid)
+        self.watchdog.processor_time.session = pid
+        self.outbox.put(wire.started_frame(pid))
+        self._once_more()
+
+    def note_failed(self, step: str, number: int, problem: str) -> None:
+        self.tree.awaited = False
+        if self.phase == STARTS:
+            self._guarded(self._raise, plan.StepFailed(step, OSError(number, problem)))
+
+    def _raise(self, failed: plan.StepFailed) -> None:
+        raise failed
+
+    def note_asked(self) -> None:
+        self._guarded(self._note, "asked", 0)
+
+    def _hear(self, descriptor: int) -> None:
+        if descriptor == self.setup and self.tree.awaited:
+            self._warden.hear_makers()
+            if self.phase != STARTS:
+                return  # it has come to its end with them
+        super()._hear(descriptor)
+
+    def _rehearse(self) -> None:
+        """Others were led here before."""
+
+    def _run(self) -> None:
+        super()._run()
+        if self._own.responder is not None:
+            self._own.responder.hurry(_TURN_NS)
+
+    def _fail(self, frame: bytes) -> None:
+        """One that can't be ended in order must not end the others."""
+        if not self._failed:
+            return super()._fail(frame)
+        if self.tree.child and not self.tree.is_collected:
+            os.kill(self.tree.child, signal.SIGKILL)
+        return self._let_go()
+
+    def _leave(self) -> None:
+        """Once the caller has taken the last word, or is gone, or does not read."""
+        self.outbox.flush()
+        now = time.monotonic()
+        self._give_up_telling_s = self._give_up_telling_s or now + _LATEST_WORD_S
+        if self.outbox.is_empty or now > self._give_up_telling_s:
+            self._let_go()
+        else:
+            self._next = self.loop.at(time.monotonic_ns() + _AGAIN_NS, self._once_more)
+
+    def _let_go(self) -> None:
+        """Once: what is closed here may be another visit's by its number afterwards."""
+        if self.phase == OVER:
+            return
+        super()._leave()
+        self._close()
+        self._warden.forget(self)
+
+    def _close(self) -> None:
+        contained = self.contained
+        found = [self.commands, self.reports, self.owner, self._post, self.setup, self.farewell, self.tree.wakeup]
+        if contained is not None:
+            found += [contained.status, contained.door, self._own.tally]
+            for source in (contained.tripwire, contained.responder):
+                if source is not None:
+                    source.close()
+        for descriptor in found:
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.watchdog.close()

@@ -1,0 +1,194 @@
+"""Holds what the kernel does not hold for a whole tree: processor time, memory, tasks, writes. Looks, never kills.
+
+Part of: leader, leader of a visit
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from _collections_abc import Callable, Sequence
+
+from ringfence.roles.layer_room import LayerRoom
+from ringfence.roles.processor_time import GroupTime, ProcessorTime
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from ringfence.kernel.proc.procfs import Process
+
+    class Table(Protocol):
+        """The module that reads the process tree of this system: ``kernel.proc.procfs``, or ``process_table``."""
+
+        TICKS_PER_S: int
+
+        def stat(self, pid: int) -> Process | None: ...
+        def children(self, pid: int) -> list[int]: ...
+        def descendants(self, root: int, most: float = ...) -> Sequence[Process]: ...
+        def usage(self, pid: int) -> tuple[int, ...]: ...
+        def proportional_bytes(self, process: Process) -> int: ...
+        def written_bytes(self, pid: int) -> int | None: ...
+        def written_chars(self, pid: int) -> int: ...
+        def open_own_io(self) -> int: ...
+        def own_written_bytes(self, descriptor: int) -> int: ...
+        def own_written_chars(self, descriptor: int) -> int: ...
+        def oom_kills(self) -> int: ...
+        def kill(self, process: Process, number: int) -> None: ...
+
+TICK_NS = 25_000_000
+# Faster than a processor fills the page cache: until a tree that writes so fast could have passed its limit, root does
+# not look, so that a wide limit costs nothing. Others must: of a zombie they know only what they saw while it lived.
+FASTEST_BYTES_PER_S = (4 << 30) * (os.cpu_count() or 1)
+
+
+def tree_reader() -> Table:
+    """The reader of the process tree that this system has."""
+    if sys.platform == "linux":
+        from ringfence.kernel.proc import procfs
+
+        return procfs
+    from ringfence.roles import process_table
+
+    return process_table
+
+
+class DiskCount:
+    """What living processes have written; also those that an ordinary user can't look into, as a program may choose: it
+    forbids that, or runs a file that it may not read."""
+
+    def __init__(self, table: Table, folders: Sequence[str]) -> None:
+        self._table = table
+        self._folders = folders
+        self._counted: dict[int, int] = {}
+        """pid: the most that was seen of it. The dead that nobody waited for are closed as well."""
+        self._free_before: dict[int, int] = {}
+        """pid of one that is closed: how much room there was when it was first seen."""
+        self._told = 0
+
+    def of(self, tree: Sequence[Process], first: int, tally: int) -> int:
+        """``first`` is pid 1 of a sandbox, which with its helpers is closed and tells what their dead wrote; or 0."""
+        now = {row.pid: self._table.written_bytes(row.pid) for row in tree}
+        self._counted = {pid: self._counted.get(pid, 0) if count is None else count for pid, count in now.items()}
+        told = self._dead_inside(tally) if first in now and now[first] is None else 0
+        closed = [row for row in tree if now[row.pid] is None and not row.zombie]
+        ours = {row.session for row in closed if row.pid == first}  # which no process of the job can be in
+        strangers = [row.pid for row in closed if row.session not in ours]
+        return sum(self._counted.values()) + told + self._gone_since(strangers)
+
+    def _dead_inside(self, tally: int) -> int:
+        try:
+            self._told += os.eventfd_read(tally)
+        except BlockingIOError:
+            pass  # nothing new
+        return self._told
+
+    def _gone_since(self, closed: Sequence[int]) -> int:
+        """At most what has gone from the disk since they were seen: others write there too, but nobody says less."""
+        if not closed:
+            self._free_before = {}
+            return 0
+        free = self.free_bytes()
+        self._free_before = {pid: self._free_before.get(pid, free) for pid in closed}
+        return max(0, max(self._free_before.values()) - free)
+
+    def free_bytes(self) -> int:
+        found = {}
+        for folder in self._folders:
+            try:
+                found[os.stat(folder).st_dev] = os.statvfs(folder)
+            except OSError:
+                continue  # not made yet, or gone
+        return sum(each.f_bavail * each.f_frsize for each in found.values())
+
+
+class Watchdog:
+    """Looks at everything below this process, and remembers the most that it saw."""
+
+    def __init__(
+        self, table: Table, limits: dict[str, float], own_io: int, written: Sequence[str] = (),
+        layers: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """``table`` reads the process tree of this system; ``own_io`` is this process' io file, -1: none; ``written``
+        are folders on the file systems that the tree writes to, ``layers`` those that it alone writes to."""
+        self.answering_s: Callable[[], float] = float
+        """Processor time of this process that the job caused, which is the job's."""
+        self.table = table
+        self.limits = limits
+        self.peak_memory = 0
+        self.peak_tasks = 0
+        self._own_io = own_io
+        self.processor_time = ProcessorTime(table.TICKS_PER_S)
+        # Up to a second later than RLIMIT_CPU, which says it better; RLIMIT_CPU knows whole seconds only.
+        self._latest_cpu_s = limits["cpu_time"] + min(1.0, limits["cpu_time"])
+        self._next_disk_look_ns = 0
+        self._disk = DiskCount(table, written)
+        self._layers = LayerRoom(layers, DiskCount(table, layers).free_bytes)
+        self._group: GroupTime | None = None
+        self.first, self.tally = 0, -1
+        """pid 1 of a sandbox, and where it counts what the dead in it wrote; 0 and -1: there is none."""
+
+    def count_group(self, folders: Sequence[str]) -> None:
+        """From now on. Children whose end nobody is told of are in the count of a control group alone."""
+        if folders:
+            self._group = GroupTime(folders)
+            self.processor_time.group_s = self._group.used_s
+
+    def close(self) -> None:
+        """Nobody looks any more."""
+        if self._group is not None:
+            self._group.close()
+
+    def used_us(self) -> tuple[int, int]:
+        """The most processor time of the tree that was seen: user, system."""
+        return self.processor_time.most_us()
+
+    def look(self, root: int = 0) -> tuple[str, float] | None:
+        """(the limit that is passed, what was measured: bytes, tasks or milliseconds), or None.
+
+        ``root``: another process than this one.
+        """
+        tree = self.rows(root)
+        cpu_s = self.processor_time.used_s(tree) + self.answering_s()
+        theirs = [row for row in tree if row.pid != self.first]  # the memory of pid 1 is ours
+        resident = sum(row.rss_bytes for row in theirs)
+        # The dead that nobody has waited for hold a pid and have used processor time, too.
+        tasks = sum(1 if row.zombie else row.threads for row in tree)
+        self.peak_memory = max(self.peak_memory, resident)
+        self.peak_tasks = max(self.peak_tasks, sum(row.threads for row in tree if not row.zombie))
+        if tasks > self.limits["pids"]:
+            return "pids", tasks
+        if resident > self.limits["memory"]:
+            resident = sum(self.table.proportional_bytes(row) for row in theirs)
+            if resident > self.limits["memory"]:
+                return "memory", resident
+        if cpu_s >= self._latest_cpu_s:
+            return "cpu_time", cpu_s * 1000
+        if "disk" in self.limits and time.monotonic_ns() >= self._next_disk_look_ns:
+            written = self._written(tree)
+            if written > self.limits["disk"]:
+                return "disk", written
+        return None
+
+    def _written(self, tree: Sequence[Process]) -> int:
+        """Also says when to look again: not before as much as is left can be written."""
+        written = self.written_bytes() + self._disk.of(tree, self.first, self.tally)
+        written = max(written, self._layers.taken(self.limits["disk"], [row.pid for row in tree]))
+        if os.geteuid() == 0:
+            left_s = (self.limits["disk"] - max(written, self._layers.gone)) / FASTEST_BYTES_PER_S
+            self._next_disk_look_ns = time.monotonic_ns() + int(left_s * 1e9)
+        return written
+
+    def rows(self, root: int) -> list[Process]:
+        return list(self.table.descendants(root or os.getpid(), self.limits["pids"]))
+
+    def written_chars(self, living: Sequence[int] = ()) -> int:
+        """What was given to write, whatever it was written to, by the same."""
+        live = sum(self.table.written_chars(pid) for pid in living)
+        return int(live + self.table.own_written_chars(self._own_io))
+
+    def written_bytes(self, living: Sequence[int] = ()) -> int:
+        """By all that were waited for, and by these, which were not."""
+        live = sum(self.table.written_bytes(pid) or 0 for pid in living)
+        return int(live + self.table.own_written_bytes(self._own_io))

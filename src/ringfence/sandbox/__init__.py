@@ -1,0 +1,1 @@
+"""The strict sandbox as data: what it contains and what this host offers for it."""

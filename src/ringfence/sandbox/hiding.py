@@ -1,0 +1,90 @@
+"""Hidden paths of STRICT: which can't be hidden, and what records who asks for the others.
+
+Also our own folders, on every level that has walls: the key and the records in them are for no guest.
+"""
+
+from __future__ import annotations
+
+import os
+from _collections_abc import Iterable
+
+from ringfence.errors import PolicyError, UsageError
+from ringfence.model.lack import Lack
+from ringfence.model.paths import within
+from ringfence.model.policy import SandboxPolicy
+from ringfence.sandbox import host, showing
+from ringfence.sandbox.hidden import HiddenPaths
+from ringfence.sandbox.root import RootSpec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.checkpoint.transaction import Transaction
+
+# Each name beside a hidden one is a mount of its own: more of them than this would cost every launch too much.
+MOST_MOUNTS = 512
+
+
+def details_of(root_spec: RootSpec) -> str:
+    """What the table says of hidden paths."""
+    recorder = "tripwires" if root_spec.tripwires else "open notification"
+    return f"absent; who asks is recorded by {recorder}" if root_spec.hidden else "absent"
+
+
+def hidden_by(policy: SandboxPolicy) -> HiddenPaths:
+    """By every name that they have, on the host and inside."""
+    if policy.root:
+        return HiddenPaths(_hidden_in_root(policy))
+    meant = {path: showing.on_host(policy, path) for path in policy.hidden_paths}
+    there = (path for path, other in meant.items() if path != other and os.path.lexists(path))
+    found = host.every_name(tuple(dict.fromkeys((*meant.values(), *there))))
+    return HiddenPaths((*found, *showing.by_every_place(policy, found)))
+
+
+def _hidden_in_root(policy: SandboxPolicy) -> list[str]:
+    """In a root of its own a path means what it leads to in there; what is shown from the host is hidden by its name
+    on the host too."""
+    from ringfence.sandbox import image
+
+    shown = {path: showing.on_host(policy, path) for path in policy.hidden_paths}
+    elsewhere = host.every_name(tuple(dict.fromkeys(other for path, other in shown.items() if path != other)))
+    own = [path for path in policy.hidden_paths if any(within(path, top) for top in policy.readable_paths)]
+    inside = image.names_of(image.folder_of(policy), policy.hidden_paths)
+    return [*inside, *elsewhere, *showing.by_every_place(policy, elsewhere), *host.every_name(tuple(own))]
+
+
+def refuse_covered(hidden: HiddenPaths, **paths: Iterable[str]) -> None:
+    """What is shown by its own name can't be hidden by a folder above it: the job would see it, and the table would
+    say that it does not."""
+    for field, path in ((field, path) for field, named in paths.items() for path in named):
+        if hidden.cover(os.path.realpath(path)):
+            problem = f"{path} ({field}) lies in them, and the job is to see it; name what is meant"
+            raise PolicyError("hidden_paths", problem)
+
+
+def refuse_workspace(ours: tuple[str, ...], workspaces: Iterable[str], readable: tuple[str, ...]) -> None:
+    """UsageError where a workspace lies in a folder of ours that has to be absent from a readable folder."""
+    for path in workspaces:
+        above = next((each for each in readable if within(path, os.path.realpath(each))), "")
+        if above and any(within(path, own) for own in ours):
+            problem = f"the private folder {path} of this sandbox lies in the readable {above}, where it is hidden"
+            raise UsageError(problem, hint="name allowed_paths, or a sandbox_root elsewhere")
+
+
+def refuse_unhidden(transaction: Transaction, hidden: Iterable[str]) -> None:
+    """UsageError where a working copy holds what is to be hidden: from one that is there nothing can be taken away."""
+    inside = [path for path in hidden if any(within(path, base) for base in transaction.bases)]
+    late = [path for path in inside if not any(within(path, name) for name in transaction.hidden)]
+    if transaction.kind == "snapshot" and late:
+        raise UsageError(f"{', '.join(late)} was not hidden when the working copy was made, and is in it",
+                         hint="make a new sandbox")  # fmt: skip
+
+
+def lacks(policy: SandboxPolicy, hidden: HiddenPaths) -> list[Lack]:
+    """One for every path that can't be hidden: that no overlay can make absent."""
+    tops = ("/proc", "/dev", *map(os.path.realpath, policy.writable_paths))
+    return [_lack(path) for path in dict.fromkeys(path for top in tops for path in hidden.within(top))]
+
+
+def _lack(path: str) -> Lack:
+    fix = "hide what lies below a readable folder or the workspace, and give writable folders without secrets"
+    return Lack(capability="hidden_paths", missing=f"a way to hide {path} where it lies", fix=fix)

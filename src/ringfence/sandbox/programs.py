@@ -1,0 +1,308 @@
+"""Which program a job's first word means on this host, and what of the host that program needs beside itself.
+
+Follows links, ``#!`` lines as the kernel reads them, and the ``home`` of a pyvenv.cfg. The program, or whoever made the
+folder that it lies in, may be hostile: what a file merely names is shown only where it is an interpreter, and then
+the interpreter alone with its library (ADR 0084).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from ringfence.model.paths import within
+from ringfence.model.record import record
+from ringfence.sandbox import root as rootfs
+
+ALWAYS = ("python3", "python")
+"""Programs that a job finds by name as its caller does, also when its first word is another one, e.g. a shell."""
+_MOST_STEPS = 32
+_MOST_LINKS = 40  # MAXSYMLINKS: the kernel gives up there
+_LINE_BYTES = 256  # BINPRM_BUF_SIZE: what the kernel looks at
+_CONFIGURATION_BYTES = 64 * 1024
+_BLANKS = b" \t"
+_PACKAGES = ("python3", "node_modules")
+
+
+@record
+class Search:
+    """How a job's programs are looked up."""
+
+    path: str
+    """The PATH, as the caller has it or as the policy or the job sets it."""
+    here: str
+    """The working folder; names that are relative start there."""
+    hostile: tuple[str, ...] = ()
+    """Folders whose content nobody vouches for, although they may stand in the PATH."""
+    apart: tuple[str, ...] = ()
+    """Those of them that a job is not shown whole in any case."""
+
+    def folders(self) -> list[str]:
+        """The folders of the PATH; none means the working folder without saying so."""
+        return [os.path.abspath(os.path.join(self.here, folder)) for folder in self.path.split(os.pathsep) if folder]
+
+    def vouches_for(self, path: str) -> bool:
+        """Whether the caller or the administrator put it there, and not somebody whom the caller does not trust."""
+        real = os.path.join(_real(os.path.dirname(path)), os.path.basename(path))
+        if any(within(real, folder) for folder in self.hostile):
+            return False
+        return any(within(real, folder) for folder in (*rootfs.SYSTEM_FOLDERS, "/etc", *self.folders()))
+
+    def passes_hostile(self, path: str) -> bool:
+        """Whether the way to it leads through such a folder, where a link may be anybody's, and another one by now."""
+        folders = [folder for folder in self.hostile if folder != "/"]  # which is never shown as a whole
+        return any(within(place, folder) for place in way(path) for folder in folders)
+
+    def settled(self, paths: list[str]) -> list[str]:
+        """Those that nobody but the caller can have lead elsewhere. What lies in a hostile folder is shown with it."""
+        return [path for path in dict.fromkeys(paths) if not self.passes_hostile(path)
+                or any(within(way(path)[-1], folder) for folder in self.apart)]  # fmt: skip
+
+    def taken_once(self, path: str) -> tuple[str, bool]:
+        """The path, with its folder as it is now where a hostile link leads there, and whether none does."""
+        folder, name = os.path.split(path)
+        if not self.passes_hostile(folder):
+            return path, True
+        real = _real(folder)
+        return os.path.join(real, name), any(within(real, each) for each in self.hostile)
+
+
+def way(path: str) -> list[str]:
+    """Every place that the kernel passes on its way to the path, links included, and the path's own at the end."""
+    here, passed, links = "/", ["/"], 0
+    left = os.path.join("/" if os.path.isabs(path) else os.getcwd(), path).split("/")[::-1]
+    while left:
+        name = left.pop()
+        if name in ("", "."):  # where it is already, which is no link
+            passed.append(here)
+            continue
+        above = here if here != "/" else ""
+        here = f"{above}/{name}" if name != ".." else above.rpartition("/")[0] or "/"
+        passed.append(here)
+        to = _link(here) if links < _MOST_LINKS else ""
+        if to:
+            here, left, links = here.rpartition("/")[0] or "/", [*left, *to.split("/")[::-1]], links + 1
+            here = "/" if to.startswith("/") else here
+    return passed
+
+
+def _real(path: str) -> str:
+    """As os.path.realpath, which raises where somebody exchanges a link meanwhile."""
+    return way(path)[-1]
+
+
+def _link(path: str) -> str:
+    """Where a link leads; empty: it is none."""
+    try:
+        return os.readlink(path)
+    except (OSError, ValueError):
+        return ""
+
+
+def which(name: str, search: Search) -> str:
+    """The program that a job's first word means, as an absolute path; empty: there is none."""
+    if "/" in name:
+        return os.path.abspath(os.path.join(search.here, name))
+    for folder in search.folders():
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return ""
+
+
+def needed(argv0: str, search: Search) -> list[str]:
+    """What a job's program needs of the host, and what Python needs that the job finds by name."""
+    first = [which(name, search) for name in (argv0, *ALWAYS)]
+    found: dict[str, None] = {}
+    left = [search.taken_once(path) for path in dict.fromkeys(filter(None, first))]
+    for path, named in left:  # grows meanwhile
+        if named or _is_interpreter(path):
+            vouched = named and search.vouches_for(path)
+            found.update(dict.fromkeys(_shown_for(path, named, vouched, search)))
+            known = {each for each, _ in left}
+            led = [search.taken_once(each)[0] for each in _led_to(path, search)]
+            new = [(each, vouched) for each in led if each not in known]
+            left += new[: max(0, _MOST_STEPS - len(left))]
+    return list(found)
+
+
+def own_folders(search_path: str) -> list[str]:
+    """What this interpreter needs: its prefix and its packages.
+
+    ``search_path`` is the PYTHONPATH that the job gets. The caller's own sys.path is not shown: the folder of its
+    script may be anything.
+    """
+    packages = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
+    given = filter(None, search_path.split(os.pathsep))
+    return [sys.prefix, sys.base_prefix, *packages, *_editable(packages), *given]
+
+
+def _editable(packages: list[str]) -> list[str]:
+    """What package folders point to (editable installs)."""
+    return [path for folder in filter(os.path.isdir, packages) for name in _names(folder) if name.endswith(".pth")
+            for path in _pointed_to(os.path.join(folder, name))]  # fmt: skip
+
+
+def _pointed_to(pth: str) -> list[str]:
+    lines = [line.strip() for line in _text(pth).splitlines()]
+    return [line for line in lines if os.path.isabs(line) and os.path.isdir(line)]
+
+
+def _shown_for(program: str, named: bool, vouched: bool, search: Search) -> list[str]:
+    """What a program outside the system needs beside itself; never a whole home because of ~/bin.
+
+    ``named``: by the caller, and not by a file. Then a virtual environment, conda's or pyenv's root is shown whole,
+    another prefix with packages (such as ~/.local) by the two folders that hold programs and packages, and any other
+    program alone. ``vouched``: links in it are its owner's, and lead where they should.
+    """
+    folder = os.path.dirname(program)
+    prefix = os.path.dirname(folder)
+    if not named:
+        parts = [program, *_python_parts(prefix)]
+    elif _is_installation(folder, prefix) and not _is_above_others(prefix, search):
+        parts = [prefix]
+    elif os.path.basename(folder) == "bin" and _packages(os.path.join(prefix, "lib")):
+        parts = [folder, os.path.join(prefix, "lib"), *_there(os.path.join(prefix, "pyvenv.cfg"))]
+    else:
+        parts = [program]
+    if vouched:
+        return [*parts, *(path for path in _editable(_sites(prefix)) if not _is_above_others(path, search))]
+    return [path for path in parts if (_is_harmless(path, search) if path == program else _stays(path, prefix))]
+
+
+def _is_harmless(program: str, search: Search) -> bool:
+    """Whether it is itself what it says, or an interpreter, and not by way of a link something else of the host's."""
+    if os.path.islink(program) or any(within(program, folder) for folder in search.hostile):
+        return _is_interpreter(program)
+    return True
+
+
+def _stays(path: str, prefix: str) -> bool:
+    """Whether a part of an installation lies in it, and is no link to something else."""
+    return within(_real(path), _real(prefix))
+
+
+def _is_installation(folder: str, prefix: str) -> bool:
+    if os.path.basename(folder) == "shims":
+        return os.path.isdir(os.path.join(prefix, "versions"))
+    marks = ("pyvenv.cfg", "conda-meta")
+    return prefix == sys.base_prefix or any(os.path.exists(os.path.join(prefix, name)) for name in marks)
+
+
+def _is_above_others(prefix: str, search: Search) -> bool:
+    """Whether more than an installation lies there: a home, or what the job works on."""
+    return any(within(_real(path), _real(prefix)) for path in (_home(), *search.hostile))
+
+
+def _home() -> str:
+    return os.path.expanduser("~")
+
+
+def _sites(prefix: str) -> list[str]:
+    """The package folders of a virtual environment."""
+    lib = os.path.join(prefix, "lib")
+    there = _packages(lib) if _there(os.path.join(prefix, "pyvenv.cfg")) else []
+    return [os.path.join(lib, name, "site-packages") for name in there]
+
+
+def _python_parts(prefix: str) -> list[str]:
+    """The libraries of a Python, and what says where its base is; nothing of another program."""
+    lib = os.path.join(prefix, "lib")
+    names = [name for name in _names(lib) if name.startswith(("python3", "libpython3"))]
+    return [*(os.path.join(lib, name) for name in names), *_there(os.path.join(prefix, "pyvenv.cfg"))]
+
+
+def _packages(lib: str) -> list[str]:
+    return [name for name in _names(lib) if name.startswith(_PACKAGES)]
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _there(path: str) -> list[str]:
+    return [path] if os.path.isfile(path) else []
+
+
+def _is_interpreter(path: str) -> bool:
+    """Whether it is a program in the machine's own code, or a script of a virtual environment: nobody keeps a secret in
+    one of these."""
+    head = _head(path)
+    if head is None or not os.access(path, os.X_OK):
+        return False
+    real = _real(path)
+    environment = os.path.dirname(os.path.dirname(real))
+    of_environment = os.path.basename(os.path.dirname(real)) == "bin" and bool(_there(f"{environment}/pyvenv.cfg"))
+    return head.startswith(b"\x7fELF") or (head.startswith(b"#!") and of_environment)
+
+
+def _led_to(path: str, search: Search) -> list[str]:
+    """What a program needs that starts it: the target of a link, an interpreter, the base of its environment."""
+    bases = _bases(os.path.dirname(path))
+    if to := _link(path):
+        return [os.path.join(os.path.dirname(path), to), *bases]
+    line = interpreter_line(_head(path) or b"")
+    if line is None:
+        return bases
+    interpreter, argument = line
+    found = [os.path.join(search.here, interpreter)]
+    if os.path.basename(interpreter) == "env":
+        found += filter(None, [which(_started_by_env(argument), search)])
+    return found + bases
+
+
+def interpreter_line(head: bytes) -> tuple[str, str] | None:
+    """(interpreter, its one argument) of a script, as the kernel reads it; None: it is no script, or can't be one.
+
+    >>> interpreter_line(b"#! /bin/sh -e x \\necho"), interpreter_line(b"#!/bin/sh\\r\\n")
+    (('/bin/sh', '-e x'), ('/bin/sh\\r', ''))
+    """
+    if not head.startswith(b"#!"):
+        return None
+    line, newline, _ = head[2:_LINE_BYTES].partition(b"\n")
+    line = line.lstrip(_BLANKS).partition(b"\0")[0]
+    end = next((place for place, byte in enumerate(line) if byte in _BLANKS), len(line))
+    if not end or (end == len(line) and not newline and len(head) >= _LINE_BYTES):
+        return None  # nothing, or a name that is cut off: the kernel does not guess
+    return os.fsdecode(line[:end]), os.fsdecode(line[end:].strip(_BLANKS))
+
+
+def _started_by_env(argument: str) -> str:
+    """The program that ``env`` starts: past its options and settings. It has one argument, which -S has it split."""
+    option, _, rest = argument.partition("S")
+    is_split = option == "-" or (option.startswith("-") and option[1:].isalpha())
+    words = rest.split() if is_split else [argument.removeprefix("--split-string=")]
+    return next((word for word in words if not word.startswith("-") and "=" not in word), "")
+
+
+def _bases(folder: str) -> list[str]:
+    """The Python that a virtual environment is made of, where the folder is one's ``bin``."""
+    rows = (line.partition("=") for line in _text(os.path.join(os.path.dirname(folder), "pyvenv.cfg")).splitlines())
+    home = next((value.strip() for key, _, value in rows if key.strip().lower() == "home"), "")
+    pythons = [os.path.join(home, name) for name in ALWAYS] if os.path.isabs(home) else []
+    return [path for path in pythons if os.path.exists(path)]
+
+
+def _text(path: str) -> str:
+    content = _head(path, _CONFIGURATION_BYTES)
+    return (content or b"").decode("utf-8", "surrogateescape")
+
+
+def _head(path: str, size: int = _LINE_BYTES) -> bytes | None:
+    """How a plain file begins; None of anything else, which is not even opened: a device may take that for an order."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return None
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except (OSError, ValueError):
+        return None
+    try:
+        return os.read(descriptor, size) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)

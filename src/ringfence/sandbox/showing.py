@@ -1,0 +1,238 @@
+"""What of the host STRICT shows by a policy's paths, and which of them it can't show."""
+
+from __future__ import annotations
+
+import os
+import stat
+from _collections_abc import Iterable
+
+from ringfence.errors import PolicyError, UsageError
+from ringfence.kernel.mount import submounts
+from ringfence.model.job import Job
+from ringfence.model.lack import Lack
+from ringfence.model.paths import within
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import replace
+from ringfence.sandbox import host, programs
+from ringfence.sandbox import root as rootfs
+from ringfence.sandbox.hidden import HiddenPaths
+from ringfence.sandbox.root import HostMount
+
+_OWN = ("/dev", *(f"/dev/{name}" for name in rootfs.DEVICES))
+"""What every sandbox has of its own, beside /proc."""
+# Read-only or not, whoever reaches one of these reaches what is behind it.
+_NEVER = {stat.S_IFSOCK: "a socket", stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+_TAKEN = ("/proc", "/sys", "/dev", "/etc", *rootfs.SYSTEM_FOLDERS, *rootfs.IN_MEMORY)
+"""What every sandbox has of its own, or of the system."""
+_SHOWING = ("readable_paths", "writable_paths", "shown_at")
+_FIX = "give files and directories only"
+
+
+def lacks(policy: SandboxPolicy) -> list[Lack]:
+    """One for every path of the policy that is neither a file nor a directory."""
+    named = [(name, path) for name in _SHOWING for path in getattr(policy, name)]
+    kinds = [(name, path, _never(path)) for name, path in named if not _is_own(path)]
+    return [Lack(capability=name, missing=f"a way to show {path}, which is {kind}", fix=_FIX)
+            for name, path, kind in kinds if kind]  # fmt: skip
+
+
+def search(
+    policy: SandboxPolicy, job: Job, workspaces: Iterable[str] = (), apart: tuple[str, ...] = ()
+) -> programs.Search:
+    """How the job's programs are looked up; what it works on and what the policy names may be anybody's.
+
+    ``apart``: originals of what it works on, which it is not shown itself."""
+    path = set_for(policy, job).get("PATH", os.environ.get("PATH", ""))
+    named = (*workspaces, *apart, *policy.readable_paths, *policy.writable_paths, *((job.cwd,) if job.cwd else ()))
+    hostile = tuple(dict.fromkeys((*map(os.path.abspath, named), *map(os.path.realpath, named))))
+    return programs.Search(path=path, here=job.cwd or _here(), hostile=hostile, apart=apart)
+
+
+def set_for(policy: SandboxPolicy, job: Job) -> dict[str, str]:
+    """The variables that the policy and the job set."""
+    return dict(policy.environment) | dict(job.environment)
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"  # the caller's folder is gone
+
+
+def needed(policy: SandboxPolicy, job: Job, found: programs.Search) -> list[str]:
+    """What the job's program and this interpreter need of the host."""
+    own = programs.own_folders(set_for(policy, job).get("PYTHONPATH", ""))
+    return [*own, *programs.needed(job.argv[0], found)]
+
+
+def program(policy: SandboxPolicy, job: Job) -> str:
+    """The file that the job's first word means; empty: there is none of that name."""
+    return programs.which(job.argv[0], search(policy, job))
+
+
+def shown(policy: SandboxPolicy, job: Job, workspaces: tuple[str, ...], ours: HiddenPaths) -> list[HostMount]:
+    """What of the host the job sees beside the system, the workspaces left out."""
+    named = frozenset(policy.readable_paths) | set(map(os.path.realpath, policy.readable_paths))
+    configuration = {f"/etc/{name}" for name in rootfs.ETC_NAMES} - named
+    tops = (*rootfs.SYSTEM_FOLDERS, *configuration, *workspaces)
+    way = search(policy, job, workspaces)
+    wanted = needed(policy, job, way)
+    found = host.outside_the_system([*policy.readable_paths, *way.settled(wanted)], tops)
+    found += [path for path in _links_into(way, wanted) if not any(within(path, top) for top in (*tops, *found))]
+    # Above a workspace nothing is shown unless the policy says so, and nothing of ours because a program names it.
+    seen = [path for path in found if path in named
+            or not (ours.cover(path) or any(within(each, path) for each in workspaces))]  # fmt: skip
+    return _mounts(policy, seen, workspaces, named)
+
+
+def over_a_root(policy: SandboxPolicy, workspaces: tuple[str, ...], ours: HiddenPaths) -> list[HostMount]:
+    """What of the host the job sees in a root of its own: what the policy names, and nothing that a program needs."""
+    named = frozenset(policy.readable_paths) | set(map(os.path.realpath, policy.readable_paths))
+    found = [path for path in host.outside_the_system(list(policy.readable_paths), workspaces) if not ours.cover(path)]
+    return _mounts(policy, found, workspaces, named)
+
+
+def _mounts(
+    policy: SandboxPolicy, seen: list[str], workspaces: tuple[str, ...], named: frozenset[str]
+) -> list[HostMount]:
+    there = filter(os.path.lexists, policy.writable_paths)
+    elsewhere = places(policy)
+    placed = [replace(entry, at=elsewhere[entry.path])
+              for entry in entries(elsewhere.keys() - set(workspaces), "ro", frozenset(elsewhere))]  # fmt: skip
+    own = [path for path in seen if os.path.realpath(path) not in elsewhere]
+    return [*entries(own, "ro", named), *placed, *entries(there, "rw", frozenset(policy.writable_paths))]
+
+
+def found(
+    policy: SandboxPolicy, job: Job, workspaces: tuple[str, ...], ours: HiddenPaths, here: Job
+) -> tuple[list[HostMount], str, list[str]]:
+    """(what the job sees beside the system, the file that its first word means or nothing where that is a path, the
+    folders of the PATH by which ``here`` finds programs)."""
+    meant = "" if "/" in job.argv[0] else program(policy, job)
+    return shown(policy, job, workspaces, ours), meant, search(policy, here).folders()
+
+
+def _links_into(way: programs.Search, paths: list[str]) -> list[str]:
+    """Those that are the caller's own links into a hostile folder: the link is shown, and not where it leads."""
+    return [path for path in dict.fromkeys(map(os.path.abspath, paths))
+            if os.path.islink(path) and way.passes_hostile(path) and not way.passes_hostile(os.path.dirname(path))
+            and not any(within(path, folder) for folder in way.hostile)]  # fmt: skip
+
+
+def refuse_absent(policy: SandboxPolicy) -> None:
+    """PolicyError of all readable and writable paths that are not there. A hidden one may come later."""
+    named = [(name, path) for name in _SHOWING for path in getattr(policy, name)]
+    found = [PolicyError(name, problem) for name, path in named if (problem := _why_absent(path))]
+    if found:
+        raise PolicyError(found[0].field, found[0].problem, more=tuple(found[1:]))
+
+
+def _why_absent(path: str) -> str:
+    try:
+        os.lstat(path)
+        return ""
+    except OSError as error:
+        near = _nearest(path) if isinstance(error, FileNotFoundError) else ""
+        return f"{path}: {error.strerror}" + (f"; did you mean {near}?" if near else "")
+
+
+def _nearest(path: str) -> str:
+    """What is there and has a similar name, where the folder above is there; empty: nothing."""
+    from difflib import get_close_matches
+
+    above, name = os.path.split(path)
+    try:
+        close = get_close_matches(name, os.listdir(above), n=1)
+    except OSError:
+        return _nearest(above) if above != path else ""
+    return os.path.join(above, close[0]) if close else ""
+
+
+def entries(paths: Iterable[str], mode: str, explicit: frozenset[str]) -> list[HostMount]:
+    """``explicit``: those that the policy names. Of a link it is the link that is shown."""
+    return [
+        HostMount(path=path, mode=mode, folder=os.path.isdir(path) and not os.path.islink(path), own=True,
+              explicit=path in explicit)
+        for path in paths if not _is_own(path) and not _never(path)
+    ]  # fmt: skip
+
+
+def shared(policy: SandboxPolicy) -> list[str]:
+    """The writable paths: they are the host's own, and not shown through anything."""
+    return [path for path in policy.writable_paths if not _never(path)]
+
+
+def _is_own(path: str) -> bool:
+    return path in _OWN or within(path, "/proc")
+
+
+def _never(path: str) -> str:
+    """What it is, if that is never shown."""
+    try:
+        return _NEVER.get(stat.S_IFMT(os.stat(path).st_mode), "")
+    except OSError:
+        return ""
+
+
+def refuse_mounts_within(workspace: str) -> None:
+    """In a user namespace there is no layer over a directory with something mounted in it."""
+    if host.is_the_hosts_root():
+        return
+    points = submounts.below(workspace, submounts.read(host.mount_table()))
+    if points:
+        raise UsageError(f"something is mounted at {points[0]}, in the workspace",
+                         hint="unmount it, work on a directory without it, or run as root")  # fmt: skip
+
+
+# ---- what is shown elsewhere than at its own path
+
+
+def places(policy: SandboxPolicy) -> dict[str, str]:
+    """Real path on the host: path inside."""
+    return {os.path.realpath(path): place for path, place in policy.shown_at.items()}
+
+
+def inside(policy: SandboxPolicy, path: str) -> str:
+    """Where this path of the host is inside; the same where it lies in nothing that is shown elsewhere."""
+    for source, place in places(policy).items() if policy.shown_at else ():
+        if within(os.path.realpath(path), source):
+            return place + os.path.realpath(path)[len(source) :]
+    return path
+
+
+def on_host(policy: SandboxPolicy, path: str) -> str:
+    """What a path inside is on the host; the same where it lies in nothing that is shown elsewhere."""
+    for source, place in places(policy).items() if policy.shown_at else ():
+        if within(path, place):
+            return source + path[len(place) :]
+    return path
+
+
+def by_every_place(policy: SandboxPolicy, paths: Iterable[str]) -> list[str]:
+    """The names inside of those paths of the host that lie in something shown elsewhere."""
+    rows = places(policy).items()
+    return [place + path[len(source) :] for path in paths for source, place in rows if within(path, source)]
+
+
+def refuse_places(policy: SandboxPolicy) -> None:
+    """PolicyError where two would be at one place, one in another, or one where something else is."""
+    found = list(places(policy).values())
+    if len(found) < len(policy.shown_at):
+        raise PolicyError("shown_at", "names one thing twice, by a link; give each a place of its own, once")
+    for place in found:
+        taken = next((top for top in _TAKEN if within(place, top) or within(top, place)), "")
+        if taken:
+            raise PolicyError("shown_at", f"{place} can't be a place: the sandbox has its own {taken}")
+        if sum(within(place, other) for other in found) > 1:
+            raise PolicyError("shown_at", f"{place} lies in another place; give each one of its own")
+    refuse_covering(policy, (*policy.readable_paths, *policy.writable_paths))
+
+
+def refuse_covering(policy: SandboxPolicy, paths: Iterable[str]) -> None:
+    """PolicyError where a place and something that is shown at its own path would lie in each other: one would cover
+    the other, or a folder for it would have to be made on the host."""
+    for path in paths if policy.shown_at else ():
+        taken = next((place for place in policy.shown_at.values() if within(place, path) or within(path, place)), "")
+        if taken:
+            raise PolicyError("shown_at", f"{taken} can't be a place: {path} is shown at its own path")

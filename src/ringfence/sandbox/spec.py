@@ -1,0 +1,158 @@
+"""From a policy to all that a strict sandbox is made by, as plain data. Pure: it reads no host and starts nothing."""
+
+from __future__ import annotations
+
+from _collections_abc import Mapping
+
+from ringfence.kernel.mount import namespaces
+from ringfence.model.outcome import Enforcement, Mechanism
+from ringfence.model.policy import SandboxPolicy
+from ringfence.model.record import record, replace
+from ringfence.sandbox import filters, hiding, host, image_root, networks
+from ringfence.sandbox import root as rootfs
+from ringfence.sandbox.hidden import HiddenPaths
+from ringfence.sandbox.image_root import Guest
+from ringfence.sandbox.limits_seen import Limits
+from ringfence.sandbox.root import RootSpec
+from ringfence.sandbox.view import USER, Laying, View
+
+_UNWATCHED = dict.fromkeys(("cpu_time", "memory", "pids"), float("inf"))
+
+
+@record
+class Spec:
+    """One sandbox: what it shows, and what binds the jobs in it."""
+
+    root: RootSpec
+    scratch: str
+    own: tuple[str, ...]
+    """Folders of ours that are written."""
+    writable: tuple[str, ...]
+    """Folders of the host that are."""
+    namespaces: tuple[str, ...]
+    reuses_network: bool
+    """One of the zygote's will do in place of a new network namespace."""
+    watched_limits: Mapping[str, float]
+    """What the watchdog holds: what the kernel does not hold here for the whole tree."""
+    visit_limits: Mapping[str, float]
+    """The same of a visit to a living box. The time of its processes is held for the box as a whole; here what it has
+    its leader do."""
+    process_limits: Mapping[str, float]
+    """What each process is held to."""
+    profile: str
+    below_another: bool
+    """The filter comes below one that the caller is under."""
+    witness: Mapping[str, int]
+    watched: tuple[str, ...]
+    """Hidden paths, as the policy writes them and as the kernel meets them."""
+    share: float
+    """Of the processors' time; 0: all."""
+    search_path: str
+    program: str
+    landlock_abi: int
+    shared: tuple[str, ...]
+    """Writable folders of the host, where only sockets of its own are reached."""
+    box_scopes: tuple[str, ...]
+    """What Landlock keeps apart within a living box."""
+
+
+def spec_of(
+    policy: SandboxPolicy, enforced: Mapping[str, Enforcement], laying: Laying, view: View, hidden: HiddenPaths,
+    *, on_disk: bool = True,
+) -> Spec:  # fmt: skip
+    """``on_disk``: the job's own folder lies on the disk; else in memory."""
+    root = _root_of(policy, enforced, laying, view, hidden)
+    wired = rootfs.tripwires_possible(root) and view.has_fuse and view.beside_hidden <= hiding.MOST_MOUNTS
+    root = replace(root, tripwires=bool(hidden) and wired, on_disk=on_disk)
+    numbers = policy.numbers()
+    by_us = {name: value for name, value in numbers.items()
+             if enforced[name].applied and Mechanism.CGROUP not in enforced[name].by}  # fmt: skip
+    return Spec(
+        root=root,
+        scratch=laying.scratch,
+        own=tuple(filter(None, (laying.scratch, *laying.written))),
+        writable=policy.writable_paths,
+        namespaces=networks.namespaces(policy, with_time=view.has_time_namespaces),
+        reuses_network=networks.is_reused(policy),
+        watched_limits=_UNWATCHED | by_us,
+        visit_limits=_UNWATCHED | {"wall_time": policy.wall_time_s, "cpu_time": policy.cpu_time_s},
+        process_limits=_by_rlimit(numbers, enforced),
+        profile=filters.profile_name(policy, view.landlock_abi),
+        below_another=view.is_filtered,
+        witness=filters.witnessed(policy, enforced),
+        watched=tuple(dict.fromkeys((*policy.hidden_paths, *hidden))) if hidden else (),
+        share=policy.cpu_share or 0.0,
+        search_path=_search_path(view.search_path, root),
+        program=view.program,
+        landlock_abi=view.landlock_abi,
+        shared=view.shared,
+        box_scopes=networks.scopes_in_box(policy),
+    )
+
+
+def _search_path(folders: tuple[str, ...], root_spec: RootSpec) -> str:
+    """Those folders of a PATH of the host that the sandbox shows something of, and the system's own behind them; in a
+    root of its own those that every image has."""
+    if root_spec.image is not None:
+        return image_root.PATH
+    shown = rootfs.entries(root_spec)
+    tops = {*rootfs.workspace_paths(root_spec), *map(rootfs.place, shown), *(path for path, _ in root_spec.links)}
+    alone = {rootfs.place(entry).rpartition("/")[0] for entry in shown if not entry.folder}
+    kept = [path for path in folders if not root_spec.hidden.cover(path)
+            and (path in alone or any(path[:end] in tops for end in rootfs.ends(path)))]  # fmt: skip
+    return ":".join(dict.fromkeys([*kept, *rootfs.SYSTEM_PATH]))
+
+
+def _by_rlimit(numbers: dict[str, float], enforced: Mapping[str, Enforcement]) -> dict[str, float]:
+    """A memory limit for each process refuses what a group for all of them would allow; a group needs none."""
+    by_group = Mechanism.RLIMIT not in enforced["memory"].by
+    held = {name: value for name, value in numbers.items() if enforced[name].applied or name == "pids"}
+    return {name: value for name, value in held.items() if name != "memory" or not by_group}
+
+
+def _root_of(
+    policy: SandboxPolicy, enforced: Mapping[str, Enforcement], laying: Laying, view: View, hidden: HiddenPaths
+) -> RootSpec:
+    by_root, laid = view.caller[0] == 0, laying.workspaces
+    gateway = networks.gateway(policy) if networks.by_gateway(enforced) else None
+    guest = _guest(laying, view)
+    return RootSpec(
+        shown=view.shown,
+        etc=view.etc, copies=view.copies,
+        workspaces=laid,
+        folder=laying.folder,
+        build_dir=view.build_dir,
+        caller=view.caller,
+        by_root=by_root,
+        owner=(laid[0].owner if laid else view.caller) if by_root else (),
+        hidden=hidden,
+        ours=HiddenPaths(laying.ours),
+        links=view.links,
+        image=laying.image,
+        user=guest.name,
+        home=guest.home,
+        uid=guest.uid,
+        gid=guest.gid,
+        tmp_bytes=min(policy.disk_bytes or policy.mem_bytes, policy.mem_bytes),
+        limits=_limits_seen(policy, enforced, view),
+        resolver=networks.resolver_files(gateway) if gateway else view.resolver,
+        gateway=gateway,
+        synced=policy.io_bytes_per_s is not None,
+        own_network=not networks.is_hosts(policy) and not networks.is_reused(policy),
+        proc_files=view.proc_files, proc_folders=view.proc_folders,
+    )  # fmt: skip
+
+
+def _guest(laying: Laying, view: View) -> Guest:
+    """Who the job is inside. A root that it can't write has no home for it."""
+    if view.guest is not None:
+        return view.guest if laying.image in laying.workspaces else replace(view.guest, home=rootfs.HOME)
+    uid, gid = (namespaces.GUEST_ID, namespaces.GUEST_ID) if view.caller[0] == 0 else view.ids
+    return Guest(uid=uid, gid=gid, name=USER, home=rootfs.HOME)
+
+
+def _limits_seen(policy: SandboxPolicy, enforced: Mapping[str, Enforcement], view: View) -> Limits:
+    by_kernel = view.groups == host.UNIFIED and Mechanism.CGROUP in enforced["memory"].by
+    return Limits(
+        memory=policy.mem_bytes, tasks=policy.pids_max, cores=policy.cpu_share, groups=view.groups, by_kernel=by_kernel
+    )

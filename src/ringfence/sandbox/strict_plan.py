@@ -1,0 +1,129 @@
+"""From the spec of a strict sandbox to the steps of each of its processes. Pure: nothing is carried out here.
+
+``template`` is for the zygote, ``prepare`` for the leader, ``plan`` for pid 1 and, from «run as init» on, for the job.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.kernel import landlock, rlimits
+from ringfence.sandbox import filters, image_root
+from ringfence.sandbox import root as rootfs
+from ringfence.sandbox import wall as landlock_wall
+from ringfence.sandbox.root import RootSpec
+from ringfence.sandbox.spec import Spec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.transport.request import HeardRequest, Preload, Step, VisitRequest, WallStep, ZygoteRequest
+
+IN_SCRATCH = ("layer", "layer/upper", "layer/work")
+"""The folders of a layer in the box's private folder."""
+_UMASK = 0o022
+# The filter's listener is handed to the leader, which the kernel refuses while the user has more descriptors under way
+# than this limit: another sandbox of the same user keeps as many there as its own limit lets it.
+_AFTER_THE_FILTER = "RLIMIT_NOFILE"
+
+
+def plan_of(spec: Spec, last: list[Step], *, confined: bool = True) -> VisitRequest:
+    """The request to the leader of a sandbox, but for its control group; ``last``: how the job begins.
+
+    ``confined``: pid 1 forks a job that is bound; else it stays alone, and binds those whom it takes in."""
+    root = spec.root
+    inside: list[Step] = [("drop capabilities",), ("run as init",), *confine(spec)] if confined else []
+    request: VisitRequest = {
+        "prepare": _prepare(spec),
+        "plan": [*_enter(spec), *_building(root), *inside, *last],
+        "namespaces": list(spec.namespaces),
+        "limits": dict(spec.watched_limits),
+        "scratch": spec.scratch,
+        "written": [*spec.own, *spec.writable],
+        "layers": list(spec.own),
+        "contained": True,
+        "heard": heard(spec),
+    }
+    if spec.reuses_network:
+        request["reuses_network"] = True
+    return request
+
+
+def _building(root: RootSpec) -> list[Step]:
+    return rootfs.steps(root) if root.image is None else image_root.steps(root)
+
+
+def visit_of(spec: Spec, steps: list[Step]) -> VisitRequest:
+    """The request to the leader of a visit to the living box."""
+    plan = [*confine(spec, spec.box_scopes), *steps]
+    return {"in_box": True, "plan": plan, "limits": dict(spec.visit_limits), "scratch": "", "heard": heard(spec)}
+
+
+def template_of(spec: Spec, python: Preload | None, *, native: bool) -> ZygoteRequest:
+    """The request to the zygote, in which what sandboxes of this kind have in common is built once."""
+    template, owner = rootfs.template(spec.root), list(spec.root.owner)
+    request: ZygoteRequest = {"template": template, "owner": owner, "python": python, "native": native}
+    if spec.reuses_network:
+        request["reuses_networks"] = True
+    return request
+
+
+def heard(spec: Spec) -> HeardRequest:
+    """What the leader needs to know of the filter, to answer what it tells."""
+    return {
+        "ids": (spec.root.uid, spec.root.gid),
+        "profile": spec.profile,
+        "watched": list(spec.watched),
+        "wired": spec.root.tripwires,
+        "share": spec.share,
+        "witness": dict(spec.witness),
+    }
+
+
+def _prepare(spec: Spec) -> list[Step]:
+    """What only root can do, done by the leader, which still is: ids mapped, devices made."""
+    if not spec.root.by_root:
+        return []
+    scratch = ("", "work", *IN_SCRATCH) if rootfs.uses_scratch(spec.root) else ()
+    owned = [os.path.join(spec.scratch, name) for name in scratch]
+    return [("give folders", owned), *_clone(spec.root, spec.scratch), rootfs.device_folder()]
+
+
+def _clone(root: RootSpec, scratch: str) -> list[Step]:
+    steps: list[Step] = [("clone sources", rootfs.own_sources(root, scratch))]
+    kept = rootfs.kept_layers(root)
+    return [*steps, ("clone layers", kept, root.by_root)] if kept else steps
+
+
+def _enter(spec: Spec) -> list[Step]:
+    """How the leader's child becomes pid 1 of the sandbox."""
+    root = spec.root
+    steps: list[Step] = [("await leader",)]
+    if root.tripwires:
+        steps.append(("open fuse",))
+    steps.append(("take identity", root.uid, root.gid))
+    if not root.by_root:
+        steps += _clone(root, spec.scratch)
+    return [*steps, ("own group namespace",)]
+
+
+def confine(spec: Spec, scopes: tuple[str, ...] = tuple(landlock.SCOPES)) -> list[Step]:
+    """What the job is bound by; the filter last, for it closes what came before."""
+    root = spec.root
+    steps: list[Step] = [("setsid",), ("chdir", root.folder), ("umask", _UMASK), ("reset signals",)]
+    steps.append(("no new privileges",))
+    slack = rlimits.namespace_slack(os.uname().release)
+    limits: list[Step] = [("rlimit", *row) for row in (*rlimits.shares(), *rlimits.rows(spec.process_limits, slack))]
+    steps += [step for step in limits if _AFTER_THE_FILTER not in step]
+    steps += wall(spec, scopes)
+    if watched := bool(root.hidden):  # the leader reads paths from it, also before an exec, and as an ordinary user
+        steps.append(("show memory",))
+    close = filters.step(spec.profile, (root.uid, root.gid), watched, root.tripwires, spec.witness,
+                         below_another=spec.below_another)  # fmt: skip
+    return [*steps, close, *(step for step in limits if _AFTER_THE_FILTER in step)]
+
+
+def wall(spec: Spec, scopes: tuple[str, ...]) -> list[WallStep]:
+    """Landlock behind the mounts, where the kernel has it."""
+    if not spec.landlock_abi:
+        return []
+    return [landlock_wall.wall(spec.root, list(spec.shared), spec.landlock_abi, scopes)]

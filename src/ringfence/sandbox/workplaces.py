@@ -1,0 +1,74 @@
+"""Which folder of the host can be a workspace under STRICT, and which only if the caller names it (ADR 0086).
+
+The whole workspace is shown to the job. A program is started in a home, or in /etc, rather by chance than on purpose.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.errors import UsageError
+from ringfence.model.paths import within
+from ringfence.model.policy import SandboxPolicy
+from ringfence.sandbox import programs
+from ringfence.sandbox import root as rootfs
+
+_CHANGE = "change to a folder of your own first"
+_KERNELS = ("/proc", "/sys", "/dev")
+_SHARED = ("/var", "/boot", "/run")
+
+
+def refuse(path: str, policy: SandboxPolicy) -> None:
+    """UsageError where this real path can't be a workspace, or shows more than somebody may want."""
+    if path == "/" or path in rootfs.SYSTEM_FOLDERS:
+        raise UsageError(f"{path} can't be a workspace", hint=_CHANGE)
+    if any(within(path, top) for top in _KERNELS) and not within(path, "/dev/shm"):
+        raise UsageError(f"{path} can't be a workspace: what is there is the kernel's", hint=_CHANGE)
+    if path != rootfs.HOME and within(rootfs.HOME, path):
+        raise UsageError(f"{path} can't be a workspace: the sandbox has its own {rootfs.HOME} in it", hint=_CHANGE)
+    kind = _holds(path)
+    if kind and path not in map(os.path.realpath, (*policy.readable_paths, *policy.writable_paths)):
+        problem = f"{path} is {kind}, and a job that works there can read all of it"
+        hint = "change to a folder that holds what the job needs, or say that this one is meant: " \
+               f"ringfence run --here-anyway, in Python readable_paths=({path!r},)"  # fmt: skip
+        raise UsageError(problem, hint=hint)
+
+
+def led_to(path: str, policy: SandboxPolicy) -> str:
+    """The real path of a working folder.
+
+    UsageError where a link in a folder that jobs write leads to a place that the policy does not name: an earlier job
+    may have made the link, and would choose what a later one works on."""
+    passed = programs.way(os.path.abspath(path))
+    top = next((top for top in written(policy) if any(within(place, top) for place in passed)), "")
+    named = map(os.path.realpath, (*policy.readable_paths, *policy.writable_paths))
+    if top and not any(within(passed[-1], each) for each in named):
+        problem = f"{path} leads to {passed[-1]} by a link in {top}, which jobs write"
+        raise UsageError(problem, hint="give the folder that it leads to, if that is meant")
+    return passed[-1]
+
+
+def written(policy: SandboxPolicy) -> list[str]:
+    """The folders of the host that jobs write themselves."""
+    return list(dict.fromkeys(map(os.path.realpath, policy.writable_paths)))
+
+
+def around(path: str) -> str:
+    """The folder that a file lies in, for what it needs beside it; the file alone where that would show too much."""
+    folder = os.path.dirname(path)
+    return path if os.path.isdir(path) or _holds(os.path.realpath(folder)) else folder
+
+
+def _holds(path: str) -> str:
+    """What somebody would not show without a thought; empty: nothing of the kind. Nobody is asked who lives here: that
+    may take a look over the network."""
+    home = os.path.realpath(os.environ.get("HOME") or "/")
+    if path == home or os.path.dirname(path) == "/home" or path == "/root":
+        return "a home directory"
+    if home != "/" and within(home, path):
+        return f"above the home directory {home}"
+    if within(path, "/etc"):
+        return "the host's configuration"
+    if path in _SHARED:
+        return "shared by the whole host"
+    return ""

@@ -1,0 +1,7 @@
+"""The service: runs, boxes, pools and bundles over HTTP, and a page that shows what happens.
+
+docs/reference/service.md has its routes and settings.
+
+A door like the others: it turns requests into jobs and policies, and outcomes into JSON. It adds who may ask for what,
+and how much of the machine that may take. Starlette and uvicorn are loaded when it is used (``ringfence[service]``).
+"""

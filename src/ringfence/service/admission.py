@@ -1,0 +1,213 @@
+"""Who may have a sandbox now, who waits, and who is told to come again.
+
+A place is one sandbox and the memory that its policy allows it. Those who wait are served in their order; one whose
+tenant has all that it may have is passed over, one for whom the machine has no room is not: else a large one would
+never come. Used by the event loop alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ringfence.errors import SandboxError
+from ringfence.model.record import record
+from ringfence.service.answer import Refused
+from ringfence.service.tokens import Tenant
+
+_MINUTE_S = 60.0
+_FRESH_S = 0.25
+_LONGEST_S = 60.0
+_MOST_BODY_BYTES = 256 << 20
+
+
+class Full(SandboxError):
+    """There is no room; ``retry_after_s`` says when to come again."""
+
+    def __init__(self, message: str, retry_after_s: float, reason: str) -> None:
+        super().__init__(message, hint=f"come again in {retry_after_s:.0f} s")
+        self.retry_after_s = retry_after_s
+        self.reason_word = reason
+
+
+@record(eq=False)
+class Place:
+    """One sandbox's room, from the time it is asked for until it is given back."""
+
+    tenant: Tenant
+    memory_bytes: int
+    turn: asyncio.Future[None]
+    """Done when the place is there."""
+
+
+def available_memory() -> int:
+    """What programs could have now, as the kernel reckons it; a lot where it does not say."""
+    try:
+        with open("/proc/meminfo", "rb") as file:
+            for line in file:
+                if line.startswith(b"MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 2**62
+
+
+class Admission:
+    """The room of one machine."""
+
+    def __init__(
+        self, *, sandboxes: int, memory_bytes: int, spare_bytes: int, queue: int,
+        available: Callable[[], int] = available_memory,
+    ) -> None:  # fmt: skip
+        self.sandboxes, self.memory_bytes, self.queue = sandboxes, memory_bytes, queue
+        self._spare_bytes = spare_bytes
+        self._available = available
+        self._seen = (0.0, 2**62)
+        self.waiting: deque[Place] = deque()
+        self._held: set[Place] = set()
+        self.reserved_bytes = 0
+        self._of: dict[str, list[int]] = {}
+        """Name of a tenant → sandboxes and bytes that it has."""
+        self._begun: dict[str, deque[float]] = {}
+        self._usual_s = 0.05
+        self._poll: asyncio.TimerHandle | None = None
+
+    @property
+    def running(self) -> int:
+        return len(self._held)
+
+    def used_by(self, tenant: Tenant) -> tuple[int, int]:
+        sandboxes, memory = self._of.get(tenant.name, (0, 0))
+        return sandboxes, memory
+
+    # ---- coming and going
+
+    def join(self, tenant: Tenant, memory_bytes: int) -> Place:
+        """A place, now or when its turn comes; Full where there is none to wait for, and never any of that size."""
+        self._refuse_too_large(tenant, memory_bytes)
+        place = Place(tenant=tenant, memory_bytes=memory_bytes, turn=asyncio.get_running_loop().create_future())
+        if not self._is_anyones_turn() and self._has_room(place) and not self._is_at_quota(place):
+            self._serve(place)
+            return place
+        theirs = sum(each.tenant.name == tenant.name for each in self.waiting)
+        shared = bool(tenant.digest) or len(self._of) > 1
+        if len(self.waiting) >= self.queue or (shared and theirs >= max(1, self.queue // 2)):
+            raise Full(f"{len(self.waiting)} wait already", self._wait_s(), "queue")
+        self.waiting.append(place)
+        self._serve_waiting()  # those before it may all be of tenants at their quota
+        return place
+
+    def leave(self, place: Place, used_s: float | None = None) -> None:
+        """Give it back, or give up waiting. Twice is harmless."""
+        if place in self._held:
+            self._held.discard(place)
+            self.reserved_bytes -= place.memory_bytes
+            mine = self._of[place.tenant.name]
+            mine[0] -= 1
+            mine[1] -= place.memory_bytes
+            if mine == [0, 0]:
+                del self._of[place.tenant.name]
+            if used_s is not None:
+                self._usual_s += (used_s - self._usual_s) / 16
+        elif place in self.waiting:
+            self.waiting.remove(place)
+            place.turn.cancel()
+        self._serve_waiting()
+
+    def count_run(self, tenant: Tenant) -> None:
+        """One more run of this tenant; Full where those of the last minute are all that it may have."""
+        begun, now = self._begun.setdefault(tenant.name, deque()), time.monotonic()
+        while begun and begun[0] <= now - _MINUTE_S:
+            begun.popleft()
+        if len(begun) >= tenant.runs_per_minute:
+            raise Full(f"{tenant.name} may begin {tenant.runs_per_minute} runs a minute",
+                       max(1.0, begun[0] + _MINUTE_S - now), "runs_per_minute")  # fmt: skip
+        if tenant.runs_per_minute < 2**31:
+            begun.append(now)
+
+    # ---- room
+
+    def _refuse_too_large(self, tenant: Tenant, memory_bytes: int) -> None:
+        most = min(self.memory_bytes, tenant.memory_bytes)
+        if memory_bytes > most:
+            raise SandboxError(f"a sandbox of {memory_bytes:,} bytes never fits into {most:,}",
+                               hint="tighten mem_bytes of the policy")  # fmt: skip
+
+    def _is_anyones_turn(self) -> bool:
+        """Whether one waits for the machine's room; those who have all that they may have hold nobody up."""
+        return any(not self._is_at_quota(each) for each in self.waiting)
+
+    def _is_at_quota(self, place: Place) -> bool:
+        sandboxes, memory = self.used_by(place.tenant)
+        too_much = memory + place.memory_bytes > place.tenant.memory_bytes
+        return sandboxes >= place.tenant.sandboxes or too_much
+
+    def _has_room(self, place: Place) -> bool:
+        if len(self._held) >= self.sandboxes or self.reserved_bytes + place.memory_bytes > self.memory_bytes:
+            return False
+        # One is always let in: a machine that is full of other things must not stop for ever.
+        return not self._held or self._left() >= self._spare_bytes
+
+    def _left(self) -> int:
+        now = time.monotonic()
+        if now - self._seen[0] > _FRESH_S:
+            self._seen = now, self._available()
+        return self._seen[1]
+
+    def _serve(self, place: Place) -> None:
+        self._held.add(place)
+        self.reserved_bytes += place.memory_bytes
+        mine = self._of.setdefault(place.tenant.name, [0, 0])
+        mine[0] += 1
+        mine[1] += place.memory_bytes
+        if not place.turn.done():
+            place.turn.set_result(None)
+
+    def _serve_waiting(self) -> None:
+        for place in list(self.waiting):
+            if self._is_at_quota(place):
+                continue
+            if not self._has_room(place):
+                break
+            self.waiting.remove(place)
+            self._serve(place)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Memory may come back without anybody leaving here."""
+        if self.waiting and self._poll is None:
+            self._poll = asyncio.get_running_loop().call_later(_FRESH_S * 2, self._polled)
+
+    def _polled(self) -> None:
+        self._poll = None
+        self._serve_waiting()
+
+    def _wait_s(self) -> float:
+        """Until those who wait now have been served, by how long runs took lately."""
+        reckoned = self._usual_s * (len(self.waiting) + 1) / max(1, self.sandboxes)
+        return min(_LONGEST_S, max(1.0, reckoned))
+
+
+class Bodies:
+    """How much of requests' bodies one tenant may have in memory at a time, from their first byte to the answer."""
+
+    def __init__(self, most_bytes: int = _MOST_BODY_BYTES) -> None:
+        self._most = most_bytes
+        self._held: dict[str, int] = {}
+
+    @contextmanager
+    def held(self, tenant: str, size: int) -> Iterator[None]:
+        """So many bytes are counted until it ends; one body alone is never too much."""
+        now = self._held.get(tenant, 0)
+        if now and now + size > self._most:
+            raise Refused(429, f"requests of yours hold {now} bytes already", headers={"retry-after": "1"})
+        self._held[tenant] = now + size
+        try:
+            yield
+        finally:
+            left = self._held.pop(tenant, 0) - size
+            if left > 0:
+                self._held[tenant] = left

@@ -1,0 +1,204 @@
+"""The application: Starlette over the table of routes, with the guard before and the log behind each request."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route as Path
+from starlette.types import Receive, Scope, Send
+
+from ringfence.client.wire import plain_error
+from ringfence.errors import BusyError, ConflictError, ForeignError, SandboxError, UnavailableError, UsageError
+from ringfence.service import guard
+from ringfence.service.admission import Full
+from ringfence.service.answer import Answer, Ask, Refused
+from ringfence.service.box_requests import BoxRequests
+from ringfence.service.json_text import json_text
+from ringfence.service.mcp.door import ROUTE as MCP
+from ringfence.service.mcp.door import McpDoor
+from ringfence.service.other_requests import OtherRequests
+from ringfence.service.page import page_routes
+from ringfence.service.routes import ROUTES, Route
+from ringfence.service.run import QUEUED, Run
+from ringfence.service.run_requests import RunRequests
+from ringfence.service.service import LOG, Draining, Service, tell
+from ringfence.service.tokens import Tenant
+
+Handler = Callable[[Ask], Awaitable[Answer]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+# One table from error to status; the first that fits.
+STATUSES: tuple[tuple[type[Exception], int], ...] = (
+    (Full, 429), (Draining, 503), (BusyError, 409), (ConflictError, 409), (ForeignError, 409), (UsageError, 400),
+    (UnavailableError, 503), (SandboxError, 422),
+)  # fmt: skip
+
+
+class Requests(RunRequests):
+    """All handlers by name."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service)
+        boxes = BoxRequests(service, self)
+        self._parts = (self, boxes, OtherRequests(service, self, boxes))
+
+    def named(self, name: str) -> Handler:
+        found: Handler = next(getattr(part, name) for part in self._parts if hasattr(part, name))
+        return found
+
+
+class Application:
+    """Starlette, and before it what has a path without a part to be read: for a short run its layers are a good part of
+    the way."""
+
+    def __init__(self, inner: Starlette, endpoints: Mapping[tuple[str, str], Endpoint]) -> None:
+        self._inner, self._endpoints = inner, endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = self._endpoints.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if found is None:
+            await self._inner(scope, receive, send)
+            return
+        answer = await found(Request(scope, receive))
+        await answer(scope, receive, send)
+
+
+def application(service: Service) -> Application:
+    """For any ASGI server, which must run one process of it."""
+    requests = Requests(service)
+    door = McpDoor(service, lambda error: _refusal(service, error), functools.partial(_log, service))
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await service.start()
+        go_on(service, requests)
+        door.sessions.start()
+        try:
+            yield
+        finally:
+            await door.sessions.stop()
+            await service.stop()
+
+    endpoints = {(route.method, route.path): _endpoint(service, route, requests.named(route.handler))
+                 for route in ROUTES}  # fmt: skip
+    paths = [Path(path, endpoint, methods=[method]) for (method, path), endpoint in endpoints.items()]
+    app = Starlette(routes=[*paths, Path(MCP.path, door), *page_routes(service.settings)], lifespan=lifespan,
+                    exception_handlers={HTTPException: _unrouted})  # fmt: skip
+    app.router.redirect_slashes = False
+    return Application(app, {key: each for key, each in endpoints.items() if "{" not in key[1]})
+
+
+def go_on(service: Service, requests: RunRequests) -> None:
+    """With what an earlier life had promised and not begun."""
+    for run_id, document in service.runs.left_over():
+        tenant, spec = service.tokens.named(str(document.get("tenant"))), document["spec"]
+        try:
+            if "run" not in tenant.scopes:
+                raise UsageError("its token may not run programs any more")
+            if "box" in spec or "pool" in spec:
+                raise UsageError("its box or pool was closed when the service ended")
+            run: Run = requests.started(tenant, spec)
+        except SandboxError as error:
+            service.runs.lose(run_id, document, f"it could not be begun again: {error}")
+            continue
+        service.runs.rename(run, run_id)
+        tell("run_resumed", run=run_id, state=QUEUED)
+
+
+def _endpoint(service: Service, route: Route, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        began, tenant, error = time.perf_counter(), "", None
+        try:
+            asking = _asking(service, route, request)
+            tenant = asking.name
+            size = guard.body_size(service.settings, route, request.headers)
+            with service.bodies.held(tenant, size):
+                made = _response(await handler(await _ask(service, route, request, asking)))
+        except ClientDisconnect:
+            made = Response(status_code=400)
+        except Exception as wrong:
+            error, made = wrong, _refusal(service, wrong)
+        # In the next turn of the loop, when the answer is on its way: nobody waits for what is said of it.
+        took_s = time.perf_counter() - began
+        asyncio.get_running_loop().call_soon(_log, service, route, made.status_code, took_s, tenant, error)
+        return made
+
+    return answer
+
+
+def _asking(service: Service, route: Route, request: Request) -> Tenant:
+    guard.refuse_foreign(service.settings, request.headers)
+    return guard.tenant_for(service.tokens, route, request.headers)
+
+
+async def _ask(service: Service, route: Route, request: Request, tenant: Tenant) -> Ask:
+    headers = request.headers
+    query = guard.read_query(route, request.query_params.multi_items())
+    body = await guard.read_body(service.settings, route, request.receive)
+    return Ask(tenant=tenant, path=request.path_params, query=query, body=body, key=guard.key_of(route, headers),
+               last_event=guard.last_event(headers))  # fmt: skip
+
+
+def _response(answer: Answer) -> Response:
+    headers = {**guard.SECURITY_HEADERS, **answer.headers}
+    if answer.events is not None:
+        more = {"x-accel-buffering": "no"}
+        return StreamingResponse(answer.events, headers={**headers, **more}, media_type="text/event-stream")
+    if answer.data is not None:
+        # A file out of a sandbox must never become a page of ours.
+        kept = {"content-disposition": "attachment"} if answer.kind.startswith("application/") else {}
+        return Response(answer.data, status_code=answer.status, headers={**headers, **kept}, media_type=answer.kind)
+    if answer.status == 204:
+        return Response(status_code=204, headers=headers)
+    return json_response(answer.status, answer.json, headers)
+
+
+def json_response(status: int, value: object, headers: dict[str, str]) -> Response:
+    text = json_text(value).encode("utf-8")
+    return Response(text, status_code=status, headers=headers, media_type="application/json")
+
+
+def _refusal(service: Service, error: Exception) -> Response:
+    headers: dict[str, str] = {**guard.SECURITY_HEADERS}
+    if isinstance(error, Refused):
+        headers |= error.headers
+        status = error.status
+    else:
+        status = next((code for kind, code in STATUSES if isinstance(error, kind)), 500)
+    if isinstance(error, Full):
+        headers["retry-after"] = str(int(error.retry_after_s + 0.999))
+        service.figures.add("ringfence_service_refused_total", error.reason_word)
+    elif isinstance(error, Draining):
+        headers["retry-after"] = "5"
+    elif status in (401, 403, 413, 421):
+        service.figures.add("ringfence_service_refused_total", str(status))
+    return json_response(status, {"error": plain_error(error)}, headers)
+
+
+async def _unrouted(_: Request, error: Exception) -> Response:
+    """A path or a method that there is not."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    words = {404: "there is no such address", 405: "not by this method"}
+    headers: dict[str, Any] = {**guard.SECURITY_HEADERS, **(getattr(error, "headers", None) or {})}
+    return json_response(status, {"error": {"type": "Refused", "message": words.get(status, "refused")}}, headers)
+
+
+def _log(service: Service, route: Route, status: int, seconds: float, tenant: str, error: Exception | None) -> None:
+    service.figures.add("ringfence_service_requests_total", route.handler, str(status))
+    service.figures.add("ringfence_service_request_seconds_total", route.handler, amount=seconds)
+    if status >= 500 and not isinstance(error, SandboxError):
+        told = {"event": "request_failed", "route": route.path}
+        LOG.error("request_failed", exc_info=error, extra={"ringfence": told})
+    level = logging.INFO if status < 400 else logging.WARNING
+    if LOG.isEnabledFor(level):
+        told = {"reason": str(error)[:300]} if error is not None else {}
+        tell("request", level, route=route.handler, status=status, ms=round(seconds * 1000, 2), tenant=tenant, **told)

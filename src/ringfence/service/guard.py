@@ -1,0 +1,198 @@
+"""What stands before every handler: who may speak to us at all, how much and how slowly, and as whom.
+
+A page of another origin must not use a service on loopback: its browser may be led to our address by a name of theirs
+(DNS rebinding), or send what needs no permission (a form, a picture). So ``Host`` must be ours, a foreign ``Origin`` or
+``Sec-Fetch-Site`` is refused, and a body is JSON or octets by its own words, which no form can send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from ringfence.service.answer import Refused
+from ringfence.service.routes import OCTETS, Route
+from ringfence.service.schema import from_query, told
+from ringfence.service.settings import Settings
+from ringfence.service.tokens import Tenant, Tokens
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_OURS = ("same-origin", "none")
+_MAX_FILE_BYTES = 64 << 20
+_MAX_KEY_CHARS = 100
+
+# Nothing but what lies here, and nobody may show it in a frame of theirs.
+SECURITY_HEADERS: Mapping[str, str] = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+def refuse_foreign(settings: Settings, headers: Mapping[str, str]) -> None:
+    """Who speaks to another name, or for another origin."""
+    host = headers.get("host", "").lower()
+    if host not in settings.authorities:
+        raise Refused(421, "this service does not have that name", hint="the operator lists further ones under names")
+    origin = headers.get("origin")
+    if origin is not None and origin.lower() not in {f"{scheme}://{host}" for scheme in ("http", "https")}:
+        raise Refused(403, "requests of other origins are refused")
+    if headers.get("sec-fetch-site", "none") not in _OURS:
+        raise Refused(403, "requests of other sites are refused")
+
+
+def tenant_for(tokens: Tokens, route: Route, headers: Mapping[str, str]) -> Tenant:
+    """Who asks; 401 and 403 where that is nobody, or not enough."""
+    if not route.scope:
+        return Tenant(name="nobody", scopes=frozenset())
+    found = tokens.tenant_of(headers.get("authorization", ""))
+    if found is None:
+        raise Refused(401, "no token that is known", headers={"www-authenticate": "Bearer"})
+    if route.scope not in found.scopes:
+        raise Refused(403, f"this token lacks the scope {route.scope}")
+    return found
+
+
+def body_size(settings: Settings, route: Route, headers: Mapping[str, str]) -> int:
+    """How many bytes it says it has, or as many as it may have; refused where that is too much, or of another kind."""
+    if route.body is None and not route.octets:
+        return 0
+    wanted = OCTETS if route.octets else "application/json"
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != wanted:
+        raise Refused(415, f"the body must be {wanted}, and say so in Content-Type")
+    most = _most_bytes(settings, route)
+    length = headers.get("content-length", str(most) if "transfer-encoding" in headers else "0")
+    if not (length.isascii() and length.isdigit()) or int(length) > most:
+        raise Refused(413, f"a body has at most {most} bytes")
+    return int(length)
+
+
+def _most_bytes(settings: Settings, route: Route) -> int:
+    return max(settings.body_bytes, _MAX_FILE_BYTES) if route.octets else settings.body_bytes
+
+
+async def read_body(settings: Settings, route: Route, receive: Receive) -> Any:
+    """The body as the route takes it, up to its size and its time."""
+    if route.body is None and not route.octets:
+        return None
+    most = _most_bytes(settings, route)
+    try:
+        async with asyncio.timeout(settings.request_s):
+            data = await _received(receive, most)
+    except TimeoutError:
+        raise Refused(408, "the body came too slowly", headers={"connection": "close"}) from None
+    return data if route.octets else _json(data, route)
+
+
+async def _received(receive: Receive, most: int) -> bytes:
+    pieces: list[bytes] = []
+    count = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "the client is gone")
+        piece = message.get("body", b"")
+        count += len(piece)
+        if count > most:
+            raise Refused(413, f"a body has at most {most} bytes", headers={"connection": "close"})
+        pieces.append(piece)
+        if not message.get("more_body"):
+            return b"".join(pieces)
+
+
+def _json(data: bytes, route: Route) -> Any:
+    try:
+        value = _decode(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"the body is not JSON: {str(error)[:200]}") from None
+    assert route.body is not None
+    if route.values and _has_more(data, value, route.values):
+        raise Refused(413, f"a body has at most {route.values} values")
+    problem = told(value, route.body)
+    if problem:
+        raise Refused(400, problem)
+    return value
+
+
+def _has_more(data: bytes, value: Any, most: int) -> bool:
+    """Whether there are more values in it. Each takes many times the bytes that it was sent in."""
+    if sum(map(data.count, (b",", b"[", b"{"))) < most:  # no text without them has so many
+        return False
+    left, count = [value], 0
+    while left and count <= most:
+        each = left.pop()
+        inner = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        count += 1 + len(inner)
+        left += [one for one in inner if isinstance(one, dict | list)] if count <= most else ()
+    return count > most
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _integer(text: str) -> int:
+    """Python refuses to read thousands of digits, and no number of ours has them."""
+    if len(text) > 40:
+        raise ValueError("a number of that many digits has no meaning")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError("a number is too large")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What stands twice is read as the one by some and as the other by others, a proxy that checks it among them."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"{twice[:60]!a} stands twice in one object")
+    return made
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_integer, parse_float=_finite,
+                           object_pairs_hook=_unique).decode  # fmt: skip
+
+
+def read_query(route: Route, given: list[tuple[str, str]]) -> dict[str, object]:
+    """What stands behind the question mark; nothing twice, and nothing that is not known."""
+    found: dict[str, object] = {}
+    for name, text in given:
+        shape = route.query.get(name)
+        if shape is None or name in found:
+            raise Refused(400, f"{ascii(name[:60])[1:-1]}: not known here, or given twice")
+        found[name] = from_query(text, shape)
+        problem = told(found[name], shape)
+        if problem:
+            raise Refused(400, f"{name}: {problem}")
+    missing = [name for name in route.needs if name not in found]
+    if missing:
+        raise Refused(400, f"{', '.join(missing)}: missing")
+    return found
+
+
+def last_event(headers: Mapping[str, str]) -> int:
+    text = headers.get("last-event-id", "") or "0"
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise Refused(400, "Last-Event-ID is the number of an event")
+    return int(text)
+
+
+def key_of(route: Route, headers: Mapping[str, str]) -> str:
+    key = headers.get("idempotency-key", "") if route.keyed else ""
+    if len(key) > _MAX_KEY_CHARS:
+        raise Refused(400, f"an Idempotency-Key has at most {_MAX_KEY_CHARS} characters")
+    return key

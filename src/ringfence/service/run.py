@@ -1,0 +1,111 @@
+"""``Run``: one run of a service, from the line to its document. Led by ``Runs``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from ringfence.client.wire import from_bytes, shown
+from ringfence.engine.supervision import Listeners
+from ringfence.model.events import Event, EventKind
+from ringfence.model.policy import SandboxPolicy
+from ringfence.service import store as stored
+from ringfence.service.admission import Place
+from ringfence.service.event_log import EventLog
+from ringfence.service.json_text import Written, json_text
+from ringfence.service.tokens import Tenant
+from ringfence.service.work import Work
+
+QUEUED, RUNNING, ENDED, FAILED, CANCELLED, LOST = "queued", "running", "ended", "failed", "cancelled", "lost"
+STATES = (QUEUED, RUNNING, ENDED, FAILED, CANCELLED, LOST)
+OVER = frozenset(STATES) - {QUEUED, RUNNING}
+TOLD = (EventKind.VIOLATION, EventKind.EGRESS, EventKind.LIMIT)
+
+
+class Run:
+    """One of them."""
+
+    def __init__(
+        self, tenant: Tenant, policy_name: str, policy: SandboxPolicy, work: Work, place: Place | None,
+        spec: dict[str, Any],
+    ) -> None:  # fmt: skip
+        """``spec``: what was asked for, to be asked again where it had not begun when the service ended."""
+        self.id = stored.new_id()
+        self.tenant, self.policy_name, self.policy = tenant, policy_name, policy
+        self.work: Work | None = work
+        """Until it has ended."""
+        self.place, self.spec = place, spec
+        self.argv = [shown(word)[:200] for word in work.job.argv[:32]]
+        self.wants_bundle = bool(spec.get("bundle"))
+        self.text = Written()
+        """The document, once it has ended: of thousands that are kept, a text takes a tenth of the room."""
+        self.box, self.pool = str(spec.get("box", "")), str(spec.get("pool", ""))
+        self.log = EventLog()
+        self.state = QUEUED
+        self.created_s, self.began_s, self.ended_s = time.time(), 0.0, 0.0
+        self.outcome: dict[str, object] | None = None
+        self.error: dict[str, object] | None = None
+        self.bundle: dict[str, object] | None = None
+        self.attempts = 0
+        self.promised = False
+        """Somebody was told that there will be a result."""
+        self.unwanted = False
+        """Its client has said that the result may be forgotten."""
+        self.writing = asyncio.Lock()
+        """One write of its file at a time, in their order."""
+        self.begun: Future[Any] | None = None
+        """What its work has made of itself, once that is begun."""
+        self.over = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self.kept_bytes = 0
+        """What it takes in memory once it is over, as far as somebody else chose it."""
+
+    def summary(self) -> dict[str, object]:
+        """What a list shows."""
+        outcome = self.outcome or {}
+        told = {"status": outcome.get("status"), "rc": outcome.get("rc"), "reason": outcome.get("reason")}
+        return {
+            "id": self.id, "state": self.state, "tenant": self.tenant.name, "policy": self.policy_name,
+            "argv": self.argv, "box": self.box or None,
+            "pool": self.pool or None, "created": self.created_s, "began": self.began_s or None,
+            "ended": self.ended_s or None, "attempts": self.attempts, "bundle": self.bundle is not None,
+            "wants_bundle": self.wants_bundle, **told,
+        }  # fmt: skip
+
+    def document(self) -> dict[str, object] | Written:
+        return self.text or self.whole()
+
+    def whole(self) -> dict[str, object]:
+        return {**self.summary(), "outcome": self.outcome, "error": self.error}
+
+    def kept(self) -> Callable[[], dict[str, Any]]:
+        """What stands in its file now; put together in a thread, for it may be large."""
+        if self.state in OVER:
+            text, bundle = self.text, self.bundle
+            return lambda: {**json.loads(text), "bundle_document": bundle}
+        spec = {"spec": self.spec} if self.state == QUEUED else {}  # one that has begun is not begun again
+        told = {**self.whole(), **spec}
+        return lambda: told
+
+    def settle(self) -> None:
+        """It has ended: what is not asked for any more goes."""
+        self.text = Written(json_text(self.whole()))
+        outcome = self.outcome or {}
+        self.outcome = {name: outcome.get(name) for name in ("status", "rc", "reason")} if self.outcome else None
+        self.work, self.begun, self.place, self.spec = None, None, None, {}
+
+    # ---- told by the thread that leads it
+
+    def listeners(self, on_attempt: Callable[[Run, Event], None]) -> Listeners:
+        def on_output(stream: str, piece: bytes) -> None:
+            self.log.tell("output", {"stream": stream, "data": from_bytes(piece)}, size=len(piece) + 64)
+
+        def on_event(event: Event) -> None:
+            if event.kind in TOLD:
+                on_attempt(self, event)
+
+        return Listeners(on_event=on_event, on_output=on_output)

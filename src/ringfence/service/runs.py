@@ -1,0 +1,327 @@
+"""Runs of a service: each is led to its end, whether or not somebody waits for it, and its result is kept for a while.
+
+Used by the event loop alone, except where it says so. Files are written and read in threads of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from ringfence.client.wire import plain_error, plain_outcome, shown
+from ringfence.errors import SandboxError, UnavailableError, UsageError
+from ringfence.model.events import Event
+from ringfence.model.outcome import Outcome
+from ringfence.model.policy import SandboxPolicy
+from ringfence.service import store as stored
+from ringfence.service.admission import Admission, Full
+from ringfence.service.event_log import Feed
+from ringfence.service.figures import Figures
+from ringfence.service.json_text import Written
+from ringfence.service.run import CANCELLED, ENDED, FAILED, LOST, OVER, QUEUED, RUNNING, Run
+from ringfence.service.tokens import Tenant
+from ringfence.service.work import Work
+
+_WRITERS = 4
+_MOST_KEPT = 2000
+_MOST_KEPT_BYTES = 256 << 20
+Sign = Callable[[Outcome, SandboxPolicy, Work, str], dict[str, object]]
+
+
+class Runs:
+    """All of them, by id."""
+
+    def __init__(self, admission: Admission, store: stored.Store, figures: Figures, sign: Sign | None = None) -> None:
+        self._admission, self._store, self._figures, self._sign = admission, store, figures, sign
+        self._known: OrderedDict[str, Run] = OrderedDict()
+        self._keys: dict[tuple[str, str], tuple[str, str]] = {}
+        self._kept_bytes = 0
+        self.feed = Feed()
+        """Attempts of all runs."""
+        self._loop = asyncio.get_running_loop()
+        self._writers = ThreadPoolExecutor(_WRITERS, "ringfence-results")
+
+    # ---- beginning
+
+    def begin(self, run: Run) -> Run:
+        """Lead it to its end."""
+        self._known[run.id] = run
+        run.log.tell("state", {"state": run.state})
+        waits = run.place is not None and not run.place.turn.done()
+        if not waits and run.spec.get("wait", True):  # else a file may have to say first that it has begun
+            self._note_begin(run)
+            self._start(run)
+        run.task = self._loop.create_task(self._lead(run), name=f"run {run.id}")
+        return run
+
+    def keyed(self, tenant: Tenant, key: str, spec_digest: str) -> Run | None:
+        """The run that this tenant has begun with the same key; UsageError where that was another one."""
+        found = self._keys.get((tenant.name, key))
+        if found is None or found[0] not in self._known:
+            return None
+        if found[1] != spec_digest:
+            raise UsageError("this Idempotency-Key was used for another run", hint="use a key once")
+        return self._known[found[0]]
+
+    def remember(self, run: Run, key: str, spec_digest: str) -> None:
+        self._keys[run.tenant.name, key] = (run.id, spec_digest)
+
+    def refuse_promise(self, tenant: Tenant) -> None:
+        """Full where all that this tenant may have on disk waits for results."""
+        if self._store.is_full(tenant.name):
+            raise Full(f"what was promised to {tenant.name} takes all that it may have on disk", 5.0, "results")
+
+    async def promise(self, run: Run) -> None:
+        """Somebody is told of it before it has ended: from now on it outlives the service."""
+        if run.promised:
+            async with run.writing:  # by another request with the same key
+                return
+        run.promised = True
+        try:
+            await self._stored(run)
+        except OSError as error:
+            run.promised = False
+            self.kill(run)
+            raise UnavailableError(f"nothing can be promised: {error.strerror}", missing=("room on the disk",),
+                                   hint="ask with wait, or come again later") from error  # fmt: skip
+
+    async def _stored(self, run: Run) -> None:
+        """Its file, as it is when its turn comes, also where the caller goes away; OSError where that can't be."""
+        await asyncio.shield(self._loop.create_task(self._store_in_turn(run)))
+
+    async def _store_in_turn(self, run: Run) -> None:
+        async with run.writing:
+            if run.unwanted:
+                return
+            run_id, document = run.id, run.kept()
+            await self._in_thread(lambda: self._store.write(run_id, document()))
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await self._loop.run_in_executor(self._writers, work)
+
+    async def _lead(self, run: Run) -> None:
+        try:
+            if run.state == QUEUED and run.place is not None:
+                await run.place.turn
+            await self._carry_out(run)
+        except asyncio.CancelledError:
+            run.state = CANCELLED
+        except SandboxError as error:
+            run.state, run.error = FAILED, plain_error(error)
+        except Exception as error:
+            self._warn("a run failed", run, error)
+            run.state, run.error = FAILED, plain_error(error)
+        finally:
+            await self._finish(run)
+
+    async def _carry_out(self, run: Run) -> None:
+        if run.begun is None:
+            self._note_begin(run)
+            if run.promised:  # it must not be begun a second time
+                await self._stored(run)
+            self._start(run)
+        outcome = await self._outcome(run)
+        run.outcome = plain_outcome(outcome)
+        if run.wants_bundle and self._sign is not None:
+            await self._signed(run, outcome, self._sign)
+        run.state = ENDED  # not before: who waits for the end, or sweeps, finds the bundle with it
+
+    def _note_begin(self, run: Run) -> None:
+        run.state, run.began_s = RUNNING, time.time()
+        run.log.tell("state", {"state": RUNNING})
+
+    def _start(self, run: Run) -> None:
+        """Now: of a run that somebody waits for, no turn of the loop is spent before it begins."""
+        assert run.work is not None
+        try:
+            run.begun = run.work.start(run.listeners(self._on_attempt))
+        except BaseException as error:  # told by who leads it
+            run.begun = Future()
+            run.begun.set_exception(error)
+
+    async def _outcome(self, run: Run) -> Outcome:
+        """Told by its thread in one turn of the loop; who gives up waiting does not end it."""
+        heard, begun = self._loop.create_future(), run.begun
+        assert begun is not None
+        begun.add_done_callback(lambda _: self._loop.is_closed() or self._loop.call_soon_threadsafe(_tell, heard))
+        await heard
+        found: Outcome = begun.result()
+        return found
+
+    async def _signed(self, run: Run, outcome: Outcome, sign: Sign) -> None:
+        """Evidence that can't be made is no reason to lose the outcome."""
+        try:
+            assert run.work is not None
+            run.bundle = await self._loop.run_in_executor(None, sign, outcome, run.policy, run.work, run.id)
+        except SandboxError as error:
+            assert run.outcome is not None
+            run.outcome["bundle_problem"] = shown(str(error))
+
+    async def _finish(self, run: Run) -> None:
+        run.ended_s = time.time()
+        used_s = run.ended_s - run.began_s if run.began_s else None
+        if run.place is not None:
+            self._admission.leave(run.place, used_s)
+        status = str((run.outcome or {}).get("status") or run.state)
+        self._figures.add("ringfence_service_runs_total", run.policy_name, status)
+        self._figures.add("ringfence_service_run_seconds_total", run.policy_name, amount=used_s or 0.0)
+        run.settle()
+        if run.promised:
+            try:
+                await self._stored(run)
+            except OSError as error:
+                self._warn("a result could not be written", run, error)
+        run.log.tell("end", run.text, last=True, size=len(run.text))
+        run.kept_bytes = run.log.bytes
+        self._kept_bytes += run.kept_bytes
+        run.over.set()
+        self._forget_old()
+
+    def _warn(self, what: str, run: Run, error: Exception) -> None:
+        logging.getLogger("ringfence.service").error(what, exc_info=error, extra={"ringfence": {"run": run.id}})
+
+    def _on_attempt(self, run: Run, event: Event) -> None:
+        """By the thread that leads the run."""
+        run.attempts += 1
+        told, size = self.tell_attempt(run.tenant.name, run.id, run.box, event)
+        run.log.tell("attempt", told, size=size)
+
+    def tell_attempt(self, tenant: str, run_id: str, box_id: str, event: Event) -> tuple[dict[str, object], int]:
+        """To whoever watches everything; what is told, and its size. From any thread."""
+        details = {str(name): shown(str(value))[:400] for name, value in event.details.items()}
+        told: dict[str, object] = {
+            "run": run_id or None, "box": box_id or None, "tenant": tenant, "time": event.time_s,
+            "kind": str(event.kind), "details": details,
+        }  # fmt: skip
+        size = 256 + sum(len(name) + len(value) for name, value in details.items())
+        self.feed.tell(tenant, "attempt", told, size)
+        self._loop.call_soon_threadsafe(self._figures.add, "ringfence_service_attempts_total", str(event.kind))
+        return told, size
+
+    # ---- asking
+
+    def find(self, tenant: Tenant, run_id: str) -> Run | None:
+        """One of this tenant's, in memory; None: none that it may know of."""
+        run = self._known.get(run_id)
+        return run if run is not None and _is_seen(tenant, run.tenant.name) else None
+
+    async def read(self, tenant: Tenant, run_id: str) -> dict[str, Any] | Written | None:
+        """The document of one, also of an earlier life of the service."""
+        run = self.find(tenant, run_id)
+        if run is not None:
+            return run.document()
+        found = await self._in_thread(lambda: self._store.read(run_id))
+        if found is None or not _is_seen(tenant, str(found.get("tenant"))):
+            return None
+        return {name: value for name, value in found.items() if name not in ("spec", "bundle_document")}
+
+    async def bundle_of(self, tenant: Tenant, run_id: str) -> dict[str, object] | None:
+        run = self.find(tenant, run_id)
+        if run is not None:
+            return run.bundle
+        found = await self._in_thread(lambda: self._store.read(run_id)) or {}
+        return found.get("bundle_document") if _is_seen(tenant, str(found.get("tenant"))) else None
+
+    def seen_by(self, tenant: Tenant) -> Iterator[Run]:
+        """The newest first."""
+        return (run for run in reversed(self._known.values()) if _is_seen(tenant, run.tenant.name))
+
+    def kill(self, run: Run) -> None:
+        """It ends as soon as it can; one that waits never begins."""
+        if run.state == QUEUED and run.task is not None:
+            run.task.cancel()
+        elif run.state == RUNNING and run.work is not None:
+            run.work.kill()
+
+    async def forget(self, run: Run) -> None:
+        """Its result is not wanted any more."""
+        run.unwanted = True
+        self._drop(run)
+        async with run.writing:
+            await self._in_thread(lambda: self._store.remove(run.id))
+
+    def _drop(self, run: Run) -> None:
+        if self._known.pop(run.id, None) is not None:
+            self._kept_bytes -= run.kept_bytes
+
+    def _forget_old(self) -> None:
+        while len(self._known) > _MOST_KEPT or self._kept_bytes > _MOST_KEPT_BYTES:
+            oldest = next((run for run in self._known.values() if run.state in OVER), None)
+            if oldest is None:
+                break
+            self._drop(oldest)
+        if len(self._keys) > 2 * _MOST_KEPT:
+            self._keys = {key: value for key, value in self._keys.items() if value[0] in self._known}
+
+    async def sweep(self, keep_s: float) -> None:
+        """Forget what is older than that; called from time to time."""
+        living = {run.id for run in self.living()}
+        await self._in_thread(lambda: self._store.sweep(living))
+        for run in [run for run in self._known.values() if run.state in OVER]:
+            if time.time() - run.ended_s > keep_s:
+                self._drop(run)
+
+    # ---- the end, and a new life
+
+    def living(self) -> list[Run]:
+        return [run for run in self._known.values() if run.state not in OVER]
+
+    async def drain(self, within_s: float) -> list[Run]:
+        """Wait for all that run or wait; then end those that run. What is returned never began."""
+        living = self.living()
+        if living:
+            await asyncio.wait([asyncio.create_task(run.over.wait()) for run in living], timeout=within_s)
+        waiting = [run for run in self.living() if run.state == QUEUED]
+        promised = {run.id: run.promised for run in waiting}
+        for run in waiting:  # all at once: one that leaves makes room for the next
+            assert run.task is not None
+            run.promised = False  # its file stays as it was: who starts next goes on with it
+            run.task.cancel()
+        for run in waiting:
+            await run.over.wait()
+            run.promised = promised[run.id]
+        for run in self.living():
+            self.kill(run)
+        left = [run.over.wait() for run in self.living()]
+        if left:
+            await asyncio.wait([asyncio.create_task(each) for each in left], timeout=30)
+        return waiting
+
+    def close(self) -> None:
+        """What is being written is written first."""
+        self._writers.shutdown(wait=True)
+
+    def left_over(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Of an earlier life, those that had not ended: to be asked again, or lost where they had begun."""
+        for run_id, document in list(self._store.all()):
+            if document.get("state") == QUEUED and isinstance(document.get("spec"), dict):
+                yield run_id, document
+            elif document.get("state") == RUNNING:
+                self.lose(run_id, document)
+
+    def rename(self, run: Run, run_id: str) -> None:
+        """It goes on under the name that was told to its client."""
+        del self._known[run.id]
+        run.id, run.promised = run_id, True
+        self._known[run_id] = run
+
+    def lose(self, run_id: str, document: dict[str, Any], why: str = "the service was killed while it ran") -> None:
+        error = {"type": "SupervisionError", "message": why}
+        rest = {name: value for name, value in document.items() if name != "spec"}
+        self._store.write(run_id, {**rest, "state": LOST, "error": error})
+
+
+def _tell(heard: asyncio.Future[None]) -> None:
+    if not heard.done():
+        heard.set_result(None)
+
+
+def _is_seen(tenant: Tenant, owner: str) -> bool:
+    return owner == tenant.name or "operator" in tenant.scopes
+
+

@@ -1,0 +1,91 @@
+"""The server: uvicorn, with what it lacks against slow clients, and an end that waits for runs.
+
+One process: the sandboxes are processes of their own, and the pool is this process'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+
+from ringfence.errors import UsageError
+from ringfence.service.app import application
+from ringfence.service.protocol import HEAD_BYTES, patient
+from ringfence.service.service import Service
+from ringfence.service.settings import Settings, changed
+
+_KEEP_ALIVE_S = 75
+_SWITCH_S = 0.0005
+
+
+class Server(uvicorn.Server):
+    """Told to end, it first lets the service drain; told twice, it ends at once."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+        self._ending: asyncio.Task[None] | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._ending is None:
+            asyncio.get_running_loop().call_soon_threadsafe(self._begin_end)
+        else:
+            self.force_exit = self.should_exit = True
+
+    def _begin_end(self) -> None:
+        self._ending = asyncio.ensure_future(self._end())
+
+    async def _end(self) -> None:
+        try:
+            await self._service.drain()
+        finally:
+            self._service.runs.feed.end()
+            self.should_exit = True
+
+
+def bound(settings: Settings) -> tuple[socket.socket, Settings]:
+    """The socket that it listens on, and the settings with the port that it has got."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    link = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio waits to fill packets
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        link.bind((settings.host, settings.port))
+    except OSError as error:
+        link.close()
+        where = f"{settings.host}:{settings.port}"
+        raise UsageError(f"{where}: {error.strerror}", hint="choose another with --port") from error
+    return link, changed(settings, port=link.getsockname()[1])
+
+
+def server_of(service: Service) -> Server:
+    settings = service.settings
+    config = uvicorn.Config(
+        application(service), host=settings.host, port=settings.port, log_config=None, access_log=False,
+        http=patient(settings.request_s), ws="none", lifespan="on", limit_concurrency=settings.connections,
+        timeout_keep_alive=_KEEP_ALIVE_S, h11_max_incomplete_event_size=HEAD_BYTES, proxy_headers=False,
+        server_header=False, timeout_graceful_shutdown=5, loop="asyncio",
+    )  # fmt: skip
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    return Server(config, service)
+
+
+def serve(settings: Settings) -> None:
+    """Until a signal ends it."""
+    settings.checked()
+    link, settings = bound(settings)
+    service = Service(settings)
+    server = server_of(service)
+    where = f"[{settings.host}]" if ":" in settings.host else settings.host
+    print(f"http://{where}:{settings.port}/", flush=True)
+    # The loop must not wait for its turn as long as threads that lead sandboxes may go on by default, 5 ms.
+    sys.setswitchinterval(_SWITCH_S)
+    server.run(sockets=[link])
+    if not server.started:
+        raise UsageError("the service could not be started", hint="its log says why")
+
+

@@ -1,0 +1,160 @@
+"""What of runs outlives the service: results that were promised, and those that still waited when it ended.
+
+A run is promised once its client has an answer that does not have the result yet. A file each in a folder of ours,
+written whole. Where the service was killed, a promise without a result is told as lost, never forgotten. What one
+tenant has there is bounded: of results the oldest go first, and of promises without a result there are no more.
+Used by threads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Container, Iterator
+from typing import Any
+
+from ringfence.errors import UsageError
+from ringfence.model import state_folder
+from ringfence.model.own_files import make_private, open_private, read_regular, write_whole
+from ringfence.model.paths import within
+from ringfence.service.json_text import json_text
+
+ID = re.compile(r"[0-9a-f]{24}")
+OPEN = ("queued", "running")
+"""States of a run that has no result yet."""
+_MAX_BYTES = 256 << 20
+_LEAST_BYTES = 4096
+"""What a file takes at least, whatever is in it."""
+_ENDING = ".json"
+
+
+def new_id() -> str:
+    """Sortable by time, and nobody's to guess."""
+    return f"{int(time.time() * 1000) & (2**48 - 1):012x}{os.urandom(6).hex()}"
+
+
+class _Held:
+    """What one tenant has: id → bytes, the oldest first, apart by whether there is a result."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, int] = {}
+        self.over: OrderedDict[str, int] = OrderedDict()
+        self.open_bytes = self.over_bytes = 0
+
+    def note(self, run_id: str, size: int, *, is_open: bool) -> None:
+        self.forget(run_id)
+        if is_open:
+            self.open[run_id] = size
+            self.open_bytes += size
+        else:
+            self.over[run_id] = size
+            self.over_bytes += size
+
+    def forget(self, run_id: str) -> None:
+        self.open_bytes -= self.open.pop(run_id, 0)
+        self.over_bytes -= self.over.pop(run_id, 0)
+
+    def too_old(self, most: int) -> list[str]:
+        """Results that must go; the newest never does."""
+        gone = []
+        while self.open_bytes + self.over_bytes > most and len(self.over) > 1:
+            gone.append(next(iter(self.over)))
+            self.forget(gone[-1])
+        return gone
+
+
+class Store:
+    """The folder ``runs`` of a service."""
+
+    def __init__(self, state: str, keep_s: float, most_bytes: int = _MAX_BYTES) -> None:
+        """``most_bytes``: of one tenant."""
+        if not within(os.path.realpath(state), os.path.realpath(state_folder.state_folder())):
+            state_folder.note_root(os.path.realpath(state))
+        self.folder = os.path.join(state, "runs")
+        self._keep_s, self._most_bytes = keep_s, most_bytes
+        self._lock = threading.Lock()
+        self._held: dict[str, _Held] = {}
+        self._owner: dict[str, str] = {}
+        make_private(state)
+        make_private(self.folder)
+        for path in (state, self.folder):
+            os.close(open_private(path))
+
+    def write(self, run_id: str, document: dict[str, Any]) -> None:
+        data = json_text(document).encode()
+        write_whole(self._path(run_id), data)
+        for each in self._noted(run_id, document, len(data)):
+            self._unlink(each)
+
+    def _noted(self, run_id: str, document: dict[str, Any], size: int) -> list[str]:
+        tenant = str(document.get("tenant", ""))
+        with self._lock:
+            held = self._held.setdefault(tenant, _Held())
+            held.note(run_id, max(size, _LEAST_BYTES), is_open=document.get("state") in OPEN)
+            self._owner[run_id] = tenant
+            gone = held.too_old(self._most_bytes)
+            for each in gone:
+                self._owner.pop(each, None)
+            return gone
+
+    def is_full(self, tenant: str) -> bool:
+        """Whether all that it may have is promises that wait for their results."""
+        with self._lock:
+            held = self._held.get(tenant)
+            return held is not None and held.open_bytes >= self._most_bytes
+
+    def read(self, run_id: str) -> dict[str, Any] | None:
+        """None: there is none of that name."""
+        if not ID.fullmatch(run_id):
+            return None
+        try:
+            data, _ = read_regular(self._path(run_id), _MAX_BYTES)
+            found = json.loads(data)
+        except (OSError, ValueError, UsageError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def remove(self, run_id: str) -> None:
+        with self._lock:
+            held = self._held.get(self._owner.pop(run_id, ""))
+            if held is not None:
+                held.forget(run_id)
+        self._unlink(run_id)
+
+    def _unlink(self, run_id: str) -> None:
+        try:
+            os.unlink(self._path(run_id))
+        except FileNotFoundError:
+            pass
+
+    def all(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Those of an earlier life; each is counted from now on."""
+        for name in sorted(os.listdir(self.folder)):
+            run_id = name.removesuffix(_ENDING)
+            document = self.read(run_id) if name.endswith(_ENDING) else None
+            if document is not None:
+                for each in self._noted(run_id, document, os.path.getsize(self._path(run_id))):
+                    self._unlink(each)
+                yield run_id, document
+
+    def sweep(self, living: Container[str] = ()) -> None:
+        """Remove what nobody has asked for in time, and what was broken off. ``living``: ids of runs whose result is
+        still to come, however long ago it was promised."""
+        now = time.time()
+        with os.scandir(self.folder) as found:
+            for entry in list(found):
+                run_id = entry.name.removesuffix(_ENDING)
+                try:
+                    if run_id in living or now - entry.stat(follow_symlinks=False).st_mtime <= self._keep_s:
+                        continue
+                    os.unlink(entry.path)
+                    self.remove(run_id)
+                except OSError:
+                    continue
+
+    def _path(self, run_id: str) -> str:
+        return os.path.join(self.folder, run_id + _ENDING)

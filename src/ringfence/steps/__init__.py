@@ -1,0 +1,1 @@
+"""The ordered steps between fork and exec, as data, and what executes them."""

@@ -1,0 +1,125 @@
+"""Confines a job without namespaces: which places of the host it is granted, and the steps that hold it to them.
+
+Landlock closes everything that is not granted; the steps run in the job itself, before its program. It
+deliberately hides nothing: a place that is not granted is still there, and answers EACCES.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from _collections_abc import Callable, Iterable, Iterator
+
+from ringfence.kernel import landlock
+from ringfence.kernel.mount import namespaces, privileges
+from ringfence.kernel.proc import processes
+from ringfence.kernel.seccomp import compile as seccomp
+from ringfence.model.paths import within
+
+Grant = tuple[str, str]
+"""(path, key of RIGHTS)."""
+
+RIGHTS: dict[str, tuple[str, ...]] = {
+    "read": landlock.READ,
+    "write": (*landlock.WRITE, "ioctl_dev", "resolve_unix"),
+    "device": ("read_file", "write_file", "truncate", "ioctl_dev"),
+    "look": ("read_file", "read_dir"),
+}
+# By name, and no folder of terminals: the others in it are the user's own.
+DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
+# Programs need their own entry, and that has a new name in every process. Not to be written: the settings of the
+# kernel below it ask for root's id, not for a capability.
+LOOKED_AT = ("/proc",)
+
+
+def grants(readable: Iterable[str], writable: Iterable[str], hidden: tuple[str, ...]) -> list[Grant]:
+    """What is granted, as real paths without anything hidden below them."""
+    wanted = [*((path, "read") for path in readable), *((path, "write") for path in writable)]
+    wanted += [*((path, "device") for path in DEVICES), *((path, "look") for path in LOOKED_AT)]
+    real = dict.fromkeys((os.path.realpath(path), kind) for path, kind in wanted)
+    return [grant for path, kind in real for grant in _without(path, kind, hidden)]
+
+
+def _without(path: str, kind: str, hidden: tuple[str, ...]) -> Iterator[Grant]:
+    """The path, or what is in it now but for the hidden: a grant holds for all below it and knows no exception."""
+    if any(within(path, name) for name in hidden):
+        return
+    if not any(within(name, path) for name in hidden):
+        if os.path.lexists(path):
+            yield path, kind
+        return
+    for name in _entries(path):
+        yield from _without(os.path.join(path, name), kind, hidden)
+
+
+def _entries(folder: str) -> list[str]:
+    """Links are left out: reading one needs no grant, and what it leads to has its own."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(entry.name for entry in found if not entry.is_symlink())
+    except OSError:
+        return []
+
+
+def closed_to_others(path: str) -> str:
+    """The first folder on the way to the path, or the path itself, that an id of nobody's can't enter; or nothing."""
+    way = os.path.realpath(path).split("/")
+    places = ["/".join(way[:depth]) or "/" for depth in range(1, len(way) + 1)]
+    return next((place for place in places if not os.stat(place).st_mode & stat.S_IXOTH), "")
+
+
+def landlock_files(granted: list[Grant], open_network: bool = False) -> None:
+    """Everything that this kernel's Landlock knows is closed but for what is granted."""
+    beneath = tuple((path, RIGHTS[kind]) for path, kind in granted if os.path.lexists(path))
+    ports = () if open_network else tuple(landlock.PORT_RIGHTS)
+    ruleset = landlock.Ruleset(
+        files=tuple(landlock.FILE_RIGHTS), ports=ports, scopes=tuple(landlock.SCOPES), beneath=beneath
+    )
+    landlock.restrict(ruleset, allow_partial=True)
+
+
+def drop_privileges(owned: list[str], own_id: bool) -> None:
+    """No capability is left; with ``own_id``, root is given up for an id that nobody else has.
+
+    The step needs no_new_privs: what can't be emptied here (a root without CAP_SETPCAP) no program brings back.
+    """
+    import resource  # noqa: F401  (the two are for what comes after; then they may be out of reach)
+    import warnings  # noqa: F401
+
+    try:
+        privileges.new_session_keyring()
+    except PermissionError:
+        pass  # an outer filter closes keyrings, and the job's own does too
+    try:
+        privileges.lock()
+    except PermissionError:
+        pass
+    if own_id:
+        _take_id(namespaces.FIRST_HOST_ID + os.getppid(), owned)
+    privileges.clear()
+
+
+def _take_id(identity: int, owned: list[str]) -> None:
+    for path in owned:
+        os.chown(path, identity, identity, follow_symlinks=False)
+    for descriptor in (1, 2):  # the pipes that we made: the job may open /dev/stdout and /dev/stderr anew
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            os.fchown(descriptor, identity, identity)
+    os.setgroups([])
+    os.setresgid(identity, identity, identity)
+    os.setresuid(identity, identity, identity)
+    processes.die_with_parent()  # a change of id takes it off
+    if os.getppid() != identity - namespaces.FIRST_HOST_ID:
+        raise ProcessLookupError("the leader is gone")
+
+
+def seccomp_filter(program: bytes) -> None:
+    """The filter, without a listener: it holds also below an outer sandbox that has one."""
+    seccomp.install(program)
+
+
+STEPS: dict[str, Callable[..., None]] = {
+    "landlock files": landlock_files,
+    "drop privileges": drop_privileges,
+    "seccomp filter": seccomp_filter,
+}

@@ -1,0 +1,1 @@
+"""What processes of ours send each other: frames and descriptors."""

@@ -1,0 +1,115 @@
+"""Passes descriptors over a Unix socket (SCM_RIGHTS), straight through the C module.
+
+The ``socket`` module builds its tables of constants at import, which costs a small run more than the
+passing itself; its C half has all that is needed here.
+"""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import os
+import sys
+import time
+from struct import Struct, calcsize
+
+MAX_DESCRIPTORS = 8
+_ONE = Struct("i")
+_MESSAGE_BYTES = 2
+# macOS has no SEQPACKET for Unix sockets; a stream keeps messages with descriptors apart as well.
+_KIND = _socket.SOCK_SEQPACKET if sys.platform == "linux" else _socket.SOCK_STREAM
+
+
+def channel() -> tuple[int, int]:
+    """Two connected descriptors that carry whole messages with descriptors attached."""
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _KIND, 0)
+    return _above_standard(ours.detach()), _above_standard(theirs.detach())
+
+
+def _above_standard(descriptor: int) -> int:
+    """Never 0, 1 or 2, which are free in some daemons: who gives a job «his standard input» must not give it a door."""
+    if descriptor > 2:
+        return descriptor
+    import fcntl
+
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(descriptor)
+
+
+LEADER, CLEANER, ZYGOTE, GO, JOB, END, DRAFT = b"l", b"k", b"m", b"g", b"j", b"e", b"d"
+"""What the message says beside its descriptors: what they are for, that one may go on, that the leader that reports
+through the first is to be ended (that the second is closed then is the answer), or that the file is a draft."""
+REGISTER, SOCKETS, LAST_SOCKET = b"r", b"s", b"e"
+"""To the gateway: a sandbox, by its two ways to it; sockets of one that it accepts on, and that there are no more."""
+
+
+def send(door: int, kind: bytes, descriptors: list[int], body: bytes = b"", *, patient: bool = True) -> None:
+    """Send copies of the descriptors, and a few words with them; OSError when nobody is there, or, where one is not
+    patient, ``TOO_MANY_UNDER_WAY``."""
+    rights = Struct(f"{len(descriptors)}i").pack(*descriptors)
+    message = kind + bytes((len(descriptors),)) + body
+    give_up = time.monotonic() + (_BUSY_WAIT_S if patient else -1.0)
+    links: list[_socket.socket] = []
+    try:
+        # In one call: a signal's handler that raises before the object has a name would have it close the door.
+        links.extend(map(_socket.socket, [_socket.AF_UNIX], [_KIND], [0], [door]))
+        while not _sent(links[0], message, rights, time.monotonic() > give_up):
+            time.sleep(0.002)
+    finally:
+        for link in links:
+            link.detach()
+
+
+def _sent(link: _socket.socket, message: bytes, rights: bytes, last_try: bool) -> bool:
+    try:
+        link.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
+    except OSError as error:
+        # Too many descriptors under way at once: the kernel's bound for the user and our own limit, a matter of time.
+        if error.errno != TOO_MANY_UNDER_WAY or last_try:
+            raise
+        return False
+    return True
+
+
+def take_no_more(door: int) -> None:
+    """Whoever sends from now on hears that nobody is there; what was sent before is still received, then the end."""
+    link = _socket.socket(_socket.AF_UNIX, _KIND, 0, door)
+    try:
+        link.shutdown(_socket.SHUT_RD)
+    finally:
+        link.detach()
+
+
+def receive(door: int) -> tuple[bytes, list[int]]:
+    """The next message and its descriptors, closed on exec; nothing when the other side is gone."""
+    kind, descriptors, _ = receive_with_body(door, 0)
+    return kind, descriptors
+
+
+def receive_with_body(door: int, body_bytes: int) -> tuple[bytes, list[int], bytes]:
+    """The same, with at most so many bytes of what was sent with it."""
+    link = _socket.socket(_socket.AF_UNIX, _KIND, 0, door)
+    try:
+        room = _socket.CMSG_SPACE(MAX_DESCRIPTORS * calcsize("i"))
+        message, ancillary, _, _ = link.recvmsg(_MESSAGE_BYTES + body_bytes, room, _CLOSE_ON_EXEC)
+    except ConnectionResetError:
+        return b"", [], b""
+    finally:
+        link.detach()
+    rights = b"".join(data for level, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
+    found = [number for (number,) in _ONE.iter_unpack(rights[: len(rights) - len(rights) % _ONE.size])]
+    if len(message) >= _MESSAGE_BYTES and message[1] != len(found):  # the kernel drops what there is no room for
+        for descriptor in found:
+            os.close(descriptor)
+        return message[:1], [], b""
+    for descriptor in found if not _CLOSE_ON_EXEC else ():
+        os.set_inheritable(descriptor, False)
+    return message[:1], found, message[_MESSAGE_BYTES:]
+
+
+TOO_MANY_UNDER_WAY = errno.ETOOMANYREFS
+_BUSY_WAIT_S = 10.0
+_NO_SIGNAL = 0x4000 if sys.platform == "linux" else 0
+_CLOSE_ON_EXEC = 0x40000000 if sys.platform == "linux" else 0

@@ -1,0 +1,382 @@
+"""Every message between processes of ours, with each key and its meaning, declared once.
+
+At run time they are plain dictionaries, lists and tuples that marshal can write: this module has no code, and is
+imported for its types alone. Frames of fixed layout, which come back from a process that the job may have got at, are
+``transport/wire.py``'s; descriptors are ``transport/passing.py``'s.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal, NotRequired, TypedDict, final
+
+    StepName = Literal[
+        # Of any POSIX system (steps/executor).
+        "join groups", "setsid", "terminal", "die with leader", "chdir", "umask", "reset signals", "no new privileges",
+        "observe", "rlimit", "exec",
+        # Before there is a sandbox (steps/zygote_steps).
+        "enter zygote", "build place", "lay out", "configuration", "limit files", "clone sources", "give folders",
+        "clone layers", "make devices",
+        # Of pid 1 and of the job in namespaces (steps/linux_steps, steps/pid1).
+        "await leader", "open fuse", "take identity", "own group namespace", "new root", "attach", "attach inside",
+        "private tmpfs", "file system", "renew layer", "overlay", "show", "cover mounts", "bind", "kernel settings",
+        "mask", "read-only",
+        "show limits", "whiteouts", "link", "tripwires", "image root", "seal root", "loopback", "listen", "trust",
+        "host name",
+        "drop capabilities", "landlock", "show memory", "seccomp", "run as init", "calls",
+        # On the host's own root (steps/wall_steps, kernel/mount/binding).
+        "bind in place", "landlock files", "drop privileges", "seccomp filter",
+        # What a plan can end as, other than by an exec (roles/endings).
+        "await job", "serve visits", "load transfers", "put file", "get file",
+    ]  # fmt: skip
+    """All steps that there are; a test holds that each has one row in a table and is made by somebody."""
+
+    Step = tuple[StepName, *tuple[object, ...]]
+    """A step and its arguments, as the function in its row takes them."""
+
+    Wall = tuple[bytes, list[tuple[str | int, int, int]], list[bytes]]
+    """Arguments of the step «landlock», see ``kernel.landlock.put_up``."""
+    WallStep = tuple[Literal["landlock"], bytes, list[tuple[str | int, int, int]], list[bytes]]
+
+    class HeardRequest(TypedDict):
+        """What a leader must know of the filter of its sandbox, to answer what it is told."""
+
+        ids: tuple[int, int]
+        """User and group of the guest, as it sees them."""
+        profile: str
+        """The name of the system-call profile."""
+        watched: list[str]
+        """Hidden paths, as the policy writes them and as the kernel meets them; empty: none."""
+        wired: bool
+        """Whether hidden paths have tripwires."""
+        share: float
+        """Of one processor, to which the work for this guest is held; 0: no limit."""
+        witness: dict[str, int]
+        """Limit of each process by name, 0: none; empty: nobody looks why a job fails."""
+
+    class GroupPaths(TypedDict):
+        """Where the control group of a sandbox is, for its leader."""
+
+        group: str
+        """The v2 directory that the first process is born in; empty: none."""
+        enter: list[str]
+        """Files that a pid is written to, to enter the group."""
+        cgroups: list[str]
+        """Directories that are removed at the end by whoever is left to do it."""
+
+    @final
+    class VisitRequest(TypedDict):
+        """What a leader is to do: the first message to it, from its caller."""
+
+        plan: list[Step]
+        """What the job's process does between fork and exec, of a sandbox its pid 1."""
+        calls: NotRequired[list[Step]]
+        """The plan with tables of calls in place of steps; empty: there is none."""
+        limits: dict[str, float]
+        """What the leader holds for the whole tree, by capability; ``inf``: nothing."""
+        scratch: str
+        """The private directory, which the leader removes when its caller is gone; empty: none, or another's."""
+        groups: NotRequired[GroupPaths]
+        heard: NotRequired[HeardRequest]
+        """Of a sandbox with namespaces, and of a visit to one."""
+        witness: NotRequired[dict[str, int]]
+        """As in ``HeardRequest``, of a job without namespaces."""
+        written: NotRequired[list[str]]
+        """Directories on the file systems that the job writes to."""
+        layers: NotRequired[list[str]]
+        """Those that it alone writes to."""
+        standby: NotRequired[bool]
+        """Its first process waits for an order; or, of a box, for visits."""
+        in_box: NotRequired[bool]
+        """The job is forked by the pid 1 of a living box, the way to which is the first of the streams."""
+        contained: NotRequired[bool]
+        """The first process is pid 1 of a sandbox with namespaces."""
+        prepare: NotRequired[list[Step]]
+        """What the leader does before it forks pid 1: what only root can do."""
+        namespaces: NotRequired[list[str]]
+        """The namespaces that pid 1 is born into, by name."""
+        reuses_network: NotRequired[bool]
+        """That of the network may be one that another sandbox was in before; see ``sandbox.networks``."""
+        egress: NotRequired[bool]
+        """The last of the leader's descriptors leads to the gateway: there it passes on the sockets that pid 1 made."""
+        certificates: NotRequired[bytes]
+        """The authorities that this one sandbox trusts, as PEM, for the step «trust»."""
+
+    @final
+    class StandbyRequest(TypedDict):
+        """The request of one of many sandboxes that stand by; the rest is a draft, which its zygote has already."""
+
+        draft: int
+        """The number of the draft."""
+        groups: GroupPaths
+        standby: Literal[True]
+        egress: NotRequired[bool]
+        certificates: NotRequired[bytes]
+        """As in ``VisitRequest``, as is what stands before it."""
+
+    DraftFile = tuple[int, VisitRequest]
+    """What a zygote is given in a file: a number that no other draft of its caller has, and the draft."""
+
+    class ClearRequest(TypedDict):
+        """What the scratch cleaner of a box at the process level removes when its caller was killed."""
+
+        scratch: str
+        cgroups: list[str]
+
+    class Preload(TypedDict):
+        """What a zygote loads ahead for Python jobs."""
+
+        preload: tuple[str, ...]
+        """Modules that are imported."""
+        packages: tuple[str, ...]
+        """Directories that they are imported from, after the interpreter's own."""
+        environment: dict[str, str]
+        """That of most jobs; what it means for an interpreter is done once."""
+
+    class ZygoteRequest(TypedDict):
+        """What a zygote builds, and whom its sandboxes belong to."""
+
+        template: list[Step]
+        """What all of its sandboxes have in common."""
+        owner: list[int]
+        """User and group that files belong to on disk, where root is the caller; empty: nobody else."""
+        python: Preload | None
+        """None: it forks no Python jobs."""
+        native: NotRequired[bool]
+        """Whether tables of calls are executed by the native part; absent: it makes no sandboxes with namespaces."""
+        reuses_networks: NotRequired[bool]
+        """It has network namespaces for its sandboxes, each for one at a time."""
+
+        warden: NotRequired[bool]
+        """Whether it leads the sandboxes itself, all of them by drafts."""
+
+    class Order(TypedDict):
+        """The job of a sandbox that stands by."""
+
+        argv: list[str]
+        environment: dict[str, str]
+        files: dict[str, bytes]
+        """Name in the working directory: content."""
+        folder: str
+        """Where to go first; empty: it is there."""
+        terminal: bool
+        """Whether standard input becomes the controlling terminal."""
+        python: bytes | None
+        """A packed ``PythonRequest``, which is run in place of argv."""
+
+    class PythonRequest(TypedDict):
+        """Python work, as it travels into the sandbox (python_jobs/job)."""
+
+        kind: Literal["source", "call"]
+        path: tuple[str, ...]
+        """Directories to import from before the interpreter's own."""
+        packages: tuple[str, ...]
+        """The same after them."""
+        modules: tuple[str, ...] | None
+        """Top-level modules that may be imported; None: all."""
+        max_value_bytes: int
+        """Of the value that comes back, encoded."""
+        source: NotRequired[str | bytes]
+        """Of a source, as are the next three: its text."""
+        name: NotRequired[str]
+        """What it is called in tracebacks."""
+        arguments: NotRequired[list[str]]
+        """sys.argv."""
+        value: NotRequired[bool]
+        """Whether the value of its last expression is sent back."""
+        function: NotRequired[bytes]
+        """Of a call: the packed function."""
+        packed: NotRequired[bytes]
+        """Of a call: its packed arguments."""
+
+    class EndedFrame(TypedDict):
+        """The body of ``wire.ENDED``: the facts of an end, whole numbers in the order of ``wire.REPORT_FIELDS``."""
+
+        wait_status: int
+        """As wait(2) has it; -1: nobody could say."""
+        cause: int
+        """Why the leader ended the tree, as an index of ``wire.CAUSES``."""
+        measured: int
+        """What was measured when the cause was found: bytes, tasks, or milliseconds of processor time."""
+        wall_ns: int
+        cpu_user_us: int
+        cpu_system_us: int
+        peak_memory_bytes: int
+        processes: int
+        """The most tasks at a time."""
+        written_bytes: int
+        voluntary_switches: int
+        involuntary_switches: int
+        oom_kills: int
+        survivors: int
+        """Processes that could not be killed."""
+        largest_bytes: int
+        written_chars: int
+        refused_bytes: int
+        exit_memory_bytes: int
+        exit_address_bytes: int
+        exit_descriptors: int
+        exit_slots: int
+        """As in ``backends.facts.Report``, as are those before it."""
+
+    class HealthFrame(TypedDict):
+        """The body of ``wire.HEALTH``, as JSON: how sure the recorder is; see ``kernel.recorder.Health``."""
+
+        total: int
+        kept: int
+        summarised: int
+        uncategorised: int
+        unnamed: int
+        lost: int
+        late: int
+        unwritten: int
+        problems: list[str]
+        caveat: str
+        complete: bool
+        forbidden: str
+        """The first call that ended a process; empty: none."""
+        totals: dict[str, int]
+        """Attempts by what they aim at."""
+        summary: list[list[object]]
+        """Rows of ``kernel.recorder.Summary``."""
+
+    class DumpRequest(TypedDict):
+        """Which processes of a living box are written to images (kernel/criu/dump)."""
+
+        first: int
+        """pid 1 of the box, as the host knows it."""
+        ids: tuple[int, int]
+        """Of the guest, as it sees them."""
+        criu: str
+        """The program."""
+        root: int
+        """The first process of the tree, as the box knows it."""
+        folder: str
+        """Where the images go."""
+        covers: str
+        """A directory for files that are shown to CRIU in place of /proc's."""
+        pids: list[int]
+        """All processes of the tree, as the host knows them."""
+
+    class RestoreRequest(TypedDict):
+        """Which images become processes in a new living box, and what holds them (kernel/criu/restore)."""
+
+        first: int
+        ids: tuple[int, int]
+        criu: str
+        folder: str
+        """As in ``DumpRequest``, as are those before it."""
+        identity: int
+        """The guest's id on the host."""
+        enter: tuple[str, ...]
+        """As in ``GroupPaths``."""
+        wall: Wall | None
+        """None: this kernel has no Landlock."""
+        filter: bytes
+        """The compiled system-call filter."""
+        profile: str
+        watched: list[str]
+        wired: bool
+        """As in ``HeardRequest``, as are the two before it."""
+        last_pid: int
+        """Processes of ours in the box get numbers from here on."""
+        expected: dict[int, str]
+        """Every process that must come back, by its number in the box, with the limits that it had."""
+        resume: list[int]
+        """Those that go on; the others were stopped before, too."""
+        pipes: list[tuple[int, int]]
+        """(descriptor, number of the pipe in the images) for each pipe that leads out of the box."""
+        wall_time_s: float
+        """How long they may go on."""
+
+    class KeptTree(TypedDict):
+        """What a checkpoint keeps of one process tree beside its images; a caller may have stored it as JSON."""
+
+        root: int
+        resume: list[int]
+        limits: dict[str, str]
+        """By the number of the process in the box."""
+        pipes: list[tuple[int, str, str]]
+        """(number, which end is the guest's: r or w, where it leads to) for each pipe that leads out of the box."""
+
+    # ---- between a caller and its gateway (egress/client, egress/gateway): lines of JSON
+
+    class EgressLimits(TypedDict):
+        """What one sandbox may have of the network in all; 0: no limit."""
+
+        connections: int
+        """At once; 0 is none."""
+        connections_per_second: float
+        bytes: int
+        """In both directions together."""
+        bytes_out: int
+        bytes_in: int
+        idle_s: float
+        """How long a connection may stand without a byte."""
+        total_s: float
+        """How long a connection may take."""
+
+    class EgressOrder(TypedDict):
+        """From the caller: the rules of a sandbox, at first and whenever they change; or that it is closed."""
+
+        op: Literal["rules", "count", "close"]
+        rules: NotRequired[list[str | dict[str, object]]]
+        """Each as ``NetworkRule.plain`` writes it."""
+        limits: NotRequired[dict[str, float]]
+        """``EgressLimits``, those that differ from the defaults."""
+        secrets: NotRequired[dict[str, str]]
+        """Values of the variables that rules inject, by name."""
+        authorities: NotRequired[str]
+        """PEM of authorities that servers are verified by, beside the system's."""
+
+    class EgressEvent(TypedDict):
+        """One decision, told when the connection has ended."""
+
+        decision: str
+        """allowed, refused or ended: it was allowed, and a limit, an error or the end of the sandbox ended it."""
+        protocol: str
+        """tls, http, tcp, socks5, connect or dns."""
+        name: str
+        address: str
+        port: int
+        rule: str
+        reason: str
+        bytes_out: int
+        bytes_in: int
+        duration_ms: int
+        process: str
+        time_s: float
+        """Of the decision."""
+
+    class EgressTotals(TypedDict):
+        """What all connections of a sandbox came to."""
+
+        connections: int
+        refused: int
+        bytes_out: int
+        bytes_in: int
+        uncounted: int
+        """Events that were not told one by one."""
+
+    class EgressCounts(TypedDict):
+        """What a sandbox has now, and what all its connections have come to so far."""
+
+        connections: int
+        """That are open."""
+        bytes_out: int
+        bytes_in: int
+
+    class EgressAnswer(TypedDict, total=False):
+        """From the gateway: one of these. It parses what hostile programs send, so it is checked (egress/answers)."""
+
+        event: EgressEvent
+        ca: str
+        """The authority of this sandbox as PEM, before ``ready``."""
+        ready: bool
+        """The rules hold."""
+        failed: str
+        """They do not, and why."""
+        counts: EgressCounts
+        """The answer to «count»."""
+        totals: EgressTotals

@@ -1,0 +1,112 @@
+"""What an expression is known to be: a thing by its full name, a constant, the start of one, a path, or one of several.
+
+``None`` stands for what is not known. Values are small and made by the thousand, so they are plain classes with slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+MAX_ALTERNATIVES = 16
+
+
+class Ref:
+    """Something that is imported or built in, by its full name: ``os``, ``os.system``, ``builtins.eval``."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Const:
+    """A string, bytes, number, boolean or None."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+class Start:
+    """A string of which only the beginning is known."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+
+class PathOf:
+    """A pathlib path; ``at`` is where it leads: a Const, a Start, or None where that is not known."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: Const | Start | None) -> None:
+        self.at = at
+
+
+class Items:
+    """A list, tuple or set whose elements can be told apart."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: tuple[Value | None, ...]) -> None:
+        self.values = values
+
+
+class Pairs:
+    """A dictionary with constant keys."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: dict[object, Value | None]) -> None:
+        self.values = values
+
+
+class Many:
+    """One of several; ``None`` among them: or something else."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: tuple[Value | None, ...]) -> None:
+        self.values = values
+
+
+Value = Ref | Const | Start | PathOf | Items | Pairs | Many
+
+
+def one_of(values: Iterable[Value | None]) -> Value | None:
+    """Several values as one; too many are not known, nor are those of which none is."""
+    found: list[Value | None] = []
+    names: set[str] = set()
+    for value in values:
+        for choice in value.values if isinstance(value, Many) else (value,):
+            if not isinstance(choice, Ref) or choice.name not in names:
+                found.append(choice)
+            if isinstance(choice, Ref):
+                names.add(choice.name)
+    known = [value for value in found if value is not None]
+    if not known or len(known) > MAX_ALTERNATIVES:
+        return None
+    if len(found) == 1:
+        return known[0]
+    return Many((*known, *([None] if len(known) < len(found) else [])))
+
+
+def each(value: Value | None) -> Iterator[Value | None]:
+    """All that a value can be."""
+    if isinstance(value, Many):
+        yield from value.values
+    else:
+        yield value
+
+
+def strings(value: Value | None) -> Iterator[str]:
+    """The whole strings that a value can be; bytes as the strings they spell."""
+    for known in each(value):
+        if isinstance(known, Const):
+            if isinstance(known.value, str):
+                yield known.value
+            elif isinstance(known.value, bytes):
+                yield known.value.decode("latin-1")

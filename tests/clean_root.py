@@ -1,0 +1,93 @@
+"""Clean roots of Debian for tests: what debootstrap makes, kept in a cache folder, and entered without a trace.
+
+Owns: the roots, and one run in one of them. A run sees a copy of the root as its own /, in a mount namespace of its
+own: by ``pivot_root``, since nobody makes a user namespace in a chroot, and no overlay, on which no other can be laid.
+Root only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench.harness import NotHere
+from bench.installing import from_debian
+
+from tests.testable import not_testable_here
+
+CACHE = Path(os.environ.get("RINGFENCE_TEST_CACHE") or Path.home() / ".cache" / "ringfence-tests")
+HERE = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, "")
+_INCLUDED = "python3,python3-venv,passwd"
+_ENTER = r"""
+set -e
+mount --make-rprivate /
+cp -a "$2" "$1/root"
+mount --bind "$1/root" "$1/root"
+cd "$1/root"
+mount -t proc proc proc
+mount --rbind /dev dev
+mount --rbind /sys sys
+mkdir -p outside given
+mount --rbind "$3" given
+pivot_root . outside
+umount -l /outside
+shift 3
+exec "$@"
+"""
+
+
+def root_of(suite: str) -> Path:
+    """The folder of a root of this host's architecture, made once; «not testable here» where it can't be had."""
+    if os.geteuid() != 0 or not HERE:
+        not_testable_here("clean roots take root, on x86_64 or aarch64")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    folder = CACHE / f"root-{suite}-{HERE}"
+    with open(CACHE / f"{folder.name}.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            _make(suite, folder)
+    return folder
+
+
+def enter(root: Path, given: Path, command: Sequence[str], timeout_s: int = 600) -> subprocess.CompletedProcess[str]:
+    """Run a command with this root as /, and a folder of the host as /given; its output comes back as one text."""
+    with tempfile.TemporaryDirectory(prefix="ringfence-root-") as scratch:
+        words = ["unshare", "--mount", "sh", "-c", _ENTER, "enter", scratch, str(root), str(given), *command]
+        return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace", check=False, timeout=timeout_s,
+                              env=_environment())  # fmt: skip
+
+
+def _environment() -> Mapping[str, str]:
+    return {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}
+
+
+def _make(suite: str, folder: Path) -> None:
+    """Whole or not at all."""
+    part = folder.with_name(f"part-{folder.name}")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        program = from_debian("debootstrap", ["debootstrap"])
+    except NotHere as error:
+        not_testable_here(str(error))
+    words = [program, "--variant=minbase", f"--arch={HERE}", f"--include={_INCLUDED}", suite, str(part)]
+    done = subprocess.run([*words, *_mirror()], capture_output=True, text=True, check=False)
+    if done.returncode:
+        shutil.rmtree(part, ignore_errors=True)
+        not_testable_here(f"debootstrap can't make {suite}: {(done.stderr or done.stdout)[-300:]}")
+    shutil.rmtree(part / "var/cache/apt/archives", ignore_errors=True)
+    part.rename(folder)
+
+
+def _mirror() -> list[str]:
+    """Where this host's own packages come from; debootstrap's own choice where that can't be told."""
+    places = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
+    told = "\n".join(path.read_text() for path in places if path.is_file())
+    found = re.findall(r"^(?:URIs:|deb)\s+(\S+/debian)/?\s", told, re.MULTILINE)
+    return found[:1]

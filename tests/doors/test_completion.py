@@ -1,0 +1,86 @@
+"""Shell completion and the manual page say what ``--help`` says, and shells read them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from bench.harness import NotHere
+from bench.installing import from_debian
+from tests.testable import not_testable_here
+
+from ringfence.cli import main
+from ringfence.cli.command_words import PROGRAMS, commands_of
+
+pytestmark = [pytest.mark.unmeasured]
+
+
+def _printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert main([*words]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_command_and_option_is_completed(capsys: pytest.CaptureFixture[str], program: str, shell: str) -> None:
+    text = _printed(capsys, "completion", shell, "--program", program)
+    for command in commands_of(program):
+        assert command.name in text
+        for name in (name for word in command.words for name in word.names if name.startswith("--")):
+            assert (f"-l {name[2:]} " if shell == "fish" else name) in text, (command.name, name)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_manual_has_every_option_with_its_help(capsys: pytest.CaptureFixture[str], program: str) -> None:
+    text = _printed(capsys, "man", program).replace("\\-", "-").replace("\\e", "\\").replace("\\&", "")
+    for command in commands_of(program):
+        assert f".SS {program} {command.name}\n" in text
+        for word in command.words:
+            assert word.help in text and all(f"\\fB{name}\\fR" in text for name in word.names)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(("line", "wanted", "unwanted"), [
+    (["verify-r"], {"verify-release"}, {"run"}),
+    (["run", "--mem"], {"--memory"}, {"--cpu"}),
+    (["run", "--isolation", "str"], {"strict"}, {"process"}),
+    (["run", "--", "bas"], {"bash"}, {"--memory"}),
+    (["completion", ""], {"bash", "zsh", "fish"}, {"run"}),
+])  # fmt: skip
+def test_bash_completes(
+    capsys: pytest.CaptureFixture[str], line: list[str], wanted: set[str], unwanted: set[str]
+) -> None:
+    text = _printed(capsys, "completion", "bash")
+    shown = 'printf "%s\\n" "${COMPREPLY[@]}"'
+    asked = f'{text}\nCOMP_WORDS=(ringfence "$@"); COMP_CWORD=$#; _ringfence_complete; {shown}'
+    done = subprocess.run(["bash", "--norc", "-c", asked, "bash", *line], capture_output=True, text=True, check=True)
+    found = set(done.stdout.split())
+    assert wanted <= found and not unwanted & found and not done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_other_shells_read_it(capsys: pytest.CaptureFixture[str], shell: str) -> None:
+    try:
+        path = from_debian(shell, [shell])
+    except NotHere as error:
+        not_testable_here(str(error))
+    text = _printed(capsys, "completion", shell)
+    done = subprocess.run([path, "-n"], input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    if shell == "fish":
+        asked = f"{text}\ncomplete -C 'ringfence run --mem'; complete -C 'ringfence verify-r'"
+        told = subprocess.run([path, "--no-config", "-c", asked], capture_output=True, text=True, check=True).stdout
+        assert "--memory\tmemory of the whole tree" in told and "verify-release\t" in told
+
+
+@pytest.mark.skipif(shutil.which("man") is None, reason="needs man")
+def test_man_reads_the_page_without_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    environment = {"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
+    for program in PROGRAMS:
+        text = _printed(capsys, "man", program)
+        done = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-"], input=text, check=True,
+                              capture_output=True, text=True, env=environment)  # fmt: skip
+        assert done.stderr == "" and f"{program.upper()}(1)" in done.stdout and "the exit code" in done.stdout.lower()

@@ -1,0 +1,62 @@
+"""The kernel of Jupyter, by jupyter_client: cells, plots, interrupt and restart; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.framework_environment import framework_environment
+
+from ringfence.errors import UsageError
+from ringfence.integrations.jupyter.frames import CLOSE, DATA, HEAD, OPEN, FrameError, Frames, frame
+from ringfence.integrations.jupyter.kernel import PORTS, read_connection
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_frames_come_apart_as_they_were_put_together() -> None:
+    sent = [(OPEN, 1, 4, b""), (DATA, 1, 0, b"x" * 1000), (CLOSE, 1, 0, b"")]
+    stream = b"".join(frame(kind, number, place, data) for kind, number, place, data in sent)
+    frames = Frames()
+    assert [each for byte in stream for each in frames.add(bytes([byte]))] == sent
+
+
+@pytest.mark.parametrize("garbage", [b"hello, world", HEAD.pack(DATA, 1, 0, 1 << 31), HEAD.pack(b"?", 1, 0, 0)])
+def test_what_is_no_frame_is_told(garbage: bytes) -> None:
+    with pytest.raises(FrameError):
+        list(Frames().add(garbage + b"x" * HEAD.size))
+
+
+@pytest.mark.parametrize("wrong", [{"ip": "0.0.0.0"}, {"ip": "10.0.0.1"}, {"transport": "ipc"}, {"hb_port": 0},
+                                   {"hb_port": "x"}])  # fmt: skip
+def test_a_kernel_is_reached_over_the_loopback_alone(tmp_path: Path, wrong: dict[str, object]) -> None:
+    good = {"ip": "127.0.0.1", "transport": "tcp", "key": "k", **{name: 5000 + n for n, name in enumerate(PORTS)}}
+    file = tmp_path / "connection.json"
+    file.write_text(json.dumps(good))
+    assert read_connection(str(file))["key"] == "k", "the control"
+    file.write_text(json.dumps({**good, **wrong}))
+    with pytest.raises(UsageError):
+        read_connection(str(file))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs isolation strict")
+@pytest.mark.system
+@pytest.mark.slow
+@pytest.mark.unmeasured
+@pytest.mark.long
+def test_cells_plots_interrupt_and_restart_work_in_a_strict_box(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.doors.jupyter_program", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=framework_environment("jupyter"), capture_output=True, text=True,
+                          timeout=900, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    said = json.loads(done.stdout.strip().splitlines()[-1])
+    assert (said["sum"]["stdout"], said["sum"]["value"], said["kept"]["value"]) == ("hi\n", "21", "40")
+    assert said["error"]["error"] == "ZeroDivisionError" and said["plot"]["pictures"] == 1
+    assert said["host"]["value"] == "(False, False)", "neither files nor processes of the host"
+    assert said["network"]["error"] == "ConnectionRefusedError"
+    assert said["interrupted"] == "KeyboardInterrupt" and said["after"]["value"] == "20"
+    assert said["restarted"]["error"] == "NameError" and said["ended"]
+    assert "Traceback" not in done.stderr, done.stderr[-3000:]

@@ -1,0 +1,80 @@
+"""``ringfence mcp`` by the official client of the protocol."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.framework_environment import framework_environment
+
+if sys.platform != "linux":
+    pytest.skip("needs isolation strict", allow_module_level=True)
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.unmeasured]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _said(what: str, tmp_path: Path) -> dict[str, Any]:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    environment = framework_environment("mcp") | {"XDG_STATE_HOME": str(tmp_path / "state")}
+    command = [sys.executable, "-m", "tests.doors.mcp_program", what, str(workspace)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    said: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    left = tmp_path / "state" / "ringfence" / "sandboxes"
+    said["left behind"] = [each.name for each in left.iterdir() if not each.name.startswith(".")]
+    return said
+
+
+def test_every_tool_does_its_work_and_says_so_in_few_words(tmp_path: Path) -> None:
+    said = _said("tools", tmp_path)
+    text = {name: row["text"] for name, row in said.items() if isinstance(row, dict)}
+    assert set(said["names"]) == {"run_command", "run_python", "read_output", "write_file", "read_file", "list_files",
+                                  "diff", "checkpoint", "rollback", "commit"}  # fmt: skip
+    assert text["command"] == "exit code 3\none\n"
+    assert "refused: " in text["hidden"] and "secret (not allowed by the policy)" in text["hidden"]
+    assert "s3cret" not in text["hidden"]
+    assert (text["first"], text["second"]) == ("hi\n21", "42") and "NameError" in text["reset"]
+    assert text["read"] == "hellö\n" and "+two" in text["diff"]
+    assert text["listed"] == text["after"] and "new/" in text["after"]
+    assert "read_output('out1'" in text["long"] and len(text["long"]) < 9000
+    assert text["on"].startswith("\n") is False and "\n19000\n" in text["on"]
+    assert said["outside"]["error"] and "not in the workspace" in text["outside"]
+    assert text["commit"].startswith("committed 3 paths") and said["file"] == "one\ntwo\n"
+    assert len(said["asked"]) == 1 and "modified a.txt" in said["asked"][0] and "+two" in said["asked"][0]
+    assert said["left behind"] == []
+
+
+def test_a_model_cannot_widen_its_policy(tmp_path: Path) -> None:
+    said = _said("limits", tmp_path)
+    assert "reached" not in said["closed"]["text"] + said["closed asked"]["text"]
+    assert said["open"]["text"] == said["open asked"]["text"] == "reached"
+    assert said["time"]["text"].startswith("TIMEOUT: still running after 8 s")
+    assert said["commit"]["error"] and "no workspace" in said["commit"]["text"]
+
+
+def test_nothing_is_committed_that_the_operator_did_not_agree_to(tmp_path: Path) -> None:
+    said = _said("commits", tmp_path)
+    for name in ("declined", "no", "mute", "never"):
+        assert said[name][1] == "one\n", name
+    assert "can't ask its operator" in said["mute"][0]["text"] and "switched off" in said["never"][0]["text"]
+    assert said["always"][1] == "always\n"
+    for mode in ("legacy", "auto"):
+        assert said[f"slipped {mode}"][1] == "one\n", said
+    words, read, shown = said["read"]
+    assert words == ["ringfence", "diff"] and "\n+4711\n" in read and "\n+4711\n" not in shown
+    assert read.splitlines()[-1] == shown.splitlines()[-1], "the seal of what is asked about"
+    assert len(said["left behind"]) == 7, "what was not committed is kept for the operator"
+
+
+@pytest.mark.long
+def test_progress_comes_and_what_is_cancelled_ends(tmp_path: Path) -> None:
+    said = _said("cancelled", tmp_path)
+    assert said["running"]["text"].splitlines()[1] == "1" and said["left"]["text"].splitlines()[1] == "0"
+    assert said["progress"][1:] == [60, "begun"]
+    assert said["kept"]["text"] == "5"

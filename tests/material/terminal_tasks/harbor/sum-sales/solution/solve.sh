@@ -1,0 +1,3 @@
+#!/bin/sh
+. "$(dirname "$0")/sum.sh"
+sum < "$SALES" > "$TARGET"

@@ -1,0 +1,2 @@
+#!/bin/bash
+wc -w < text.txt | tr -d ' ' > words.txt

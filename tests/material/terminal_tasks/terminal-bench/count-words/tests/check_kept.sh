@@ -1,0 +1,1 @@
+grep -q seven text.txt

@@ -1,0 +1,1 @@
+[ "$(cat words.txt)" = "$(cat "$TEST_DIR/expected.txt")" ]

@@ -1,0 +1,1 @@
+cmp -s hello.txt "$TEST_DIR/expected.txt"

@@ -1,0 +1,2 @@
+#!/bin/bash
+echo 'exec tac' > reverse.sh

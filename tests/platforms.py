@@ -1,0 +1,104 @@
+"""docs/reference/platforms.md, from the tables that the process level is run by: ``python -m tests.platforms``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ringfence.backends.conformance import ON_WINDOWS, checks_here
+from ringfence.backends.on_macos.walls import SEATBELT
+from ringfence.backends.on_windows.process import NOT_HERE, lacks_of, mechanisms
+from ringfence.backends.tables import ON_LINUX, ON_MACOS, Mechanisms
+from ringfence.model.policy import SandboxPolicy
+from ringfence.windows.host import Host
+
+PATH = Path(__file__).resolve().parent.parent / "docs" / "reference" / "platforms.md"
+EVERYTHING: dict[str, object] = {
+    "isolation": "process", "disk_bytes": 2**30, "file_bytes": 2**20, "cpu_share": 1, "io_bytes_per_s": 2**30,
+    "network": "none", "syscall_profile": "default", "hidden_paths": ["/a"], "readable_paths": ["/b"],
+    "writable_paths": ["/c"], "allow_partial": True,
+}  # fmt: skip
+WINDOWS = Host(jobs=True, processes=True, memory=True, cpu_share=True, times=True, handles=True, counts_writes=True,
+               tells=True, token=True, integrity=True)  # fmt: skip
+WINE = Host(jobs=True)
+"""As ``ringfence probe`` finds it there (Wine 8)."""
+_LINUX_ONLY = ("disk",)
+_TEXT = """\
+# Platforms
+
+What isolation level `process` holds on each system. The table is generated (`python -m tests.platforms`) from the
+rows that the level itself puts into `enforced`; a test compares the two. `strict` needs Linux, `container` an engine.
+What this host really holds, `ringfence probe` finds out by trying.
+
+On Linux paths, network and system calls are held at this level where a policy names paths (Landlock and seccomp), and
+control groups hold more where they are to be had. On macOS Seatbelt is an extra: it is used where a policy names paths
+or closes the network, and only after a profile was tried and held there. On Windows a job has low integrity where a
+policy names writable paths; the folders must have that label, which the caller gives them (`icacls`).
+
+{table}
+
+## What ran where
+
+| system | what has run |
+|---|---|
+| Linux | everything: `make test`, `.ci/run` |
+| Wine 8, CPython 3.11 for Windows | `make test-windows`: every module imports; attacks on the process level, undo, \
+the manager. What Wine does not hold is told as pending |
+| Windows | pending: the workflow runs the same checks there |
+| macOS | pending: on Linux the level runs with everything of Linux taken away, behind a stand-in for `sandbox-exec` \
+that notes its words (tests/other_systems.py); the workflow runs attacks on a Mac (tests/programs/macos_checks.py) |
+
+## Deviations on Windows, by name
+
+{count} checks of the conformance suite run there as everywhere (`ringfence selfcheck`). The others can't; most have a
+check of tests/programs/windows_checks.py that attacks the same. Without one the promise is not made there.
+
+{deviations}
+
+## In a Windows shell
+
+```
+py -m pip install ringfence
+py -m ringfence probe
+py -m ringfence demo
+py -m ringfence run --isolation process -- python script.py
+```
+
+In a clone, `make run`, `make test` and `make probe` set everything up first there too (`make.cmd`; in PowerShell
+`.\\make run`).
+"""
+
+
+def table() -> str:
+    """Return one row for each capability, one column for each system."""
+    policy = SandboxPolicy.from_dict(EVERYTHING)
+    columns = [_posix(ON_LINUX, ()), _posix({**ON_MACOS, **SEATBELT}, _LINUX_ONLY), _windows(policy, WINDOWS),
+               _windows(policy, WINE)]  # fmt: skip
+    rows = ["| capability | Linux | macOS | Windows | Wine |", "|---|---|---|---|---|"]
+    for name in policy.requested():
+        rows.append(f"| {name} | {' | '.join(column.get(name, 'no') for column in columns)} |")
+    return "\n".join(rows)
+
+
+def _posix(held: Mechanisms, without: tuple[str, ...]) -> dict[str, str]:
+    return {name: f"{row[0]}: {row[1]}" for name, row in held.items() if name not in without}
+
+
+def _windows(policy: SandboxPolicy, host: Host) -> dict[str, str]:
+    lacking = {lack.capability: lack.missing for lack in lacks_of(policy, host, is_low=bool)}
+    held = {name: f"{row[0]}: {row[1]}" for name, row in mechanisms(host).items() if name not in lacking}
+    return held | {name: f"no ({NOT_HERE.get(name, missing)})" for name, missing in lacking.items()}
+
+
+def deviations() -> str:
+    """Return one row for each check that Windows can't run."""
+    rows = ["| of the conformance suite | why not on Windows | attacked there by |", "|---|---|---|"]
+    rows += [f"| {name} | {why} | {instead and f'`{instead}`'} |" for name, (why, instead) in ON_WINDOWS.items()]
+    return "\n".join(row.replace("|  |", "| |") for row in rows)
+
+
+def text() -> str:
+    return _TEXT.format(table=table(), deviations=deviations(), count=len(checks_here(windows=True)))
+
+
+if __name__ == "__main__":
+    PATH.write_text(text(), encoding="utf-8")

@@ -1,0 +1,62 @@
+"""What a client speaks: nothing that some server takes for HTTP or TLS is taken for something else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.egress.tls_hellos import real_hello
+
+from ringfence.egress.client_hello import Hello
+from ringfence.egress.sniffing import Spoken, other_server, spoken
+
+
+@pytest.mark.parametrize("data", [
+    b"GET / HTTP/1.1\r\n", b"\r\n\r\nGET / HTTP/1.1\r\n", b"get / http/1.1\n", b"GET\t/\tHTTP/1.1\r\n",
+    b"PRI * HTTP/2.0\r\n",
+    b"\n\n\nX / HTTP/1.0\n", b"GET /\0 HTTP/1.1\r\n", b"A" * 70000, b"{ HTTP/1.1\n",
+])  # fmt: skip
+def test_http(data: bytes) -> None:
+    assert spoken(data)[0] is Spoken.HTTP
+
+
+@pytest.mark.parametrize("data", [
+    b"SSH-2.0-client\r\n", b"EHLO me\r\n", b"*1\r\n$4\r\nPING\r\n", b"\0\0\0\x08\x04\xd2\x16/", b"\x10\x1f\0\x04MQTT",
+    b"0032git-upload-pack /x\0host=y\0", b"AMQP\0\0\x09\x01", b"GET key\r\n", b"\x80\x2e\x01",
+])  # fmt: skip
+def test_other_protocols(data: bytes) -> None:
+    assert spoken(data)[0] is Spoken.OTHER
+
+
+@pytest.mark.parametrize("data", [b"", b"\r\n", b"G", b"GET / HTTP/1.1", b"GET /\x01", b"\x16", b"\x16\x03\x01\x02"])
+def test_more_is_needed(data: bytes) -> None:
+    assert spoken(data)[0] is Spoken.UNKNOWN
+
+
+def test_tls() -> None:
+    kind, found = spoken(real_hello("api.example.com"))
+    assert kind is Spoken.TLS and found is not None and found.name == "api.example.com"  # type: ignore[union-attr]
+    assert spoken(b"\x16\x03\x01\0\x01\0")[0] is Spoken.TLS
+
+
+@given(st.binary(max_size=300))
+def test_what_is_known_stays_known(data: bytes) -> None:
+    """Once decided, more bytes change nothing: the first packet may end anywhere."""
+    found = [spoken(data[:count])[0] for count in range(len(data) + 1)]
+    decided = [kind for kind in found if kind is not Spoken.UNKNOWN]
+    assert len(set(decided)) <= 1 and found[len(found) - len(decided) :] == decided
+
+
+@pytest.mark.parametrize(
+    ("hello", "by_default", "unnamed"),
+    [
+        (Hello(name="a.example", ech=False, alpn=()), True, True),
+        (Hello(name="b.example", ech=False, alpn=()), False, False),
+        (Hello(name=None, ech=False, alpn=()), False, True),
+        (Hello(name="outer.example", ech=True, alpn=()), False, True),
+        (None, False, False),
+    ],
+)
+def test_a_rule_decides_whether_the_server_must_be_named(hello: Hello | None, by_default: bool, unnamed: bool) -> None:
+    assert (other_server(hello, "a.example") == "") is by_default
+    assert (other_server(hello, "a.example", unnamed=True) == "") is unnamed

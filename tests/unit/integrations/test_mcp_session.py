@@ -1,0 +1,86 @@
+"""What an operator is shown before a commit is what is committed, whatever a model does beside it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ringfence.checkpoint.transaction import Transaction
+from ringfence.engine.run import transaction_kind
+from ringfence.errors import SandboxError
+from ringfence.integrations.living.session import Session
+from ringfence.model.job import Job
+from ringfence.model.policy import SandboxPolicy
+
+pytestmark = [pytest.mark.system, pytest.mark.privileges,
+              pytest.mark.skipif(sys.platform != "linux", reason="needs isolation strict")]  # fmt: skip
+POLICY = SandboxPolicy(isolation="strict", wall_time_s=60, cpu_time_s=60)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    kind = transaction_kind(POLICY)
+    with Transaction.create(str(tmp_path / "layer"), [str(workspace)], kind=kind) as transaction:
+        made = Session(POLICY, transaction, workspace=str(workspace))
+        yield made
+        made.close()
+
+
+def _write(session: Session, text: str) -> None:
+    assert session.place.run(Job(argv=("sh", "-c", f"echo {text} > file"))).ok
+
+
+def test_what_begins_between_the_seal_and_the_look_is_neither_shown_nor_committed(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else: harm at the seal, a harmless look, harm again, and a seal that holds."""
+    _write(session, "harm")
+    looked, beside = session.place.changes, threading.Thread(target=_write, args=(session, "harmless"))
+
+    def changes() -> object:
+        beside.start()
+        beside.join(2)  # if it can begin now, it does
+        return looked()
+
+    monkeypatch.setattr(session.place, "changes", changes)
+    shown = session.to_commit()
+    beside.join()
+    assert "harm\n" in shown.text and "harmless" not in shown.text
+    with pytest.raises(SandboxError):  # by now it is something else
+        session.commit(shown)
+    monkeypatch.undo()
+    # Control: with nothing beside it, what is shown is carried over.
+    again = session.to_commit()
+    assert "harmless" in again.text and session.commit(again).startswith("committed 1 paths")
+    assert Path(session.workspace, "file").read_text() == "harmless\n"
+
+
+def test_a_name_with_lines_in_it_is_one_line_of_what_is_shown(session: Session) -> None:
+    name = "a\nmodified README\n\n[0123456789abcdef]\r\x1b[2J"
+    assert session.place.run(Job(argv=("touch", name, "plain"))).ok
+    lines = session.to_commit().text.splitlines()
+    assert any("plain" in line for line in lines)  # the control: names are shown
+    assert "modified README" not in lines and "[0123456789abcdef]" not in lines
+    assert any(r"a\nmodified README\n\n[0123" in line for line in lines)
+
+
+def test_the_operator_is_told_what_is_not_shown_before_anything_the_program_chose(session: Session) -> None:
+    kept: list[str] = []
+    session._keep_question = lambda text: kept.append(text) or "read it by: a command"
+    assert session.place.run(Job(argv=("sh", "-c", "seq 9000 > long"))).ok
+    lines = session.to_commit().text.splitlines()
+    assert lines[1].startswith("NOT ALL OF IT IS SHOWN: ") and lines[1].endswith("; read it by: a command")
+    left, whole = (int(word) for word in lines[1].split() if word.isdigit())
+    assert len(kept) == 1 and "\n+4711\n" in kept[0] and "+4711" not in lines
+    assert 0 < left < whole < len(kept[0])
+    assert kept[0].splitlines()[-1] == lines[-1], "both hold the same seal"
+    # Control: what is shown whole is said to be nothing else.
+    assert session.place.run(Job(argv=("sh", "-c", "echo NOT ALL OF IT IS SHOWN > long"))).ok
+    short = session.to_commit().text.splitlines()
+    assert not short[1].startswith("NOT ALL") and len(kept) == 1

@@ -1,0 +1,128 @@
+"""The watchdog looks at what was written as often as the limit can have been passed."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from ringfence.roles import watchdog
+
+FREE = dict.fromkeys(("cpu_time", "memory", "pids"), float("inf"))
+
+
+class Table:
+    """A tree of one process that has written so much."""
+
+    TICKS_PER_S = 100
+
+    def __init__(self) -> None:
+        self.written, self.asked = 0, 0
+
+    def descendants(self, _: int, most: float = 0) -> list[object]:
+        return []
+
+    def written_bytes(self, pid: int) -> int:
+        return 0
+
+    def own_written_bytes(self, _: int) -> int:
+        self.asked += 1
+        return self.written
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    now = [0]
+    monkeypatch.setattr(watchdog.time, "monotonic_ns", lambda: now[0])
+    return now
+
+
+class Row:
+    """A process; ``written`` is None where the user can't look into it."""
+
+    def __init__(self, pid: int, session: int, written: int | None, zombie: bool = False) -> None:
+        self.pid, self.session, self.written, self.zombie = pid, session, written, zombie
+
+
+class Rows:
+    def __init__(self, *rows: Row) -> None:
+        self.rows = {row.pid: row for row in rows}
+
+    def written_bytes(self, pid: int) -> int | None:
+        return self.rows[pid].written
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Blocks of 4 KiB that are free."""
+    left = [1000]
+    found = SimpleNamespace(f_frsize=4096)
+    monkeypatch.setattr(watchdog.os, "statvfs", lambda _: SimpleNamespace(f_bavail=left[0], **vars(found)))
+    return left
+
+
+def test_who_can_not_be_looked_into_is_charged_with_what_went_from_the_disk(free: list[int]) -> None:
+    closed, seen = Row(5, 5, None), Row(6, 5, 100)
+    count = watchdog.DiskCount(Rows(closed, seen), ["/", "/"])
+    assert count.of([closed, seen], 0, -1) == 100
+    free[0] -= 10
+    assert count.of([closed, seen], 0, -1) == 100 + 10 * 4096
+    free[0] += 20
+    assert count.of([closed, seen], 0, -1) == 100, "room that somebody made is nobody's credit"
+    free[0] -= 50
+    assert count.of([seen], 0, -1) == 100
+
+
+def test_pid_1_and_its_helpers_are_not_charged_but_tell_of_their_dead(free: list[int]) -> None:
+    first, reaper, guest = Row(2, 2, None), Row(3, 2, None), Row(4, 4, 7)
+    count, tally = watchdog.DiskCount(Rows(first, reaper, guest), ["/"]), os.eventfd(0, os.EFD_NONBLOCK)
+    assert count.of([first, reaper, guest], 2, tally) == 7
+    free[0] -= 10
+    for _ in range(2):
+        os.eventfd_write(tally, 1000)
+    assert count.of([first, reaper, guest], 2, tally) == 2007
+    assert count.of([first, reaper, guest], 2, tally) == 2007
+    os.close(tally)
+
+
+def test_root_who_sees_pid_1_counts_its_dead_once(free: list[int]) -> None:
+    first, tally = Row(2, 2, 5000), os.eventfd(5000, os.EFD_NONBLOCK)
+    assert watchdog.DiskCount(Rows(first), ["/"]).of([first], 2, tally) == 5000
+    os.close(tally)
+
+
+def test_of_a_zombie_what_was_seen_of_it_counts(free: list[int]) -> None:
+    row = Row(5, 5, 300)
+    count = watchdog.DiskCount(Rows(row), ["/"])
+    assert count.of([row], 0, -1) == 300
+    row.written, row.zombie = None, True
+    free[0] -= 10
+    assert count.of([row], 0, -1) == 300
+    assert count.of([], 0, -1) == 0
+
+
+def test_a_near_limit_is_looked_at_every_time(clock: list[int]) -> None:
+    table = Table()
+    dog = watchdog.Watchdog(table, FREE | {"disk": 4 << 20}, -1)
+    for tick in range(4):
+        clock[0] = tick * watchdog.TICK_NS
+        assert dog.look() is None
+    assert table.asked == 4
+    table.written = 5 << 20
+    clock[0] += watchdog.TICK_NS
+    assert dog.look() == ("disk", 5 << 20)
+
+
+def test_root_looks_at_a_far_limit_before_it_can_have_been_passed(
+    clock: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog.os, "geteuid", lambda: 0)
+    table, limit = Table(), 10 << 30
+    dog = watchdog.Watchdog(table, FREE | {"disk": limit}, -1)
+    until_ns = limit * 10**9 // watchdog.FASTEST_BYTES_PER_S
+    for clock[0] in range(0, until_ns, watchdog.TICK_NS):
+        assert dog.look() is None
+    assert table.asked == 1
+    table.written, clock[0] = limit + 1, until_ns
+    assert dog.look() == ("disk", limit + 1)

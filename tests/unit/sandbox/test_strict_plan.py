@@ -1,0 +1,111 @@
+"""From a policy to a plan: pure functions of what was found on a host, whichever host that is."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ringfence import SandboxPolicy
+from ringfence.backends import tables
+from ringfence.model.record import replace
+from ringfence.sandbox.hidden import HiddenPaths
+from ringfence.sandbox.root import HostMount, WorkspaceMount
+from ringfence.sandbox.spec import Spec, spec_of
+from ringfence.sandbox.strict_plan import plan_of, template_of, visit_of
+from ringfence.sandbox.view import Laying, View
+
+VIEW = View(
+    shown=(HostMount(path="/usr", mode="ro", folder=True),), etc=(), copies=(), links=(("/bin", "usr/bin"),),
+    resolver=(), proc_files=(), proc_folders=(), build_dir="/mnt", search_path=("/usr/bin",),
+    program="/usr/bin/true", caller=(7, 7),
+    ids=(7, 7), groups=(("cgroup2", ""),), has_fuse=True, beside_hidden=0, landlock_abi=7, is_filtered=False,
+    has_time_namespaces=True, shared=(),
+)  # fmt: skip
+PROJECT = "/home/me/project"
+LAYING = Laying(workspaces=(WorkspaceMount(path=PROJECT),), folder=PROJECT, ours=(), scratch="/tmp/box")
+ROOT = replace(VIEW, caller=(0, 0))
+
+
+def spec(view: View = VIEW, laying: Laying = LAYING, hidden: tuple[str, ...] = (), **policy: object) -> Spec:
+    made = SandboxPolicy.from_dict({"isolation": "strict", "hidden_paths": list(hidden), **policy})
+    return spec_of(made, tables.entries(made.requested(), tables.STRICT, ()), laying, view, HiddenPaths(hidden))
+
+
+def names(plan: object) -> list[str]:
+    return [step[0] for step in plan]  # type: ignore[attr-defined]
+
+
+def test_the_filter_is_last_but_for_the_limit_that_would_keep_its_listener() -> None:
+    plan = plan_of(spec(), [("exec", ["true"], {})])["plan"]
+    inside = names(plan)[names(plan).index("run as init") + 1 :]
+    assert inside[-3:] == ["seccomp", "rlimit", "exec"] and plan[-2][1] == "RLIMIT_NOFILE"  # type: ignore[index]
+    assert inside.index("no new privileges") < inside.index("landlock") < inside.index("seccomp")
+    assert names(plan).index("seal root") < names(plan).index("drop capabilities") < names(plan).index("run as init")
+
+
+def test_root_has_its_leader_make_what_an_ordinary_user_does_without() -> None:
+    assert plan_of(spec(), [])["prepare"] == []
+    prepared = plan_of(spec(ROOT), [])["prepare"]
+    assert names(prepared) == ["give folders", "clone sources", "make devices"]
+    assert "clone sources" in names(plan_of(spec(), [])["plan"])
+    assert "clone sources" not in names(plan_of(spec(ROOT), [])["plan"])
+
+
+@pytest.mark.parametrize(("view", "wired"), [
+    (VIEW, True), (replace(VIEW, has_fuse=False), False), (replace(VIEW, beside_hidden=10_000), False),
+])  # fmt: skip
+def test_tripwires_are_laid_where_fuse_is_and_not_too_many_names_lie_beside(view: View, wired: bool) -> None:
+    made = spec(view, hidden=("/usr/share/secret",))
+    assert made.root.tripwires is wired and made.watched == ("/usr/share/secret",)
+    assert ("tripwires" in names(plan_of(made, [])["plan"])) is wired
+    assert not spec(view).root.tripwires
+
+
+def test_a_kernel_without_landlock_gets_no_wall_and_the_hosts_network_no_namespace() -> None:
+    made = spec(replace(VIEW, landlock_abi=0), network="host")
+    assert "landlock" not in names(plan_of(made, [])["plan"]) and "net" not in made.namespaces
+    assert made.profile == "unix_pairs"  # nothing else closes abstract sockets there
+    assert {"net", "time"} <= set(spec().namespaces)
+
+
+@pytest.mark.parametrize(("policy", "reused"), [
+    ({"syscall_profile": "tight"}, True), ({}, False),
+    ({"syscall_profile": "tight", "network": "host"}, False),
+    ({"syscall_profile": "tight", "network": ["example.org"]}, False),
+])  # fmt: skip
+def test_only_a_job_that_can_reach_nothing_has_a_network_that_another_had(
+    policy: dict[str, object], reused: bool
+) -> None:
+    made = spec(**policy)
+    plan, template = plan_of(made, []), template_of(made, None, native=False)
+    assert plan.get("reuses_network", False) is template.get("reuses_networks", False) is reused
+    assert ("loopback" in names(plan["plan"])) is (not reused and policy.get("network") != "host")
+
+
+def test_a_visit_is_bound_as_a_job_is_and_enters_no_new_root() -> None:
+    visit = names(visit_of(spec(), [("exec", ["true"], {})])["plan"])
+    assert "seccomp" in visit and "landlock" in visit and "seal root" not in visit and "run as init" not in visit
+
+
+LOOKS = ("stat", "lstat", "open", "listdir", "scandir", "readlink", "access", "getcwd", "geteuid", "getuid", "getegid")
+
+
+def test_what_makes_a_plan_reads_nothing_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan() -> None:
+        made = spec(ROOT, hidden=("/srv/x",), network="host", writable_paths=["/srv/w"])
+        plan_of(made, [])
+        visit_of(made, [])
+        template_of(made, None, native=False)
+
+    def refuse(*arguments: object, **_: object) -> None:
+        raise AssertionError(f"looks at the host: {arguments}")
+
+    plan()  # modules are loaded, and filters compiled, once
+    with monkeypatch.context() as patch:
+        for name in LOOKS:
+            patch.setattr(os, name, refuse)
+        patch.setattr("builtins.open", refuse)
+        plan()
+        with pytest.raises(AssertionError, match="looks at the host"):
+            os.path.exists("/proc")

@@ -1,0 +1,63 @@
+"""What the package asks for is what it uses: the base has no dependency that only an extra needs, and none unused."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+from tests.unit.source import nodes_of
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+MODULES = {"pyyaml": "yaml"}
+# Doors of other people's libraries, and what comes with those: whoever uses such a door has it by its extra.
+_BY_EXTRA = {
+    "agents", "anyio", "cloudpickle", "deepagents", "docker", "harbor", "inspect_ai", "ipykernel", "jupyter_client",
+    "langchain_core", "mcp", "mcp_types", "prometheus_client", "pydantic", "ray", "requests", "rfc3161_client",
+    "smolagents", "starlette", "tornado", "urllib3", "uvicorn", "zmq",
+}  # fmt: skip
+_LIBRARIES_OF_USERS = {"pytest", "_pytest", "pluggy", "numpy", "matplotlib", "IPython"}
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[\[<>=!;~ ]", requirement)[0].lower().replace("-", "_")
+
+
+def _imported() -> dict[str, set[str]]:
+    """Which modules of others are imported anywhere in the package, and by which files."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "src" / "ringfence").rglob("*.py")):
+        for node in nodes_of(path):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in {each.partition(".")[0] for each in names}:
+                found.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    return {name: files for name, files in found.items() if name not in sys.stdlib_module_names and name != "ringfence"}
+
+
+def test_every_dependency_of_the_base_is_used_by_what_is_no_door_of_an_extra() -> None:
+    used = _imported()
+    for requirement in PROJECT["dependencies"]:
+        module = MODULES.get(_name(requirement), _name(requirement))
+        files = {file for file in used.get(module, ()) if "/integrations/" not in file and "/service/" not in file}
+        assert files, f"{requirement} is in the base, and nothing there imports {module}"
+
+
+def test_nothing_is_imported_that_nobody_asks_for() -> None:
+    base = {MODULES.get(_name(each), _name(each)) for each in PROJECT["dependencies"]}
+    unknown = {name: files for name, files in _imported().items()
+               if name not in base | _BY_EXTRA | _LIBRARIES_OF_USERS}  # fmt: skip
+    assert not unknown
+
+
+def test_all_extras_are_in_the_one_for_all() -> None:
+    extras = PROJECT["optional-dependencies"]
+    (listed,) = extras["all"]
+    assert set(listed.removeprefix("ringfence[").removesuffix("]").split(",")) == set(extras) - {"all", "dev", "docs"}
+
+
+def test_harbor_asks_for_the_python_that_it_needs() -> None:
+    assert all("python_version" in each for each in PROJECT["optional-dependencies"]["harbor"])

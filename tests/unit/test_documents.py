@@ -1,0 +1,27 @@
+"""What stands in the repository's documents: no mark of a broken merge, and decisions in their order."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+
+def _marked(path: Path) -> bool:
+    return re.search(r"^(<{7}|>{7}) ", path.read_text("utf-8"), re.MULTILINE) is not None
+
+
+def test_no_document_has_marks_of_a_merge(tmp_path: Path) -> None:
+    assert [str(path) for path in DOCUMENTS if _marked(path)] == []
+    copy = Path(shutil.copy(ROOT / "CHANGELOG.md", tmp_path))
+    copy.write_text(copy.read_text("utf-8") + "<" * 7 + " HEAD\n")
+    assert _marked(copy)
+
+
+def test_the_table_of_decisions_names_each_once_and_in_order() -> None:
+    decisions = ROOT / "docs" / "adr"
+    listed = re.findall(r"^\| \[\d+\]\(([^)]+)\)", (decisions / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert listed == sorted(path.name for path in decisions.glob("[0-9]*.md"))

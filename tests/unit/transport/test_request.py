@@ -1,0 +1,74 @@
+"""The declarations of our messages say what is sent: each step has a row and a maker, each frame its fields."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ringfence
+from ringfence.kernel.recorder import Health
+from ringfence.roles.endings import ENDINGS
+from ringfence.steps import executor, linux_steps
+from ringfence.transport import request, wire
+
+SOURCES = Path(ringfence.__file__).parent
+MAKERS = ("sandbox", "backends", "roles", "engine", "steps")
+ROWS = executor.STEPS | linux_steps.STEPS | ENDINGS
+
+
+@pytest.fixture(scope="module")
+def declared() -> Iterator[dict[str, typing.Any]]:
+    """The module as a type checker sees it."""
+    text = Path(request.__file__).read_text()
+    space: dict[str, typing.Any] = {"__name__": "declared"}
+    exec(compile(text.replace("TYPE_CHECKING = False", "TYPE_CHECKING = True"), request.__file__, "exec"), space)
+    yield space
+
+
+def _made() -> set[str]:
+    """The first words of all tuples that are written down where plans are made."""
+    files = (path for name in MAKERS for path in (SOURCES / name).glob("*.py"))
+    trees = (ast.parse(path.read_text()) for path in files)
+    tuples = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Tuple) and node.elts)
+    return {str(node.elts[0].value) for node in tuples if isinstance(node.elts[0], ast.Constant)}
+
+
+def test_each_step_has_a_row_and_each_row_is_declared(declared: dict[str, typing.Any]) -> None:
+    assert set(typing.get_args(declared["StepName"])) == set(ROWS)
+
+
+def test_each_row_is_made_by_somebody() -> None:
+    made = _made()
+    assert sorted(name for name in ROWS if name not in made) == []
+
+
+def test_no_step_has_two_rows() -> None:
+    """Tables are put together: a second row of the same name would silently take the place of the first."""
+    modules = ("executor", "linux_steps", "zygote_steps", "wall_steps", "pid1", "image_steps")
+    tables = [ast.parse((SOURCES / "steps" / f"{name}.py").read_text()) for name in modules]
+    tables.append(ast.parse((SOURCES / "roles" / "endings.py").read_text()))
+    names = [key.value for tree in tables for table in _tables(tree) for key in table.keys if key is not None]
+    assert sorted(names) == sorted(ROWS)
+
+
+def _tables(tree: ast.Module) -> Iterator[ast.Dict]:
+    for node in tree.body:
+        named = isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") in ("STEPS", "ENDINGS")
+        if named and isinstance(node.value, ast.Dict):
+            yield node.value
+
+
+def test_the_frames_have_the_fields_that_are_declared(declared: dict[str, typing.Any]) -> None:
+    assert tuple(declared["EndedFrame"].__annotations__) == wire.REPORT_FIELDS
+    assert set(declared["HealthFrame"].__annotations__) == set(wire.NOTHING_SEEN)
+    assert set(Health.__annotations__) < set(wire.NOTHING_SEEN)
+
+
+def test_nothing_is_loaded_for_the_declarations() -> None:
+    """They are read by processes that must start in a few milliseconds."""
+    assert set(vars(importlib.import_module(request.__name__))) & {"TypedDict", "VisitRequest", "Step"} == set()
