@@ -38,6 +38,8 @@ class Walls(Protocol):
     """What a job may have of what the kernel counts for its user as a whole."""
     before_transfer: tuple[Step, ...]
     """What must be loaded before the walls are up."""
+    environment: Mapping[str, str]
+    """What keeps programs away from files that the walls close."""
 
     def work_on(self, transaction: Transaction) -> dict[str, Enforcement]:
         """Take the transaction's folders in; what the table says of them."""

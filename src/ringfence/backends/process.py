@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from _collections_abc import Mapping
+from types import MappingProxyType
 
 from ringfence.backends.closing import Closing
 from ringfence.backends.facts import PythonJobs, Traits
@@ -151,6 +152,7 @@ class NoWalls:
 
     shares: tuple[Step, ...] = ()
     before_transfer: tuple[Step, ...] = ()
+    environment: Mapping[str, str] = MappingProxyType({})
 
     def work_on(self, transaction: Transaction) -> dict[str, Enforcement]:
         return {}
@@ -327,7 +329,7 @@ class ProcessBox:
         return visit
 
     def _environment(self, job: Job) -> dict[str, str]:
-        return self._scratch.environment(self.policy, job)
+        return self._scratch.environment(self.policy, job, self._walls.environment)
 
     def _request(self, last: Steps, group: Cgroup | None = None) -> VisitRequest:
         steps, born_in = self._entered(group)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from _collections_abc import Mapping
+from types import MappingProxyType
 
 import ringfence
 from ringfence.backends import own_paths
@@ -86,6 +88,8 @@ class HostWalls:
 
     shares: tuple[Step, ...] = tuple(("rlimit", *row) for row in rlimits.shares())
     before_transfer: tuple[Step, ...] = (("load transfers",),)
+    # To git a configuration of the host that is there and closed is a fatal error, and one that is absent is not.
+    environment: Mapping[str, str] = MappingProxyType({"GIT_CONFIG_NOSYSTEM": "1"})
 
     def __init__(
         self, policy: SandboxPolicy, found: Kernel, *, own_id: bool = False, no_namespaces: str = ""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from _collections_abc import Iterable
+from _collections_abc import Iterable, Mapping
+from types import MappingProxyType
 
 import ringfence
 from ringfence.errors import SetupError, UnavailableError
@@ -65,6 +66,7 @@ class SeatbeltWalls:
 
     shares: tuple[Step, ...] = ()
     before_transfer: tuple[Step, ...] = ()
+    environment: Mapping[str, str] = MappingProxyType({"GIT_CONFIG_NOSYSTEM": "1"})
 
     def __init__(self, policy: SandboxPolicy) -> None:
         self._policy = policy
