@@ -21,13 +21,14 @@ from bench.installing import cache_folder, from_debian
 _START_S, _END_S = 30.0, 30.0
 APART = ("setpriv", "--pdeathsig=KILL",
           "unshare", "--mount", "--propagation=private", "--pid", "--mount-proc", "--kill-child")  # fmt: skip
-ALONE = ("--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=overlay2")
+ALONE = ("--iptables=false", "--ip6tables=false", "--ip-forward=false", "--bridge=none", "--storage-driver=overlay2")
 
 
 def client() -> str:
     """The path of its program, with a daemon that answers."""
-    path = from_debian("docker", ["docker.io"])
+    path = shutil.which("docker") or from_debian("docker", ["docker.io"])
     if not _answers(path):
+        from_debian("dockerd", ["docker.io"])  # some hosts have the client alone
         start(path)
     return path
 

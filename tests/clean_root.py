@@ -16,9 +16,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.harness import NotHere
-from bench.installing import from_debian
-
+from tests import packages
 from tests.testable import not_testable_here
 
 CACHE = Path(os.environ.get("RINGFENCE_TEST_CACHE") or Path.home() / ".cache" / "ringfence-tests")
@@ -72,10 +70,7 @@ def _make(suite: str, folder: Path) -> None:
     """Whole or not at all."""
     part = folder.with_name(f"part-{folder.name}")
     shutil.rmtree(part, ignore_errors=True)
-    try:
-        program = from_debian("debootstrap", ["debootstrap"])
-    except NotHere as error:
-        not_testable_here(str(error))
+    program = packages.program("debootstrap")
     words = [program, "--variant=minbase", f"--arch={HERE}", f"--include={_INCLUDED}", suite, str(part)]
     done = subprocess.run([*words, *_mirror()], capture_output=True, text=True, check=False)
     if done.returncode:

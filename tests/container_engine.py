@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests import packages
 from tests.testable import not_testable_here
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,10 +69,10 @@ def keep(folder: Path) -> None:
     """Install and start it, say where it is, and end with the last who uses it."""
     from bench import docker_engine
     from bench.harness import NotHere
-    from bench.installing import from_debian
 
     try:
-        path = from_debian("docker", ["docker.io"])
+        packages.program("dockerd")
+        path = shutil.which("docker") or "docker"
         docker_engine.start(path)
         import_bases(path, folder)
     except (NotHere, subprocess.CalledProcessError) as error:

@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.docker_engine import ALONE, APART
-from bench.harness import NotHere
-from bench.installing import cache_folder, from_debian
+from bench.installing import cache_folder
 
+from tests import packages
 from tests.patience import eventually
-from tests.testable import not_testable_here
 
 
 class Daemon:
@@ -78,10 +77,7 @@ def daemon(*options: str) -> Iterator[Daemon]:
 
 def gvisor(folder: Path) -> str:
     """The option by which a daemon knows Debian's runsc, without KVM."""
-    try:
-        path = from_debian("runsc", ["runsc"])
-    except NotHere as error:
-        not_testable_here(f"no gVisor: {error}")
+    path = packages.program("runsc")
     (folder / "runsc").write_text(f'#!/bin/sh\nexec {path} --platform=ptrace --network=none "$@"\n')
     (folder / "runsc").chmod(0o755)
     return f"--add-runtime=runsc={folder}/runsc"
@@ -90,10 +86,7 @@ def gvisor(folder: Path) -> str:
 @contextmanager
 def registry(folder: Path) -> Iterator[str]:
     """Debian's registry on loopback; host and port."""
-    try:
-        path = from_debian("docker-registry", ["docker-registry"])
-    except NotHere as error:
-        not_testable_here(f"no registry: {error}")
+    path = packages.program("docker-registry")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import packages
+
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "ringfence-test"
 PARTS = ("src", "tests", "examples", "bench", "corpus", "docs", "config", "deploy", "release")
@@ -89,27 +91,27 @@ def _interpreter(folder: Path) -> Path:
     base = next((path for path in _interpreters() if _readable_by_all(path)), None)
     if base is None:
         raise SystemExit("no Python 3.11 or later that an ordinary user could read; install python3")
-    _test_package(base)
-    packages = _packages()
-    kept = _kept_place(base, packages)
+    packages.test_package(base)
+    wanted = _packages()
+    kept = _kept_place(base, wanted)
     if kept is not None and (kept / "bin" / "python").exists():
         return kept / "bin" / "python"
     making = folder / "venv" if kept is None else kept.with_name(f"{kept.name}.{os.getpid()}")
-    _make(base, making, packages)
+    _make(base, making, wanted)
     if kept is not None:
         _put(making, kept)
     return (kept or making) / "bin" / "python"
 
 
-def _make(base: Path, environment: Path, packages: list[str]) -> None:
+def _make(base: Path, environment: Path, wanted: list[str]) -> None:
     subprocess.run([str(base), "-m", "venv", "--without-pip", str(environment)], check=True)
     python = environment / "bin" / "python"
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", *packages]
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", *wanted]
     subprocess.run(install, check=True, stderr=subprocess.DEVNULL)
     environment.chmod(0o755)
 
 
-def _kept_place(base: Path, packages: list[str]) -> Path | None:
+def _kept_place(base: Path, wanted: list[str]) -> Path | None:
     """Where the environment is kept for the next run; None where another user could have prepared that place."""
     # Not with our prefix: attacks look for that in the mount table, where the interpreter stands too.
     folder = Path("/var/tmp/tests-of-ringfence")
@@ -117,7 +119,7 @@ def _kept_place(base: Path, packages: list[str]) -> Path | None:
     found = folder.lstat()
     if found.st_uid != 0 or folder.is_symlink() or found.st_mode & 0o022:
         return None
-    key = hashlib.sha256(repr((str(base), sys.version, packages)).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((str(base), sys.version, wanted)).encode()).hexdigest()[:16]
     return folder / f"venv-{key}"
 
 
@@ -126,15 +128,6 @@ def _put(made: Path, kept: Path) -> None:
         made.rename(kept)
     except OSError:  # another run was faster
         shutil.rmtree(made, ignore_errors=True)
-
-
-def _test_package(python: Path) -> None:
-    """CPython's own tests, which Debian keeps apart."""
-    if subprocess.run([str(python), "-c", "import test.test_os"], capture_output=True, check=False).returncode:
-        package = f"lib{python.resolve().name}-testsuite"
-        apt = ["apt-get", "-qq", "-o", "Dpkg::Use-Pty=0"]
-        for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
-            subprocess.run([*apt, *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _packages() -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests import packages
 from tests.container_image import lay
 from tests.patience import eventually
 from tests.testable import not_testable_here
@@ -23,14 +24,8 @@ IMAGE = "localhost/python:3.10-slim"
 @contextmanager
 def serving(user: str = "") -> Iterator[str]:
     """The address of a service, which has an image with a Python in it; ``user``: whose, else root's."""
-    from bench.harness import NotHere
-    from bench.installing import from_debian
-
-    try:
-        for program, package in (("podman", "podman"), ("runc", "runc"), ("newuidmap", "uidmap")):
-            from_debian(program, [package])
-    except NotHere as error:
-        not_testable_here(str(error))
+    for program in ("podman", "runc", "newuidmap"):
+        packages.program(program)
     folder = Path(tempfile.mkdtemp(prefix="rfp-"))  # a short path, for the socket
     (folder / "run").mkdir()
     own = pwd.getpwnam(user) if user else pwd.getpwuid(0)

@@ -5,13 +5,13 @@ Does not skip: a page that was not seen in a browser was not tested.
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests import packages
 
 # The machine's network may be closed, and nothing of this is about the browser's own services.
 FLAGS = (
@@ -31,16 +31,7 @@ document.addEventListener('securitypolicyviolation', (event) => window.refused.p
 
 
 def executable() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        subprocess.run(["apt-get", "update", "-qq"], check=False, capture_output=True)
-        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
-        quietly = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        subprocess.run(install, check=False, capture_output=True, env=quietly)
-        found = shutil.which("chromium")
-    if found is None:
-        raise RuntimeError("the page is tested in Chromium, which is not here: apt-get install chromium")
-    return found
+    return shutil.which("chromium-browser") or packages.program("chromium")
 
 
 @contextmanager

@@ -6,9 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from bench.harness import NotHere
-from bench.installing import from_debian
-from tests.testable import not_testable_here
+from tests import packages
 
 from ringfence.cli import main
 from ringfence.cli.command_words import PROGRAMS, commands_of
@@ -63,10 +61,7 @@ def test_bash_completes(
 @pytest.mark.long
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_read_it(capsys: pytest.CaptureFixture[str], shell: str) -> None:
-    try:
-        path = from_debian(shell, [shell])
-    except NotHere as error:
-        not_testable_here(str(error))
+    path = packages.program(shell)
     text = _printed(capsys, "completion", shell)
     done = subprocess.run([path, "-n"], input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and not done.stderr, done.stderr

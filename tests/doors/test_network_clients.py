@@ -7,8 +7,6 @@ The servers are the world's (``tests/egress_world``); the only setting that a pr
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.egress_world import API, World, egress_of, spoken
+from tests.packages import program as _program
 from tests.testable import not_testable_here
 
 from ringfence.egress.addresses import PROXY_ADDRESS, PROXY_PORT
@@ -34,7 +33,6 @@ WAYS: dict[str, dict[str, str]] = {"direct": {}, "proxy": PROXIES}
 """What a program is told of the way; the first is nothing."""
 SOCKS = {"ALL_PROXY": f"socks5h://{PROXY_ADDRESS}:{PROXY_PORT}"}
 PROTOCOLS = {"direct": "tls", "proxy": "connect"}
-PACKAGES = {"node": "nodejs", "psql": "postgresql-client"}
 each_way = pytest.mark.parametrize("way", WAYS)
 
 
@@ -59,14 +57,6 @@ def site() -> Iterator[Site]:
         made = Site(Path(name))
         yield made
         made.world.close()
-
-
-def _program(name: str) -> str:
-    """Return its path; root installs what is missing."""
-    if not shutil.which(name) and os.geteuid() == 0 and shutil.which("apt-get"):
-        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", PACKAGES.get(name, name)]
-        subprocess.run(install, check=False, capture_output=True)
-    return shutil.which(name) or not_testable_here(f"{name} is missing: apt-get install {PACKAGES.get(name, name)}")
 
 
 def _worked(outcome: dict[str, object], protocol: str) -> str:

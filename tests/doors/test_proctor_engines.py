@@ -12,13 +12,11 @@ from pathlib import Path
 
 import pytest
 import swebench_material as material
-from bench.harness import NotHere
-from bench.installing import from_debian
+from tests import packages
 from tests.container_engine import import_bases
 from tests.doors.test_proctor_images import PREWRITE
 from tests.doors.test_proctor_terminal_tasks import MATERIAL
 from tests.image_folder import libraries
-from tests.testable import not_testable_here
 
 from ringfence.container.engine import find_engine
 from ringfence.proctor.foreign.repositories import IMAGE_PYTHON, image_of
@@ -132,10 +130,8 @@ events_logger = "none"
 @pytest.fixture
 def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The engine that is used, with images of its own, which go with it."""
-    try:
-        program = from_debian("podman", ["podman", "runc"])
-    except (NotHere, subprocess.CalledProcessError) as error:
-        not_testable_here(f"no podman: {error}")
+    packages.program("runc")
+    program = packages.program("podman")
     for variable, name, text in (("CONTAINERS_STORAGE_CONF", "storage.conf", STORAGE.format(folder=tmp_path)),
                                  ("CONTAINERS_CONF", "containers.conf", CONTAINERS)):  # fmt: skip
         (tmp_path / name).write_text(text)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
+from tests import packages
 from tests.programs.workshop import inside, python, script, succeeded
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured, pytest.mark.long]
@@ -164,9 +164,7 @@ if (!isMainThread) { parentPort.postMessage('worker'); } else {
 
 @pytest.fixture(scope="session")
 def node() -> str:
-    found = shutil.which("node")
-    assert found, "node is missing: apt-get install nodejs"
-    return found
+    return packages.program("node")
 
 
 def test_node_runs_child_processes_workers_and_sockets(node: str) -> None:

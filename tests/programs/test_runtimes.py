@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,9 +10,8 @@ import pytest
 
 from ringfence import Job, Outcome, SandboxPolicy, run
 from ringfence.backends import groups
+from tests import packages
 
-JDK = "default-jdk-headless"
-PACKAGES = {"javac": JDK, "java": JDK, "node": "nodejs", "go": "golang-go", "ruby": "ruby"}
 SOURCES = {
     "hello.go": 'package main\nimport "fmt"\nfunc main() { fmt.Println("hello") }\n',
     "Hello.java": 'public class Hello { public static void main(String[] a) { System.out.println("hello"); } }\n',
@@ -38,13 +36,7 @@ LEVELS = ("process", "strict")
 
 
 def _find(name: str) -> str:
-    """Its path; root installs what is missing."""
-    if not shutil.which(name) and os.geteuid() == 0:
-        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", PACKAGES[name]]
-        subprocess.run(install, check=False, capture_output=True)
-    found = shutil.which(name)
-    assert found, f"{name} is missing: apt-get install {PACKAGES[name]}"
-    return found
+    return packages.program(name)
 
 
 @pytest.fixture(scope="session")
