@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready $(VENV)/.native
 
-.PHONY: run quick test test-windows test-all soak check bench corpus dist docs clean
+.PHONY: run quick test unsteady test-windows test-all soak check bench corpus dist docs clean
 
 run: $(READY)
 	@$(BIN)/ringfence demo
@@ -13,15 +13,19 @@ run: $(READY)
 quick: $(READY)
 	@$(BIN)/python -m tests.run quick
 
-# Everything that a change can break on this host, as root and as an ordinary user.
+# The gate: what a change can break on this host, as root and as an ordinary user, in ten minutes.
 test: $(READY)
 	@$(BIN)/python -m tests.run test
+
+# Which tests passed only when they were run again, in earlier runs of the gate.
+unsteady: $(READY)
+	@$(BIN)/python -m tests.run unsteady
 
 # CPython for Windows under Wine, fetched into a cache folder: every module imports there.
 test-windows: $(READY)
 	@$(BIN)/python -m tests.windows_host
 
-# That, and guest kernels, other people's suites, benches once, coverage.
+# Every test there is, none a second time: guest kernels, other people's suites, benches once, coverage.
 test-all: $(READY)
 	@$(BIN)/python -m tests.run all
 

@@ -15,7 +15,7 @@ import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
-from tests import chosen, lines, measured, thinning
+from tests import chosen, lines, measured, over_a_second, thinning
 from tests.testable import is_untestable
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -203,6 +203,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes root to prepare is root's alone, and no check that anybody else could run."""
     thinning.apply(items)
+    over_a_second.apply(items)
     for item in filter(chosen.is_pure, items):
         item.add_marker("pure")
     out_of_reach = [item for item in items if item.get_closest_marker("root") and os.geteuid() != 0]

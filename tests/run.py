@@ -1,7 +1,8 @@
 """``make quick``, ``make test``, ``make test-all``, ``make soak``: which tests run, as whom, and in which order.
 
 Markers choose the tests (pyproject.toml lists them). Every command ends with an error when a test fails, when one is
-skipped that could have run here, or when coverage is below what is promised. Nothing is tried a second time.
+skipped that could have run here, or when coverage is below what is promised. ``test`` is the gate: what fails there is
+run once more, alone (tests/second_runs.py). Elsewhere nothing is tried a second time.
 """
 
 from __future__ import annotations
@@ -17,48 +18,73 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests import chosen, measured, ordinary_user
+from tests import chosen, framework_environment, measured, noted, ordinary_user, packages, second_runs
+from tests.second_runs import Pass
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_SKIPS = {"RINGFENCE_NO_SKIPS": "1"}
 FEW_EXAMPLES = {"RINGFENCE_FEW_EXAMPLES": "1"}
 """Of properties: for passes whose tests another pass runs with all of them."""
+STARTED = time.monotonic()
 # Most tests wait for something: more workers than cores end sooner. The order must not matter anyway.
 WORKERS = (os.cpu_count() or 1) + 4
 LATER = "not long and not guest and not soak"
+GATE = f"{LATER} and not over_a_second and not unsteady"
 GUESTS = "guest and not soak"
 
 
 def quick() -> int:
     """Pure tests: nothing is started, and a hook in conftest.py holds that."""
-    return _pure(f"not slow and {LATER}", [sys.executable], FEW_EXAMPLES)
+    return _red(_pure(f"not slow and {GATE}", [sys.executable], FEW_EXAMPLES))
 
 
-def test(marks: str = LATER) -> int:
-    """Everything that a change can break on this host, as the caller and, when that is root, as an ordinary user."""
+def test() -> int:
+    """The gate: what a change can break on this host, as the caller and, when that is root, as an ordinary user."""
     if os.name != "posix":
         return quick()
-    with ordinary_user.prepared() as user:
-        failed = _pure(marks, [sys.executable], {})
-        failed |= _pytest(_as_caller(), [sys.executable], ROOT, ["tests", "-m", f"not pure and {marks}"],
-                          **{chosen.VARIABLE: chosen.SYSTEM})  # fmt: skip
-        return failed | _as_user(user, f"privileges and not once and {marks}")
+    packages.install(packages.of_the_gate())
+    framework_environment.packages_of("mcp")
+    with ordinary_user.prepared() as user, _fuse_as_distributions_have_it():
+        passes = _both(GATE, user)
+        _say("what failed, once more and alone")
+        judged = second_runs.judge(passes)
+    return second_runs.tell(judged, _minutes(time.monotonic() - STARTED))
 
 
 def test_all() -> int:
-    """``test``, and what takes long: guest kernels, other people's suites, benches once, coverage."""
+    """Every test but the soak, none a second time; guest kernels, other people's suites, benches once, coverage."""
+    packages.install()
     # Guest kernels keep one processor busy for minutes and wait for nobody.
     with _in_the_background(["tests/hosts", "-m", GUESTS]) as guests:
-        failed = test("not guest and not soak") | _measure()
-        return failed | guests("guest kernels, beside all the others")
+        with ordinary_user.prepared() as user, _fuse_as_distributions_have_it():
+            passes = _both("not guest and not soak", user)
+        failed = _red(passes) | _measure()
+        return failed | guests("guest kernels, beside all the others").code
+
+
+def _both(marks: str, user: Callable[[], ordinary_user.Place]) -> list[Pass]:
+    """All passes of these tests: pure ones, those that start something, and the ordinary user's."""
+    passes = _pure(marks, [sys.executable], {})
+    passes += [_pytest(_as_caller(), [sys.executable], ROOT, ["tests", "-m", f"not pure and {marks}"],
+                       **{chosen.VARIABLE: chosen.SYSTEM})]  # fmt: skip
+    return passes + _as_user(user, f"privileges and not once and {marks}")
+
+
+def _red(passes: Sequence[Pass]) -> int:
+    return max((each.code for each in passes), default=0)
 
 
 def soak() -> int:
     """Every test there is, with RINGFENCE_LONG: whole corpora and many more sequences. Hours; ``all`` runs a part."""
     os.environ["RINGFENCE_LONG"] = "1"
-    with ordinary_user.prepared() as user:
-        failed = _pytest(f"{_as_caller()}: soak", [sys.executable], ROOT, ["tests"])
-        return failed | _as_user(user, "privileges and not guest")
+    with ordinary_user.prepared() as user, _fuse_as_distributions_have_it():
+        passes = [_pytest(f"{_as_caller()}: soak", [sys.executable], ROOT, ["tests"])]
+        return _red(passes + _as_user(user, "privileges and not guest"))
+
+
+def unsteady() -> int:
+    """Which tests passed only the second time in earlier runs of the gate, and how often."""
+    return second_runs.history()
 
 
 def user(arguments: Sequence[str]) -> int:
@@ -78,6 +104,7 @@ def coverage() -> int:
 
 COMMANDS: dict[str, Callable[[], int]] = {
     "quick": quick, "test": test, "all": test_all, "soak": soak, "coverage": coverage,
+    "unsteady": unsteady,
 }  # fmt: skip
 
 
@@ -87,9 +114,8 @@ def main(arguments: Sequence[str]) -> int:
     given, rest = parser.parse_known_args(arguments)
     # Else each of some thousand processes compiles the whole package, and each worker all tests.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    started = time.monotonic()
     code = user(rest) if given.command == "user" else COMMANDS[given.command]()
-    _say(f"{given.command}: {'failed' if code else 'passed'} after {_minutes(time.monotonic() - started)}")
+    _say(f"{given.command}: {'failed' if code else 'passed'} after {_minutes(time.monotonic() - STARTED)}")
     return 1 if code else 0
 
 
@@ -105,10 +131,8 @@ def _minutes(seconds: float) -> str:
     return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
-def _pytest(
-    title: str, python: Sequence[str], folder: Path, arguments: Sequence[str], **environment: str
-) -> int:
-    """One pass, many tests at a time. Exit code 5, no test chosen, is no failure: a host may have none of a kind."""
+def _pytest(title: str, python: Sequence[str], folder: Path, arguments: Sequence[str], **environment: str) -> Pass:
+    """One pass, many tests at a time."""
     _say(title)
     started = time.monotonic()
     beside = ["-n", str(WORKERS), "--dist", "worksteal"]
@@ -117,30 +141,38 @@ def _pytest(
         # In a fresh clone each worker would compile all tests, since they begin at the same time.
         once = [*command, "--collect-only", *arguments]
         subprocess.run(once, cwd=folder, env=variables, stdout=subprocess.DEVNULL, check=False)
-    command += ["--durations=15", *beside, *arguments]
-    code = subprocess.run(command, cwd=folder, env=variables, check=False).returncode
-    _say(f"{title}: {'passed' if code in (0, 5) else 'failed'} after {_minutes(time.monotonic() - started)}")
+    with noted.file() as notes:
+        telling = ["-p", "tests.noted", "--notes", str(notes), "--durations=15"]
+        full = [*command, *telling, *beside, *arguments]
+        code = subprocess.run(full, cwd=folder, env=variables, check=False).returncode
+        ended = Pass(title=title, python=tuple(python), folder=folder, environment=dict(variables),
+                     arguments=tuple(arguments), code=_code(code), notes=noted.Notes.read(notes))  # fmt: skip
+    _say(f"{title}: {'failed' if ended.code else 'passed'} after {_minutes(time.monotonic() - started)}")
+    return ended
+
+
+def _code(code: int) -> int:
+    """Exit code 5, no test chosen, is no failure: a host may have none of a kind."""
     return 0 if code == 5 else code
 
 
-def _pure(marks: str, python: Sequence[str], environment: Mapping[str, str], *words: str) -> int:
+def _pure(marks: str, python: Sequence[str], environment: Mapping[str, str], *words: str) -> list[Pass]:
     """The pure tests, in as many processes as there are cores."""
     chooses = ("-m", f"pure and {marks}")
     with ExitStack() as stack:
         running = [stack.enter_context(_in_the_background([*part, *chooses, *words], environment, python))
                    for part in chosen.parts(os.cpu_count() or 1)]  # fmt: skip
-        return max(wait("pure tests") for wait in running)
+        return [wait("pure tests") for wait in running]
 
 
-def _as_user(prepared: Callable[[], ordinary_user.Place], marks: str) -> int:
+def _as_user(prepared: Callable[[], ordinary_user.Place], marks: str) -> list[Pass]:
     """Root is bound by less than a user and is trusted with more; both must hold."""
     if os.geteuid() != 0:
-        return 0
+        return []
     place = prepared()
-    with _fuse_as_distributions_have_it():
-        variables = NO_SKIPS | {chosen.VARIABLE: chosen.USER}
-        return _pytest(f"tests as the user {ordinary_user.NAME}: {marks}", place.with_variables(variables),
-                       place.project, ["tests", "-m", marks, place.base])  # fmt: skip
+    variables = NO_SKIPS | {chosen.VARIABLE: chosen.USER}
+    return [_pytest(f"tests as the user {ordinary_user.NAME}: {marks}", place.with_variables(variables),
+                    place.project, ["tests", "-m", marks, place.base])]  # fmt: skip
 
 
 def _measure() -> int:
@@ -163,19 +195,22 @@ def _measure() -> int:
 @contextmanager
 def _in_the_background(
     arguments: Sequence[str], environment: Mapping[str, str] | None = None, python: Sequence[str] = (sys.executable,)
-) -> Iterator[Callable[[str], int]]:
-    """Run these from now on; what is yielded waits for them, says so, and gives their exit code."""
-    command = [*python, "-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider", *arguments]
-    with tempfile.TemporaryFile("w+") as said:
-        running = subprocess.Popen(command, cwd=ROOT, env=os.environ | NO_SKIPS | dict(environment or {}), stdout=said,
+) -> Iterator[Callable[[str], Pass]]:
+    """Run these from now on; what is yielded waits for them, says so, and tells how they ended."""
+    variables = os.environ | NO_SKIPS | dict(environment or {})
+    with tempfile.TemporaryFile("w+") as said, noted.file() as notes:
+        command = [*python, "-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider"]
+        telling = ["-p", "tests.noted", "--notes", str(notes)]
+        running = subprocess.Popen([*command, *telling, *arguments], cwd=ROOT, env=variables, stdout=said,
                                    stderr=subprocess.STDOUT)  # fmt: skip
 
-        def result(title: str) -> int:
+        def result(title: str) -> Pass:
             _say(title)
             code = running.wait()
             said.seek(0)
             shutil.copyfileobj(said, sys.stdout)
-            return 0 if code == 5 else code
+            return Pass(title=title, python=tuple(python), folder=ROOT, environment=dict(variables),
+                        arguments=tuple(arguments), code=_code(code), notes=noted.Notes.read(notes))  # fmt: skip
 
         try:
             yield result

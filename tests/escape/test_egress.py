@@ -59,6 +59,7 @@ def test_the_attack_fails_in_a_sandbox_that_stood_by(attack: EgressAttack, world
 CONTROLS = [attack for attack in ATTACKS if os.geteuid() == 0 or not attack.needs_root]
 
 
+@pytest.mark.control
 @pytest.mark.parametrize("attack", CONTROLS, ids=[attack.name for attack in CONTROLS])
 def test_the_same_succeeds_without_a_sandbox(attack: EgressAttack, world: World) -> None:
     world.heard()

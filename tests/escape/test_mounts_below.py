@@ -51,6 +51,7 @@ def test_mounts_that_appear_when_the_sandbox_stands_open_nothing(way: str, tmp_p
     assert reached == []
 
 
+@pytest.mark.control
 def test_without_a_sandbox_all_of_them_answer(tmp_path: Path) -> None:
     seen, reached = _go(tmp_path, "plain")
     assert seen.items() >= _SEEN.items()

@@ -123,6 +123,7 @@ def _is_python_c(pid: int, word: str) -> bool:
         return False
 
 
+@pytest.mark.control
 def test_without_the_leader_a_killed_caller_leaves_its_children_behind() -> None:
     """The positive control: this is what a plain subprocess does."""
     tag = f"tag-{os.urandom(6).hex()}"

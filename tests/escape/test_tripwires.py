@@ -112,6 +112,7 @@ def test_what_lies_beside_it_is_there_and_makes_no_record(folder: Path) -> None:
     assert outcome.recorder["complete"] is True
 
 
+@pytest.mark.control
 def test_without_the_wire_the_same_question_is_answered(folder: Path) -> None:
     outcome = _ask(folder, "print(open(HIDDEN).read())", hidden_paths=())
     assert outcome.stdout == b"text of answers\n\n"

@@ -191,6 +191,7 @@ def test_no_file_of_proc_is_read_for_who_executes_it(place: Path) -> None:
     assert outcome.recorder["complete"] and outcome.recorder["problems"] == [], outcome.recorder
 
 
+@pytest.mark.control
 def test_without_a_hidden_path_nobody_is_told_and_the_same_routes_lead_in(place: Path) -> None:
     outcome = _run(place, GUEST, hidden=False)
     assert "hidden_paths" not in outcome.enforced and outcome.recorder["caveat"] == ""
