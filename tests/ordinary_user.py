@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests import packages
+from tests import packages, shared_host
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "ringfence-test"
@@ -64,9 +64,8 @@ def _refuse() -> Place:
 
 def _prepare(folder: Path, temporary: str) -> Place:
     folder.chmod(0o755)
-    if subprocess.run(["id", NAME], capture_output=True, check=False).returncode:
-        subprocess.run(["useradd", "--create-home", NAME], check=True)
-    python, project = _interpreter(folder), folder / "project"
+    shared_host.make_user(NAME)
+    python, project = _interpreter(), folder / "project"
     documents = [document.name for document in ROOT.glob("*.md")]
     for part in (*PARTS, *documents):
         _copy(ROOT / part, project / part)
@@ -86,7 +85,7 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copy(source, target)
 
 
-def _interpreter(folder: Path) -> Path:
+def _interpreter() -> Path:
     """An environment that another user can read: an interpreter below root's home is not."""
     base = next((path for path in _interpreters() if _readable_by_all(path)), None)
     if base is None:
@@ -94,13 +93,13 @@ def _interpreter(folder: Path) -> Path:
     packages.test_package(base)
     wanted = _packages()
     kept = _kept_place(base, wanted)
-    if kept is not None and (kept / "bin" / "python").exists():
-        return kept / "bin" / "python"
-    making = folder / "venv" if kept is None else kept.with_name(f"{kept.name}.{os.getpid()}")
-    _make(base, making, wanted)
-    if kept is not None:
-        _put(making, kept)
-    return (kept or making) / "bin" / "python"
+    with shared_host.alone("venv"):
+        if not (kept / "bin" / "python").exists():
+            part = kept.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            _make(base, part, wanted)
+            part.rename(kept)
+    return kept / "bin" / "python"
 
 
 def _make(base: Path, environment: Path, wanted: list[str]) -> None:
@@ -111,23 +110,11 @@ def _make(base: Path, environment: Path, wanted: list[str]) -> None:
     environment.chmod(0o755)
 
 
-def _kept_place(base: Path, wanted: list[str]) -> Path | None:
-    """Where the environment is kept for the next run; None where another user could have prepared that place."""
+def _kept_place(base: Path, wanted: list[str]) -> Path:
+    """Where the environment is kept for the next run."""
     # Not with our prefix: attacks look for that in the mount table, where the interpreter stands too.
-    folder = Path("/var/tmp/tests-of-ringfence")
-    folder.mkdir(mode=0o755, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid != 0 or folder.is_symlink() or found.st_mode & 0o022:
-        return None
     key = hashlib.sha256(repr((str(base), sys.version, wanted)).encode()).hexdigest()[:16]
-    return folder / f"venv-{key}"
-
-
-def _put(made: Path, kept: Path) -> None:
-    try:
-        made.rename(kept)
-    except OSError:  # another run was faster
-        shutil.rmtree(made, ignore_errors=True)
+    return shared_host.folder() / f"venv-{key}"
 
 
 def _packages() -> list[str]:

@@ -6,7 +6,6 @@ for root, with the words of apt: a part of the suite that silently did not run w
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -16,11 +15,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import shared_host
 from tests.testable import not_testable_here
 
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 TRIES, PATIENCE_S, LOCK_S = 3, 900, 300
-_LOCK = "/var/tmp/tests-of-ringfence.apt.lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +82,7 @@ def install(needs: Iterable[Need] = NEEDS) -> None:
     """Whatever is missing of these, in one call of apt's, which waits for others."""
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return
-    with open(_LOCK, "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with shared_host.alone("apt"):
         missing = sorted({each.package for each in needs if shutil.which(each.program, path=PATH) is None})
         if missing:
             _install(missing)
@@ -115,7 +113,6 @@ def _apt(*words: str) -> str:
 
 def test_package(python: Path) -> None:
     """CPython's own tests, which Debian keeps apart."""
-    with open(_LOCK, "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with shared_host.alone("apt"):
         if subprocess.run([str(python), "-c", "import test.test_os"], capture_output=True, check=False).returncode:
             _install([f"lib{python.resolve().name}-testsuite"])

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests import chosen, framework_environment, measured, noted, ordinary_user, packages, second_runs
+from tests import chosen, framework_environment, measured, noted, ordinary_user, packages, second_runs, shared_host
 from tests.second_runs import Pass
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,7 +44,7 @@ def test() -> int:
         return quick()
     packages.install(packages.of_the_gate())
     framework_environment.packages_of("mcp")
-    with ordinary_user.prepared() as user, _fuse_as_distributions_have_it():
+    with ordinary_user.prepared() as user, shared_host.fuse_for_everybody():
         passes = _both(GATE, user)
         _say("what failed, once more and alone")
         judged = second_runs.judge(passes)
@@ -56,7 +56,7 @@ def test_all() -> int:
     packages.install()
     # Guest kernels keep one processor busy for minutes and wait for nobody.
     with _in_the_background(["tests/hosts", "-m", GUESTS]) as guests:
-        with ordinary_user.prepared() as user, _fuse_as_distributions_have_it():
+        with ordinary_user.prepared() as user, shared_host.fuse_for_everybody():
             passes = _both("not guest and not soak", user)
         failed = _red(passes) | _measure()
         return failed | guests("guest kernels, beside all the others").code
@@ -77,7 +77,7 @@ def _red(passes: Sequence[Pass]) -> int:
 def soak() -> int:
     """Every test there is, with RINGFENCE_LONG: whole corpora and many more sequences. Hours; ``all`` runs a part."""
     os.environ["RINGFENCE_LONG"] = "1"
-    with ordinary_user.prepared() as user, _fuse_as_distributions_have_it():
+    with ordinary_user.prepared() as user, shared_host.fuse_for_everybody():
         passes = [_pytest(f"{_as_caller()}: soak", [sys.executable], ROOT, ["tests"])]
         return _red(passes + _as_user(user, "privileges and not guest"))
 
@@ -112,11 +112,19 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
     parser.add_argument("command", choices=[*COMMANDS, "user"])
     given, rest = parser.parse_known_args(arguments)
+    _open_standard_streams()
     # Else each of some thousand processes compiles the whole package, and each worker all tests.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     code = user(rest) if given.command == "user" else COMMANDS[given.command]()
     _say(f"{given.command}: {'failed' if code else 'passed'} after {_minutes(time.monotonic() - STARTED)}")
     return 1 if code else 0
+
+
+def _open_standard_streams() -> None:
+    """Who starts the tests may have closed them, and the next file to be opened would be taken for one."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(opened, True)
+    os.close(opened)
 
 
 def _as_caller() -> str:
@@ -217,21 +225,6 @@ def _in_the_background(
         finally:
             running.terminate()
             running.wait()
-
-
-@contextmanager
-def _fuse_as_distributions_have_it() -> Iterator[None]:
-    """/dev/fuse is for everybody on ordinary distributions; in many containers it is root's alone."""
-    device = Path("/dev/fuse")
-    if not device.exists():
-        yield
-        return
-    before = device.stat().st_mode
-    device.chmod(0o666)
-    try:
-        yield
-    finally:
-        device.chmod(before)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from tests import finality, noted, over_a_second, second_runs
 from tests.conftest import ROOT
 from tests.patience import TooLate
 from tests.second_runs import MOST, Pass
+from tests.unit import test_threat_model as guarantees
 
 
 def _pass(failed: dict[str, str] | None = None, *, final: set[str] | None = None, code: int | None = None,
@@ -131,24 +132,31 @@ def test_of_attacks_every_assertion_is_final_but_controls_and_waiting(
 
 
 @pytest.mark.system  # some attacks compile their probe
-def test_every_attack_keeps_its_control_and_its_cheapest_level_in_the_gate() -> None:
-    slow = over_a_second.listed()
-    for attack, levels in over_a_second.attacks():
-        assert f"{over_a_second._CONTROL}{attack}]" not in slow
-        assert any(f"{over_a_second._ATTACK}{attack}-{level}]" not in slow for level in levels), attack
+def test_what_nothing_else_proves_stays_in_the_gate() -> None:
+    """Attacks, controls, checks and doors: the names of their cases are known without collecting."""
+    groups = [group for group in over_a_second.kept(()) if group]
+    assert len(groups) > 500
+    assert [group for group in groups if all(map(over_a_second.is_listed, group))] == []
+
+
+def test_every_row_of_the_guarantees_has_a_proof_in_the_gate() -> None:
+    """A test that is listed without cases is out of the gate as a whole."""
+    out = {name.partition("::")[2] for name in over_a_second.listed() if "[" not in name}
+    for row in (*guarantees.ROWS, *guarantees.EVERYWHERE):
+        proofs = {proof for cell in row[1:] for proof in guarantees.named(cell)}
+        assert not proofs or proofs - out, row[0]
 
 
 @pytest.mark.parametrize("name", over_a_second.SMOKE)
 def test_of_each_door_a_test_stays_in_the_gate(name: str) -> None:
     file, _, test = name.partition("::")
-    assert name not in over_a_second.listed() and f"def {test.partition('[')[0]}(" in (ROOT / file).read_text()
+    assert f"def {test.partition('[')[0]}(" in (ROOT / file).read_text()
 
 
-def test_the_list_leaves_out_what_must_stay() -> None:
-    attack, control = over_a_second._ATTACK, over_a_second._CONTROL
-    measured = ["test_b", f"{attack}fork-process]", f"{attack}fork-strict]", f"{control}fork]", f"{attack}read-strict]"]
-    kept = [("fork", ["process", "strict"]), ("read", ["process", "strict"])]
-    assert over_a_second.rows(measured, kept) == ["test_b", f"{attack}fork-strict]", f"{attack}read-strict]"]
+def test_the_quickest_of_a_group_that_would_go_whole_stays() -> None:
+    took = {"a[1]": 3.0, "a[2]": 2.0, "b[1]": 2.0, "b[2]": 0.1, "c": 2.0, "d[1]": 2.0, "d[2]": 3.0}
+    groups = [["a[1]", "a[2]"], ["b[1]", "b[2]"], []]
+    assert over_a_second.rows(took, groups) == ["a[1]", "b[1]", "c", "d"]
 
 
 def test_no_more_than_thirty_tests_are_out_of_the_gate_as_unsteady() -> None:
