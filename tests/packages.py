@@ -65,13 +65,16 @@ NEEDS = (
 
 def program(name: str) -> str:
     """The path of a program; «not testable here» where it is missing and the caller may not install it."""
-    need = next(each for each in NEEDS if each.program == name)
+    if found := shutil.which(name, path=PATH):
+        return found
+    need = next((each for each in NEEDS if each.program == name), None)
+    assert need, f"{name} is missing, and tests/packages.py has no package for it"
+    if os.geteuid() != 0:
+        not_testable_here(f"{name} is missing; as root: apt-get install {need.package}")
+    install([need])
     found = shutil.which(name, path=PATH)
-    if found is None and os.geteuid() == 0:
-        install([need])
-        found = shutil.which(name, path=PATH)
-        assert found, f"{need.package} is installed and {name} is not to be found"
-    return found or not_testable_here(f"{name} is missing; as root: apt-get install {need.package}")
+    assert found, f"{need.package} is installed and {name} is not to be found"
+    return found
 
 
 def of_the_gate() -> list[Need]:
