@@ -227,7 +227,8 @@ _SYSCTL = (
     " '/proc/sys/net/ipv4/ip_forward', '/proc/sys/user/max_user_namespaces', '/proc/sys/fs/file-max')"
 )
 _CGROUP = "glob.glob('/sys/fs/cgroup/*/cgroup.procs') + glob.glob('/sys/fs/cgroup/cgroup.procs')"
-_SYSTEM = "('/usr/bin/env', '/bin/ls', '/etc/passwd', '/etc/hosts', '/etc/ld.so.cache', '/etc/os-release')"
+# Programs that no test runs: while one is open for writing, as the control has it, nobody can execute it.
+_SYSTEM = "('/usr/bin/tsort', '/usr/bin/factor', '/etc/passwd', '/etc/hosts', '/etc/ld.so.cache', '/etc/os-release')"
 _IN_SYSTEM = (
     "for place in ('/usr/bin', '/etc', '/', '/usr/lib'):\n  try: os.mkdir(place + '/ringfence-made')\n"
     "  except OSError as e: print(e)\n  else: print('ESCAPED'); os.rmdir(place + '/ringfence-made')\n"

@@ -337,6 +337,7 @@ def test_of_a_crowd_nobody_has_much_under_way(inside: Any, monkeypatch: pytest.M
             link.sendall(b"x")
             assert link.recv(1) == b"x"
         (side,) = there.gateway.sides
+        eventually(lambda: len(side.live) == len(links))
         both = [(each.client, each.server) for each in side.live.values()]
         options = (socket.SO_SNDBUF, socket.SO_RCVBUF)
         sizes = [{link.getsockopt(socket.SOL_SOCKET, option) for link in pair if link for option in options}
