@@ -136,7 +136,7 @@ _PTRACE = _FIND + calling("ptrace") + (
 _WATCH = calling("inotify_init1", "inotify_add_watch") + (
     "seen = call('inotify_init1', 0o4000)[0]\n"
     "call('inotify_add_watch', seen, PATH, 0x20)\n"  # IN_OPEN
-    "until = time.monotonic() + 0.15\n"
+    "until = time.monotonic() + (60 if 'RINGFENCE_CONTROL' in os.environ else 0.15)\n"
     "while time.monotonic() < until:\n"
     "  try:\n"
     "    if os.read(seen, 4096): print('ESCAPED'); break\n"
