@@ -42,6 +42,10 @@ class Stage(ExitStack):
         """Policy fields that a prepare function adds, such as hidden_paths."""
         self.cwd: Path | None = None
         """A workspace, if the attack needs one."""
+        self.started_by: tuple[str, ...] = ()
+        """Words before the probe's own command."""
+        self.script: Path | None = None
+        """Where the probe lies as a program, which these words start; absent: an interpreter is given its source."""
         self.outcome: Outcome | None = None
         """How the attack ended, for ``escaped`` to look at; absent in a control."""
         self.level: str | None = None
@@ -108,7 +112,7 @@ def in_workspace(prepare: Prepare) -> Prepare:
 def perform(attack: Attack, level: str, stage: Stage) -> Outcome:
     """Run the attack in a sandbox of this level."""
     prepared, policy = _prepared(attack, level, stage)
-    job = Job(argv=command_of(attack.probe, prepared, level), cwd=str(stage.cwd) if stage.cwd else None)
+    job = Job(argv=_command_on(stage, attack.probe, prepared), cwd=str(stage.cwd) if stage.cwd else None)
     stage.outcome = run(job, policy)
     return stage.outcome
 
@@ -164,11 +168,19 @@ def close_pools() -> None:
 def control(attack: Attack, stage: Stage) -> bytes:
     """Run the same without a sandbox."""
     prepared = attack.prepare(stage)
-    command = command_of(attack.control or attack.probe, prepared)
+    command = _command_on(stage, attack.control or attack.probe, prepared)
     done = subprocess.run(command, capture_output=True, timeout=60, check=False, cwd=stage.cwd or stage.folder,
                           close_fds=False, stdin=subprocess.DEVNULL,
                           env=os.environ | {"RINGFENCE_CONTROL": "1"})  # fmt: skip
     return done.stdout + (ESCAPED if stage.escaped() else b"") + done.stderr
+
+
+def _command_on(stage: Stage, source: str, prepared: Mapping[str, object]) -> tuple[str, ...]:
+    if stage.script is None:
+        return (*stage.started_by, *command_of(source, prepared, stage.level))
+    stage.script.write_text(f"#!{interpreter_for(stage.level)} -I\n{_started(source)}")
+    stage.script.chmod(0o755)
+    return (*stage.started_by, ascii(dict(prepared)))
 
 
 def interpreter_for(level: str | None) -> str:

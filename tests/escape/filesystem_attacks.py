@@ -1,6 +1,7 @@
 """Attacks on the file system: reading what is not shown, writing what is not the job's.
 
-The routes to a hidden path are in ``hidden_attacks``, changes to what is shown in ``change_attacks``.
+The routes to a hidden path are in ``hidden_attacks``, changes to what is shown in ``change_attacks``, links that are
+to choose what is shown in ``link_attacks``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tests.escape.attack import BOTH, Attack, Stage, in_workspace
 from tests.escape.bait import mount_at
 from tests.escape.change_attacks import ATTACKS as CHANGES
 from tests.escape.hidden_attacks import ATTACKS as HIDDEN
+from tests.escape.link_attacks import ATTACKS as LINKS
 from tests.escape.raw_calls import calling
 
 Prepare = Callable[[Stage], Mapping[str, object]]
@@ -390,4 +392,5 @@ ATTACKS = [
     Attack(name="sparse file of 1 TiB", family="filesystem", what="a file is larger than allowed", levels=BOTH,
            probe=_SPARSE, policy={"file_bytes": "10M"}),
     *HIDDEN,
+    *LINKS,
 ]  # fmt: skip

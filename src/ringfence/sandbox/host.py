@@ -12,7 +12,7 @@ from _collections_abc import Iterable
 from ringfence.errors import UnavailableError
 from ringfence.kernel import syscalls
 from ringfence.model import mounted_names
-from ringfence.sandbox import limits_seen
+from ringfence.sandbox import limits_seen, programs
 from ringfence.sandbox import root as rootfs
 from ringfence.sandbox.root import HostMount
 
@@ -299,8 +299,9 @@ def _links(folder: str, names: list[str]) -> list[str]:
 
 
 def outside_the_system(paths: list[str], shown: tuple[str, ...]) -> list[str]:
-    """Those not already shown, without those that lie below another of them; links resolved to what they are."""
-    wanted = sorted({os.path.realpath(path) for path in paths} | {os.path.abspath(path) for path in paths})
+    """Those not already shown, without those that lie below another of them; by where the kernel finds them, and by
+    their own names for whoever looks there."""
+    wanted = sorted({programs.real(path) for path in paths} | {programs.plain(path) for path in paths})
     kept: list[str] = []
     below = tuple(f"{top.rstrip('/')}/" for top in shown)
     for path in wanted:

@@ -40,14 +40,14 @@ class Search:
 
     def folders(self) -> list[str]:
         """The folders of the PATH; none means the working folder without saying so."""
-        return [os.path.abspath(os.path.join(self.here, folder)) for folder in self.path.split(os.pathsep) if folder]
+        return [plain(os.path.join(self.here, folder)) for folder in self.path.split(os.pathsep) if folder]
 
     def vouches_for(self, path: str) -> bool:
         """Whether the caller or the administrator put it there, and not somebody whom the caller does not trust."""
-        real = os.path.join(_real(os.path.dirname(path)), os.path.basename(path))
-        if any(within(real, folder) for folder in self.hostile):
+        place = os.path.join(real(os.path.dirname(path)), os.path.basename(path))
+        if any(within(place, folder) for folder in self.hostile):
             return False
-        return any(within(real, folder) for folder in (*rootfs.SYSTEM_FOLDERS, "/etc", *self.folders()))
+        return any(within(place, folder) for folder in (*rootfs.SYSTEM_FOLDERS, "/etc", *self.folders()))
 
     def passes_hostile(self, path: str) -> bool:
         """Whether the way to it leads through such a folder, where a link may be anybody's, and another one by now."""
@@ -64,8 +64,8 @@ class Search:
         folder, name = os.path.split(path)
         if not self.passes_hostile(folder):
             return path, True
-        real = _real(folder)
-        return os.path.join(real, name), any(within(real, each) for each in self.hostile)
+        place = real(folder)
+        return os.path.join(place, name), any(within(place, each) for each in self.hostile)
 
 
 def way(path: str) -> list[str]:
@@ -87,7 +87,17 @@ def way(path: str) -> list[str]:
     return passed
 
 
-def _real(path: str) -> str:
+def plain(path: str) -> str:
+    """The path without ``.`` and doubled slashes. Where it goes up, the folder is the one that the kernel finds: what
+    ``..`` means behind a link the text does not tell, and who made the link may have chosen the text."""
+    names = (path if os.path.isabs(path) else os.path.join(os.getcwd(), path)).split("/")
+    if ".." not in names:
+        return "/" + "/".join(name for name in names if name not in ("", "."))
+    folder, name = os.path.split(path.rstrip("/"))
+    return real(path) if name in (".", "..") else os.path.join(real(folder), name)
+
+
+def real(path: str) -> str:
     """As os.path.realpath, which raises where somebody exchanges a link meanwhile."""
     return way(path)[-1]
 
@@ -101,9 +111,11 @@ def _link(path: str) -> str:
 
 
 def which(name: str, search: Search) -> str:
-    """The program that a job's first word means, as an absolute path; empty: there is none."""
+    """The program that a job's first word means, as an absolute path; empty: there is none. Only a plain file is one:
+    for a folder everything in it would be shown."""
     if "/" in name:
-        return os.path.abspath(os.path.join(search.here, name))
+        path = plain(os.path.join(search.here, name))
+        return path if os.path.isfile(path) else ""
     for folder in search.folders():
         path = os.path.join(folder, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):
@@ -117,11 +129,11 @@ def needed(argv0: str, search: Search) -> list[str]:
     found: dict[str, None] = {}
     left = [search.taken_once(path) for path in dict.fromkeys(filter(None, first))]
     for path, named in left:  # grows meanwhile
-        if named or _is_interpreter(path):
+        if named or _is_interpreter(path, search):
             vouched = named and search.vouches_for(path)
             found.update(dict.fromkeys(_shown_for(path, named, vouched, search)))
             known = {each for each, _ in left}
-            led = [search.taken_once(each)[0] for each in _led_to(path, search)]
+            led = [search.taken_once(each)[0] for each in _led_to(path, vouched, search)]
             new = [(each, vouched) for each in led if each not in known]
             left += new[: max(0, _MOST_STEPS - len(left))]
     return list(found)
@@ -174,13 +186,13 @@ def _shown_for(program: str, named: bool, vouched: bool, search: Search) -> list
 def _is_harmless(program: str, search: Search) -> bool:
     """Whether it is itself what it says, or an interpreter, and not by way of a link something else of the host's."""
     if os.path.islink(program) or any(within(program, folder) for folder in search.hostile):
-        return _is_interpreter(program)
+        return _is_python(program)
     return True
 
 
 def _stays(path: str, prefix: str) -> bool:
     """Whether a part of an installation lies in it, and is no link to something else."""
-    return within(_real(path), _real(prefix))
+    return within(real(path), real(prefix))
 
 
 def _is_installation(folder: str, prefix: str) -> bool:
@@ -192,7 +204,7 @@ def _is_installation(folder: str, prefix: str) -> bool:
 
 def _is_above_others(prefix: str, search: Search) -> bool:
     """Whether more than an installation lies there: a home, or what the job works on."""
-    return any(within(_real(path), _real(prefix)) for path in (_home(), *search.hostile))
+    return any(within(real(path), real(prefix)) for path in (_home(), *search.hostile))
 
 
 def _home() -> str:
@@ -208,9 +220,22 @@ def _sites(prefix: str) -> list[str]:
 
 def _python_parts(prefix: str) -> list[str]:
     """The libraries of a Python, and what says where its base is; nothing of another program."""
+    configuration = _there(os.path.join(prefix, "pyvenv.cfg"))
+    libraries = [path for path in _libraries(prefix) if configuration or _is_standard_library(path)]
+    return [*libraries, *_starting(prefix, "libpython3"), *configuration]
+
+
+def _libraries(prefix: str) -> list[str]:
+    return _starting(prefix, "python3")
+
+
+def _starting(prefix: str, start: str) -> list[str]:
     lib = os.path.join(prefix, "lib")
-    names = [name for name in _names(lib) if name.startswith(("python3", "libpython3"))]
-    return [*(os.path.join(lib, name) for name in names), *_there(os.path.join(prefix, "pyvenv.cfg"))]
+    return [os.path.join(lib, name) for name in _names(lib) if name.startswith(start)]
+
+
+def _is_standard_library(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, "os.py"))
 
 
 def _packages(lib: str) -> list[str]:
@@ -228,23 +253,44 @@ def _there(path: str) -> list[str]:
     return [path] if os.path.isfile(path) else []
 
 
-def _is_interpreter(path: str) -> bool:
-    """Whether it is a program in the machine's own code, or a script of a virtual environment: nobody keeps a secret in
-    one of these."""
-    head = _head(path)
-    if head is None or not os.access(path, os.X_OK):
-        return False
-    real = _real(path)
-    environment = os.path.dirname(os.path.dirname(real))
-    of_environment = os.path.basename(os.path.dirname(real)) == "bin" and bool(_there(f"{environment}/pyvenv.cfg"))
-    return head.startswith(b"\x7fELF") or (head.startswith(b"#!") and of_environment)
+def _is_interpreter(path: str, search: Search) -> bool:
+    """Whether a file of nobody knows whose may bring it along: a Python, or by its name in the caller's PATH a program
+    in the machine's own code, or a script of a virtual environment. Nobody keeps a secret in one of these."""
+    if _is_python(path):
+        return True
+    return search.vouches_for(path) and _can_start(path) and (_is_machine_code(path) or _is_of_environment(path))
 
 
-def _led_to(path: str, search: Search) -> list[str]:
-    """What a program needs that starts it: the target of a link, an interpreter, the base of its environment."""
+def _is_python(path: str) -> bool:
+    """Whether it is the interpreter of an installation or an environment of Python."""
+    place = real(path)
+    prefix = os.path.dirname(os.path.dirname(place))
+    of_python = bool(_there(f"{prefix}/pyvenv.cfg")) or any(map(_is_standard_library, _libraries(prefix)))
+    return of_python and os.path.basename(place).startswith("python") and _can_start(path) and _is_machine_code(path)
+
+
+def _is_of_environment(path: str) -> bool:
+    """Whether it is a script of a virtual environment."""
+    folder = os.path.dirname(real(path))
+    in_one = os.path.basename(folder) == "bin" and bool(_there(f"{os.path.dirname(folder)}/pyvenv.cfg"))
+    return in_one and (_head(path) or b"").startswith(b"#!")
+
+
+def _is_machine_code(path: str) -> bool:
+    return (_head(path) or b"").startswith(b"\x7fELF")
+
+
+def _can_start(path: str) -> bool:
+    return os.access(path, os.X_OK)
+
+
+def _led_to(path: str, vouched: bool, search: Search) -> list[str]:
+    """What a program needs that starts it: the target of a link, an interpreter, the base of its environment.
+    ``vouched``: a link is its owner's, and may lead to any program; else to a Python alone."""
     bases = _bases(os.path.dirname(path))
     if to := _link(path):
-        return [os.path.join(os.path.dirname(path), to), *bases]
+        led = os.path.join(os.path.dirname(path), to)
+        return [led, *bases] if vouched or _is_python(led) else bases
     line = interpreter_line(_head(path) or b"")
     if line is None:
         return bases

@@ -136,9 +136,10 @@ def place(shown: HostMount | WorkspaceMount) -> str:
 
 
 def entries(root_spec: RootSpec) -> list[HostMount]:
-    """What of the host is shown: all but what is hidden itself or lies below something hidden."""
-    everything, hidden = (*root_spec.shown, *root_spec.etc), root_spec.hidden
-    return [entry for entry in everything if entry.explicit or not hidden.cover(entry.path)]
+    """What of the host is shown: all but what is hidden or ours, or lies below something that is."""
+    everything, hidden, ours = (*root_spec.shown, *root_spec.etc), root_spec.hidden, root_spec.ours
+    return [entry for entry in everything if (entry.explicit or not hidden.cover(entry.path))
+            and (entry.at or not ours.cover(entry.path))]  # fmt: skip
 
 
 Source = tuple[str, str, str, tuple[int, ...]]

@@ -82,7 +82,7 @@ def shown(policy: SandboxPolicy, job: Job, workspaces: tuple[str, ...], ours: Hi
     found += [path for path in _links_into(way, wanted) if not any(within(path, top) for top in (*tops, *found))]
     # Above a workspace nothing is shown unless the policy says so, and nothing of ours because a program names it.
     seen = [path for path in found if path in named
-            or not (ours.cover(path) or any(within(each, path) for each in workspaces))]  # fmt: skip
+            or not (ours.cover(programs.real(path)) or any(within(each, path) for each in workspaces))]  # fmt: skip
     return _mounts(policy, seen, workspaces, named)
 
 
@@ -115,7 +115,7 @@ def found(
 
 def _links_into(way: programs.Search, paths: list[str]) -> list[str]:
     """Those that are the caller's own links into a hostile folder: the link is shown, and not where it leads."""
-    return [path for path in dict.fromkeys(map(os.path.abspath, paths))
+    return [path for path in dict.fromkeys(map(programs.plain, paths))
             if os.path.islink(path) and way.passes_hostile(path) and not way.passes_hostile(os.path.dirname(path))
             and not any(within(path, folder) for folder in way.hostile)]  # fmt: skip
 

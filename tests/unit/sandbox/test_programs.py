@@ -6,11 +6,15 @@ import errno
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from ringfence.sandbox import programs
+from ringfence.model.paths import within
+from ringfence.sandbox import host, programs
 from ringfence.sandbox.programs import Search, interpreter_line
 
 pytestmark = pytest.mark.privileges
@@ -36,6 +40,7 @@ def _python(prefix: Path) -> str:
     """Looks like an installation of Python: machine code in bin, a library beside it."""
     (prefix / "bin").mkdir(parents=True)
     (prefix / "lib" / "python3.12").mkdir(parents=True)
+    (prefix / "lib" / "python3.12" / "os.py").touch()
     (prefix / "share").mkdir()
     shutil.copy("/bin/true", prefix / "bin" / "python3")
     return str(prefix / "bin" / "python3")
@@ -217,6 +222,105 @@ def test_links_that_go_in_a_circle_end(home: Path) -> None:
     (home / "a").symlink_to(home / "b")
     (home / "b").symlink_to(home / "a")
     assert _shown(str(home / "a")) == set()
+
+
+def test_a_program_that_is_a_link_to_itself_is_given_up(home: Path) -> None:
+    (home / "work").mkdir()
+    (home / "work" / "configure").symlink_to("configure")
+    assert _shown("./configure", here=str(home / "work"), hostile=(str(home / "work"),)) == set()
+    for number in range(60):  # the kernel follows 40
+        (home / "work" / f"link-{number}").symlink_to(f"link-{number + 1}")
+    (home / "work" / "link-60").symlink_to(_python(home / "3.12"))
+    assert _shown("./link-0", here=str(home / "work"), hostile=(str(home / "work"),)) == set()
+    assert _shown("./link-50", here=str(home / "work"), hostile=(str(home / "work"),)) != set()
+
+
+def test_only_a_plain_file_is_a_program(home: Path) -> None:
+    keys, place = home / ".ssh", home / "bin"
+    for folder in (keys, place):
+        folder.mkdir()
+    (place / "make").symlink_to(keys)
+    (place / "sub").mkdir()
+    for name in ("make", "sub", str(place / "make"), str(keys), f"{place}/make/", "."):
+        assert _shown(name, path=str(place), here=str(place)) == set(), name
+    tool = _program(place / "tool")
+    assert _shown("tool", path=str(place)) == {tool}
+
+
+def test_what_is_behind_a_link_and_up_is_what_the_kernel_finds(home: Path) -> None:
+    deep = home / "real" / "deep"
+    deep.mkdir(parents=True)
+    (home / "link").symlink_to(deep)
+    (home / "tool").symlink_to("link/../tool")
+    found = _program(home / "real" / "tool")
+    assert programs.plain(f"{home}/link/../tool") == found
+    assert programs.plain(f"{home}//link/./tool") == f"{home}/link/tool"
+    assert _shown(f"{home}/link/../tool") == {found}
+    assert _shown("link/../tool", here=str(home)) == {found}
+    assert _shown("tool", path=f"{home}/link/..") == {found}
+
+
+@pytest.mark.parametrize("named", ["by a link", "by a first line", "by env"])
+def test_what_a_workspace_names_is_shown_if_it_is_a_python_or_on_the_path(home: Path, named: str) -> None:
+    work, own = home / "work", home / "own"
+    for folder in (work, own):
+        folder.mkdir()
+    shutil.copy("/bin/true", own / "tool")
+    tool = work / "configure"
+    if named == "by a link":
+        tool.symlink_to(own / "tool")
+    else:
+        _program(tool, f"#!{own}/tool" if named == "by a first line" else "#!/usr/bin/env tool")
+    hostile = (str(work),)
+    assert str(own / "tool") not in _shown(str(tool), hostile=hostile)
+    on_path = str(own / "tool") in _shown(str(tool), path=str(own), hostile=hostile)
+    assert on_path == (named != "by a link")
+
+
+def test_packages_beside_a_link_to_a_python_are_not_the_pythons(home: Path) -> None:
+    base = _python(home / "3.12")
+    (home / ".local" / "bin").mkdir(parents=True)
+    (home / ".local" / "bin" / "python3").symlink_to(base)
+    (home / ".local" / "lib" / "python3.12" / "site-packages").mkdir(parents=True)
+    (home / "work").mkdir()
+    (home / "work" / "python").symlink_to(home / ".local" / "bin" / "python3")
+    shown = _shown(str(home / "work" / "python"), hostile=(str(home / "work"),))
+    assert base in shown and str(home / "3.12" / "lib" / "python3.12") in shown
+    assert not [path for path in shown if path.startswith(str(home / ".local" / "lib"))]
+
+
+_NAMES = st.sampled_from(["a", "b", "c", "..", ".", "private"])
+_TEXTS = st.tuples(st.booleans(), st.lists(_NAMES, min_size=1, max_size=8))
+_PLACES = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3)
+
+
+@given(links=st.lists(st.tuples(_PLACES, _TEXTS), min_size=1, max_size=8), script=_PLACES)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_links_of_a_workspace_show_anything_else(
+    links: list[tuple[list[str], tuple[bool, list[str]]]], script: list[str]
+) -> None:
+    """Whatever a repository is made of: what a program in it brings along is what one without links does."""
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(os.path.realpath(name))
+        for folder in ("private", "work"):
+            (top / folder).mkdir()
+        _program(top / "private" / "a")
+        _make_links(top, links)
+        search = Search(path=f"{top}/work:{top}/work/a:/usr/bin:/bin", here=f"{top}/work", hostile=(f"{top}/work",))
+        for word in ("./" + "/".join(script), "a", "b", "../work/a/../c"):
+            found = host.outside_the_system(search.settled(programs.needed(word, search)), ("/usr", "/bin", "/lib"))
+            assert not [path for path in found if within(path, str(top)) or within(str(top), path)], word
+
+
+def _make_links(top: Path, links: list[tuple[list[str], tuple[bool, list[str]]]]) -> None:
+    """Each where there is room for it: what an earlier one leads to counts."""
+    for place, (absolute, names) in links:
+        path = top.joinpath("work", *place)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to((f"{top}/" if absolute else "") + "/".join(names))
+        except (OSError, RuntimeError):
+            continue
 
 
 def test_a_script_beside_an_environments_programs_is_no_interpreter(home: Path) -> None:

@@ -10,7 +10,7 @@ from ringfence import SandboxPolicy
 from ringfence.backends import tables
 from ringfence.model.record import replace
 from ringfence.sandbox.hidden import HiddenPaths
-from ringfence.sandbox.root import HostMount, WorkspaceMount
+from ringfence.sandbox.root import HostMount, WorkspaceMount, entries
 from ringfence.sandbox.spec import Spec, spec_of
 from ringfence.sandbox.strict_plan import plan_of, template_of, visit_of
 from ringfence.sandbox.view import Laying, View
@@ -60,6 +60,17 @@ def test_tripwires_are_laid_where_fuse_is_and_not_too_many_names_lie_beside(view
     assert made.root.tripwires is wired and made.watched == ("/usr/share/secret",)
     assert ("tripwires" in names(plan_of(made, [])["plan"])) is wired
     assert not spec(view).root.tripwires
+
+
+def test_what_is_ours_is_left_out_of_all_that_is_shown() -> None:
+    own = "/home/me/.local/state/ringfence"
+    listed = [HostMount(path=path, mode="ro", folder=True, own=True, explicit=explicit)
+              for path in (own, f"{own}/sandboxes", f"{own}-of-others") for explicit in (False, True)]  # fmt: skip
+    placed = HostMount(path=f"{own}/workspaces/task", mode="ro", folder=True, explicit=True, at="/oracle")
+    view = replace(VIEW, shown=(*VIEW.shown, *listed, placed), etc=(replace(listed[0], path=f"{own}/etc"),))
+    made = spec(view, replace(LAYING, ours=(own,)))
+    assert {entry.path for entry in entries(made.root)} == {"/usr", f"{own}-of-others", placed.path}
+    assert own in {entry.path for entry in entries(spec(view).root)}
 
 
 def test_a_kernel_without_landlock_gets_no_wall_and_the_hosts_network_no_namespace() -> None:
