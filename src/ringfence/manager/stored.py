@@ -24,7 +24,12 @@ _WEAKER: dict[str, Callable[[SandboxConfig, SandboxConfig], object]] = {
         stored.isolation_level if is_weaker(stored.isolation_level, own.isolation_level) else ""
     ),
     "allow_network": lambda stored, own: stored.allow_network and not own.allow_network,
+    "allowed_hosts": lambda stored, own: ", ".join(_hosts_beyond(stored, own)),
     "allow_partial": lambda stored, own: stored.allow_partial and not own.allow_partial,
+    "enable_auto_rollback": lambda stored, own: not stored.enable_auto_rollback and own.enable_auto_rollback,
+    "checkpoint_before_execution": lambda stored, own: (
+        not stored.checkpoint_before_execution and own.checkpoint_before_execution
+    ),
     "environment_vars": lambda stored, own: ", ".join(
         name for name, value in stored.environment_vars.items() if own.environment_vars.get(name) != value
     ),
@@ -35,6 +40,13 @@ _WEAKER: dict[str, Callable[[SandboxConfig, SandboxConfig], object]] = {
 def _not_below(paths: list[Path], tops: list[Path]) -> Iterator[str]:
     allowed = [os.path.realpath(top) for top in tops]
     return (str(path) for path in paths if not any(lies_in(os.path.realpath(path), top) for top in allowed))
+
+
+def _hosts_beyond(stored: SandboxConfig, own: SandboxConfig) -> list[str]:
+    """No list of one's own: all hosts are allowed, or none, and then there is no list to compare."""
+    if not own.allowed_hosts or not stored.allow_network:
+        return []
+    return [str(host) for host in stored.allowed_hosts or ["all"] if host not in own.allowed_hosts]
 
 
 def config_of(metadata: Metadata) -> SandboxConfig:

@@ -344,6 +344,8 @@ WEAKER: dict[str, dict[str, Any]] = {
     "allow_partial": {"allow_partial": True},
     "environment_vars": {"environment_vars": {"LD_PRELOAD": "/tmp/evil.so"}},
     "readable_paths": {"readable_paths": ["/var"]},
+    "enable_auto_rollback": {"enable_auto_rollback": False},
+    "checkpoint_before_execution": {"checkpoint_before_execution": False},
 }
 
 
@@ -362,6 +364,22 @@ def test_no_sandbox_on_disk_has_less_protection_than_the_manager_gives(
     with SandboxManager(less, sandbox_root=root) as other:
         assert other.attach(sandbox_id).config == less
     assert manager.attach(sandbox_id).config == less, "which it knows itself"
+
+
+@pytest.mark.parametrize("hosts", [[], ["b.example"], ["a.example", "b.example"]])
+def test_no_sandbox_on_disk_reaches_a_host_that_the_managers_list_has_not(
+    hosts: list[str], manager: SandboxManager, root: Path
+) -> None:
+    level = "strict" if hosts else "process"  # which has all hosts or none
+    online: dict[str, Any] = {"isolation_level": level, "allow_network": True, "allow_partial": True}
+    sandbox_id = manager.create_sandbox(SandboxConfig(**online, allowed_hosts=hosts)).sandbox_id
+    manager.detach(sandbox_id)
+    narrow = SandboxConfig(**online, allowed_hosts=["a.example"])
+    with SandboxManager(narrow, sandbox_root=root) as other, pytest.raises(UsageError, match="allowed_hosts"):
+        other.attach(sandbox_id)
+    for allowed in (["a.example", "b.example"], []) if hosts else ([],):
+        with SandboxManager(SandboxConfig(**online, allowed_hosts=allowed), sandbox_root=root) as other:
+            other.attach(sandbox_id)
 
 
 def test_what_the_manager_blocks_is_blocked_in_every_sandbox_that_it_opens(
