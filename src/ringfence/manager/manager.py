@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ringfence.checkpoint.layer import Committed
@@ -250,12 +250,11 @@ class SandboxManager:
                 return
             self._cleaned_s[registry.root] = now_s
         registry.sweep()
-        for metadata in registry.all():
-            try:
-                if isinstance(metadata, Metadata) and _is_old(registry, metadata):
-                    registry.remove_unused(metadata.sandbox_id, force=False)
-            except SandboxError:
-                continue  # in use, or not to be removed: no manager fails for another one's sandbox
+        with suppress(SandboxError):  # it is closed to us: who lists or makes one is told
+            for metadata in registry.all():
+                with suppress(SandboxError):  # in use, or not to be removed: no manager fails for another's sandbox
+                    if isinstance(metadata, Metadata) and _is_old(registry, metadata):
+                        registry.remove_unused(metadata.sandbox_id, force=False)
 
     # ---- executions
 

@@ -10,6 +10,7 @@ is the lock's to say.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -40,6 +41,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LEAVING, _MAKING = ".leaving-", ".making-"
 _MAKING_S = 600.0
 _LATEST_S = 2**40
+_CLOSED = "look at its mode, and at those of the folders above it"
 
 
 @record
@@ -192,20 +194,31 @@ class Registry:
     def _nearest(self, sandbox_id: str) -> str:
         from difflib import get_close_matches
 
-        near = get_close_matches(sandbox_id, self._names(), n=1)
+        try:
+            near = get_close_matches(sandbox_id, self._names(), n=1)
+        except SandboxError:
+            near = []  # there is another problem to tell
         return f"did you mean {near[0]}?" if near else ""
 
     def _names(self) -> Iterator[str]:
+        """SandboxError where it can't be told: a root that is closed to us is not an empty one."""
         try:
             with os.scandir(self.root) as found:
                 names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False) and _is_owned(entry)]
-        except OSError:
+        except FileNotFoundError:
             names = []
+        except OSError as error:
+            raise SandboxError(f"{self.root}: {error.strerror}", hint=_CLOSED) from error
         return (name for name in sorted(names) if _ID.fullmatch(name) and self._holds(name))
 
     def _holds(self, name: str) -> bool:
-        """A folder with something in the place of metadata.json; others are somebody else's."""
-        return os.path.lexists(os.path.join(self.root, name, METADATA))
+        """A folder with something in the place of metadata.json; others are somebody else's. One that is closed to us
+        may hold it: who reads it is told."""
+        try:
+            os.lstat(os.path.join(self.root, name, METADATA))
+        except OSError as error:
+            return error.errno == errno.EACCES
+        return True
 
     def all(self) -> Iterator[Metadata | Damaged]:
         """One damaged one does not stop the others."""
@@ -329,7 +342,7 @@ def _is_owned(entry: os.DirEntry[str]) -> bool:
     """Looked at first: another user's folder costs nothing."""
     try:
         return not hasattr(os, "geteuid") or entry.stat(follow_symlinks=False).st_uid == os.geteuid()
-    except OSError:
+    except FileNotFoundError:
         return False
 
 

@@ -49,6 +49,18 @@ def test_no_guest_chooses_the_key_before_there_is_one(plant: str, home: Path) ->
     assert not (home / "state").is_symlink()
 
 
+@pytest.mark.parametrize("way", ["chmod 0 state beside", "rm -rf state; mkdir state; chmod 0 state beside"])
+def test_no_guest_closes_the_way_to_it(way: str, home: Path) -> None:
+    """The control: a folder that leads nowhere gets the mode that the guest gave it."""
+    (home / "beside").mkdir()
+    (home / "state").mkdir()
+    (home / "state").chmod(0o750)
+    state_folder.key()
+    outcome(f"{way}; touch new", home, isolation=STRICT)
+    assert (home / "new").exists()
+    assert [(home / name).stat().st_mode & 0o777 for name in ("state", "beside")] == [0o750, 0]
+
+
 @pytest.mark.parametrize("level", [STRICT, PROCESS])
 def test_below_a_readable_folder_it_is_not_read(level: IsolationLevel, home: Path) -> None:
     state_folder.key()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -49,6 +50,31 @@ def test_an_unknown_id_names_the_nearest(registry: Registry) -> None:
     with pytest.raises(UsageError) as error:
         registry.read("sandbox_abcdee")
     assert "sandbox_abcdef" in error.value.hint
+
+
+def test_a_root_that_is_closed_to_us_is_not_said_to_be_empty(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.add(metadata())
+
+    def closed(path: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(SandboxError, match="Permission denied") as error:
+        list(registry.all())
+    assert registry.root in str(error.value) and "mode" in error.value.hint
+    with pytest.raises(UsageError, match="no sandbox"):
+        registry.read("sandbox_2")
+
+
+def test_a_sandbox_that_is_closed_to_us_is_listed_as_damaged(registry: Registry) -> None:
+    """Not to root, to whom nothing is closed."""
+    folder = registry.add(metadata())
+    os.chmod(folder, 0o400)
+    (found,) = registry.all()
+    os.chmod(folder, 0o700)
+    assert isinstance(found, Damaged) == (os.geteuid() != 0)
 
 
 DAMAGES = {

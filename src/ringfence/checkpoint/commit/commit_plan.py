@@ -43,7 +43,7 @@ class CommitPlan:
 
 
 def plan(layer: Manifest, base: Scan, hidden: frozenset[str], umask: int) -> CommitPlan:
-    """What the layer makes of the base; what is hidden from the job stays, and the folders above it."""
+    """What the layer makes of the base; what is hidden from the job stays, and the folders above with their modes."""
     found = CommitPlan(now={}, target={})
     ways = frozenset(above for secret in hidden for above in ancestors(secret))
     for path in ordered(layer):
@@ -69,6 +69,8 @@ def _plan_one(path: str, entry: Entry, base: Scan, found: CommitPlan, ways: froz
         twin = found.target.get(entry.twin)  # the same file has the same mode
         same = twin is not None and twin.kind == entry.kind
         mode = twin.mode if twin and same else granted(entry, seen.entry if seen else None, umask)
+        if path in ways and seen is not None and seen.entry.kind == FOLDER:
+            mode = seen.entry.mode  # or a guest could close the way to what it may not touch
         found.target[path] = replace(entry, mode=mode, opaque=False, copied=False)
 
 
