@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -112,14 +113,60 @@ def test_only_the_latest_recordings_are_kept(call, tmp_path: Path) -> None:  # t
     assert "old005.jsonl" not in names and "old104.jsonl" in names
 
 
-def test_a_recording_that_cannot_be_written_is_told_and_leaves_nothing(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_a_recording_that_cannot_be_written_is_told_and_leaves_nothing(
+    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch  # type: ignore[no-untyped-def]
+) -> None:
     recording = Recording(str(tmp_path / "u.jsonl"), ["true"], SandboxPolicy())
-    recording._log._file.close()
-    recording._log._file = open("/dev/full", "w")  # noqa: SIM115
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.replace", full)
     recording.finish(Outcome(status=Status.OK, rc=0, reason=""), quiet=False)
     assert f"not recorded: {tmp_path}/u.jsonl: No space left on device" in capsys.readouterr().err
     recording.close()
     assert os.listdir(tmp_path) == []
+
+
+_FORGES = {
+    "the name that was given": "open('u.jsonl', 'w').write('forged')",
+    "every name like it": "import glob\nfor each in glob.glob('*u.jsonl*') + glob.glob('.*u.jsonl*') + ['u.jsonl']:\n"
+                          "  open(each, 'w').write('forged')",
+    "a link to another file": "import os\nos.symlink('victim', 'u.jsonl')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("isolation", ["strict", "process"])
+@pytest.mark.parametrize("how", _FORGES)
+def test_what_a_guest_makes_in_the_place_of_a_recording_is_told_and_never_taken_for_it(
+    how: str, isolation: str, call, tmp_path: Path  # type: ignore[no-untyped-def]
+) -> None:
+    (tmp_path / "victim").write_text("precious")
+    kept = ("--commit",) if isolation == "strict" else ()
+    words = ("--isolation", isolation, *kept, "--usage-file", "u.jsonl", "--", sys.executable, "-c", _FORGES[how])
+    done = call("run", *words)
+    assert done.returncode == 0 and "made or changed by somebody else" in done.stderr
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert (tmp_path / "u.jsonl").is_symlink() or (tmp_path / "u.jsonl").read_text() == "forged"
+    name = done.stderr.partition("see it: ringfence usage ")[2].split()[0]
+    told = json.loads(call("usage", name, "--json").stdout)
+    assert told["about"]["command"][0] == sys.executable and told["end"]["rc"] == 0
+
+
+def test_while_a_run_goes_on_nothing_of_its_recording_lies_in_the_workspace(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    done = call("run", "--commit", "--usage-file", "u.jsonl", "--", "sh", "-c", "ls -A > seen")
+    assert "recorded; see it" in done.stderr
+    assert "u.jsonl" not in (tmp_path / "seen").read_text()
+    assert usage_log.read(str(tmp_path / "u.jsonl")).end["rc"] == 0, "the control: it is there afterwards"
+
+
+def test_a_folder_that_a_guest_exchanges_gets_no_recording(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    swap = "rm -r logs && ln -s elsewhere logs"
+    done = call("run", "--commit", "--usage-file", "logs/u.jsonl", "--", "sh", "-c", swap)
+    assert (tmp_path / "logs").is_symlink() and os.listdir(tmp_path / "elsewhere") == []
+    assert "changed by somebody else" in done.stderr and "recorded; see it" in done.stderr
 
 
 def test_the_graph_in_the_terminal_shows_when_it_was_busy(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

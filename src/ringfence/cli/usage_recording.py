@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ringfence.cli.state_folder import usage_folder
 from ringfence.engine.streams import Streams
-from ringfence.errors import UsageError
+from ringfence.errors import ConflictError, UsageError
 from ringfence.model import state_folder
 from ringfence.model.outcome import Outcome
 from ringfence.model.own_files import PART
@@ -66,9 +66,8 @@ class Recording:
     """Records what one run uses."""
 
     def __init__(self, path: str, command: Sequence[str], policy: SandboxPolicy) -> None:
-        self.path = os.path.abspath(path)
         about = {"command": list(command), "isolation": str(policy.isolation)}
-        self._log = UsageLog(self.path, about | {"limits": policy.numbers()})
+        self._log = UsageLog(path, about | {"limits": policy.numbers()})
         self._monitor = ResourceMonitor(
             interval_s=INTERVAL_S, deep_every_s=0.0, on_sample=lambda _, sample: self._log.add(sample)
         )
@@ -76,8 +75,9 @@ class Recording:
     @property
     def name(self) -> str:
         """What ``ringfence usage`` finds it by."""
-        inside = os.path.dirname(self.path) == usage_folder()
-        return os.path.basename(self.path).removesuffix(ENDING) if inside else self.path
+        path = self._log.path
+        inside = os.path.dirname(path) == usage_folder()
+        return os.path.basename(path).removesuffix(ENDING) if inside else path
 
     def attaching(self, attach: Attach) -> Attach:
         """Also look at the visit that others attach to."""
@@ -91,16 +91,25 @@ class Recording:
     def finish(self, outcome: Outcome, *, quiet: bool) -> None:
         """The job has run: a recording that can't be written must not cost its outcome."""
         self._monitor.close()
-        said = f"recorded; see it: ringfence usage {self.name}"
-        try:
-            self._log.finish({"status": str(outcome.status), "rc": outcome.rc, "reason": outcome.reason,
-                              **vars(outcome.usage)})  # fmt: skip
-        except UsageError as error:
-            said = f"not recorded: {error}"
+        said = self._put({"status": str(outcome.status), "rc": outcome.rc, "reason": outcome.reason,
+                          **vars(outcome.usage)})  # fmt: skip
         if not quiet:
             print(f"ringfence: {said}", file=sys.stderr)
 
+    def _put(self, end: Mapping[str, object]) -> str:
+        """What is said of it. Where the job, or somebody else, has made a file in its place, it is kept with us."""
+        problem = ""
+        try:
+            try:
+                self._log.finish(end)
+            except ConflictError as error:
+                problem = f"{error}; "
+                self._log.move(new_file())
+            return f"{problem}recorded; see it: ringfence usage {self.name}"
+        except UsageError as error:
+            return f"{problem}not recorded: {error}"
+
     def close(self) -> None:
-        """Where nothing was finished, because nothing was run, nothing is left."""
+        """Where nothing was finished, because nothing was run, nothing is made."""
         self._monitor.close()
         self._log.abandon()

@@ -1,13 +1,12 @@
 """What one run used over time, as a file: JSON lines, first what was run, then samples, last how it ended.
 
-Written while the run goes on, beside its place, and renamed when it has ended. Read as something from outside: bounded,
-and every line is checked.
+Kept in memory while the run goes on, some MiB at most, and put in its place when it has ended: a guest that works in
+that folder finds nothing to replace. Read as something from outside: bounded, and every line is checked.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from io import BytesIO
@@ -16,7 +15,7 @@ from types import MappingProxyType
 
 from ringfence.errors import UsageError
 from ringfence.model.files import read_file
-from ringfence.model.own_files import new_beside
+from ringfence.model.own.reserved_file import ReservedFile
 from ringfence.model.record import record
 from ringfence.monitor.limits import is_figure
 from ringfence.monitor.sample import Sample
@@ -28,18 +27,19 @@ DENSE_LINES = 2048
 
 
 class UsageLog:
-    """A file that is being written."""
+    """What is being recorded."""
 
     def __init__(self, path: str, about: Mapping[str, object]) -> None:
-        self.path = path
+        """UsageError where no file can be made at the path."""
+        self._place = ReservedFile(path)
+        self._lines: list[str] = []
         self._written = 0
         self._due = 0
-        try:
-            descriptor, self._part = new_beside(path)
-            self._file = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}", hint="it must be a file that can be made") from error
         self._write({"ringfence_usage": FORMAT, "began": round(time.time(), 3), **about})
+
+    @property
+    def path(self) -> str:
+        return self._place.path
 
     def add(self, sample: Sample) -> None:
         self._due += 1
@@ -50,29 +50,27 @@ class UsageLog:
         self._write({name: round(value, 4) for name, value in sample._asdict().items()})
 
     def _write(self, line: Mapping[str, object]) -> None:
-        self._file.write(json.dumps(line) + "\n")
+        self._lines.append(json.dumps(line) + "\n")
 
     def finish(self, end: Mapping[str, object]) -> None:
-        """How it ended; the file is whole from now on. UsageError, and nothing is left, where that fails."""
-        try:
-            self._write({"end": dict(end)})
-            self._file.close()
-            os.replace(self._part, self.path)
-        except OSError as error:
-            self._drop()
-            raise UsageError(f"{self.path}: {error.strerror}", hint="name a file on another disk") from error
+        """How it ended; the file is there from now on. UsageError, and nothing is left, where it can't be written;
+        ConflictError where somebody else has used its place."""
+        self._write({"end": dict(end)})
+        self._put()
+
+    def move(self, path: str) -> None:
+        """Put what was finished there in place of the first path."""
+        self.abandon()
+        self._place = ReservedFile(path)
+        self._put()
+
+    def _put(self) -> None:
+        self._place.put("".join(self._lines).encode())
+        self.abandon()
 
     def abandon(self) -> None:
-        """Leave nothing, unless it is finished."""
-        if not self._file.closed:
-            self._drop()
-
-    def _drop(self) -> None:
-        for end in (self._file.close, lambda: os.unlink(self._part)):
-            try:
-                end()
-            except OSError:
-                continue  # what it still held is wanted no more
+        """Nothing is put anywhere any more."""
+        self._place.close()
 
 
 @record
