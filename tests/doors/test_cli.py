@@ -150,6 +150,15 @@ def test_a_mistake_is_explained_and_has_its_exit_code(
     assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 3
 
 
+def test_an_engine_that_is_missing_is_said_to_be_whatever_image_is_named(
+    ringfence_command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/socket")
+    done = _ringfence(ringfence_command, "run", "--isolation", "container", "--image", "debian", "--", "true")
+    assert done.returncode == 2 and "/nonexistent/socket does not answer" in done.stderr, done.stderr
+    assert "image:" not in done.stderr
+
+
 @pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(("level", "mode", "code", "word"), [
     ("strict", 0o644, 126, "Permission denied"), ("process", 0o644, 126, "Permission denied"),

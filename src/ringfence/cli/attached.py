@@ -73,6 +73,9 @@ def run_attached(
 
 
 def _holds_less(policy: SandboxPolicy) -> bool:
+    """Whether the level process would hold all of it. A job there has the host's own root and no image's."""
+    if policy.image or policy.root:
+        return False
     return not backend_for(IsolationLevel.PROCESS).lacks(replace(policy, isolation=IsolationLevel.PROCESS))
 
 
