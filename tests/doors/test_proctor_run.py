@@ -18,6 +18,7 @@ if sys.platform != "linux":
     pytest.skip("proctored runs need Linux", allow_module_level=True)
 
 from ringfence import cli
+from ringfence.cli import proctor_run
 from ringfence.errors import EvidenceError, SandboxError, SetupError, UsageError
 from ringfence.evidence.trust import Trust
 from ringfence.evidence.verify import verify_bundle
@@ -237,6 +238,19 @@ def test_an_output_in_the_task_is_refused_before_anything_is_made(runs: Runs, tm
 
 def test_an_output_may_have_a_long_name(runs: Runs) -> None:
     assert runs(HONEST, "o" * 250).passed
+
+
+@pytest.mark.long
+def test_without_a_named_folder_a_run_writes_into_a_new_one(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proctor_run, "_end_by_signal", lambda: None)  # the signals are the tests'
+    monkeypatch.chdir(tmp_path)
+    assert cli.proctor_main(["run", f"--task={task}", f"--agent={HONEST}"]) == 0
+    (made,) = Path("proctor-out").iterdir()
+    assert made.name.startswith("sum-") and json.loads((made / "verdict.json").read_text())["pass"] is True
+    assert cli.proctor_main(["run", f"--task={task}", "--agent=@nobody"]) == 2
+    assert list(Path("proctor-out").iterdir()) == [made], "a run that does not begin leaves no folder"
 
 
 @pytest.mark.parametrize("shown", ["--scaffold={}", "--agent=cat {}/ops.key", "--agent=cat ops.key"])

@@ -8,6 +8,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from contextlib import AbstractContextManager
 
     from ringfence.evidence.keys import SigningKey
     from ringfence.proctor import Task
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  %(prog)s --task ./task --agent "my-agent --solve" --out ./out
+  %(prog)s --task ./task --agent "my-agent --solve"
   %(prog)s --task ./task --agent "python3 agent.py" --policy ./policy.yaml --out ./out --key ops.key
   %(prog)s --task ./task --agent my-agent --scaffold ./prompts --out ./out --json
 
 The agent gets the instruction as the file /task/instruction.md, in PROCTOR_INSTRUCTION and on standard input. The
-output folder must be new or empty. Exit code 0 when a verdict was written, also for a fail or a compromised run, 1 when
-there is none, 2 for bad usage. docs/reference/proctor.md tells the rest; `proctor init` writes a task to start from.
+output folder must be new or empty; without --out it is a new one, ./proctor-out/TASK-TIME. Exit code 0 when a verdict
+was written, also for a fail or a compromised run, 1 when there is none, 2 for bad usage. docs/reference/proctor.md
+tells the rest; `proctor init` writes a task to start from.
 """
 
 
@@ -36,7 +38,8 @@ def configure_run(parser: argparse.ArgumentParser, *, agent_needed: bool = True)
     parser.add_argument("--agent", metavar="CMD", required=agent_needed,
                         help="the command that solves it, or @NAME of a ready agent; oracle: the task's own solution; "
                              "nop: nothing")  # fmt: skip
-    parser.add_argument("--out", metavar="DIR", required=True, help="a new folder for verdict, bundle and logs")
+    parser.add_argument("--out", metavar="DIR", default="", help="a new folder for verdict, bundle and logs (default: "
+                        "proctor-out/TASK-TIME)")  # fmt: skip
     parser.add_argument(
         "--scaffold", metavar="PATH", action="append", default=[],
         help="a file or folder that the agent may read; bound by the evidence (repeatable)",
@@ -80,16 +83,26 @@ def run_task(task: Task, arguments: argparse.Namespace) -> int:
     display.asks(*task.policy.asks())
     _end_by_signal()
     try:
-        verdict = proctor(
-            task, arguments.agent, arguments.out, key=key, scaffold=arguments.scaffold, display=display,
-            nonce=arguments.nonce, bound=bound,
-        )  # fmt: skip
+        with _output(arguments, task.id) as out:
+            verdict = proctor(
+                task, arguments.agent, out, key=key, scaffold=arguments.scaffold, display=display,
+                nonce=arguments.nonce, bound=bound,
+            )  # fmt: skip
     finally:
         display.close()
     if key is None:
         kept = os.path.join(verdict.out, SEED_FILE)
         print(f"proctor: a new key has signed this, {kept}; its public key is {verdict.public_key}", file=sys.stderr)
     return 0
+
+
+def _output(arguments: argparse.Namespace, task_id: str) -> AbstractContextManager[str]:
+    """The folder that was named, else a new one."""
+    from contextlib import nullcontext
+
+    from ringfence.proctor.place.new_output import new_output
+
+    return nullcontext(arguments.out) if arguments.out else new_output(task_id)
 
 
 def _end_by_signal() -> None:
