@@ -20,7 +20,7 @@ MAX_VIOLATIONS = 100
 """Of a flood the first ones tell enough."""
 
 
-@record
+@record(kw_only=False)
 class RollbackResult:
     """What a rollback did; one that could not be carried out has ``rollback_type`` ``failed``."""
 

@@ -28,7 +28,7 @@ KEPT_AUTOMATIC = 32
 """Of the checkpoints that were made before executions, the youngest so many are kept."""
 
 
-@record
+@record(kw_only=False)
 class Checkpoint:
     """A state of a sandbox that can be gone back to."""
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 import json
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from ringfence.engine.call_result import call_result
 from ringfence.manager import result
+from ringfence.manager.result import RollbackResult
+from ringfence.manager.rollback import Checkpoint
 from ringfence.model.events import Event, EventKind
 from ringfence.model.outcome import Outcome, Status
 from ringfence.model.record import replace
@@ -116,3 +120,10 @@ def test_a_limit_that_the_monitor_saw_is_the_status(rule: object, ended: Status)
 def test_a_limit_that_the_kernel_held_comes_first_and_without_any_all_stays() -> None:
     ended = result.of_command(outcome(Status.TIMEOUT), "sandbox_1")
     assert result.with_limit(ended, [passed("max_cpu_percent")]) is ended and result.with_limit(ended, []) is ended
+
+
+def test_what_a_rollback_came_to_may_be_given_without_names_as_the_specification_has_it() -> None:
+    done = RollbackResult(True, "c1", "full", 3, True, None)
+    assert (done.checkpoint_id, done.rollback_type, done.files_restored, done.error) == ("c1", "full", 3, None)
+    made = Checkpoint("c1", datetime.now(UTC), "sandbox_1", Path("snapshots"), {"a": 1}, {"why": "before"})
+    assert (made.sandbox_id, made.state_data, made.metadata) == ("sandbox_1", {"a": 1}, {"why": "before"})
