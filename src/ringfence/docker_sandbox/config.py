@@ -179,7 +179,7 @@ def _all_checked(found: Found, *, places: bool = True) -> dict[str, object]:
     for path, (value, origin) in found.items():
         try:
             if path not in BY_PATH:
-                raise _unknown(path, "")
+                raise _unknown(path, "") if "." in path else _no_section(path)
             checked[BY_PATH[path].field] = _checked(BY_PATH[path], value, origin if places else "")
         except PolicyError as error:
             wrong.append(error)
@@ -212,6 +212,15 @@ def _unknown(name: str, where: str) -> PolicyError:
     known = [key.variable for key in KEYS] if name.startswith(PREFIX) else [*BY_PATH, *BY_FIELD]
     near = get_close_matches(name, known, n=1)
     return PolicyError(name, f"there is no such key{f'; did you mean {near[0]}?' if near else ''}", where=where)
+
+
+def _no_section(name: str) -> PolicyError:
+    """Of a file that has settings of other programs too, nobody could tell a misspelled key (ADR 0137)."""
+    from difflib import get_close_matches
+
+    near = [BY_FIELD[name].path] if name in BY_FIELD else get_close_matches(name, _SECTIONS, n=1)
+    known = f"there are {' and '.join(_SECTIONS)}; settings of other programs go into another file"
+    return PolicyError(name, f"there is no such section; {f'did you mean {near[0]}?' if near else known}")
 
 
 def seccomp_file(config: DockerConfig) -> str:

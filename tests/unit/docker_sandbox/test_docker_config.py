@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,15 @@ def test_a_wrong_file_is_refused_by_line_and_key(tmp_path: Path, text: str, line
     with pytest.raises(PolicyError) as refused:
         DockerConfig.from_yaml(path)
     assert refused.value.field == key and refused.value.where.startswith(f"{path}:{line}:")
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("dokcer: {}\n", "did you mean docker?"), ("memory_limit: 1g\n", "did you mean docker.memory_limit?"),
+    ("docker:\n  image: a:1\nlearning:\n  rate: 1\n", "settings of other programs go into another file"),
+])  # fmt: skip
+def test_a_section_that_is_not_ours_is_refused_with_what_helps(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(PolicyError, match=re.escape(words)):
+        DockerConfig.from_yaml(written(tmp_path, text))
 
 
 def test_all_errors_of_a_file_are_told_at_once(tmp_path: Path) -> None:
