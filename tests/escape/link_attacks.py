@@ -82,6 +82,17 @@ def _by_name(name: str, leads_to: str, started_by: tuple[str, ...] = ()) -> Call
     return in_workspace(prepare)
 
 
+@in_workspace
+def _of_others(stage: Stage) -> Mapping[str, object]:
+    """A folder on the PATH is the caller's own, but lies in one that everybody may write: they could exchange it."""
+    folder, place = _private(stage), stage.folder / "shared" / "bin"
+    place.mkdir(parents=True)
+    place.parent.chmod(0o777)
+    (place / "python").symlink_to(folder / "secret")
+    _set(stage, "PATH", f"{place}{os.pathsep}{os.environ['PATH']}")
+    return {"path": str(folder / "secret")}
+
+
 _WALLS = {"readable_paths": ["/usr"]}
 """With paths in the policy the process level has walls."""
 
@@ -95,6 +106,8 @@ _ROWS = (
      BOTH, _WALLS),
     ("file with a command's name", "a link on the PATH shows a file of the caller's", _by_name("python", "secret"), BOTH,
      _WALLS),
+    ("link that others could have put on the PATH", "a link of another user's shows a file of the caller's", _of_others,
+     BOTH, _WALLS),
 )  # fmt: skip
 
 ATTACKS = [

@@ -190,7 +190,7 @@ class HostWalls:
         readable = [*rootfs.SYSTEM_FOLDERS, *(f"/etc/{name}" for name in rootfs.ETC_NAMES), *policy.readable_paths]
         bases = self._transaction.bases if self._transaction else ()
         way = showing.search(policy, job, bases if self._bound else (), () if self._bound else bases)
-        readable += way.settled(showing.needed(policy, job, way))
+        readable += showing.needed(policy, job, way)[0]
         # Steps that are no program load their part of it when their turn comes.
         readable.append(os.path.dirname(os.path.abspath(ringfence.__file__)))
         hidden = host.every_name(policy.hidden_paths)

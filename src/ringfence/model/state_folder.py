@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 import os
-from _collections_abc import Iterable
+from _collections_abc import Collection, Iterable
 
 from ringfence.errors import UsageError
 from ringfence.model import own_files
 from ringfence.model.mounted_names import every_name
 from ringfence.model.paths import within
+from ringfence.model.ways.walk import real, walk
 
 IMAGES = "images"
 """The folder in it with the unpacked roots of images (``container/images``), each in a folder of its own."""
 _KEY, _KEY_BYTES = "key", 32
 _ROOTS, _ROOTS_BYTES = "roots", 1 << 20
-_MOST_LINKS = 40
-"""As many as the kernel follows."""
 _keys: dict[str, bytes] = {}
 
 
@@ -41,18 +40,20 @@ def own_places() -> tuple[str, ...]:
         path = state_folder()
     except UsageError:
         return ()
-    return tuple(dict.fromkeys((*every_name(os.path.realpath(path), *_noted_roots(path)), *_links_to(path))))
+    way = walk(path)
+    return tuple(dict.fromkeys((*every_name(way.end, *_noted_roots(path)), *way.links)))
 
 
-def refuse_ours(ours: tuple[str, ...], shown: Iterable[str], writable: Iterable[str]) -> None:
+def refuse_ours(ours: tuple[str, ...], shown: Iterable[str], writable: Collection[str]) -> None:
     """UsageError where a guest would be given a folder of ours: nothing can be hidden in what it writes directly."""
-    for path in (*shown, *writable):
+    places = {path: real(path) for path in (*shown, *writable)}
+    for path, place in places.items():
         for own in ours:
-            if within(os.path.realpath(path), own):
+            if within(place, own):
                 raise UsageError(f"{path} lies in a folder of ringfence's own ({own})", hint="name another folder")
     for path in writable:
         for own in ours:
-            if within(own, os.path.realpath(path)):
+            if within(own, places[path]):
                 hint = "name folders below it, or keep the records elsewhere: XDG_STATE_HOME"
                 raise UsageError(f"{path} holds {own}, which no guest may write", hint=hint)
 
@@ -60,7 +61,7 @@ def refuse_ours(ours: tuple[str, ...], shown: Iterable[str], writable: Iterable[
 def is_image_root(path: str) -> bool:
     """Whether it lies in the root of an image: of all that is ours the one thing that guests work on, over a layer."""
     try:
-        top = os.path.join(os.path.realpath(state_folder()), IMAGES)
+        top = os.path.join(real(state_folder()), IMAGES)
     except UsageError:
         return False
     return path.startswith(f"{top}/") and len(path[len(top) + 1 :].split("/")) > 1
@@ -69,7 +70,7 @@ def is_image_root(path: str) -> bool:
 def note_root(path: str) -> None:
     """Remember a folder of sandboxes that lies elsewhere: from now on no guest sees it, whoever runs one."""
     top = made()
-    if within(path, os.path.realpath(top)) or path in _noted_roots(top):
+    if within(path, real(top)) or path in _noted_roots(top):
         return
     descriptor = own_files.open_private(top)
     try:
@@ -98,25 +99,6 @@ def _noted_roots(top: str) -> list[str]:
         return []
     paths = dict.fromkeys(os.fsdecode(path) for path in found.split(b"\0") if os.path.isabs(path))
     return [path for path in paths if os.path.isdir(path)]
-
-
-def _links_to(path: str) -> list[str]:
-    """The links on the way to a path, each by the real path of the directory that it lies in."""
-    found: list[str] = []
-    place, rest = "/", path.strip("/").split("/")
-    while rest and len(found) < _MOST_LINKS:
-        name = rest.pop(0)
-        if name == "..":
-            place = os.path.dirname(place)
-        elif name not in ("", "."):
-            step = os.path.join(place, name)
-            if os.path.islink(step):
-                found.append(step)
-                target = os.readlink(step)
-                place, rest = "/" if target.startswith("/") else place, [*target.split("/"), *rest]
-            else:
-                place = step
-    return found
 
 
 def sandboxes_folder() -> str:

@@ -12,6 +12,7 @@ from ringfence.errors import PolicyError, UsageError
 from ringfence.model.lack import Lack
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.ways.walk import real
 from ringfence.sandbox import host, showing
 from ringfence.sandbox.hidden import HiddenPaths
 from ringfence.sandbox.root import RootSpec
@@ -56,7 +57,7 @@ def refuse_covered(hidden: HiddenPaths, **paths: Iterable[str]) -> None:
     """What is shown by its own name can't be hidden by a folder above it: the job would see it, and the table would
     say that it does not."""
     for field, path in ((field, path) for field, named in paths.items() for path in named):
-        if hidden.cover(os.path.realpath(path)):
+        if hidden.cover(real(path)):
             problem = f"{path} ({field}) lies in them, and the job is to see it; name what is meant"
             raise PolicyError("hidden_paths", problem)
 
@@ -64,7 +65,7 @@ def refuse_covered(hidden: HiddenPaths, **paths: Iterable[str]) -> None:
 def refuse_workspace(ours: tuple[str, ...], workspaces: Iterable[str], readable: tuple[str, ...]) -> None:
     """UsageError where a workspace lies in a folder of ours that has to be absent from a readable folder."""
     for path in workspaces:
-        above = next((each for each in readable if within(path, os.path.realpath(each))), "")
+        above = next((each for each in readable if within(path, real(each))), "")
         if above and any(within(path, own) for own in ours):
             problem = f"the private folder {path} of this sandbox lies in the readable {above}, where it is hidden"
             raise UsageError(problem, hint="name allowed_paths, or a sandbox_root elsewhere")
@@ -81,7 +82,7 @@ def refuse_unhidden(transaction: Transaction, hidden: Iterable[str]) -> None:
 
 def lacks(policy: SandboxPolicy, hidden: HiddenPaths) -> list[Lack]:
     """One for every path that can't be hidden: that no overlay can make absent."""
-    tops = ("/proc", "/dev", *map(os.path.realpath, policy.writable_paths))
+    tops = ("/proc", "/dev", *map(real, policy.writable_paths))
     return [_lack(path) for path in dict.fromkeys(path for top in tops for path in hidden.within(top))]
 
 

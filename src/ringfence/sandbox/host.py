@@ -12,7 +12,8 @@ from _collections_abc import Iterable
 from ringfence.errors import UnavailableError
 from ringfence.kernel import syscalls
 from ringfence.model import mounted_names
-from ringfence.sandbox import limits_seen, programs
+from ringfence.model.ways.walk import Look, absolute, real
+from ringfence.sandbox import limits_seen
 from ringfence.sandbox import root as rootfs
 from ringfence.sandbox.root import HostMount
 
@@ -273,9 +274,9 @@ def every_name(paths: tuple[str, ...]) -> tuple[str, ...]:
         names.setdefault(folder, []).append(name)
     found: dict[str, None] = {}
     for folder, inside in names.items():
-        real = os.path.realpath(folder or "/").rstrip("/")
-        found.update(dict.fromkeys([f"{real}/{name}" for name in inside]))
-        found.update(dict.fromkeys([os.path.realpath(f"{real}/{name}") for name in _links(real or "/", inside)]))
+        place = real(folder or "/").rstrip("/")
+        found.update(dict.fromkeys([f"{place}/{name}" for name in inside]))
+        found.update(dict.fromkeys([real(f"{place}/{name}") for name in _links(place or "/", inside)]))
     return by_every_mount(tuple(found))
 
 
@@ -298,10 +299,10 @@ def _links(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if name in links]
 
 
-def outside_the_system(paths: list[str], shown: tuple[str, ...]) -> list[str]:
+def outside_the_system(paths: list[str], shown: tuple[str, ...], look: Look) -> list[str]:
     """Those not already shown, without those that lie below another of them; by where the kernel finds them, and by
     their own names for whoever looks there."""
-    wanted = sorted({programs.real(path) for path in paths} | {programs.plain(path) for path in paths})
+    wanted = sorted({look.real(path) for path in paths} | {absolute(path) for path in paths})
     kept: list[str] = []
     below = tuple(f"{top.rstrip('/')}/" for top in shown)
     for path in wanted:

@@ -13,6 +13,7 @@ from _collections_abc import Iterable, Iterator
 from ringfence.errors import PolicyError
 from ringfence.kernel.mount import mounts
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.ways.walk import real
 from ringfence.sandbox.image_root import Guest
 
 _FILE_BYTES = 1 << 20
@@ -23,15 +24,15 @@ _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENAMET
 def folder_of(policy: SandboxPolicy) -> str:
     """The real path of the folder; PolicyError where there is none, or that is the host's own root."""
     try:
-        real = os.path.realpath(policy.root)
-        found, hosts = os.stat(real), os.stat("/")
+        place = real(policy.root)
+        found, hosts = os.stat(place), os.stat("/")
     except OSError as error:
         raise PolicyError("root", f"{policy.root}: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode):
         raise PolicyError("root", f"{policy.root} is no folder")
-    if real == "/" or os.path.samestat(found, hosts):
+    if place == "/" or os.path.samestat(found, hosts):
         raise PolicyError("root", f"{policy.root} is the host's own root; name the folder of another")
-    return real
+    return place
 
 
 def open_root(folder: str) -> int:

@@ -1,4 +1,4 @@
-"""Which program a job's first word means on this host, and what of the host that program needs beside itself.
+"""What of the host a job's program needs beside itself.
 
 Follows links, ``#!`` lines as the kernel reads them, and the ``home`` of a pyvenv.cfg. The program, or whoever made the
 folder that it lies in, may be hostile: what a file merely names is shown only where it is an interpreter, and then
@@ -12,120 +12,20 @@ import stat
 import sys
 
 from ringfence.model.paths import within
-from ringfence.model.record import record
-from ringfence.sandbox import root as rootfs
+from ringfence.sandbox.search import Search
 
 ALWAYS = ("python3", "python")
 """Programs that a job finds by name as its caller does, also when its first word is another one, e.g. a shell."""
 _MOST_STEPS = 32
-_MOST_LINKS = 40  # MAXSYMLINKS: the kernel gives up there
 _LINE_BYTES = 256  # BINPRM_BUF_SIZE: what the kernel looks at
 _CONFIGURATION_BYTES = 64 * 1024
 _BLANKS = b" \t"
 _PACKAGES = ("python3", "node_modules")
 
 
-@record
-class Search:
-    """How a job's programs are looked up."""
-
-    path: str
-    """The PATH, as the caller has it or as the policy or the job sets it."""
-    here: str
-    """The working folder; names that are relative start there."""
-    hostile: tuple[str, ...] = ()
-    """Folders whose content nobody vouches for, although they may stand in the PATH."""
-    apart: tuple[str, ...] = ()
-    """Those of them that a job is not shown whole in any case."""
-
-    def folders(self) -> list[str]:
-        """The folders of the PATH; none means the working folder without saying so."""
-        return [plain(os.path.join(self.here, folder)) for folder in self.path.split(os.pathsep) if folder]
-
-    def vouches_for(self, path: str) -> bool:
-        """Whether the caller or the administrator put it there, and not somebody whom the caller does not trust."""
-        place = os.path.join(real(os.path.dirname(path)), os.path.basename(path))
-        if any(within(place, folder) for folder in self.hostile):
-            return False
-        return any(within(place, folder) for folder in (*rootfs.SYSTEM_FOLDERS, "/etc", *self.folders()))
-
-    def passes_hostile(self, path: str) -> bool:
-        """Whether the way to it leads through such a folder, where a link may be anybody's, and another one by now."""
-        folders = [folder for folder in self.hostile if folder != "/"]  # which is never shown as a whole
-        return any(within(place, folder) for place in way(path) for folder in folders)
-
-    def settled(self, paths: list[str]) -> list[str]:
-        """Those that nobody but the caller can have lead elsewhere. What lies in a hostile folder is shown with it."""
-        return [path for path in dict.fromkeys(paths) if not self.passes_hostile(path)
-                or any(within(way(path)[-1], folder) for folder in self.apart)]  # fmt: skip
-
-    def taken_once(self, path: str) -> tuple[str, bool]:
-        """The path, with its folder as it is now where a hostile link leads there, and whether none does."""
-        folder, name = os.path.split(path)
-        if not self.passes_hostile(folder):
-            return path, True
-        place = real(folder)
-        return os.path.join(place, name), any(within(place, each) for each in self.hostile)
-
-
-def way(path: str) -> list[str]:
-    """Every place that the kernel passes on its way to the path, links included, and the path's own at the end."""
-    here, passed, links = "/", ["/"], 0
-    left = os.path.join("/" if os.path.isabs(path) else os.getcwd(), path).split("/")[::-1]
-    while left:
-        name = left.pop()
-        if name in ("", "."):  # where it is already, which is no link
-            passed.append(here)
-            continue
-        above = here if here != "/" else ""
-        here = f"{above}/{name}" if name != ".." else above.rpartition("/")[0] or "/"
-        passed.append(here)
-        to = _link(here) if links < _MOST_LINKS else ""
-        if to:
-            here, left, links = here.rpartition("/")[0] or "/", [*left, *to.split("/")[::-1]], links + 1
-            here = "/" if to.startswith("/") else here
-    return passed
-
-
-def plain(path: str) -> str:
-    """The path without ``.`` and doubled slashes. Where it goes up, the folder is the one that the kernel finds: what
-    ``..`` means behind a link the text does not tell, and who made the link may have chosen the text."""
-    names = (path if os.path.isabs(path) else os.path.join(os.getcwd(), path)).split("/")
-    if ".." not in names:
-        return "/" + "/".join(name for name in names if name not in ("", "."))
-    folder, name = os.path.split(path.rstrip("/"))
-    return real(path) if name in (".", "..") else os.path.join(real(folder), name)
-
-
-def real(path: str) -> str:
-    """As os.path.realpath, which raises where somebody exchanges a link meanwhile."""
-    return way(path)[-1]
-
-
-def _link(path: str) -> str:
-    """Where a link leads; empty: it is none."""
-    try:
-        return os.readlink(path)
-    except (OSError, ValueError):
-        return ""
-
-
-def which(name: str, search: Search) -> str:
-    """The program that a job's first word means, as an absolute path; empty: there is none. Only a plain file is one:
-    for a folder everything in it would be shown."""
-    if "/" in name:
-        path = plain(os.path.join(search.here, name))
-        return path if os.path.isfile(path) else ""
-    for folder in search.folders():
-        path = os.path.join(folder, name)
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return path
-    return ""
-
-
 def needed(argv0: str, search: Search) -> list[str]:
     """What a job's program needs of the host, and what Python needs that the job finds by name."""
-    first = [which(name, search) for name in (argv0, *ALWAYS)]
+    first = [search.which(name) for name in (argv0, *ALWAYS)]
     found: dict[str, None] = {}
     left = [search.taken_once(path) for path in dict.fromkeys(filter(None, first))]
     for path, named in left:  # grows meanwhile
@@ -180,19 +80,19 @@ def _shown_for(program: str, named: bool, vouched: bool, search: Search) -> list
         parts = [program]
     if vouched:
         return [*parts, *(path for path in _editable(_sites(prefix)) if not _is_above_others(path, search))]
-    return [path for path in parts if (_is_harmless(path, search) if path == program else _stays(path, prefix))]
+    return [path for path in parts if (_is_harmless(path, search) if path == program else _stays(path, prefix, search))]
 
 
 def _is_harmless(program: str, search: Search) -> bool:
     """Whether it is itself what it says, or an interpreter, and not by way of a link something else of the host's."""
     if os.path.islink(program) or any(within(program, folder) for folder in search.hostile):
-        return _is_python(program)
+        return _is_python(program, search)
     return True
 
 
-def _stays(path: str, prefix: str) -> bool:
+def _stays(path: str, prefix: str, search: Search) -> bool:
     """Whether a part of an installation lies in it, and is no link to something else."""
-    return within(real(path), real(prefix))
+    return within(search.real(path), search.real(prefix))
 
 
 def _is_installation(folder: str, prefix: str) -> bool:
@@ -204,7 +104,7 @@ def _is_installation(folder: str, prefix: str) -> bool:
 
 def _is_above_others(prefix: str, search: Search) -> bool:
     """Whether more than an installation lies there: a home, or what the job works on."""
-    return any(within(real(path), real(prefix)) for path in (_home(), *search.hostile))
+    return any(within(search.real(path), search.real(prefix)) for path in (_home(), *search.hostile))
 
 
 def _home() -> str:
@@ -256,22 +156,23 @@ def _there(path: str) -> list[str]:
 def _is_interpreter(path: str, search: Search) -> bool:
     """Whether a file of nobody knows whose may bring it along: a Python, or by its name in the caller's PATH a program
     in the machine's own code, or a script of a virtual environment. Nobody keeps a secret in one of these."""
-    if _is_python(path):
+    if _is_python(path, search):
         return True
-    return search.vouches_for(path) and _can_start(path) and (_is_machine_code(path) or _is_of_environment(path))
+    of_a_kind = _is_machine_code(path) or _is_of_environment(path, search)
+    return of_a_kind and _can_start(path) and search.vouches_for(path)
 
 
-def _is_python(path: str) -> bool:
+def _is_python(path: str, search: Search) -> bool:
     """Whether it is the interpreter of an installation or an environment of Python."""
-    place = real(path)
+    place = search.real(path)
     prefix = os.path.dirname(os.path.dirname(place))
     of_python = bool(_there(f"{prefix}/pyvenv.cfg")) or any(map(_is_standard_library, _libraries(prefix)))
     return of_python and os.path.basename(place).startswith("python") and _can_start(path) and _is_machine_code(path)
 
 
-def _is_of_environment(path: str) -> bool:
+def _is_of_environment(path: str, search: Search) -> bool:
     """Whether it is a script of a virtual environment."""
-    folder = os.path.dirname(real(path))
+    folder = os.path.dirname(search.real(path))
     in_one = os.path.basename(folder) == "bin" and bool(_there(f"{os.path.dirname(folder)}/pyvenv.cfg"))
     return in_one and (_head(path) or b"").startswith(b"#!")
 
@@ -284,20 +185,28 @@ def _can_start(path: str) -> bool:
     return os.access(path, os.X_OK)
 
 
+def _link(path: str) -> str:
+    """Where a link leads; empty: it is none."""
+    try:
+        return os.readlink(path)
+    except (OSError, ValueError):
+        return ""
+
+
 def _led_to(path: str, vouched: bool, search: Search) -> list[str]:
     """What a program needs that starts it: the target of a link, an interpreter, the base of its environment.
     ``vouched``: a link is its owner's, and may lead to any program; else to a Python alone."""
     bases = _bases(os.path.dirname(path))
     if to := _link(path):
         led = os.path.join(os.path.dirname(path), to)
-        return [led, *bases] if vouched or _is_python(led) else bases
+        return [led, *bases] if vouched or _is_python(led, search) else bases
     line = interpreter_line(_head(path) or b"")
     if line is None:
         return bases
     interpreter, argument = line
     found = [os.path.join(search.here, interpreter)]
     if os.path.basename(interpreter) == "env":
-        found += filter(None, [which(_started_by_env(argument), search)])
+        found += filter(None, [search.which(_started_by_env(argument))])
     return found + bases
 
 

@@ -13,10 +13,12 @@ from ringfence.model.lack import Lack
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
+from ringfence.model.ways.walk import Look, absolute, real
 from ringfence.sandbox import host, programs
 from ringfence.sandbox import root as rootfs
 from ringfence.sandbox.hidden import HiddenPaths
 from ringfence.sandbox.root import HostMount
+from ringfence.sandbox.search import Search
 
 _OWN = ("/dev", *(f"/dev/{name}" for name in rootfs.DEVICES))
 """What every sandbox has of its own, beside /proc."""
@@ -38,14 +40,15 @@ def lacks(policy: SandboxPolicy) -> list[Lack]:
 
 def search(
     policy: SandboxPolicy, job: Job, workspaces: Iterable[str] = (), apart: tuple[str, ...] = ()
-) -> programs.Search:
+) -> Search:
     """How the job's programs are looked up; what it works on and what the policy names may be anybody's.
 
     ``apart``: originals of what it works on, which it is not shown itself."""
     path = set_for(policy, job).get("PATH", os.environ.get("PATH", ""))
     named = (*workspaces, *apart, *policy.readable_paths, *policy.writable_paths, *((job.cwd,) if job.cwd else ()))
-    hostile = tuple(dict.fromkeys((*map(os.path.abspath, named), *map(os.path.realpath, named))))
-    return programs.Search(path=path, here=job.cwd or _here(), hostile=hostile, apart=apart)
+    look = Look()
+    hostile = tuple(dict.fromkeys((*map(absolute, named), *map(look.real, named))))
+    return Search(path=path, here=job.cwd or _here(), hostile=hostile, apart=apart, look=look)
 
 
 def set_for(policy: SandboxPolicy, job: Job) -> dict[str, str]:
@@ -60,37 +63,39 @@ def _here() -> str:
         return "/"  # the caller's folder is gone
 
 
-def needed(policy: SandboxPolicy, job: Job, found: programs.Search) -> list[str]:
-    """What the job's program and this interpreter need of the host."""
+def needed(policy: SandboxPolicy, job: Job, found: Search) -> tuple[list[str], list[str]]:
+    """What the job's program and this interpreter need of the host: what of it nobody but the caller can have lead
+    elsewhere, and all of it."""
     own = programs.own_folders(set_for(policy, job).get("PYTHONPATH", ""))
-    return [*own, *programs.needed(job.argv[0], found)]
+    named = programs.needed(job.argv[0], found)
+    return found.settled(named, own), [*own, *named]
 
 
 def program(policy: SandboxPolicy, job: Job) -> str:
     """The file that the job's first word means; empty: there is none of that name."""
-    return programs.which(job.argv[0], search(policy, job))
+    return search(policy, job).which(job.argv[0])
 
 
 def shown(policy: SandboxPolicy, job: Job, workspaces: tuple[str, ...], ours: HiddenPaths) -> list[HostMount]:
     """What of the host the job sees beside the system, the workspaces left out."""
-    named = frozenset(policy.readable_paths) | set(map(os.path.realpath, policy.readable_paths))
+    named = frozenset(policy.readable_paths) | set(map(real, policy.readable_paths))
     configuration = {f"/etc/{name}" for name in rootfs.ETC_NAMES} - named
     tops = (*rootfs.SYSTEM_FOLDERS, *configuration, *workspaces)
     way = search(policy, job, workspaces)
-    wanted = needed(policy, job, way)
-    found = host.outside_the_system([*policy.readable_paths, *way.settled(wanted)], tops)
+    settled, wanted = needed(policy, job, way)
+    found = host.outside_the_system([*policy.readable_paths, *settled], tops, way.look)
     found += [path for path in _links_into(way, wanted) if not any(within(path, top) for top in (*tops, *found))]
     # Above a workspace nothing is shown unless the policy says so, and nothing of ours because a program names it.
     seen = [path for path in found if path in named
-            or not (ours.cover(programs.real(path)) or any(within(each, path) for each in workspaces))]  # fmt: skip
+            or not (ours.cover(way.real(path)) or any(within(each, path) for each in workspaces))]  # fmt: skip
     return _mounts(policy, seen, workspaces, named)
 
 
 def over_a_root(policy: SandboxPolicy, workspaces: tuple[str, ...], ours: HiddenPaths) -> list[HostMount]:
     """What of the host the job sees in a root of its own: what the policy names, and nothing that a program needs."""
-    named = frozenset(policy.readable_paths) | set(map(os.path.realpath, policy.readable_paths))
-    found = [path for path in host.outside_the_system(list(policy.readable_paths), workspaces) if not ours.cover(path)]
-    return _mounts(policy, found, workspaces, named)
+    named = frozenset(policy.readable_paths) | set(map(real, policy.readable_paths))
+    found = host.outside_the_system(list(policy.readable_paths), workspaces, Look())
+    return _mounts(policy, [path for path in found if not ours.cover(path)], workspaces, named)
 
 
 def _mounts(
@@ -100,7 +105,7 @@ def _mounts(
     elsewhere = places(policy)
     placed = [replace(entry, at=elsewhere[entry.path])
               for entry in entries(elsewhere.keys() - set(workspaces), "ro", frozenset(elsewhere))]  # fmt: skip
-    own = [path for path in seen if os.path.realpath(path) not in elsewhere]
+    own = [path for path in seen if not elsewhere or real(path) not in elsewhere]
     return [*entries(own, "ro", named), *placed, *entries(there, "rw", frozenset(policy.writable_paths))]
 
 
@@ -113,9 +118,9 @@ def found(
     return shown(policy, job, workspaces, ours), meant, search(policy, here).folders()
 
 
-def _links_into(way: programs.Search, paths: list[str]) -> list[str]:
+def _links_into(way: Search, paths: list[str]) -> list[str]:
     """Those that are the caller's own links into a hostile folder: the link is shown, and not where it leads."""
-    return [path for path in dict.fromkeys(map(programs.plain, paths))
+    return [path for path in dict.fromkeys(map(absolute, paths))
             if os.path.islink(path) and way.passes_hostile(path) and not way.passes_hostile(os.path.dirname(path))
             and not any(within(path, folder) for folder in way.hostile)]  # fmt: skip
 
@@ -190,14 +195,14 @@ def refuse_mounts_within(workspace: str) -> None:
 
 def places(policy: SandboxPolicy) -> dict[str, str]:
     """Real path on the host: path inside."""
-    return {os.path.realpath(path): place for path, place in policy.shown_at.items()}
+    return {real(path): place for path, place in policy.shown_at.items()}
 
 
 def inside(policy: SandboxPolicy, path: str) -> str:
     """Where this path of the host is inside; the same where it lies in nothing that is shown elsewhere."""
     for source, place in places(policy).items() if policy.shown_at else ():
-        if within(os.path.realpath(path), source):
-            return place + os.path.realpath(path)[len(source) :]
+        if within(real(path), source):
+            return place + real(path)[len(source) :]
     return path
 
 

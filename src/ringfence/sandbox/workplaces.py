@@ -10,7 +10,7 @@ import os
 from ringfence.errors import UsageError
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
-from ringfence.sandbox import programs
+from ringfence.model.ways.walk import real, walk
 from ringfence.sandbox import root as rootfs
 
 _CHANGE = "change to a folder of your own first"
@@ -27,7 +27,7 @@ def refuse(path: str, policy: SandboxPolicy) -> None:
     if path != rootfs.HOME and within(rootfs.HOME, path):
         raise UsageError(f"{path} can't be a workspace: the sandbox has its own {rootfs.HOME} in it", hint=_CHANGE)
     kind = _holds(path)
-    if kind and path not in map(os.path.realpath, (*policy.readable_paths, *policy.writable_paths)):
+    if kind and path not in map(real, (*policy.readable_paths, *policy.writable_paths)):
         problem = f"{path} is {kind}, and a job that works there can read all of it"
         hint = "change to a folder that holds what the job needs, or say that this one is meant: " \
                f"ringfence run --here-anyway, in Python readable_paths=({path!r},)"  # fmt: skip
@@ -39,30 +39,30 @@ def led_to(path: str, policy: SandboxPolicy) -> str:
 
     UsageError where a link in a folder that jobs write leads to a place that the policy does not name: an earlier job
     may have made the link, and would choose what a later one works on."""
-    passed = programs.way(os.path.abspath(path))
-    top = next((top for top in written(policy) if any(within(place, top) for place in passed)), "")
-    named = map(os.path.realpath, (*policy.readable_paths, *policy.writable_paths))
-    if top and not any(within(passed[-1], each) for each in named):
-        problem = f"{path} leads to {passed[-1]} by a link in {top}, which jobs write"
+    way = walk(path)
+    top = next((top for top in written(policy) if way.passes(top)), "")
+    named = map(real, (*policy.readable_paths, *policy.writable_paths))
+    if top and not any(within(way.end, each) for each in named):
+        problem = f"{path} leads to {way.end} by a link in {top}, which jobs write"
         raise UsageError(problem, hint="give the folder that it leads to, if that is meant")
-    return passed[-1]
+    return way.end
 
 
 def written(policy: SandboxPolicy) -> list[str]:
     """The folders of the host that jobs write themselves."""
-    return list(dict.fromkeys(map(os.path.realpath, policy.writable_paths)))
+    return list(dict.fromkeys(map(real, policy.writable_paths)))
 
 
 def around(path: str) -> str:
     """The folder that a file lies in, for what it needs beside it; the file alone where that would show too much."""
     folder = os.path.dirname(path)
-    return path if os.path.isdir(path) or _holds(os.path.realpath(folder)) else folder
+    return path if os.path.isdir(path) or _holds(real(folder)) else folder
 
 
 def _holds(path: str) -> str:
     """What somebody would not show without a thought; empty: nothing of the kind. Nobody is asked who lives here: that
     may take a look over the network."""
-    home = os.path.realpath(os.environ.get("HOME") or "/")
+    home = real(os.environ.get("HOME") or "/")
     if path == home or os.path.dirname(path) == "/home" or path == "/root":
         return "a home directory"
     if home != "/" and within(home, path):

@@ -10,6 +10,7 @@ import os
 from _collections_abc import Iterable, Mapping
 
 from ringfence.model.paths import within
+from ringfence.model.ways.walk import real, walk
 
 NO_GIT = "git is needed to merge, and is not installed"
 NO_TEXT = "this is no text"
@@ -17,7 +18,6 @@ SAME_LINES = "both changed the same lines"
 _NAMES = ("mine", "original", "theirs")
 _DEADLINE_S = 30
 _MOST_CONFLICTS = 127
-_MOST_LINKS = 40
 """As many as the kernel follows."""
 
 
@@ -31,25 +31,15 @@ def merged(mine: bytes, original: bytes, theirs: bytes, *, without: Iterable[str
 
 
 def _git(without: tuple[str, ...]) -> str:
-    """The program itself, behind all links; empty where there is none."""
+    """The program itself, behind all links; empty where there is none. Who writes a place on the way to it chooses."""
     for folder in filter(os.path.isabs, os.get_exec_path()):
-        steps = _steps(os.path.join(folder, "git"))
-        fit = os.path.isfile(steps[-1]) and os.access(steps[-1], os.X_OK)
-        if fit and not any(within(step, place) for step in steps for place in without):
-            return steps[-1]
+        path = os.path.join(folder, "git")
+        way = walk(path)
+        fit = os.path.isfile(way.end) and os.access(way.end, os.X_OK)
+        if fit and not way.passes(*without) and not any(within(step, place) for step in (path, way.end)
+                                                        for place in without):  # fmt: skip
+            return way.end
     return ""
-
-
-def _steps(path: str) -> list[str]:
-    """A path as it is written, its place, and those of all links to what it names: who writes one of them chooses."""
-    steps = [path]
-    while len(steps) <= _MOST_LINKS:
-        folder, name = os.path.split(path)
-        steps.append(os.path.join(os.path.realpath(folder), name))
-        if not os.path.islink(steps[-1]):
-            break
-        path = os.path.join(os.path.dirname(steps[-1]), os.readlink(steps[-1]))
-    return [*steps, os.path.realpath(path)]
 
 
 def _run(git: str, texts: tuple[bytes, ...]) -> bytes | str:
@@ -78,6 +68,6 @@ def _environment(folder: str) -> Mapping[str, str]:
         "XDG_CONFIG_HOME": folder,
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.realpath(folder)),
+        "GIT_CEILING_DIRECTORIES": os.path.dirname(real(folder)),
         "LC_ALL": "C",
     }

@@ -1,0 +1,248 @@
+"""One resolver of paths: as the kernel goes, hop by hop, and at most as far as it goes.
+
+The text of a path does not tell where it leads: behind a link ``..`` goes up from where the link has led. On Linux each
+hop is a descriptor of what was there (O_PATH, never through a link), so that nobody has us continue elsewhere. Other
+systems have no such descriptors, there each hop is looked at by its name; Windows itself reads ``..`` as text and gives
+the answer. Opens nothing for reading, and says nothing of what is there a moment later: whoever uses a path that others
+could change opens it without following links (``kernel/mount``, ``kernel/landlock``).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from ringfence.model.paths import within
+from ringfence.model.record import record
+from ringfence.model.ways import who
+
+MOST_LINKS = 40
+"""MAXSYMLINKS: the kernel gives up there."""
+_HOW = getattr(os, "O_PATH", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_MAGIC = "/proc"
+"""Links in there lead where a process is, whatever their text says."""
+
+
+Row = tuple[str, str, str]
+"""The same as a hop in its order, bare: hundreds are made for every sandbox, and few are looked at."""
+
+
+@record
+class Hop:
+    """One name on the way."""
+
+    place: str
+    """The real path of the folder that it lies in, and the name."""
+    link: str
+    """Where it leads; empty: it is no link."""
+    open_to: str
+    """Who beside root and the caller could put something else in its place; empty: nobody."""
+
+
+@record
+class Way:
+    """All that the kernel passes, and where it arrives."""
+
+    rows: tuple[Row, ...]
+    end: str
+    """The real path; beyond the first name that is not there, what the text says."""
+    error: int = 0
+    """Why the kernel does not arrive (ENOENT, EACCES, ELOOP …); 0: it does."""
+
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        return tuple(Hop(place=place, link=link, open_to=open_to) for place, link, open_to in self.rows)
+
+    @property
+    def links(self) -> list[str]:
+        """The places of all links on it."""
+        return [place for place, link, _ in self.rows if link]
+
+    def passes(self, *tops: str) -> bool:
+        """Whether it leads through one of these folders, or to it."""
+        return any(within(place, top) for place, _, _ in self.rows for top in tops)
+
+    def link_of_others(self) -> Hop | None:
+        """The first link on it that somebody else could have put there, by itself or with a folder above it."""
+        is_open = ""
+        for place, link, open_to in self.rows:
+            is_open = is_open or open_to
+            if link and is_open:
+                return Hop(place=place, link=link, open_to=is_open)
+        return None
+
+
+class Look:
+    """One look at the host: each way is gone once, and all that is decided is decided of what was seen then."""
+
+    def __init__(self) -> None:
+        self._ways: dict[str, Way] = {}
+
+    def way(self, path: str) -> Way:
+        if path not in self._ways:
+            self._ways[path] = walk(path)
+        return self._ways[path]
+
+    def real(self, path: str) -> str:
+        return self.way(path).end
+
+
+def real(path: str) -> str:
+    """Where a path leads."""
+    return walk(path).end
+
+
+def absolute(path: str) -> str:
+    """The path from ``/`` on, without ``.`` and doubled slashes. Where it goes up, its folder is the one that the
+    kernel finds; links at its end, and on its way as long as it only goes down, stay."""
+    if os.name == "nt":
+        return os.path.abspath(path)  # as that system reads it
+    if path.startswith("/") and "//" not in path and "/." not in path:
+        return path.rstrip("/") or "/"  # most are: nothing to take out
+    names = _from_root(path).split("/")
+    if ".." not in names:
+        return "/" + "/".join(name for name in names if name not in ("", "."))
+    return itself("/".join(names))
+
+
+def itself(path: str) -> str:
+    """The path with its folder resolved, and not its last name: a link there is seen as one."""
+    if os.name == "nt":
+        folder, name = os.path.split(os.path.abspath(path))
+        return os.path.join(os.path.realpath(folder), name)
+    folder, name = os.path.split(_from_root(path).rstrip("/"))
+    return real(path) if name in ("", ".", "..") else f"{real(folder).rstrip('/')}/{name}"
+
+
+def walk(path: str) -> Way:
+    """The way to a path; one that is relative begins at the current folder. How it ends the way itself says."""
+    if os.name == "nt":
+        return Way(rows=(), end=os.path.realpath(path), error=0 if os.path.exists(path) else errno.ENOENT)
+    walker = _Walker(_Opened() if hasattr(os, "O_PATH") else _Named())
+    try:
+        return walker.walk(_from_root(path).split("/"))
+    finally:
+        walker.close()
+
+
+def _from_root(path: str) -> str:
+    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+
+
+class _Walker:
+    """Goes one way."""
+
+    def __init__(self, host: _Opened | _Named) -> None:
+        self._host = host
+        self._top = self._folder = host.root()
+        self._users = who.trusted(self._top)
+        self._rows: list[Row] = []
+        self._links = 0
+        self.close = host.close
+
+    def walk(self, names: list[str]) -> Way:
+        place, left = "", names[::-1]
+        while left:
+            name = left.pop()
+            if not stat.S_ISDIR(self._folder.st_mode):
+                return self._not_there(place, [*left, name], errno.ENOTDIR)
+            if name in ("", "."):
+                continue
+            place = place.rpartition("/")[0] if name == ".." else f"{place}/{name}"
+            try:
+                found = self._host.look(name, place)
+                to = self._host.link(place) if stat.S_ISLNK(found.st_mode) else ""
+            except (OSError, ValueError) as error:
+                self._rows.append((place, "", who.open_to(self._folder, None, self._users)))
+                return self._not_there(place, left, getattr(error, "errno", None) or errno.EINVAL)
+            if name != "..":
+                self._rows.append((place, to, self._open_to(found, to, place)))
+            if not to:
+                self._folder = self._host.enter()
+                continue
+            self._links += 1
+            if self._links > MOST_LINKS:
+                return Way(rows=tuple(self._rows), end=place, error=errno.ELOOP)
+            place = place.rpartition("/")[0]
+            if to.startswith("/"):
+                place, self._folder = "", self._top
+                self._host.to_root()
+            left += to.split("/")[::-1]
+        return Way(rows=tuple(self._rows), end=place or "/")
+
+    def _open_to(self, found: os.stat_result, to: str, place: str) -> str:
+        if to and within(place, _MAGIC):
+            return "a process"
+        return who.open_to(self._folder, found, self._users)
+
+    def _not_there(self, place: str, left: list[str], error: int) -> Way:
+        """From here on there is only the text."""
+        for name in left[::-1]:
+            if name == "..":
+                place = place.rpartition("/")[0]
+            elif name not in ("", "."):
+                place = f"{place}/{name}"
+                self._rows.append((place, "", ""))
+        return Way(rows=tuple(self._rows), end=place or "/", error=error)
+
+
+class _Opened:
+    """A place on the host, by a descriptor of it, and of what was looked at last."""
+
+    def __init__(self) -> None:
+        self._root = self._here = os.open("/", _HOW)
+        self._seen = -1
+
+    def look(self, name: str, place: str) -> os.stat_result:
+        self._leave(self._seen)
+        self._seen = -1
+        self._seen = os.open(name, _HOW, dir_fd=self._here)
+        self._status = os.fstat(self._seen)
+        return self._status
+
+    def link(self, place: str) -> str:
+        return os.readlink("", dir_fd=self._seen)
+
+    def enter(self) -> os.stat_result:
+        self._leave(self._here)
+        self._here, self._seen = self._seen, -1
+        return self._status
+
+    def root(self) -> os.stat_result:
+        return os.fstat(self._root)
+
+    def to_root(self) -> None:
+        self._leave(self._here)
+        self._here = self._root
+
+    def _leave(self, descriptor: int) -> None:
+        if descriptor not in (-1, self._root):
+            os.close(descriptor)
+
+    def close(self) -> None:
+        for descriptor in {self._root, self._here, self._seen} - {-1}:
+            os.close(descriptor)
+
+
+class _Named:
+    """The same by names, where there are no such descriptors."""
+
+    def look(self, name: str, place: str) -> os.stat_result:
+        self._status = os.lstat(place or "/")
+        return self._status
+
+    def link(self, place: str) -> str:
+        return os.readlink(place)
+
+    def enter(self) -> os.stat_result:
+        return self._status
+
+    def root(self) -> os.stat_result:
+        return os.lstat("/")
+
+    def to_root(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
