@@ -45,7 +45,7 @@ _HIDDEN = ("a/secret", "a/b/mounted/secret", "vault/key", "none/yet")
 
 
 def _fill(top: Path) -> None:
-    for name in ("a/b/mounted", "a/b/beside", "a blank/mounted", "proc", "over/under", "vault", "again"):
+    for name in ("a/b/mounted", "a/b/beside", "a blank\r/mounted", "proc", "over/under", "vault", "again"):
         (top / name).mkdir(parents=True)
     texts = {"file": "top", "a/b/beside/file": "beside", "a/b/mounted/under": "UNDER", "source": "from elsewhere",
              "mounted file": "UNDER", "mounted socket": "UNDER", "a/secret": "SECRET",
@@ -60,7 +60,7 @@ def _mount(*words: str | Path) -> None:
 
 
 def _mount_all(top: Path) -> None:
-    for name in ("a/b/mounted", "a/b/mounted/inner", "a blank/mounted", "over/under", "over"):
+    for name in ("a/b/mounted", "a/b/mounted/inner", "a blank\r/mounted", "over/under", "over"):
         (top / name).mkdir(exist_ok=True)
         _mount("-t", "tmpfs", "-o", "mode=755", "none", top / name)
     _mount("--bind", top / "source", top / "mounted file")
@@ -69,7 +69,7 @@ def _mount_all(top: Path) -> None:
     _mount("--bind", top / "vault", top / "again")
     if os.geteuid() == 0:  # else only with a process namespace
         _mount("-t", "proc", "none", top / "proc")
-    for name in ("a/b/mounted", "a/b/mounted/inner", "a blank/mounted", "over"):
+    for name in ("a/b/mounted", "a/b/mounted/inner", "a blank\r/mounted", "over"):
         (top / name / "file").write_text("mounted")
     (top / "a/b/mounted/secret").write_text("SECRET")
 

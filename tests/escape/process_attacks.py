@@ -8,6 +8,7 @@ from functools import partial
 
 from tests.escape.attack import BOTH, Attack, Stage
 from tests.escape.bait import signalled, tagged, victim
+from tests.escape.raw_calls import calling
 from tests.patience import PATIENCE_S
 
 _attack = partial(Attack, family="process")
@@ -269,7 +270,13 @@ _KILL_ALL_CONTROL = (
     "if os.fork() == 0: assert os.getppid() == 1; os.kill(-1, 9); os._exit(0)\n"
     "if os.waitpid(victim, 0)[1] == 9: print('ESCAPED', flush=True)\n"
 )
+# The leader ends whoever makes such a call, and reads whose thread it was below the name that the thread gave itself.
+_FORGED_NAME = calling("kexec_load") + (
+    "libc.prctl(15, b'\\rTgid:\\t%d' % GIVEN['pid'], 0, 0, 0)\nprint(call('kexec_load', 0, 0, 0, 0))\n"
+)
 _SIGNAL_ATTACKS = [
+    _attack(name="have a process of the caller killed by a forged name", what="the leader ends a process outside",
+            prepare=victim, probe=_FORGED_NAME, control="os.kill(GIVEN['pid'], 9); print('ESCAPED')\n"),
     _attack(name="kill everybody", what="kill(-1) reaches a process outside", prepare=victim, status=("OK",),
             probe="try: os.kill(-1, 9)\nexcept OSError as e: print(e)\n", control=_KILL_ALL_CONTROL),
     _attack(name="signal its own group", what="the caller is in the group", levels=BOTH, prepare=signalled,

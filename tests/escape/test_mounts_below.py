@@ -21,7 +21,7 @@ SANDBOXED = ("run", "warm", "source", "box")
 _SEEN = {
     "file": "top", "link": "beside", "source": "from elsewhere", "mounted file": "from elsewhere",
     "a/b/beside/file": "beside", "a/b/mounted/file": "mounted", "a/b/mounted/inner/file": "mounted",
-    "a blank/mounted/file": "mounted", "over/file": "mounted",
+    "a blank\r/mounted/file": "mounted", "over/file": "mounted",
 }  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 _AS_USER = ("--user", "--map-current-user", "--keep-caps")

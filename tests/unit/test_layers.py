@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -155,6 +156,25 @@ def test_no_file_and_no_function_is_too_long_to_read() -> None:
     functions = [(path, node) for path in MODULES for node in nodes_of(path) if isinstance(node, ast.FunctionDef)]
     assert not [(str(path.relative_to(PACKAGE)), node.name) for path, node in functions
                 if (node.end_lineno or 0) - node.lineno >= 60]  # fmt: skip
+
+
+# Rooms that read what the kernel writes, with names in it that anybody chooses: any byte but a line end, which the
+# kernel writes in another way. Listed is what has no such names: figures of control groups, logs, files of Python.
+_KERNELS_READERS = ("kernel", "sandbox", "steps", "roles", "backends", "monitor", "egress", "model")
+_LINES_WITHOUT_NAMES = {"kernel/cgroup/limits.py", "kernel/cgroup/tree.py", "kernel/cgroup/twin.py",
+                        "kernel/criu/criu.py", "model/policy_file.py", "roles/process_table.py", "sandbox/image.py",
+                        "sandbox/programs.py"}  # fmt: skip
+_TABLE_AS_TEXT = re.compile(r'open\(f?"/proc/[^"]*/(status|maps|smaps|mountinfo|cgroup|stat|comm)"'
+                            r'(?![^)]*("rb"|newline=))')  # fmt: skip
+
+
+def test_tables_of_the_kernel_are_cut_at_line_ends_alone() -> None:
+    """``splitlines`` and files opened as text also cut at a carriage return, and so does who gave himself that name."""
+    readers = [path for path in MODULES if _package_of(path) in _KERNELS_READERS]
+    cutting = {str(path.relative_to(PACKAGE)) for path in readers if ".splitlines(" in text_of(path)}
+    assert cutting == _LINES_WITHOUT_NAMES
+    assert not [str(path.relative_to(PACKAGE)) for path in readers if _TABLE_AS_TEXT.search(text_of(path))]
+    assert _TABLE_AS_TEXT.search('with open(f"/proc/{pid}/status", encoding="ascii") as file:')
 
 
 def _loaded_by(code: str) -> set[str]:

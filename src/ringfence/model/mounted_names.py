@@ -62,7 +62,7 @@ def _table() -> bytes:
 
 @lru_cache(maxsize=2)
 def _mounts(table: bytes) -> tuple[Mount, ...]:
-    rows = (line.split(b" ", 5) for line in table.splitlines())
+    rows = (line.split(b" ", 5) for line in table.split(b"\n") if line)  # a name may have any other byte in it
     return tuple((row[2], path_of(row[3]), path_of(row[4])) for row in rows)
 
 

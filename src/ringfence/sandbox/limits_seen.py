@@ -64,7 +64,7 @@ def group_mounts(own_groups: str) -> tuple[tuple[str, str], ...]:
     >>> group_mounts("0::/x"), group_mounts("3:cpu,cpuacct:/\\n2:pids:/\\n0::/")
     ((('cgroup2', ''),), (('cgroup', 'cpu,cpuacct'),))
     """
-    rows = [line.split(":", 2) for line in own_groups.splitlines() if line.count(":") >= 2]
+    rows = [line.split(":", 2) for line in own_groups.split("\n") if line.count(":") >= 2]
     v1 = [names for number, names, _ in rows if number != "0" and _V1 & set(names.split(","))]
     return tuple(("cgroup", names) for names in v1) or (("cgroup2", ""),)
 

@@ -74,6 +74,21 @@ def test_the_supervisor_learns_the_name_and_decides_by_the_rule(call: str) -> No
     listener.close()
 
 
+@pytest.mark.parametrize("forged", [b"\rTgid:\t%d", b"Tgid:\t%d", b"\vTgid:\t%d", b"\nTgid:\t%d"])
+def test_no_name_of_a_thread_has_another_process_ended(forged: bytes) -> None:
+    def work() -> object:
+        syscalls.prctl(15, ctypes.addressof(ctypes.create_string_buffer(forged % os.getppid())))
+        return attempt("reboot", *MINUS_ONE)()
+
+    child, listener = supervised(DEFAULT, work)
+    notification = wait_for(listener)
+    assert listener.process(notification) == child.pid
+    assert listener.kill(notification)
+    with pytest.raises(Died):
+        child.result()
+    listener.close()
+
+
 def test_a_thread_s_attack_ends_its_whole_process() -> None:
     def work() -> str:
         thread = threading.Thread(target=attempt("reboot", *MINUS_ONE))

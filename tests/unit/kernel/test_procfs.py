@@ -35,6 +35,15 @@ def test_a_process_is_found_with_what_it_uses(sleeper) -> None:
     assert sleeper.pid in {below.pid for below in procfs.descendants(os.getpid())}
 
 
+@pytest.mark.parametrize("name", [b"VmHWM:\t1", b"VmHWM:\tx", b"\rVmHWM:\tx"])
+def test_no_name_of_a_process_says_how_much_memory_it_has(name: bytes) -> None:
+    code = f"import ctypes, sys; ctypes.CDLL(None).prctl(15, {name!r}); print(1, flush=True); sys.stdin.read()"
+    process = subprocess.Popen([sys.executable, "-I", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline()
+    assert procfs.usage(process.pid)[2] > 1 << 20
+    process.communicate()
+
+
 def test_a_process_that_is_not_there_is_none() -> None:
     assert procfs.stat(1 << 22) is None and procfs.children(1 << 22) == [] and procfs.descendants(1 << 22) == []
     assert procfs.written_bytes(1 << 22) == 0

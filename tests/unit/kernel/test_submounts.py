@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from ringfence.kernel.mount import submounts
+from ringfence.model import mounted_names
 
 _TABLE = (
     rb"""22 1 254:0 / / rw - ext4 /dev/vda rw
@@ -20,6 +23,15 @@ def test_names_are_read_as_they_are() -> None:
     points = submounts.read(_TABLE)
     assert points[24] == ("/srv/with blank\\and\tmore", True)
     assert submounts.never_shown(points) == ["/proc", "/misc"]
+
+
+@pytest.mark.parametrize("byte", [b"\r", b"\v", b"\f", b"\x1c", b"\x85", b"\xe2\x80\xa8"])
+def test_a_name_is_cut_at_no_byte_but_a_line_end(byte: bytes) -> None:
+    """The kernel writes blanks, tabs, line ends and backslashes in another way, and nothing else."""
+    points = submounts.read(_TABLE + b"26 22 0:23 / /srv/one" + byte + b"26 22 0:23 / /two rw - tmpfs none rw\n")
+    assert len(points) == 5 and points[26][0] == os.fsdecode(b"/srv/one" + byte + b"26")
+    table = _TABLE + b"26 22 254:0 /x /srv/one" + byte + b"two rw - ext4 none rw\n"
+    assert mounted_names.others(("/x",), table) == (os.fsdecode(b"/srv/one" + byte + b"two"),)
 
 
 def test_mounts_of_this_host_are_found_where_a_path_leads_to_them() -> None:

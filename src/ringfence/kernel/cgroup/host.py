@@ -177,7 +177,7 @@ def _controllers(own: Mapping[str, str]) -> frozenset[str]:
 def parse_own_groups(text: str) -> dict[str, str]:
     """/proc/self/cgroup as controller → group; the v2 group has the name ''."""
     own: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):
         _, controllers, group = line.split(":", 2)
         for controller in controllers.split(","):
             own[controller] = group.removesuffix(" (deleted)")
@@ -187,7 +187,7 @@ def parse_own_groups(text: str) -> dict[str, str]:
 def parse_mounts(mountinfo: str, controllers: frozenset[str]) -> tuple[Mount, ...]:
     """The cgroup mounts of /proc/self/mountinfo, in order; hierarchies without a controller are left out."""
     found: list[Mount] = []
-    for line in mountinfo.splitlines():
+    for line in filter(None, mountinfo.split("\n")):
         before, _, after = line.partition(" - ")
         left, (kind, _, options, *_) = before.split(" "), [*after.split(" "), "", "", ""]
         mine = controllers & frozenset(options.split(","))

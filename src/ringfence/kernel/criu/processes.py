@@ -85,7 +85,7 @@ def _member(pid: int, outer: int) -> Member | None:
 def status(pid: int) -> dict[str, str]:
     """/proc/pid/status; empty when it is gone."""
     try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:
             rows = (line.partition(":") for line in file)
             return {name: value.strip() for name, _, value in rows}
     except OSError:
@@ -249,7 +249,7 @@ def write_back(tree: Iterable[Member]) -> None:
 
 def _shared(pid: int) -> list[str]:
     try:
-        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace", newline="\n") as file:
             rows = [line.split(None, 5) for line in file]
     except OSError:
         return []

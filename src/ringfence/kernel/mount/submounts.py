@@ -38,7 +38,7 @@ class Part:
 def read(table: bytes) -> Points:
     """The mount points in a ``mountinfo`` file."""
     found: Points = {}
-    for line in table.splitlines():
+    for line in filter(None, table.split(b"\n")):
         row, _, kind = line.partition(b" - ")
         number, _, _, _, point, _ = row.split(b" ", 5)
         found[int(number)] = path_of(point), kind.split(b" ")[0] not in _NEVER_SHOWN

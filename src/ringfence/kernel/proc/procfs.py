@@ -111,7 +111,7 @@ def usage(pid: int) -> tuple[int, ...]:
     system = min(system, own_us)
     names = (b"\nvoluntary_ctxt_switches:", b"\nnonvoluntary_ctxt_switches:")
     switches = (_number_after(status, name) for name in names)
-    return (own_us - system + child_user, system + child_system, _number_after(status, b"VmHWM:") * 1024, *switches)
+    return (own_us - system + child_user, system + child_system, _number_after(status, b"\nVmHWM:") * 1024, *switches)
 
 
 def _ticks_us(fields: list[bytes]) -> list[int]:

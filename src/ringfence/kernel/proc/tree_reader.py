@@ -191,7 +191,7 @@ class TreeFiles:
     def network_bytes(self, pid: int) -> tuple[int, int]:
         """(received and sent, over loopback) in the network namespace of one that was found, since that began."""
         outside = loopback = 0
-        for line in self._files[pid].net.read().splitlines()[2:]:
+        for line in self._files[pid].net.read().rstrip(b"\n").split(b"\n")[2:]:
             name, _, figures = line.partition(b":")
             columns = figures.split()
             moved = int(columns[0]) + int(columns[8])

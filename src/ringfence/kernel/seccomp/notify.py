@@ -106,7 +106,8 @@ class Listener:
         import signal
 
         try:
-            process = os.pidfd_open(self.process(notification))
+            number = self.process(notification)
+            process = os.pidfd_open(number)
         except OSError:
             self.deny(notification, errno.EPERM)
             return False
@@ -114,17 +115,23 @@ class Listener:
             # Only now is it certain that the descriptor is of the process that waits.
             if not self.valid(notification):
                 return False
+            if not os.path.exists(f"/proc/{number}/task/{notification.thread}"):
+                self.deny(notification, errno.EPERM)
+                return False
             signal.pidfd_send_signal(process, signal.SIGKILL)
             return True
         finally:
             os.close(process)
 
     def process(self, notification: Notification) -> int:
-        """The process that the calling thread belongs to; raises OSError when it is gone."""
-        for line in _read_file(f"/proc/{notification.thread}/status").splitlines():
-            if line.startswith(b"Tgid:"):
-                return int(line[5:])
-        raise ProcessLookupError(errno.ESRCH, "no such thread")
+        """The process that the calling thread belongs to; raises OSError when it is gone.
+
+        The first line is the thread's name, its own choice; the kernel writes a line end in it in another way, and
+        nothing else."""
+        found = _read_file(f"/proc/{notification.thread}/status").partition(b"\nTgid:")[2].partition(b"\n")[0]
+        if not found.strip().isdigit():
+            raise ProcessLookupError(errno.ESRCH, "no such thread")
+        return int(found)
 
     def read(self, notification: Notification, address: int, size: int) -> bytes | None:
         """At most a page of the waiting process's memory; fewer bytes where it ends, None if it can't be had."""

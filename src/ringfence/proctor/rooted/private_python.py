@@ -56,7 +56,7 @@ def _mapped(binary: str) -> set[str]:
                               stdin=subprocess.DEVNULL)  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise UnavailableError(f"{binary} can't be started for a grader: {error}", missing=("root",)) from error
-    rows = (line.split(None, 5) for line in os.fsdecode(done.stdout).splitlines())
+    rows = (line.split(None, 5) for line in os.fsdecode(done.stdout).split("\n"))
     return {row[5] for row in rows if len(row) == 6 and row[5].startswith("/") and not row[5].startswith(_SKIPPED)}
 
 
