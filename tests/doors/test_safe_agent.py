@@ -85,13 +85,18 @@ def execute_link(path: str, target: str) -> None:
     os.symlink(target, path)
 
 
+def execute_links(pairs: dict[str, str]) -> None:
+    for path, target in pairs.items():
+        os.symlink(target, path)
+
+
 def http_post(url: str, body: str) -> str:
     return f"posted by {os.getpid()}"
 
 
 TOOLS = [
     write_file, read_file, copy_file, execute_badly, execute_and_pry, execute_hog, execute_daemon,
-    execute_link, http_post,
+    execute_link, execute_links, http_post,
 ]  # fmt: skip
 
 
@@ -182,6 +187,33 @@ def test_a_link_that_leads_out_is_undone_with_the_call_that_made_it(repo: Path, 
         assert not os.path.lexists(repo / name)
     for name in ("in", "deep"):
         assert done[name].success and os.readlink(repo / name) == targets[name]
+
+
+def test_a_link_that_goes_up_behind_another_is_undone_too(repo: Path, level: IsolationLevel) -> None:
+    """By its text it stays inside. ``here`` alone does, by any reading."""
+    (repo.parent / "private.txt").write_text("private")
+    with agent(repo, level, commit=Commit.EACH_CALL) as made:
+        both = made.run_tool("execute_links", pairs={"here": ".", "out": "here/../private.txt"})
+        assert not both.success and "leads out of the allowed paths" in both.violations[0]
+        assert made.run_tool("execute_links", pairs={"here": ".", "in": "notes.txt"}).success
+        later = made.run_tool("execute_links", pairs={"out": "here/../private.txt"})
+        assert not later.success and not os.path.lexists(repo / "out")
+        looked = made.run_tool("read_file", path="here/../private.txt")
+        assert looked.sandboxed and not looked.success  # a path that stays inside is read outside of the sandbox
+        assert not made.run_tool("read_file", path="here/notes.txt").sandboxed
+
+
+def test_no_later_link_has_an_earlier_one_lead_out(repo: Path, level: IsolationLevel) -> None:
+    """The first leads inside as long as ``sub`` is a folder, or nothing."""
+    (repo.parent / "private.txt").write_text("private")
+    with agent(repo, level, commit=Commit.EACH_CALL) as made:
+        assert made.run_tool("execute_links", pairs={"bent": "sub/../private.txt"}).success
+        later = made.run_tool("execute_links", pairs={"sub": "."})
+        assert not later.success and "by another link" in later.violations[0]
+        (repo / "sub").symlink_to(".")  # as if it had come in between the look and the commit
+        with pytest.raises(SupervisionError, match="led out"):
+            made.sandbox.remove_links_out((str(repo / "sub"),))
+    assert not os.path.lexists(repo / "sub") and os.path.lexists(repo / "bent")
 
 
 def test_it_is_kept_where_no_tool_runs_outside(repo: Path) -> None:

@@ -121,6 +121,21 @@ def test_a_link_out_of_the_workspace_is_outside(tmp_path: Path) -> None:
     assert model(ToolCall("read", {"path": str(workspace / "plain")})).score < 0.5
 
 
+def test_up_behind_a_link_is_where_the_kernel_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = tmp_path / "w"
+    (workspace / "sub").mkdir(parents=True)
+    (workspace / "here").symlink_to(".")
+    (workspace / "deep").symlink_to("sub")
+    (tmp_path / ".env").touch()
+    monkeypatch.chdir(workspace)
+    model = RiskModel([workspace])
+    assert model(ToolCall("read", {"path": "here/../x"})).score > 0.7
+    for path in ("sub/../x", "deep/../x"):
+        assert model(ToolCall("read", {"path": path})).score < 0.5
+    (tmp_path / "x").symlink_to(".env")
+    assert ToolCall("read", {"path": "here/../x"}, folders=[str(workspace)]).secret_files == (".env",)
+
+
 def test_a_relative_path_is_inside_only_if_it_is_so_from_the_current_folder_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

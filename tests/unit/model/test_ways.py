@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ringfence.model.ways import walk as ways
 from ringfence.model.ways import who
-from ringfence.model.ways.walk import MOST_LINKS, Look, absolute, itself, real, walk
+from ringfence.model.ways.walk import MOST_LINKS, Look, absolute, itself, real, walk, walk_over
 
 pytestmark = pytest.mark.privileges
 
@@ -109,6 +109,17 @@ def test_no_descriptor_stays_open(tmp_path: Path) -> None:
     for path in ("/", "/etc/hostname", f"{tmp_path}/link", f"{tmp_path}/link/../x", "/etc/passwd/x", "/..", "/nul\0"):
         walk(path)
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_what_is_laid_over_the_host_is_followed_first(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "old").symlink_to("a/b")
+    laid = {f"{tmp_path}/new": "a/b", f"{tmp_path}/folder/inner": "../new", f"{tmp_path}/old": "", f"{tmp_path}/x": "x"}
+    asked = {"new/../c": "a/c", "folder/inner/..": "a", "old/../c": "c", "a/b": "a/b", "nowhere/..": ""}
+    for path, end in asked.items():
+        assert walk_over(f"{tmp_path}/{path}", laid).end == f"{tmp_path}/{end}".rstrip("/"), path
+    assert walk(f"{tmp_path}/old/../c").end == f"{tmp_path}/a/c"
+    assert walk_over(f"{tmp_path}/x", laid).error == errno.ELOOP
 
 
 # ---- who could change it

@@ -7,7 +7,7 @@ risk and detection go by. It weighs nothing. What is too large or too deep to be
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from ringfence.errors import RefusedError
 from ringfence.integrations.deep_agent import secrets_and_code, tool_words
 from ringfence.integrations.deep_agent.confusables import is_disguised, name_words, squeezed
 from ringfence.integrations.deep_agent.safe_repr import type_name
+from ringfence.model.ways.walk import real
 
 MAX_PARAMETER_BYTES = 2**20
 MAX_DEPTH = 32
@@ -61,7 +62,7 @@ class ToolCall:
     def secret_files(self) -> tuple[str, ...]:
         """Secret files that it names, also through a link."""
         named = (name for piece in self.pieces for name in secrets_and_code.secret_files(piece.text))
-        places = (_led_to(folder, piece.text) for folder in self._folders for piece in self.pieces)
+        places = (place for folder in self._folders for piece in self.pieces for place in _led_to(folder, piece.text))
         linked = (name for place in places for name in secrets_and_code.secret_files(place))
         return tuple(dict.fromkeys((*named, *linked)))
 
@@ -121,12 +122,15 @@ def _is_addressed(piece: Piece) -> bool:
     return bool(name_words(piece.key) & tool_words.ADDRESS_KEYS) or secrets_and_code.is_address(piece.text)
 
 
-def _led_to(folder: str, text: str) -> str:
-    """Where a path below a folder leads; nothing is opened, and nothing elsewhere is touched."""
+def _led_to(folder: str, text: str) -> Iterator[str]:
+    """Where a path that begins in a folder and is below it by its text leads, by that text and as it is followed;
+    nothing is opened."""
     if len(text) > _MAX_PATH or "\0" in text:
-        return ""
-    place = os.path.normpath(os.path.join(folder, text))
-    return os.path.realpath(place) if place.startswith(folder + os.sep) and os.path.lexists(place) else ""
+        return
+    path = os.path.join(folder, text)
+    plain = os.path.normpath(path)
+    if plain.startswith(folder + os.sep):
+        yield from (real(each) for each in dict.fromkeys((plain, path)) if os.path.lexists(each))
 
 
 class _Reader:

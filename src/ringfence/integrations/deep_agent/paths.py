@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+
+from ringfence.model.ways.walk import real, walk, walk_over
 
 _MAX_PATH = 4096
 
@@ -12,13 +15,46 @@ def is_below(place: str, folders: Iterable[str]) -> bool:
     return any(place == folder or place.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
 
 
-def leads_below(start: str, text: str, folders: tuple[str, ...]) -> bool:
-    """As it is written and as it is followed; outside of the folders nothing is touched."""
-    place = os.path.normpath(os.path.join(start, text))
+def leads_below(start: str, text: str, folders: tuple[str, ...], laid: Mapping[str, str] | None = None) -> bool:
+    """As it is written and as the kernel follows it: behind a link ``..`` goes up from where the link has led.
+
+    ``laid``: what a sandbox has laid over the host; then it must stay below with that too."""
+    path = os.path.join(start, text)
+    if not is_below(os.path.normpath(path), folders):
+        return False
+    way = walk(path)  # EINVAL: a NUL, or half a character; no file has such a name
+    ends = [way.end] if laid is None else [way.end, walk_over(path, laid).end]
+    return way.error != errno.EINVAL and all(is_below(end, map(real, folders)) for end in ends)
+
+
+def links_going_up(folders: Iterable[str]) -> dict[str, str]:
+    """The links below these folders that go up behind a name, and where they point."""
+    found: dict[str, str] = {}
+    for top in folders:
+        for here, inner, files in os.walk(top):  # a link is never gone through
+            for path in (os.path.join(here, name) for name in (*inner, *files)):
+                target = _link(path)
+                if target and goes_up_behind_a_name(target):
+                    found[path] = target
+    return found
+
+
+def _link(path: str) -> str:
     try:
-        return is_below(place, folders) and is_below(os.path.realpath(place), map(os.path.realpath, folders))
-    except ValueError:
-        return False  # a NUL, or half a character: no file has such a name
+        return os.readlink(path)
+    except OSError:
+        return ""  # it is none
+
+
+def goes_up_behind_a_name(text: str) -> bool:
+    """Whether where it leads depends on another name, which may become a link later.
+
+    >>> goes_up_behind_a_name("../a/b"), goes_up_behind_a_name("a/../b"), goes_up_behind_a_name("/w/./..")
+    (False, True, True)
+    """
+    names = [name for name in text.replace(os.sep, "/").split("/") if name not in ("", ".")]
+    first = next((place for place, name in enumerate(names) if name != ".."), len(names))
+    return ".." in names[first:]
 
 
 def meeting(starts: tuple[str, ...], texts: Iterable[str], paths: frozenset[str]) -> bool:
@@ -27,8 +63,16 @@ def meeting(starts: tuple[str, ...], texts: Iterable[str], paths: frozenset[str]
     Both may be many, and chosen by others: each is looked at once.
     """
     above = frozenset(each for path in paths for each in _ways(path))
-    places = (os.path.normpath(os.path.join(start, text)) for text in texts if _is_path(text) for start in starts)
+    places = (place for text in texts if _is_path(text) for start in starts for place in _places(start, text))
     return any(place in above or not paths.isdisjoint(_ways(place)) for place in places)
+
+
+def _places(start: str, text: str) -> Iterator[str]:
+    """As it is written, and where that may be something else, as it is followed."""
+    path = os.path.join(start, text)
+    yield os.path.normpath(path)
+    if goes_up_behind_a_name(text):
+        yield real(path)
 
 
 def _is_path(text: str) -> bool:

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ringfence.errors import SandboxError, SupervisionError, UsageError
-from ringfence.integrations.deep_agent.paths import leads_below, meeting
+from ringfence.integrations.deep_agent.paths import goes_up_behind_a_name, leads_below, links_going_up, meeting
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.context import SandboxContext
 from ringfence.manager.manager import SandboxManager
 from ringfence.manager.result import ExecutionResult, RollbackResult
 from ringfence.model.outcome import Changes
 from ringfence.model.record import replace
+from ringfence.model.ways.walk import real, walk
+
+_OUT = "leads out of the allowed paths"
 
 
 class SandboxSession:
@@ -30,6 +33,8 @@ class SandboxSession:
         self._config = config
         self._seen: frozenset[str] = frozenset()
         """The paths that had changed at the last look, and are not committed."""
+        self._bent: dict[str, str] | None = None
+        """Links that go up behind a name, once somebody has looked for them."""
 
     @property
     def sandbox_id(self) -> str:
@@ -49,12 +54,31 @@ class SandboxSession:
 
     def without_links_out(self, done: ExecutionResult) -> ExecutionResult:
         """A link that leads out of the allowed paths is undone with the call that made it: a tool which runs outside
-        would follow it."""
-        out = [path for path, target in self._links().items() if self._leads_out(path, target)]
-        if not out:
+        would follow it. So is one by which an earlier link comes to lead out."""
+        said = self._why_undone()
+        if not said:
             return done
-        said = f"link {ascii(out[0])[1:-1]} leads out of the allowed paths"
         return replace(self.undone(done, f"violation: {said}"), violations=(*done.violations, said))
+
+    def _why_undone(self) -> str:
+        links, folders = self._links(), self._folders()
+        if not links or not folders:
+            return ""
+        laid = {change.path: "" for change in self.manager.changes(self.context)} | links if self.context else links
+        for path, target in links.items():
+            if not leads_below(os.path.dirname(path), target, folders, laid):
+                return f"link {_shown(path)} {_OUT}"
+        for path, target in self._going_up().items():
+            stays = leads_below(os.path.dirname(path), target, folders)
+            if path not in laid and stays and not leads_below(os.path.dirname(path), target, folders, laid):
+                return f"link {_shown(path)} {_OUT} by another link"
+        return ""
+
+    def _going_up(self) -> dict[str, str]:
+        """The links in the allowed paths whose meaning another link can change; looked for once."""
+        if self._bent is None:
+            self._bent = links_going_up(self._folders())
+        return self._bent
 
     def undone(self, done: ExecutionResult, error: str) -> ExecutionResult:
         """A call that went well, but must not stay."""
@@ -64,9 +88,8 @@ class SandboxSession:
     def _links(self) -> dict[str, str]:
         return self.manager.links(self.context) if self.context else {}
 
-    def _leads_out(self, path: str, target: str) -> bool:
-        folders = tuple(os.path.realpath(folder) for folder in self._config.allowed_paths)
-        return bool(folders) and not leads_below(os.path.dirname(path), target, folders)
+    def _folders(self) -> tuple[str, ...]:
+        return tuple(map(real, map(os.fspath, self._config.allowed_paths)))
 
     def changes(self) -> Changes:
         """What differs from the allowed paths."""
@@ -83,7 +106,7 @@ class SandboxSession:
         or below it."""
         if not self._seen:
             return False
-        starts = (os.getcwd(), *map(os.path.realpath, self._config.allowed_paths))
+        starts = (os.getcwd(), *self._folders())
         return meeting(starts, texts, self._seen)
 
     def diff(self) -> str:
@@ -99,8 +122,13 @@ class SandboxSession:
 
     def remove_links_out(self, paths: tuple[str, ...]) -> None:
         """What still runs in the sandbox may have made one between the look and the commit."""
-        for path in paths:
-            if os.path.islink(path) and self._leads_out(path, os.readlink(path)):
+        folders, links = self._folders(), {path: os.readlink(path) for path in paths if os.path.islink(path)}
+        if not links or not folders:
+            return
+        self._bent = self._going_up() | {path: text for path, text in links.items() if goes_up_behind_a_name(text)}
+        for path in links:
+            led = [each for each in self._bent if walk(each).passes(path)]
+            if not all(_stays(each, folders) for each in (path, *led)):
                 os.unlink(path)
                 raise SupervisionError(f"{path!a} led out of the allowed paths and was removed again")
 
@@ -150,6 +178,14 @@ class SandboxSession:
                 self.manager.destroy_sandbox(gone.sandbox_id)
             except UsageError:
                 pass  # there is nothing of it
+
+
+def _stays(link: str, folders: tuple[str, ...]) -> bool:
+    return not os.path.islink(link) or leads_below(os.path.dirname(link), os.readlink(link), folders)
+
+
+def _shown(path: str) -> str:
+    return ascii(path)[1:-1]
 
 
 def tell_unended(sessions: list[SandboxSession]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from _collections_abc import Mapping
 
 from ringfence.model.paths import within
 from ringfence.model.record import record
@@ -124,6 +125,14 @@ def walk(path: str) -> Way:
         return walker.walk(_from_root(path).split("/"))
     finally:
         walker.close()
+
+
+def walk_over(path: str, laid: Mapping[str, str]) -> Way:
+    """The way as it will be with what somebody laid over the host: place by place, where a link leads, or nothing for
+    what is no link. What is nowhere counts as a folder, and who could change what is not asked."""
+    if os.name == "nt":
+        return walk(path)
+    return _Walker(_Laid(laid)).walk(_from_root(path).split("/"))
 
 
 def _from_root(path: str) -> str:
@@ -246,3 +255,29 @@ class _Named:
 
     def close(self) -> None:
         pass
+
+
+_FOLDER, _LINK = (os.stat_result((kind, 0, 0, 1, 0, 0, 0, 0, 0, 0)) for kind in (stat.S_IFDIR | 0o755, stat.S_IFLNK))
+
+
+class _Laid(_Named):
+    """By names, and what was laid over them first."""
+
+    def __init__(self, laid: Mapping[str, str]) -> None:
+        self._laid = laid
+
+    def look(self, name: str, place: str) -> os.stat_result:
+        to = self._laid.get(place)
+        if to is None:
+            to = self._linked(place)
+        self._status = _LINK if to else _FOLDER
+        return self._status
+
+    def link(self, place: str) -> str:
+        return self._laid.get(place) or self._linked(place)
+
+    def _linked(self, place: str) -> str:
+        try:
+            return os.readlink(place or "/")
+        except (OSError, ValueError):
+            return ""
