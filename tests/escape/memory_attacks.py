@@ -11,6 +11,7 @@ from functools import partial
 
 from tests.escape.attack import BOTH, Attack, Stage, in_workspace
 from tests.escape.bait import tagged
+from tests.escape.raw_calls import WITHOUT_ITS_FIRST_THREAD
 
 _attack = partial(Attack, family="memory")
 MIB = 1 << 20
@@ -42,6 +43,11 @@ _RESIDENT = {
     "many small processes": (
         "kids = []\nfor _ in range(10):\n pid = os.fork()\n if pid == 0:\n  block = bytearray(16 * MIB); touch(block)\n"
         "  time.sleep(0.6); os._exit(0)\n kids.append(pid)\n"
+        "if any(os.waitpid(pid, 0)[1] for pid in kids): sys.exit(1)\n"
+    ),
+    "processes whose first thread has ended": WITHOUT_ITS_FIRST_THREAD + (
+        "def hold():\n block = bytearray(16 * MIB); touch(block); time.sleep(0.6); os._exit(0)\n"
+        "kids = []\nfor _ in range(10):\n pid = os.fork()\n if pid == 0: go_on_without_first(hold)\n kids.append(pid)\n"
         "if any(os.waitpid(pid, 0)[1] for pid in kids): sys.exit(1)\n"
     ),
     "page tables": (  # each page that is only read is the one zero page, and 512 of them cost a page of tables

@@ -8,7 +8,7 @@ from functools import partial
 
 from tests.escape.attack import BOTH, Attack, Stage
 from tests.escape.bait import signalled, tagged, victim
-from tests.escape.raw_calls import calling
+from tests.escape.raw_calls import WITHOUT_ITS_FIRST_THREAD, calling
 from tests.patience import PATIENCE_S
 
 _attack = partial(Attack, family="process")
@@ -84,6 +84,15 @@ _BOMBS = {
     "of threads": (
         " import _thread\n for _ in range(60): _thread.start_new_thread(lambda: (os.write(w, b'x'), time.sleep(60)), ())"
     ),
+    "of threads behind a first one that has ended": (
+        " done, tell = os.pipe()\n"
+        " def many():\n"
+        "  quiet()\n"
+        "  for _ in range(60): _thread.start_new_thread(lambda: (os.write(w, b'x'), time.sleep(60)), ())\n"
+        "  os.write(tell, b'x'); os.close(hold); os.read(held, 1); os._exit(0)\n"
+        " if os.fork() == 0: go_on_without_first(many)\n"
+        " os.close(tell); os.read(done, 1)"
+    ),
     "of zombies": (
         " for _ in range(100):\n  if os.fork() == 0: os._exit(0)\n"
         " os.write(w, b'x' * len(open(f'/proc/self/task/{os.getpid()}/children').read().split()))"
@@ -91,7 +100,7 @@ _BOMBS = {
 }
 _BOMB_ATTACKS = [
     _attack(name=f"fork bomb {shape}", what="more tasks than allowed live at one time", levels=BOTH, prepare=tagged,
-            probe=_START + _BOMB.replace("{body}", body),
+            probe=_START + WITHOUT_ITS_FIRST_THREAD + _BOMB.replace("{body}", body),
             # Time enough for an emulated processor: no deadline is to end it.
             policy={"pids_max": 16, "mem_bytes": 2 << 30, "wall_time_s": 120, "cpu_time_s": 120}, status=("PIDS_LIMIT",))
     for shape, body in _BOMBS.items()

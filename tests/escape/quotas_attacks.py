@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from tests.escape.attack import BOTH, Attack, Stage, in_workspace
-from tests.escape.raw_calls import calling
+from tests.escape.raw_calls import WITHOUT_ITS_FIRST_THREAD, calling
 
 _attack = partial(Attack, family="quotas")
 MIB = 1 << 20
@@ -49,6 +49,9 @@ _UNSEEN = {
     "bytes of a program that can't be read": (
         "import shutil\nshutil.copy(os.path.realpath('/usr/bin/python3'), 'closed'); os.chmod('closed', 0o111)\n"
         f"os.execv('./closed', ['closed', '-I', '-S', '-c', {_WRITE!r}])\n"
+    ),
+    "bytes of a process whose first thread has ended": (
+        WITHOUT_ITS_FIRST_THREAD + f"def work(): exec({_WRITE!r}); os._exit(0)\ngo_on_without_first(work)\n"
     ),
     "bytes of orphans": (
         "for n in range(30):\n middle = os.fork()\n if middle == 0:\n  if os.fork() == 0:\n"

@@ -43,3 +43,16 @@ def reaching(name: str, arguments: str) -> str:
         + "if result != -1 or error not in REFUSED: print('ESCAPED')\n"
         + f"else: host_refuses({name!r}, error)\n"
     )
+
+
+WITHOUT_ITS_FIRST_THREAD = (
+    "import _thread\n"
+    "def go_on_without_first(work):\n"
+    " def late():\n"
+    "  while open('/proc/self/stat').read().rpartition(')')[2].split()[0] != 'Z': time.sleep(0.005)\n"
+    "  try: work()\n"
+    "  finally: os._exit(1)\n"
+    " _thread.start_new_thread(late, ())\n"
+    f" ctypes.CDLL(None).syscall({KNOWN['exit']}, 0)\n"
+)
+"""``go_on_without_first(work)`` ends the first thread alone; ``work`` goes on in another, and ends the process."""

@@ -30,9 +30,10 @@ PLAIN: Mechanisms = {
 """What any level holds."""
 ON_LINUX: Mechanisms = {
     **PLAIN,
-    "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel, the tree a second later",
+    "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel; the tree, looked at every 25 ms, a second later",
                  Mechanism.RLIMIT, Mechanism.WATCHDOG),
-    "memory": (f"{rlimits.MEMORY} and watchdog", "private memory of a process, resident memory of the tree",
+    "memory": (f"{rlimits.MEMORY} and watchdog",
+               "private memory of a process; resident memory of the tree, looked at every 25 ms",
                Mechanism.RLIMIT, Mechanism.WATCHDOG),
     "pids": ("watchdog", "tasks of the tree, looked at every 25 ms; RLIMIT_NPROC as a net under it",
              Mechanism.WATCHDOG),

@@ -18,7 +18,7 @@ class Process(procfs.Process):
     __slots__ = ()
 
     def __init__(self, pid: int, rss_kib: int, cpu: str, state: str) -> None:
-        self.pid = pid
+        self.pid = self.asked = pid
         self.start = 0
         self.threads = 1
         self.rss_bytes = rss_kib * 1024
@@ -85,7 +85,7 @@ def proportional_bytes(process: procfs.Process) -> int:
     return process.rss_bytes
 
 
-def written_bytes(pid: int) -> int:
+def written_bytes(asked: int) -> int:
     """Not to be had from ps."""
     return 0
 

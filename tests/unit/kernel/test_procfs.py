@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from tests.escape.raw_calls import WITHOUT_ITS_FIRST_THREAD
 
 from ringfence.kernel.proc import procfs
 
@@ -95,6 +96,26 @@ def test_the_dead_that_nobody_waited_for_are_told() -> None:
     row = procfs.stat(child.pid)
     assert row is not None and row.zombie and row.rss_bytes == 0
     child.wait()
+
+
+def test_one_whose_first_thread_has_ended_lives_and_is_asked_by_another(tmp_path) -> None:
+    code = (
+        "import ctypes, os, sys, time\n" + WITHOUT_ITS_FIRST_THREAD +
+        "mass = b'x' * (40 << 20)\n"
+        "def work():\n"
+        " open('f', 'wb').write(mass); print(flush=True); time.sleep(60)\n"
+        "go_on_without_first(work)\n"
+    )  # fmt: skip
+    child = subprocess.Popen([sys.executable, "-c", code, "named"], stdout=subprocess.PIPE, cwd=tmp_path)
+    assert child.stdout is not None and child.stdout.readline()
+    row = procfs.stat(child.pid)
+    assert row is not None and not row.zombie and row.threads == 2 and row.asked in procfs.threads(child.pid)
+    assert row.asked != row.pid and row.rss_bytes > 40 << 20 and procfs.proportional_bytes(row) > 40 << 20
+    written = procfs.written_bytes(row.asked)
+    assert written is not None and (written >= 40 << 20 or os.stat(tmp_path).st_dev == os.stat("/dev/shm").st_dev)
+    assert any(pid == child.pid and line.endswith(" named") for pid, line in procfs.programs_below(os.getpid()))
+    procfs.kill(row, signal.SIGKILL)
+    child.communicate()
 
 
 def test_a_signal_reaches_exactly_the_process_that_was_seen(sleeper) -> None:

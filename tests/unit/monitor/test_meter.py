@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.escape.raw_calls import WITHOUT_ITS_FIRST_THREAD
 from tests.patience import eventually
 from tests.unit.monitor.arena import Actor, acting, is_on_disk, measuring
 
@@ -113,6 +114,22 @@ def test_a_process_whose_counts_may_not_be_read_is_told_of() -> None:
         assert meter.measure().unreadable == (0 if os.geteuid() == 0 else 1)
     with acting(IDLE) as actor, measuring(actor.source) as meter:
         assert meter.measure().unreadable == 0
+
+
+@on_linux
+def test_a_process_whose_first_thread_has_ended_is_measured_as_any_other(tmp_path: Path) -> None:
+    program = (
+        "import ctypes, os, time\n" + WITHOUT_ITS_FIRST_THREAD +
+        "def work():\n"
+        "    mass = b'x' * (40 << 20)\n"
+        "    null = os.open(os.devnull, os.O_WRONLY)\n"
+        "    for _ in range(500): os.write(null, b'x')\n"
+        "    say(); say()\n"
+        "go_on_without_first(work)\n"
+    )  # fmt: skip
+    with acting(program, str(tmp_path)) as actor, measuring(actor.source) as meter:
+        seen = meter.measure(whole=True)
+    assert seen.memory_bytes > 40 * MIB and seen.operations >= 500 and (seen.processes, seen.unreadable) == (1, 0)
 
 
 @on_linux

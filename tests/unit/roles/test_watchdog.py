@@ -42,7 +42,8 @@ class Row:
     """A process; ``written`` is None where the user can't look into it."""
 
     def __init__(self, pid: int, session: int, written: int | None, zombie: bool = False) -> None:
-        self.pid, self.session, self.written, self.zombie = pid, session, written, zombie
+        self.pid = self.asked = pid
+        self.session, self.written, self.zombie = session, written, zombie
 
 
 class Rows:

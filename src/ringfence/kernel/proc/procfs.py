@@ -15,15 +15,19 @@ _CLOCK_OF_PROCESS = 2
 """The kernel's number for the clock of a process; the rest of the clock's name is the pid."""
 # Fields of /proc/<pid>/stat, counted from the one after the name (which may hold anything).
 _STATE, _SESSION, _UTIME, _THREADS, _START, _RSS = 0, 3, 11, 17, 19, 21
+_ENDED = (b"Z", b"X")
 
 
 class Process:
     """One line of the table: enough to measure and to signal it safely."""
 
-    __slots__ = ("cpu_ticks", "own_ticks", "pid", "rss_bytes", "session", "start", "system_ticks", "threads", "zombie")
+    __slots__ = (
+        "asked", "cpu_ticks", "own_ticks", "pid", "rss_bytes", "session", "start", "system_ticks", "threads", "zombie",
+    )  # fmt: skip
 
     def __init__(self, pid: int, fields: list[bytes]) -> None:
-        self.pid = pid
+        self.pid = self.asked = pid
+        """``asked``: the thread by which /proc tells of its memory and files: the first one, unless that has ended."""
         self.session = int(fields[_SESSION])
         self.start = int(fields[_START])
         self.own_ticks = int(fields[_UTIME]) + int(fields[_UTIME + 1])
@@ -32,7 +36,29 @@ class Process:
         self.system_ticks = int(fields[_UTIME + 1]) + int(fields[_UTIME + 3])
         self.threads = int(fields[_THREADS])
         self.rss_bytes = int(fields[_RSS]) * PAGE_BYTES
-        self.zombie = fields[_STATE] in (b"Z", b"X")
+        # One whose first thread alone has ended looks dead, and goes on: it has threads to be counted, and memory.
+        self.zombie = fields[_STATE] in _ENDED and self.threads < 2
+        if fields[_STATE] in _ENDED and not self.zombie:
+            self._ask_another()
+
+    def _ask_another(self) -> None:
+        """The kernel tells nothing of its memory by its pid any more, and all of it by a thread that lives."""
+        for thread in threads(self.pid):
+            try:
+                pages = int(_read(f"/proc/{self.pid}/task/{thread}/statm").split()[1])
+            except (OSError, ValueError, IndexError):
+                continue  # this one has ended meanwhile
+            if pages:
+                self.asked, self.rss_bytes = thread, pages * PAGE_BYTES
+                return
+
+
+def threads(pid: int) -> list[int]:
+    """Those that it has now, the first one too, also where that has ended; none: it is gone."""
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
 
 
 def _read(path: str) -> bytes:
@@ -68,13 +94,9 @@ def is_stopped(pid: int) -> bool:
 def children(pid: int) -> list[int]:
     """Direct children, of every thread of the process."""
     found: list[int] = []
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return found
-    for task in tasks:
+    for thread in threads(pid):
         try:
-            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+            found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
         except OSError:
             continue
     return found
@@ -126,7 +148,7 @@ def programs_below(root: int) -> list[tuple[int, str]]:
     from ringfence.kernel.proc.processes import OWN_NAME
 
     ours = ("", OWN_NAME, _command_line(root))
-    lines = ((process.pid, _command_line(process.pid)) for process in descendants(root))
+    lines = ((process.pid, _command_line(process.asked)) for process in descendants(root))
     return [(pid, line) for pid, line in lines if line not in ours]
 
 
@@ -142,7 +164,7 @@ def proportional_bytes(process: Process) -> int:
     else a process that is refused more at its limit would be ended for its libraries, or not, as the moment has it.
     Slow, so asked only in doubt."""
     try:
-        text = _read(f"/proc/{process.pid}/smaps_rollup")
+        text = _read(f"/proc/{process.asked}/smaps_rollup")
     except OSError:
         return process.rss_bytes  # it may have made itself unreadable to look small
     if b"Pss_Anon:" not in text:  # before Linux 5.9
@@ -150,10 +172,11 @@ def proportional_bytes(process: Process) -> int:
     return sum(_number_after(text, name) for name in (b"Pss_Anon:", b"Pss_Shmem:")) * 1024
 
 
-def written_bytes(pid: int) -> int | None:
-    """Bytes that the process caused to be written to storage; None: this user can't look into it, as it may choose."""
+def written_bytes(asked: int) -> int | None:
+    """Bytes that the process of this thread caused to be written to storage; None: this user can't look into it, as it
+    may choose."""
     try:
-        return _number_after(_read(f"/proc/{pid}/io"), b"\nwrite_bytes:")
+        return _number_after(_read(f"/proc/{asked}/io"), b"\nwrite_bytes:")
     except PermissionError:
         return None
     except OSError:
