@@ -51,7 +51,10 @@ _UNSEEN = {
         f"os.execv('./closed', ['closed', '-I', '-S', '-c', {_WRITE!r}])\n"
     ),
     "bytes of a process whose first thread has ended": (
-        WITHOUT_ITS_FIRST_THREAD + f"def work(): exec({_WRITE!r}); os._exit(0)\ngo_on_without_first(work)\n"
+        WITHOUT_ITS_FIRST_THREAD + "def work():\n with open('much', 'wb') as f:\n"
+        "  for _ in range(40): f.write(bytes(1 << 20)); f.flush()\n"
+        " time.sleep(0 if 'RINGFENCE_CONTROL' in os.environ else 3)\n print('ESCAPED', flush=True); os._exit(0)\n"
+        "go_on_without_first(work)\n"
     ),
     "bytes of orphans": (
         "for n in range(30):\n middle = os.fork()\n if middle == 0:\n  if os.fork() == 0:\n"
@@ -89,6 +92,48 @@ _AUTOMATICALLY_REAPED = (
 )
 _REAPED_ATTACK = _attack(name="bytes of children that nobody is told of", what="what is written is not counted",
                          policy={"disk_bytes": 16 * MIB}, prepare=_workspace, probe=_AUTOMATICALLY_REAPED)  # fmt: skip
+
+# The same into files that lie in no folder, and that no descriptor of a process' first thread shows.
+_PARTS = (
+    "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nkept, total = [], 0\n"
+    "def part(name):\n"
+    " file = os.open(name, os.O_CREAT | os.O_RDWR); os.unlink(name)\n"
+    " child = os.fork()\n"
+    " if child == 0: os.write(file, os.urandom(1 << 20)); os._exit(0)\n"
+    " try: os.waitpid(child, 0)\n"
+    " except ChildProcessError: pass\n"
+    " global total; total += os.fstat(file).st_blocks * 512\n"
+    " return file\n"
+)
+_ALL_PARTS = "for number in range(32): hide(part(f'part{number}'))\n"
+_JUDGED = (
+    "time.sleep(0 if 'RINGFENCE_CONTROL' in os.environ else 1)\nif total > 30 << 20: print('ESCAPED', flush=True)\n"
+    "os._exit(0)\n"
+)
+_NOWHERE = {
+    "files that only a mapping holds": (
+        "libc = ctypes.CDLL(None)\n"
+        "def hide(file): libc.mmap(None, ctypes.c_size_t(4096), 1, 1, file, ctypes.c_long(0)); os.close(file)\n"
+        + _ALL_PARTS
+    ),
+    "files under way between sockets": (
+        "def hide(file):\n"
+        " a, b = socket.socketpair(); socket.send_fds(a, [b'x'], [file]); os.close(file); kept.append((a, b))\n"
+        + _ALL_PARTS
+    ),
+    "files that only another thread has open": (
+        "import threading\nlibc = ctypes.CDLL(None)\n"
+        "def apart(done): print(libc.unshare(0x400)); done.set(); time.sleep(20); os._exit(0)\n"
+        "for batch in range(8):\n"
+        " files = [part(f'part{number}') for number in range(4)]; done = threading.Event()\n"
+        " threading.Thread(target=apart, args=(done,), daemon=True).start(); done.wait(); list(map(os.close, files))\n"
+    ),
+}
+_NOWHERE_ATTACKS = [
+    _attack(name=f"bytes in {name}", what="room on the host's disk is taken that no limit counts",
+            policy={"disk_bytes": 8 * MIB}, prepare=_workspace, status=("DISK_LIMIT",), probe=_PARTS + probe + _JUDGED)
+    for name, probe in _NOWHERE.items()
+]  # fmt: skip
 
 _UNSEEN_ATTACKS = [
     _attack(name=name, what="what is written is not counted", levels=BOTH, policy={"disk_bytes": 16 * MIB},
@@ -143,7 +188,7 @@ _LEASE = (
 )
 
 ATTACKS = [
-    *_DISK_ATTACKS, *_UNSEEN_ATTACKS, _REAPED_ATTACK, *_SHARED_ATTACKS,
+    *_DISK_ATTACKS, *_UNSEEN_ATTACKS, _REAPED_ATTACK, *_NOWHERE_ATTACKS, *_SHARED_ATTACKS,
     _attack(name="the host's core helper", what="a crash has the host's helper read the guest's memory as root",
             possible=resource.getrlimit(resource.RLIMIT_CORE)[1] != 0, probe=_CORE),
     _attack(name="a lease", what="who opens a file of the host is held up", prepare=_writable, probe=_LEASE),

@@ -38,8 +38,6 @@ class Layers:
         self._root = _root_of(policy) if policy.root else ""
         """The real path of the folder that is the root; empty: the host's system is."""
         self.transaction: Transaction | None = None
-        self.written: tuple[str, ...] = ()
-        """Folders whose disks are written, once it is known."""
 
     def work_on(self, transaction: Transaction) -> None:
         if transaction.kind != "overlay":
@@ -50,11 +48,7 @@ class Layers:
         self.transaction, self._ours = transaction, None
 
     def prepare(self, scratch: str, workspace: str | None) -> tuple[str, ...]:
-        """Make ready what is to be changed; the folders whose disks are written."""
-        self.written = self._opened(scratch, workspace)
-        return self.written
-
-    def _opened(self, scratch: str, workspace: str | None) -> tuple[str, ...]:
+        """Make ready what is to be changed; the folders whose disks are read and written."""
         if self.transaction is not None:
             for base in self.transaction.bases:
                 _refuse_absent(base)
@@ -122,9 +116,7 @@ class Layers:
         if self._root and root is None:
             showing.refuse_mounts_within(self._root)
             root = self._one(self._root, "")
-        return Laying(
-            workspaces=laid, folder=folder, ours=self.ours, scratch=scratch, written=self.written, image=root
-        )
+        return Laying(workspaces=laid, folder=folder, ours=self.ours, scratch=scratch, image=root)
 
     def _laid(self, workspace: str | None) -> tuple[WorkspaceMount, ...]:
         """What is shown at its own path and changed in a layer only; the folder that the job begins in is first."""

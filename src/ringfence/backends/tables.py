@@ -106,13 +106,15 @@ STRICT: Mechanisms = {
     **PROCESS,
     **FILTERED,
     **GROUPED,
+    "disk": ("watchdog", "bytes written to storage by the tree, and room that its layers take, looked at every 25 ms; "
+             "none can be reserved unwritten", Mechanism.WATCHDOG),
     "wall_time": ("deadline", "the whole sandbox is killed at the deadline", Mechanism.DEADLINE),
     "network": ("network namespace", "empty but for its own loopback", Mechanism.NETWORK_NAMESPACE),
     "readable_paths": ("mount namespace", "shown read-only; what is not shown is not there", Mechanism.MOUNT_NAMESPACE),
     "writable_paths": ("mount namespace", "shown writable", Mechanism.MOUNT_NAMESPACE),
     "hidden_paths": ("mount namespace", "absent", Mechanism.MOUNT_NAMESPACE),
     "syscalls": ("seccomp", "a filter that the job can't take off", Mechanism.SECCOMP),
-}
+}  # fmt: skip
 
 
 def lacks_of_none(policy: SandboxPolicy, fix: str) -> tuple[Lack, ...]:

@@ -1,113 +1,84 @@
-"""What a job's own folders take of the disk, asked only when more room has gone than the job may take.
+"""What a job's own folders take of the disk, asked only when it may be more than the job may take.
 
 Part of: leader
 
 The kernel adds what a child wrote to nobody's count when its parent ignores SIGCHLD, so counting writes is not enough.
-Free room is cheap to ask for, but it is everybody's: it only says when to add up the folders, a few milliseconds at a
-time, since a job can fill them with names. Nothing is followed or opened but directories.
+Free room is cheap to ask for, but it is everybody's: it only says when to add up what the job has, a few milliseconds
+at a time, since a job can fill its folders with names. What the job keeps from being added up is its own (ADR 0175).
 """
 
 from __future__ import annotations
 
-import os
-import stat
 import time
 from _collections_abc import Callable, Iterator, Sequence
 
 _TURN_NS = 10_000_000
-_BLOCK_BYTES = 512
-_DIRECTORY = os.O_RDONLY
-for _name in ("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW"):
-    _DIRECTORY |= getattr(os, _name, 0)
+_CLOCK_STEP_S = 0.1
+"""The kernel's clock for files goes in steps, and may be as much behind."""
 
 
 class LayerRoom:
-    """The folders of one sandbox that nobody but its job writes."""
+    """The folders of one sandbox that nobody but its job writes while it runs."""
 
     def __init__(self, folders: Sequence[str], free_bytes: Callable[[], int]) -> None:
         self._folders = folders
         self._free_bytes = free_bytes
-        self._most_free = 0
-        self.gone = 0
-        """Room that has gone since it was largest, whoever took it."""
+        self._begun_s = time.time() - _CLOCK_STEP_S
+        self._most_free = self._last_free = 0
+        self._went = 0
+        """Room that went since it was last added up, whoever took it; what others give back meanwhile hides nothing."""
+        self._sum = 0
+        """What it came to the last time."""
         self._adding: Iterator[int] | None = None
-        self._closed = False
-        """A folder could not be looked into: the job chose that, so what has gone is its."""
+        self.given: int | None = None
+        """What lay in them before, where that was added up; absent: what was not changed since does not count."""
 
-    def taken(self, most_bytes: float, pids: Sequence[int]) -> int:
-        """What they take, if that may be more than ``most_bytes``; 0 as long as it can't be, or is being added up."""
+    @property
+    def most(self) -> float:
+        """No more than this can be taken; inf: it is being added up."""
+        return self._sum + self._went if self._adding is None else float("inf")
+
+    def taken(self, most_bytes: float, asked: Sequence[int]) -> int:
+        """What the job takes, if that may be more than ``most_bytes``; 0 as long as it can't be, or is being added up.
+
+        ``asked``: a thread of each of its processes."""
         if not self._folders:
             return 0
         free = self._free_bytes()
-        self._most_free = max(self._most_free, free)
-        self.gone = self._most_free - free
-        if self.gone <= most_bytes:
-            self._adding = None
-            return 0
-        found = self._add_up(pids)
-        return max(found, self.gone) if found and self._closed else found
+        self._went += max(0, self._last_free - free)
+        self._last_free, self._most_free = free, max(self._most_free, free)
+        return self._add_up(most_bytes, asked) if self.most > most_bytes else 0
 
-    def _add_up(self, pids: Sequence[int]) -> int:
-        """The sum when it is complete, 0 before; the next call goes on."""
+    def _add_up(self, most_bytes: float, asked: Sequence[int]) -> int:
+        """The sum when it is complete, or enough; 0 before: the next call goes on."""
         if self._adding is None:
-            self._closed = False
-            self._adding = self._sums([*self._folders], pids)
+            self._adding, self._went = self._sums(asked), 0
         until_ns = time.monotonic_ns() + _TURN_NS
-        for total in self._adding:
-            if total >= 0:
-                self._adding = None
-                return total
+        for found in self._adding:
+            if found > most_bytes:
+                self._adding, self._sum = None, found
+                return found
             if time.monotonic_ns() > until_ns:
                 return 0
-        return 0
+        self._adding = None
+        return self._sum
 
-    def _sums(self, waiting: list[str], pids: Sequence[int]) -> Iterator[int]:
-        """-1 after each piece of work, and the sum at the end. A file with two names counts once."""
-        seen: set[tuple[int, int]] = set()
-        total = sum(_open_without_a_name(pids, seen))
-        yield -1
-        while waiting:
-            folder = waiting.pop()
-            for status, path in self._listed(folder):
-                if stat.S_ISDIR(status.st_mode):
-                    waiting.append(path)
-                if status.st_nlink == 1 or (key := (status.st_dev, status.st_ino)) not in seen:
-                    total += status.st_blocks * _BLOCK_BYTES
-                    if status.st_nlink > 1:
-                        seen.add(key)
-                yield -1
-        yield total
+    def _sums(self, asked: Sequence[int]) -> Iterator[int]:
+        """What was found so far, after each piece of work. The sum is all of it, or all room that has gone where that
+        is not to be known."""
+        from ringfence.kernel.folder_sum import FolderSum
+        from ringfence.kernel.proc.held_files import HeldFiles
 
-    def _listed(self, folder: str) -> Iterator[tuple[os.stat_result, str]]:
-        try:
-            descriptor = os.open(folder, _DIRECTORY)
-        except OSError as error:
-            self._closed = self._closed or not isinstance(error, FileNotFoundError | NotADirectoryError)
-            return
-        try:
-            with os.scandir(descriptor) as entries:
-                for entry in entries:
-                    try:
-                        yield entry.stat(follow_symlinks=False), f"{folder}/{entry.name}"
-                    except FileNotFoundError:
-                        continue
-        finally:
-            os.close(descriptor)
+        held, folders, given = HeldFiles(), FolderSum(self._since_s()), self.given or 0
+        for _ in held.pieces(asked):
+            yield held.bytes - given
+        for folder in self._folders:
+            for _ in folders.pieces(folder):
+                yield held.bytes + folders.bytes - given
+        found = max(0, held.bytes + folders.bytes - given)
+        is_doubtful = held.has_more or folders.is_partial
+        self._sum = max(found, self._most_free - self._last_free) if is_doubtful else found
 
-
-def _open_without_a_name(pids: Sequence[int], seen: set[tuple[int, int]]) -> Iterator[int]:
-    """The bytes of files that were removed and are still open."""
-    for pid in pids:
-        try:
-            numbers = os.listdir(f"/proc/{pid}/fd")
-        except OSError:
-            continue
-        for number in numbers:
-            try:
-                status = os.stat(f"/proc/{pid}/fd/{number}")
-            except OSError:
-                continue
-            key = status.st_dev, status.st_ino
-            if stat.S_ISREG(status.st_mode) and status.st_nlink == 0 and key not in seen:
-                seen.add(key)
-                yield status.st_blocks * _BLOCK_BYTES
+    def _since_s(self) -> float:
+        """Of a kept layer, what earlier jobs left is not this one's. A clock that was set back tells nothing."""
+        return self._begun_s if self.given is None and time.time() >= self._begun_s else 0.0

@@ -174,9 +174,9 @@ class Watchdog:
     def _written(self, tree: Sequence[Process]) -> int:
         """Also says when to look again: not before as much as is left can be written."""
         written = self.written_bytes() + self._disk.of(tree, self.first, self.tally)
-        written = max(written, self._layers.taken(self.limits["disk"], [row.pid for row in tree]))
+        written = max(written, self._layers.taken(self.limits["disk"], [row.asked for row in tree]))
         if os.geteuid() == 0:
-            left_s = (self.limits["disk"] - max(written, self._layers.gone)) / FASTEST_BYTES_PER_S
+            left_s = max(0.0, self.limits["disk"] - max(written, self._layers.most)) / FASTEST_BYTES_PER_S
             self._next_disk_look_ns = time.monotonic_ns() + int(left_s * 1e9)
         return written
 

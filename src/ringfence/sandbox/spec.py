@@ -26,7 +26,7 @@ class Spec:
     root: RootSpec
     scratch: str
     own: tuple[str, ...]
-    """Folders of ours that are written."""
+    """Folders of ours that its jobs alone write while they run. Never a base: others write that, and no job does."""
     writable: tuple[str, ...]
     """Folders of the host that are."""
     namespaces: tuple[str, ...]
@@ -70,7 +70,7 @@ def spec_of(
     return Spec(
         root=root,
         scratch=laying.scratch,
-        own=tuple(filter(None, (laying.scratch, *laying.written))),
+        own=_written_in(laying),
         writable=policy.writable_paths,
         namespaces=networks.namespaces(policy, with_time=view.has_time_namespaces),
         reuses_network=networks.is_reused(policy),
@@ -88,6 +88,15 @@ def spec_of(
         shared=view.shared,
         box_scopes=networks.scopes_in_box(policy),
     )
+
+
+_IN_SCRATCH = ("work", "layer/upper")
+
+
+def _written_in(laying: Laying) -> tuple[str, ...]:
+    kept = (f"{each.layer}/upper" for each in laying.workspaces if each.layer)
+    private = (f"{laying.scratch}/{name}" for name in _IN_SCRATCH if laying.scratch)
+    return (*private, *kept)
 
 
 def _search_path(folders: tuple[str, ...], root_spec: RootSpec) -> str:

@@ -29,8 +29,6 @@ class Laying:
     """Folders of ours, which no guest sees."""
     scratch: str
     """The box's private folder; empty: it has none."""
-    written: tuple[str, ...] = ()
-    """Other folders whose disks are written."""
     image: WorkspaceMount | None = None
     """The folder that is the root, with a layer if it is among the workspaces; absent: the host's system."""
 

@@ -6,13 +6,15 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from tests.patience import eventually
 from tests.testable import not_testable_here
 
-from ringfence import Job, Outcome, SandboxPolicy, Status, run
+import ringfence
+from ringfence import Job, Outcome, SandboxPolicy, Status, Transaction, run
 from ringfence.kernel.cgroup import group as cgroups
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
@@ -106,6 +108,30 @@ def test_files_without_a_byte_in_them_count(tmp_path: Path) -> None:
         not_testable_here("the private folder lies on a file system that counts no names")
     assert control.ok
     assert run(job, STRICT.with_changes(disk_bytes=1 << 20)).status is Status.DISK_LIMIT
+
+
+_BIDE = "import sys; print('begun', flush=True); sys.stdin.read(1)"
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["base", "kept layer"])
+def test_what_others_wrote_and_earlier_jobs_left_is_not_the_jobs(tmp_path: Path, kept: bool) -> None:
+    """A job that writes nothing, in a folder that holds more than it may write, while somebody else writes as much."""
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "large").write_bytes(os.urandom(6 << 20))
+    policy = STRICT.with_changes(disk_bytes=4 << 20)
+    with Transaction.create(tmp_path / "layers", [base]) as transaction:
+        if kept:
+            grown = run(["cp", "large", "copy"], STRICT, transaction=transaction, cwd=str(base))
+            assert grown.ok, grown.stderr
+            time.sleep(0.3)  # stamps of files go in steps
+        with ringfence.open(policy, transaction=transaction) as place:
+            visit = place.start([sys.executable, "-c", _BIDE])
+            eventually(lambda: b"begun" in visit.stdout)
+            (tmp_path / "somebody's").write_bytes(os.urandom(12 << 20))
+            time.sleep(0.3)  # some looks
+            visit.write(b"x")
+            assert visit.wait(40).status is Status.OK
 
 
 _UNWAITED = """

@@ -120,3 +120,11 @@ def test_what_makes_a_plan_reads_nothing_of_this_host(monkeypatch: pytest.Monkey
         plan()
         with pytest.raises(AssertionError, match="looks at the host"):
             os.path.exists("/proc")
+
+
+def test_a_base_is_no_folder_that_the_job_writes_and_the_layers_over_it_are() -> None:
+    kept = replace(LAYING, workspaces=(WorkspaceMount(path=PROJECT, layer="/state/1/layers/0"),))
+    for laying, own in ((LAYING, []), (kept, ["/state/1/layers/0/upper"])):
+        request = plan_of(spec(laying=laying, writable_paths=["/srv"]), [])
+        assert request["layers"] == ["/tmp/box/work", "/tmp/box/layer/upper", *own]
+        assert request["written"] == [*request["layers"], "/srv"]

@@ -41,7 +41,6 @@ class WorkingCopies:
         self.transaction = transaction
         self._most = policy.disk_bytes
         self._places = [transaction.place(base) for base in transaction.bases]
-        self._given = 0
         self._room = LayerRoom(self._places, self._free)
 
     def folder(self, asked: str | None) -> str:
@@ -74,7 +73,7 @@ class WorkingCopies:
         try:
             if os.geteuid() == 0:
                 self.transaction.give_to((int(uid), int(gid)))
-            self._given = sum(map(_taken, self._places))
+            self._room.given = sum(map(_taken, self._places))
         except OSError as error:
             raise SetupError("give the working copy to the job", str(error.strerror), errno=error.errno or 0) from error
 
@@ -82,7 +81,7 @@ class WorkingCopies:
         """What has grown in them, where that is more than may be; 0 as long as it is not, or is being added up."""
         if self._most is None:
             return 0
-        grown = self._room.taken(self._most, pids) - self._given
+        grown = self._room.taken(self._most, pids)
         return grown if grown > self._most else 0
 
     def _free(self) -> int:
