@@ -281,9 +281,8 @@ class Leader:
     def _finish(self) -> None:
         """Report and end what is left; or the other way round."""
         self.wall_ns = time.monotonic_ns() - self.started
-        # What is ended now has nobody who waits for it, and is in no other count.
         if self.cause or self.wall_ns > TICK_NS:
-            self.watchdog.look(self._root())
+            self.watchdog.look_last(self._root())
         # The caller of a pool need not wait until an empty sandbox is taken apart.
         if self.request.get("standby") and self.tree.used and self.tree.is_empty():
             self._tell()
@@ -349,7 +348,7 @@ class Leader:
             "cpu_system_us": system_us,
             "peak_memory_bytes": max(self.watchdog.peak_memory, largest),
             "processes": max(self.watchdog.peak_tasks, 1),
-            "written_bytes": self.watchdog.written_bytes(self.tree.living()),
+            "written_bytes": self._written(),
             "voluntary_switches": voluntary,
             "involuntary_switches": involuntary,
             "oom_kills": self.tree.oom_kills(),
@@ -362,6 +361,11 @@ class Leader:
             "exit_descriptors": seen.get("exit_descriptors", 0),
             "exit_slots": seen.get("exit_slots", 0),
         }
+
+    def _written(self) -> int:
+        """By all that were waited for, or where more was seen, or it was ended for more, that."""
+        waited_for = self.watchdog.written_bytes(self.tree.living())
+        return max(waited_for, self.watchdog.most_written, self.measured if self.cause == "disk" else 0)
 
     def _usage(self) -> tuple[int, ...]:
         """As it was told of the job, or where more was seen of the whole tree, that; and what we did for it."""

@@ -66,6 +66,8 @@ class DiskCount:
         self._free_before: dict[int, int] = {}
         """pid of one that is closed: how much room there was when it was first seen."""
         self._told = 0
+        self.seen = 0
+        """What was counted at the last look, without what one that is closed was charged with."""
 
     def of(self, tree: Sequence[Process], first: int, tally: int) -> int:
         """``first`` is pid 1 of a sandbox, which with its helpers is closed and tells what their dead wrote; or 0."""
@@ -75,7 +77,8 @@ class DiskCount:
         closed = [row for row in tree if now[row.pid] is None and not row.zombie]
         ours = {row.session for row in closed if row.pid == first}  # which no process of the job can be in
         strangers = [row.pid for row in closed if row.session not in ours]
-        return sum(self._counted.values()) + told + self._gone_since(strangers)
+        self.seen = sum(self._counted.values()) + told
+        return self.seen + self._gone_since(strangers)
 
     def _dead_inside(self, tally: int) -> int:
         try:
@@ -118,6 +121,7 @@ class Watchdog:
         self.limits = limits
         self.peak_memory = 0
         self.peak_tasks = 0
+        self.most_written = 0
         self._own_io = own_io
         self.processor_time = ProcessorTime(table.TICKS_PER_S)
         # Up to a second later than RLIMIT_CPU, which says it better; RLIMIT_CPU knows whole seconds only.
@@ -149,7 +153,15 @@ class Watchdog:
 
         ``root``: another process than this one.
         """
+        return self._passed(self.rows(root))
+
+    def look_last(self, root: int = 0) -> None:
+        """Before everything is ended: what then has nobody who waits for it is in no other count."""
         tree = self.rows(root)
+        self._passed(tree)
+        self._counted(tree)
+
+    def _passed(self, tree: Sequence[Process]) -> tuple[str, float] | None:
         cpu_s = self.processor_time.used_s(tree) + self.answering_s()
         theirs = [row for row in tree if row.pid != self.first]  # the memory of pid 1 is ours
         resident = sum(row.rss_bytes for row in theirs)
@@ -173,12 +185,16 @@ class Watchdog:
 
     def _written(self, tree: Sequence[Process]) -> int:
         """Also says when to look again: not before as much as is left can be written."""
-        written = self.written_bytes() + self._disk.of(tree, self.first, self.tally)
-        written = max(written, self._layers.taken(self.limits["disk"], [row.asked for row in tree]))
+        written = max(self._counted(tree), self._layers.taken(self.limits["disk"], [row.asked for row in tree]))
         if os.geteuid() == 0:
             left_s = max(0.0, self.limits["disk"] - max(written, self._layers.most)) / FASTEST_BYTES_PER_S
             self._next_disk_look_ns = time.monotonic_ns() + int(left_s * 1e9)
         return written
+
+    def _counted(self, tree: Sequence[Process]) -> int:
+        waited_for, counted = self.written_bytes(), self._disk.of(tree, self.first, self.tally)
+        self.most_written = max(self.most_written, waited_for + self._disk.seen)
+        return waited_for + counted
 
     def rows(self, root: int) -> list[Process]:
         return list(self.table.descendants(root or os.getpid(), self.limits["pids"]))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.testable import not_testable_here
+from tests.unit.monitor.arena import is_on_disk
 
 import ringfence
 from ringfence.engine.run import run
@@ -59,6 +61,40 @@ def test_a_visit_to_a_box_that_is_ended_tells_its_time_too() -> None:
     with ringfence.open(policy) as box:
         outcome = box.run([sys.executable, "-S", "-c", BURN + "burn()"])
     assert outcome.status is Status.TIMEOUT and _used_s(outcome) >= _said_s(outcome) * 0.7 > 0.05
+
+
+# ---- what it wrote
+
+WRITE = "import os, time\ndef write():\n  with open('f', 'wb') as f:\n    for _ in range(12): f.write(bytes(1 << 20))\n"
+WRITERS = {
+    "itself": "write(); print('x', flush=True); time.sleep(60)",
+    "a child": "if os.fork() == 0: write(); print('x', flush=True)\ntime.sleep(60)",
+    "one that goes on": "if os.fork() == 0: write(); print('x', flush=True); time.sleep(60)\ntime.sleep(60)",
+}
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Path:
+    if not is_on_disk(tmp_path):
+        not_testable_here("temporary folders lie on no storage")
+    return tmp_path
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_was_written_by_what_was_ended_is_told(level: str, writer: str, on_disk: Path) -> None:
+    found: list[Any] = []
+    job = Job(argv=(sys.executable, "-S", "-c", WRITE + WRITERS[writer]), cwd=str(on_disk))
+    outcome = run(job, SandboxPolicy.from_dict({"isolation": level}), attach=lambda visit, _: found.append(visit),
+                  on_output=lambda *_: found[0].signal(9))  # fmt: skip
+    assert outcome.status is Status.KILLED_KILL and 12 << 20 <= outcome.usage.written_bytes < 24 << 20
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_a_job_was_ended_for_is_in_its_usage(level: str, on_disk: Path) -> None:
+    job = Job(argv=(sys.executable, "-S", "-c", WRITE + "write(); time.sleep(60)"), cwd=str(on_disk))
+    outcome = run(job, SandboxPolicy.from_dict({"isolation": level, "disk_bytes": 4 << 20}))
+    assert outcome.status is Status.DISK_LIMIT and outcome.usage.written_bytes > 4 << 20
 
 
 # ---- what it has its leader do
