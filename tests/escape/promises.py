@@ -12,12 +12,14 @@ from tests.escape.attack import PARTIAL, PROCESS, STRICT, Attack
 
 LEVELS = (PROCESS, STRICT, PARTIAL)
 FAMILIES = ("process", "memory", "descriptors", "output", "filesystem", "privilege", "syscalls", "network",
-            "information", "neighbours", "quotas")  # fmt: skip
+            "information", "neighbours", "quotas", "records")  # fmt: skip
 
 _HIDDEN_NAMES = ("stat", "readlink", "O_PATH", "chdir", "lstat", "access", "statx", "inotify", "getxattr", "statvfs")
 _HIDDEN_METADATA = ("chmod", "chown", "utime", "setxattr")
 _BASE = ("written", "overwritten in place", "overwritten through a mapping", "deleted", "renamed", "given another mode",
          "given another time", "replaced by a link", "truncated", "replaced folder by file")  # fmt: skip
+
+_OURS = ("the state folder", "a transaction", "a folder of sandboxes")
 
 # (why strict_partial can't, family, attacks)
 WITHOUT_NAMESPACES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -51,6 +53,8 @@ WITHOUT_NAMESPACES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
       "the control group of pid 1", "devices in /sys", "the base of the workspace in the mount table",
       "counts of the host", "the PATH of the caller")),
     ("without a user namespace of its own a job has its user's watches", "quotas", ("watches",)),
+    ("the working folder is written directly, so one that holds something of ours is refused before anything runs",
+     "records", tuple(f"{name} in the workspace" for name in _OURS)),
     ("locks and watches on a file that two jobs may both read are seen by both", "neighbours",
      ("lock on namespaces", "lock on namespaces under the tight profile", "lock on /proc", "lock in a readable folder",
       "watch a readable folder", "record lock",

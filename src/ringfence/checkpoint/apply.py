@@ -15,6 +15,7 @@ from ringfence.checkpoint import content, preflight
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.entry import DELETED, FILE, FOLDER, LINK, Entry, Manifest, Seen, ordered, parent
 from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree, is_folder
+from ringfence.errors import CheckpointError
 from ringfence.model import windows_paths
 
 Source = Callable[[str, Entry], int]
@@ -272,11 +273,7 @@ class Writer:
         name, where = self.tree.at(temporary)
         writer = os.open(name, NEW_FILE_FLAGS, 0o600, **where)
         try:
-            reader = self.source(path, entry)
-            try:
-                content.fill(reader, writer)
-            finally:
-                os.close(reader)
+            self._fill(writer, path, entry)
             if entry.attributes or entry.copied:
                 self._set_xattrs(temporary, entry)
             if hasattr(os, "geteuid") and os.geteuid() == 0:  # by no name: somebody may have put another file there
@@ -287,6 +284,19 @@ class Writer:
             os.utime(place, ns=(entry.mtime_ns, entry.mtime_ns))
         finally:
             os.close(writer)
+
+    def _fill(self, writer: int, path: str, entry: Entry) -> None:
+        """A content that was kept is the one that was looked at, or nothing: who can write into the store must not
+        choose what is written here."""
+        reader = self.source(path, entry)
+        try:
+            if not entry.digest:
+                content.fill(reader, writer)
+            elif not content.fill_known(reader, writer, entry.digest):
+                problem = f"{entries.shown(path)}: what was kept of it was changed by somebody else"
+                raise CheckpointError(problem, hint="leave this path out, or write the file once more")
+        finally:
+            os.close(reader)
 
     def _chown(self, path: str) -> None:
         """To whom the tree belongs: root writes for others here, and its own files would be beyond their reach."""

@@ -49,6 +49,12 @@ def fill(reader: int, writer: int) -> None:
         copy(reader, writer)
 
 
+def fill_known(reader: int, writer: int, name: str) -> bool:
+    """The same of a content whose digest is known; whether it was what its digest says. Another copy than what was
+    looked at can't slip in: the digest is of the bytes that were written."""
+    return (digest(writer) if clone(reader, writer) else copy(reader, writer)) == name
+
+
 def pour(reader: int, writer: int) -> None:
     """Copy a whole file into an empty one and keep its holes. Nobody asks what it holds, so nothing is hashed."""
     size = os.fstat(reader).st_size

@@ -18,7 +18,7 @@ from ringfence.model.mounted_names import every_name
 from ringfence.model.own_files import check_private, make_private
 from ringfence.model.paths import within
 from ringfence.model.record import record
-from ringfence.model.state_folder import is_image_root, own_places
+from ringfence.model.state_folder import is_image_root, note_root, own_places
 
 OVERLAY, SNAPSHOT = "overlay", "snapshot"
 _VERSION = 1
@@ -134,6 +134,7 @@ def make(folder: str, bases: Iterable[str], kind: str, hidden: Iterable[str], ro
         if not set(documents.tree.names("")) <= {"metadata.json"}:
             documents.tree.close()
             raise UsageError(f"{place} is not empty", hint="choose another folder")
+        note_root(root or place)
         for each in (*_FOLDERS, *(f"layers/{n}" for n in range(len(real) or 1))):
             documents.tree.make(each)
     except OSError as error:
@@ -161,6 +162,11 @@ def load(place: Documents) -> Layout:
 def opened(folder: str) -> Documents:
     """What a transaction's folder holds, by a descriptor: no link is in its place, and nobody else can write it."""
     return _opened(_itself(folder))
+
+
+def hide_from_guests(plan: Layout) -> None:
+    """Of one that is there: it may have been moved here, or be known to another state folder only."""
+    note_root(plan.root or plan.folder)
 
 
 def is_begun(place: Documents) -> bool:

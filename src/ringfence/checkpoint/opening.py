@@ -42,6 +42,7 @@ def opened(folder: Path | Tree, *, finish: bool) -> tuple[Layout, Lock]:
     lock = _held(place.tree)
     try:
         plan = layout.load(place)  # as it is now that nobody else writes it
+        layout.hide_from_guests(plan)
         if not finish and plan.is_begun():
             hint = "it is carried to its end when the sandbox is opened: ringfence diff ID, or attach(id)"
             raise CheckpointError(f"an operation was broken off in {plan.folder}", hint=hint)

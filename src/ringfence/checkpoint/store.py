@@ -143,6 +143,14 @@ class Store:
         except OSError as error:
             raise CheckpointError(f"the content {digest[:12]} is not in the store: {error.strerror}") from error
 
+    def text(self, digest: str, most_bytes: int) -> bytes:
+        """A small content; CheckpointError where it is not what its digest says."""
+        with open(self.open(digest), "rb") as file:
+            found = file.read(most_bytes + 1)
+            if content.digest(file.fileno()) != digest:
+                raise CheckpointError(f"the content {digest[:12]} in {self.path} was changed by somebody else")
+        return found
+
     def _names(self) -> set[str]:
         if self._blobs is None:
             self._blobs = set(self.tree.names(_BLOBS))

@@ -11,13 +11,14 @@ from _collections_abc import Collection, Iterable
 from ringfence.errors import UsageError
 from ringfence.model import own_files
 from ringfence.model.mounted_names import every_name
-from ringfence.model.paths import within
+from ringfence.model.own import noted_roots
+from ringfence.model.paths import lies_in, within
 from ringfence.model.ways.walk import real, walk
 
+_NAME = "ringfence"
 IMAGES = "images"
 """The folder in it with the unpacked roots of images (``container/images``), each in a folder of its own."""
 _KEY, _KEY_BYTES = "key", 32
-_ROOTS, _ROOTS_BYTES = "roots", 1 << 20
 _keys: dict[str, bytes] = {}
 
 
@@ -25,23 +26,39 @@ def state_folder() -> str:
     """Its path; a relative ``XDG_STATE_HOME`` counts as none, as that standard has it."""
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
-        state = os.path.join(os.path.expanduser("~"), ".local", "state")
-    if not os.path.isabs(state):  # nobody knows a home; else it would be a folder «~» in the current one
+        return _usual()
+    return os.path.join(os.path.normpath(state), _NAME)  # records are sealed for the place that they lie in
+
+
+def _usual() -> str:
+    """That of whoever sets no variable."""
+    home = os.path.expanduser("~")
+    if not os.path.isabs(home):  # nobody knows a home; else it would be a folder «~» in the current one
         raise UsageError("there is no home folder to keep it in", hint="set HOME or XDG_STATE_HOME")
-    return os.path.join(os.path.normpath(state), "ringfence")  # records are sealed for the place that they lie in
+    return os.path.join(os.path.normpath(home), ".local", "state", _NAME)
 
 
 def own_places() -> tuple[str, ...]:
-    """Where links on the way to it lead, by every name that mounts give it, and those links themselves.
+    """Where links on the way to it lead, by every name that mounts give it, and those links themselves; what was noted.
 
     Whoever replaces such a link decides which key is ours. Nothing where there is no home.
     """
-    try:
-        path = state_folder()
-    except UsageError:
-        return ()
-    way = walk(path)
-    return tuple(dict.fromkeys((*every_name(way.end, *_noted_roots(path)), *way.links)))
+    tops = _state_folders()
+    ways = [walk(top) for top in tops]
+    roots = [*(way.end for way in ways), *(root for top in tops for root in noted_roots.noted(top))]
+    links = (link for way in ways for link in way.links)
+    return tuple(dict.fromkeys((*every_name(*dict.fromkeys(roots)), *links)))
+
+
+def _state_folders() -> list[str]:
+    """This one, and the usual one if there is such: other programs of the same user have it."""
+    found = []
+    for path, is_ours in ((state_folder, True), (_usual, False)):
+        try:
+            found += [path()] if is_ours or os.path.lexists(path()) else []
+        except UsageError:
+            continue
+    return list(dict.fromkeys(found))
 
 
 def refuse_ours(ours: tuple[str, ...], shown: Iterable[str], writable: Collection[str]) -> None:
@@ -68,37 +85,15 @@ def is_image_root(path: str) -> bool:
 
 
 def note_root(path: str) -> None:
-    """Remember a folder of sandboxes that lies elsewhere: from now on no guest sees it, whoever runs one."""
+    """Remember a folder of ours that lies elsewhere, before anything is in it: from now on no guest sees it, whoever
+    runs one. UsageError where that can't be done."""
     top = made()
-    if within(path, real(top)) or path in _noted_roots(top):
+    if lies_in(path, real(top)):
         return
-    descriptor = own_files.open_private(top)
     try:
-        _lock(descriptor)
-        known = _noted_roots(top)  # those that are gone are forgotten
-        data = b"".join(os.fsencode(each) + b"\0" for each in dict.fromkeys((*known, path)))
-        own_files.write_whole(os.path.join(top, _ROOTS), data)
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int) -> None:
-    """Two processes that note one at the same time lose nothing; it ends with the descriptor."""
-    try:
-        import fcntl
-    except ImportError:
-        return  # not POSIX
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-
-
-def _noted_roots(top: str) -> list[str]:
-    """Those that are still there."""
-    try:
-        found, _ = own_files.read_regular(os.path.join(top, _ROOTS), _ROOTS_BYTES)
-    except (OSError, UsageError):
-        return []
-    paths = dict.fromkeys(os.fsdecode(path) for path in found.split(b"\0") if os.path.isabs(path))
-    return [path for path in paths if os.path.isdir(path)]
+        noted_roots.note(top, path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", hint="set XDG_STATE_HOME to a folder of your own") from error
 
 
 def sandboxes_folder() -> str:

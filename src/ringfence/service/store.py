@@ -20,7 +20,6 @@ from typing import Any
 from ringfence.errors import UsageError
 from ringfence.model import state_folder
 from ringfence.model.own_files import make_private, open_private, read_regular, write_whole
-from ringfence.model.paths import within
 from ringfence.service.json_text import json_text
 
 ID = re.compile(r"[0-9a-f]{24}")
@@ -72,14 +71,13 @@ class Store:
 
     def __init__(self, state: str, keep_s: float, most_bytes: int = _MAX_BYTES) -> None:
         """``most_bytes``: of one tenant."""
-        if not within(os.path.realpath(state), os.path.realpath(state_folder.state_folder())):
-            state_folder.note_root(os.path.realpath(state))
         self.folder = os.path.join(state, "runs")
         self._keep_s, self._most_bytes = keep_s, most_bytes
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
         self._owner: dict[str, str] = {}
         make_private(state)
+        state_folder.note_root(os.path.realpath(state))
         make_private(self.folder)
         for path in (state, self.folder):
             os.close(open_private(path))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +117,52 @@ def test_a_temporary_name_is_one_of_ours(name: object, planted: dict[str, Any], 
     planted["temporary"] = name
     with pytest.raises(CheckpointError, match="no name of ours"):
         _carried_out(tmp_path, planted)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[tuple[Transaction, str]]:
+    """A transaction with a checkpoint, whose kept content somebody else has changed since."""
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/file").write_text("old")
+    with Transaction.create(tmp_path / "tx", [tmp_path / "base"], kind=SNAPSHOT) as tx:
+        work = Path(tx.place(tmp_path / "base"))
+        (work / "file").write_text("better")
+        time.sleep(0.02)  # what was written in the moment of a look is read once more the next time, and kept anew
+        yield tx, tx.create_checkpoint().checkpoint_id
+
+
+def _change_what_was_kept(top: Path, text: str) -> None:
+    (blob,) = (each for each in (top / "tx/checkpoints/0/blobs").iterdir() if each.read_text() == text)
+    blob.write_text("forged")
+
+
+def test_a_kept_content_that_somebody_changed_is_never_written(
+    kept: tuple[Transaction, str], tmp_path: Path
+) -> None:
+    tx, checkpoint = kept
+    _change_what_was_kept(tmp_path, "better")
+    with pytest.raises(CheckpointError, match="changed by somebody else"):
+        tx.commit()
+    assert (tmp_path / "base/file").read_text() == "old" and "+better" in tx.diff()
+    Path(tx.place(tmp_path / "base"), "file").write_text("worse")
+    with pytest.raises(CheckpointError, match="changed by somebody else"):
+        tx.rollback(checkpoint)
+
+
+def test_the_control_a_kept_content_that_nobody_changed_is_written(
+    kept: tuple[Transaction, str], tmp_path: Path
+) -> None:
+    kept[0].commit()
+    assert (tmp_path / "base/file").read_text() == "better"
+
+
+def test_nothing_is_merged_with_a_content_that_somebody_changed(
+    kept: tuple[Transaction, str], tmp_path: Path
+) -> None:
+    tx, _ = kept
+    tx.changes()
+    (tmp_path / "base/file").write_text("theirs")
+    _change_what_was_kept(tmp_path, "old")
+    with pytest.raises(CheckpointError, match="changed by somebody else"):
+        tx.commit(on_conflict="merge")
+    assert (tmp_path / "base/file").read_text() == "theirs"

@@ -48,7 +48,7 @@ def forge(root: str, base: str, *, upper: str = "", old: bool = True) -> str:
     if upper:
         os.symlink(upper, os.path.join(top, "layers/0/upper"))
     text = b"planted\n"
-    digest = hashlib.sha256(text).hexdigest()
+    digest = hashlib.sha256(b"%d\n0 %d\n%s" % (len(text), len(text), text)).hexdigest()  # as contents are named
     with open(os.path.join(store, "blobs", digest), "wb") as file:
         file.write(text)
     entry = {"kind": "file", "mode": 0o755, "mtime_ns": 1, "size": len(text), "digest": digest}
@@ -496,6 +496,17 @@ def test_a_root_in_a_project_is_hidden_from_every_run_over_it(tmp_path: Path) ->
         assert context.sandbox_id in os.listdir(root)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_guest_sees_a_transaction_that_is_no_managers(level: IsolationLevel, tmp_path: Path) -> None:
+    """The control: what lies beside it is read."""
+    (tmp_path / "wide/code").mkdir(parents=True)
+    (tmp_path / "wide/note").write_text("note")
+    with Transaction.create(tmp_path / "wide/tx", [tmp_path / "wide/code"], kind="snapshot"):
+        look = f"cd {tmp_path}/wide; cat note tx/transaction.json tx/lock; ls tx"
+        policy = SandboxPolicy(isolation=level, readable_paths=(str(tmp_path / "wide"),))
+        assert run(["sh", "-c", look], policy).stdout == b"note"
+
+
 def test_roots_that_are_gone_are_forgotten_and_none_is_lost(tmp_path: Path) -> None:
     places = [tmp_path / f"root{number}" for number in range(20)]
     for place in places:
@@ -506,10 +517,51 @@ def test_roots_that_are_gone_are_forgotten_and_none_is_lost(tmp_path: Path) -> N
     for thread in threads:
         thread.join()
     assert {str(place) for place in places} <= set(state_folder.own_places())
+    (tmp_path / "in its place").mkdir()
     for place in places[1:]:
         place.rmdir()
-    assert str(places[1]) not in state_folder.own_places()
+    (tmp_path / "in its place").rename(places[1])  # somebody else's folder
     (tmp_path / "another").mkdir()
     state_folder.note_root(str(tmp_path / "another"))
-    noted = (Path(state_folder.state_folder()) / "roots").read_bytes()
-    assert os.fsencode(places[0]) in noted and os.fsencode(places[1]) + b"\0" not in noted
+    now = set(state_folder.own_places())
+    assert {str(places[0]), str(tmp_path / "another")} <= now and now.isdisjoint(map(str, places[1:]))
+
+
+def test_a_folder_that_can_not_become_a_transaction_is_not_taken_for_ours(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/file").write_text("x")
+    with pytest.raises(UsageError, match="not empty"):
+        Transaction.create(tmp_path / "project")
+    assert str(tmp_path / "project") not in state_folder.own_places()
+
+
+def test_a_root_on_a_disk_that_is_not_mounted_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays hidden, and so it is when the disk comes back."""
+    (tmp_path / "disk/boxes").mkdir(parents=True)
+    (tmp_path / "another").mkdir()
+    seen = os.stat
+
+    def on_a_disk(path: str, **more: Any) -> os.stat_result:
+        found = seen(path, **more)
+        return os.stat_result((*found[:2], found.st_dev + 1, *found[3:10])) if "disk" in str(path) else found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", on_a_disk)
+        state_folder.note_root(str(tmp_path / "disk/boxes"))
+    (tmp_path / "disk/boxes").rmdir()  # as if it were unmounted: the bare folder is on another device
+    state_folder.note_root(str(tmp_path / "another"))
+    assert {str(tmp_path / "disk/boxes"), str(tmp_path / "another")} <= set(state_folder.own_places())
+
+
+def test_the_usual_state_folder_is_hidden_from_those_who_have_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    usual = tmp_path / ".local/state/ringfence"
+    assert str(usual) not in state_folder.own_places(), "the control: there is none"
+    with monkeypatch.context() as others:
+        others.delenv("XDG_STATE_HOME")
+        Transaction.create(tmp_path / "tx").close()
+    assert {str(usual), str(tmp_path / "tx")} <= set(state_folder.own_places())

@@ -183,8 +183,8 @@ class Settling:
             return _ONE_SIDE
         if max(entry.size, seen.entry.size) > MAX_BYTES:
             return _TOO_LARGE
-        readers = (self._store.open(entry.digest), self._store.open(original.digest), self._base.open(path))
-        text = three_way.merged(*map(_read, readers), without=self._untrusted)
+        mine, before = (self._store.text(each.digest, MAX_BYTES) for each in (entry, original))
+        text = three_way.merged(mine, before, _read(self._base.open(path)), without=self._untrusted)
         return text if isinstance(text, str) else self._entry(text, entry, original, seen.entry)
 
     def _entry(self, text: bytes, mine: Entry, original: Entry, theirs: Entry) -> Entry:

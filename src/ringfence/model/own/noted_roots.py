@@ -1,0 +1,90 @@
+"""Folders of ours that lie where a caller placed them, as the state folder remembers them: no guest sees one, whoever
+made it and whoever runs the guest.
+
+One is forgotten once it is gone from a file system that is still there, or another folder is in its place. What lies on
+a disk that is not mounted at the moment stays noted, and is hidden when it comes back. Makes no folder.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.errors import UsageError
+from ringfence.model import own_files
+from ringfence.model.paths import lies_in
+
+_FILE, _MOST_BYTES = "roots", 1 << 20
+Rows = dict[str, tuple[int, int]]
+"""Path of a folder: the device that it lies on, and its inode."""
+
+
+def noted(top: str) -> list[str]:
+    """Those that the state folder ``top`` knows; none where it can't be read."""
+    return list(_read(top))
+
+
+def note(top: str, path: str) -> None:
+    """Remember a folder that is there, and nothing in it yet. Those that are gone are forgotten."""
+    if _covers(_read(top), path):
+        return
+    descriptor = own_files.open_private(top)
+    try:
+        _lock(descriptor)
+        known = {each: mark for each, mark in _read(top).items() if not _is_gone(each, *mark)}
+        if not _covers(known, path):
+            _write(top, {**known, path: _mark(os.stat(path))})
+    finally:
+        os.close(descriptor)
+
+
+def _covers(known: Rows, path: str) -> bool:
+    return any(lies_in(path, each) for each in known)
+
+
+def _mark(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _is_gone(path: str, device: int, inode: int) -> bool:
+    """Whether it was removed, and is not only out of reach: what is there now, or the nearest folder above it, lies on
+    the disk that it lay on."""
+    try:
+        found = os.lstat(path)
+        return found.st_dev == device and found.st_ino != inode
+    except (FileNotFoundError, NotADirectoryError):
+        above = os.path.dirname(path)
+    except OSError:
+        return False
+    while not os.path.isdir(above):
+        above = os.path.dirname(above)
+    return os.stat(above).st_dev == device
+
+
+def _read(top: str) -> Rows:
+    try:
+        found, _ = own_files.read_regular(os.path.join(top, _FILE), _MOST_BYTES)
+    except (OSError, UsageError):
+        return {}
+    rows = (os.fsdecode(row).split(" ", 2) for row in found.split(b"\0") if row)
+    return {row[2]: (int(row[0]), int(row[1])) for row in rows if _is_row(row)}
+
+
+def _is_row(row: list[str]) -> bool:
+    return len(row) == 3 and row[0].isdecimal() and row[1].isdecimal() and os.path.isabs(row[2])
+
+
+def _write(top: str, rows: Rows) -> None:
+    data = b"".join(b"%d %d %s\0" % (*mark, os.fsencode(path)) for path, mark in rows.items())
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{top}: {len(rows)} folders of ringfence's own lie elsewhere, more than can be remembered",
+                         hint="remove those that nobody needs")  # fmt: skip
+    own_files.write_whole(os.path.join(top, _FILE), data)
+
+
+def _lock(descriptor: int) -> None:
+    """Two processes that note one at the same time lose nothing; it ends with the descriptor."""
+    try:
+        import fcntl
+    except ImportError:
+        return  # not POSIX
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
