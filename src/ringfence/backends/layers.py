@@ -69,11 +69,12 @@ class Layers:
         """The layer of what was prepared; apart, for what it takes is loaded while a zygote is built."""
         if not self._to_open:
             return
+        from ringfence.checkpoint.store import Store
         from ringfence.checkpoint.workspace import open_overlay
 
         (scratch, real), self._to_open = self._to_open, ()
-        upper, store = (os.path.join(scratch, name) for name in ("layer/upper", "store"))
-        self._own = open_overlay(upper, real, store, hidden=(*self._hidden, *self.ours))
+        store = Store(os.path.join(scratch, "store"), passing=True)
+        self._own = open_overlay(os.path.join(scratch, "layer/upper"), real, store, hidden=(*self._hidden, *self.ours))
 
     def _real(self, workspace: str) -> str:
         """Looked up once: what is shown, what is told as changed and what is committed must be one folder, whoever

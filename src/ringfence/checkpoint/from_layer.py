@@ -48,8 +48,10 @@ def _take(workspace: Workspace, layer: str, plan: Layout) -> None:
     else:
         os.rename(workspace.store.path, plan.store(0))
         store = plan.open_store(0)
-        store.reseal()
-        store.close()
+        try:
+            store.take_over(workspace.store)
+        finally:
+            store.close()
 
 
 def _copy(workspace: Workspace, plan: Layout) -> None:

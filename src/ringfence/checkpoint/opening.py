@@ -72,5 +72,5 @@ def let_go(plan: Layout, lock: Lock) -> None:
 
 
 def _end_turn(plan: Layout) -> None:
-    if plan.documents.seal is not None and not plan.is_begun():
+    if not plan.is_begun():
         plan.documents.seal.end()

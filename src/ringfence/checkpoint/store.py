@@ -14,6 +14,7 @@ from _collections_abc import Mapping
 from ringfence.checkpoint import content
 from ringfence.checkpoint.entry import Entry, Manifest, Seen, from_rows, index_from, to_rows
 from ringfence.checkpoint.records.documents import Documents, reading
+from ringfence.checkpoint.records.seal import Seal
 from ringfence.checkpoint.tree import FILE_FLAGS, NEW_FILE_FLAGS, Tree
 from ringfence.errors import CheckpointError
 from ringfence.model.record import record
@@ -22,7 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ringfence.checkpoint.records.seal import Seal
     from ringfence.checkpoint.tree import Where
 
 _BLOBS, _CHECKPOINTS = "blobs", "checkpoints"
@@ -65,8 +65,10 @@ class Moment:
 class Store:
     """A folder of ours; all in it is reached from its descriptor, through no link."""
 
-    def __init__(self, place: str | Tree, seal: Seal | None = None, prefix: str = "") -> None:
-        """``seal``, ``prefix``: see ``Documents``."""
+    def __init__(
+        self, place: str | Tree, seal: Seal | None = None, prefix: str = "", *, passing: bool = False
+    ) -> None:
+        """``seal``, ``prefix``: see ``Documents``; absent: it is sealed by itself. ``passing``: see ``Seal``."""
         if isinstance(place, str):
             os.makedirs(place, mode=0o700, exist_ok=True)
             place = Tree(place)
@@ -74,7 +76,8 @@ class Store:
         self.path = place.path
         for name in (_BLOBS, _CHECKPOINTS):
             self.tree.make(name)
-        self.documents = Documents(self.tree, seal, prefix)
+        own = seal or Seal(self.path, place.identity[1], passing=passing)
+        self.documents = Documents(self.tree, own, prefix)
         self._blobs: set[str] | None = None
 
     def reserve(self) -> None:
@@ -259,10 +262,18 @@ class Store:
     # The rest
 
     def reseal(self) -> None:
-        """Every document is as if we had written it: this folder has become a transaction's, or is trusted."""
-        names = [name for name in self.tree.names("") if name.endswith(".json")]
-        for name in (*names, *(f"{_CHECKPOINTS}/{each}.json" for each in self.checkpoint_ids())):
+        """Every document is as if we had written it: somebody trusts it."""
+        for name in self._all_documents():
             self.documents.reseal(name)
+
+    def take_over(self, before: Store) -> None:
+        """The folder of that one has become this one; what it did not write itself is nobody's."""
+        for name in self._all_documents():
+            self.documents.take_over(name, before.documents)
+
+    def _all_documents(self) -> list[str]:
+        names = [name for name in self.tree.names("") if name.endswith(".json")]
+        return [*names, *(f"{_CHECKPOINTS}/{each}.json" for each in self.checkpoint_ids())]
 
     def close(self) -> None:
         self.tree.close()

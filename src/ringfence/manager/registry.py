@@ -171,7 +171,7 @@ class Registry:
         seal = layout.documents_of(tree).seal
         try:
             text = _text(tree)
-            return _metadata(text if trust or seal is None else seal.opened(METADATA, text), sandbox_id)
+            return _metadata(text if trust else seal.opened(METADATA, text), sandbox_id)
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             problem = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
             place = os.path.join(tree.path, METADATA)
@@ -329,7 +329,6 @@ def _write(tree: Tree, metadata: Metadata) -> None:
         problem = f"{METADATA} of {len(text)} bytes would never be read again; {MAX_METADATA_BYTES} are the most"
         raise UsageError(problem, hint="keep less in state_data, and the rest in a file")
     seal = layout.documents_of(tree).seal
-    assert seal is not None
     name, where = tree.at(METADATA)
     write_whole(name, seal.sealed(METADATA, text).encode(), **where)
 

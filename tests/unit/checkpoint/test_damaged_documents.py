@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from ringfence.checkpoint import layout
+from ringfence.checkpoint.from_layer import adopt
 from ringfence.checkpoint.store import Store
 from ringfence.checkpoint.transaction import OVERLAY, SNAPSHOT, Transaction
-from ringfence.errors import CheckpointError
+from ringfence.checkpoint.workspace import open_overlay
+from ringfence.errors import CheckpointError, ForeignError
 
 TEXTS = (
     "", "[]", "{}", '{"op": "commit"}', '{"x": 1}', '{"x": [{"kind": "file"}, [1]]}', "[" * 5000,
@@ -166,3 +168,42 @@ def test_nothing_is_merged_with_a_content_that_somebody_changed(
     with pytest.raises(CheckpointError, match="changed by somebody else"):
         tx.commit(on_conflict="merge")
     assert (tmp_path / "base/file").read_text() == "theirs"
+
+
+def _keep(top: Path, passing: bool, planted: str) -> Transaction:
+    """What a run does with its own layer at the end; ``planted``: what somebody put into its private folder."""
+    for name in ("base", "layer/upper", "layer/work"):
+        (top / name).mkdir(parents=True)
+    store = Store(str(top / "store"), passing=passing)
+    workspace = open_overlay(str(top / "layer/upper"), str(top / "base"), store)
+    (top / "layer/upper/file").write_text("new")
+    workspace.create_checkpoint("ours")
+    if planted:
+        (top / "store/journal.json").write_text(planted)
+    try:
+        return adopt(workspace, str(top / "tx"), str(top / "layer"))
+    finally:
+        workspace.close()
+
+
+def test_a_run_keeps_no_document_that_it_did_not_write(tmp_path: Path) -> None:
+    planted = json.dumps(_journal("0" * 64))
+    with pytest.raises(ForeignError, match=r"journal\.json"):
+        _keep(tmp_path, True, planted)
+    assert not list((tmp_path / "base").iterdir())
+
+
+def test_the_control_what_a_run_wrote_itself_is_kept(tmp_path: Path) -> None:
+    with _keep(tmp_path, True, "") as tx:
+        assert [each.name for each in tx.checkpoints()] == ["ours"]
+    with Transaction.open(tmp_path / "tx") as tx:
+        tx.commit()
+    assert (tmp_path / "base/file").read_text() == "new"
+
+
+def test_documents_that_go_with_a_process_are_nobody_elses(tmp_path: Path) -> None:
+    Store(str(tmp_path / "store"), passing=True).write("state", {"a": 1})
+    with pytest.raises(ForeignError):
+        Store(str(tmp_path / "store"), passing=True).read("state")
+    with pytest.raises(ForeignError):
+        Store(str(tmp_path / "store")).read("state")

@@ -1,5 +1,5 @@
-"""JSON documents in one folder of ours: there whole or not at all, sealed where they are to outlive us, read through no
-link. Knows nothing of what they mean.
+"""JSON documents in one folder of ours: there whole or not at all, sealed, read through no link. Knows nothing of what
+they mean.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ _MOST_BYTES = 1 << 30
 class Documents:
     """Reads and writes the documents of one folder.
 
-    ``seal``: absent where nobody else can ever get at them. ``prefix``: the folder's name in the one that the seal is
-    for.
+    ``prefix``: the folder's name in the one that the seal is for.
     """
 
-    def __init__(self, tree: Tree, seal: Seal | None = None, prefix: str = "") -> None:
+    def __init__(self, tree: Tree, seal: Seal, prefix: str = "") -> None:
         self.tree = tree
         self.seal = seal
         self._prefix = prefix
@@ -52,7 +51,7 @@ class Documents:
             self._write_whole(name, text)
 
     def _write_whole(self, name: str, text: str) -> None:
-        sealed = self.seal.sealed(self._prefix + name, text) if self.seal else text
+        sealed = self.seal.sealed(self._prefix + name, text)
         last, where = self.tree.at(name)
         write_whole(last, sealed.encode("ascii"), **where)
 
@@ -62,7 +61,7 @@ class Documents:
             text = self._text(name)
             import json  # here: a new workspace has no document yet
 
-            if self.seal and not trust:
+            if not trust:
                 text = self.seal.opened(self._prefix + name, text)
             document: dict[str, Any] = json.loads(text)
         except FileNotFoundError:
@@ -80,8 +79,14 @@ class Documents:
             raise ValueError("too large")
         return raw.decode("ascii")
 
+    def take_over(self, name: str, before: Documents) -> None:
+        """What was sealed as one of those before is one of these from now on; ForeignError where it was not."""
+        document = before.read(name)
+        if document is not None:
+            self.write(name, document)
+
     def reseal(self, name: str) -> None:
-        """From now on it is as if we had written it."""
+        """From now on it is as if we had written it, because somebody says so."""
         document = self.read(name, trust=True)
         if document is not None:
             document.pop("seal", None)

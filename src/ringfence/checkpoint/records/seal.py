@@ -15,17 +15,21 @@ from ringfence.model import own_files, state_folder
 JOURNAL_FILE = "journal.json"
 _START, _HEX = '{"seal":"', 64
 _TURNS = "turns"
-_TURN_BYTES = 32
+_TURN_BYTES = _KEY_BYTES = 32
 
 
 class Seal:
-    """Seals the documents of one folder: ``place``, whose inode is ``inode``."""
+    """Seals the documents of one folder: ``place``, whose inode is ``inode``.
 
-    def __init__(self, place: str, inode: int) -> None:
+    ``passing``: the folder goes with this process, and so does the key, which is nowhere but in here.
+    """
+
+    def __init__(self, place: str, inode: int, *, passing: bool = False) -> None:
         above, self.place = os.path.dirname(place), place
         # Not the last part of the path: a sandbox is made under another name than it gets.
         self._context = b"%s\0%d\0" % (os.fsencode(above), inode)
         self._turn = b""
+        self._own_key = os.urandom(_KEY_BYTES) if passing else b""
 
     def sealed(self, name: str, text: str) -> str:
         """The text of a JSON object, with a seal as its first entry."""
@@ -47,8 +51,8 @@ class Seal:
     def _mac(self, name: str, text: str) -> str:
         import hmac
 
-        turn = self._current() if name.endswith(JOURNAL_FILE) else b""
-        return hmac.digest(state_folder.key(), b"%s%s\0%s\0%s" % (
+        turn = self._current() if name.endswith(JOURNAL_FILE) and not self._own_key else b""
+        return hmac.digest(self._own_key or state_folder.key(), b"%s%s\0%s\0%s" % (
             self._context, name.encode(), turn, text.encode("utf-8", "surrogatepass")), "sha256").hex()  # fmt: skip
 
     # ---- turns: what a holder of the lock writes into journals, and nobody after it
