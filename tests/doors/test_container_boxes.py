@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from tests.patience import eventually
+from tests.private_folders import left_in
 
 import ringfence
 from ringfence import Job, Outcome, SandboxPolicy
@@ -282,7 +283,7 @@ def test_a_box_ends_with_its_caller(engine: Client, tmp_path: Path) -> None:
     def left() -> list[str]:
         return [each.name for each in engine.list(orphans.OWNER) if each.labels[orphans.OWNER] == owner]
 
-    assert len(left()) == 1 and list(tmp_path.iterdir()) == []
+    assert len(left()) == 1 and left_in(tmp_path) == []
     caller.kill()
     caller.wait()
     eventually(lambda: left() == [])

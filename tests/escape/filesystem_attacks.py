@@ -13,12 +13,14 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ringfence.model import state_folder
 from tests.escape.attack import BOTH, Attack, Stage, in_workspace
 from tests.escape.bait import mount_at
 from tests.escape.change_attacks import ATTACKS as CHANGES
 from tests.escape.hidden_attacks import ATTACKS as HIDDEN
 from tests.escape.link_attacks import ATTACKS as LINKS
 from tests.escape.raw_calls import calling
+from tests.private_folders import left_in
 
 Prepare = Callable[[Stage], Mapping[str, object]]
 SECRET = "the answer"
@@ -119,7 +121,7 @@ def _own_tmp(stage: Stage) -> Mapping[str, object]:
     before = os.environ.get("TMPDIR")
     os.environ["TMPDIR"] = str(folder)
     stage.callback(lambda: os.environ.pop("TMPDIR") if before is None else os.environ.update(TMPDIR=before))
-    stage.escaped = lambda: bool(list(folder.glob("ringfence-*")))
+    stage.escaped = lambda: bool(left_in(folder))
     stage.alone = True
     stage.callback(subprocess.run, ["rm", "-rf", str(folder)], check=True)
     return {"path": str(folder)}
@@ -259,7 +261,7 @@ def _home(stage: Stage) -> Mapping[str, object]:
 
 
 def _other_scratch(stage: Stage) -> Mapping[str, object]:
-    folder = Path(f"/tmp/ringfence-{os.urandom(8).hex()}")
+    folder = Path(state_folder.private_place(), os.urandom(8).hex())
     (folder / "work").mkdir(parents=True)
     (folder / "work" / "secret.txt").write_text(SECRET)
     stage.callback(subprocess.run, ["rm", "-rf", str(folder)], check=True)

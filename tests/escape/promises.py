@@ -19,7 +19,8 @@ _HIDDEN_METADATA = ("chmod", "chown", "utime", "setxattr")
 _BASE = ("written", "overwritten in place", "overwritten through a mapping", "deleted", "renamed", "given another mode",
          "given another time", "replaced by a link", "truncated", "replaced folder by file")  # fmt: skip
 
-_OURS = ("the state folder", "a transaction", "a folder of sandboxes")
+_OURS = ("the state folder", "a transaction", "a folder of sandboxes", "a private folder",
+         "a private folder of another TMPDIR")  # fmt: skip
 
 # (why strict_partial can't, family, attacks)
 WITHOUT_NAMESPACES: tuple[tuple[str, str, tuple[str, ...]], ...] = (

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from unittest.mock import patch
 
-from ringfence import SandboxConfig, SandboxManager, Transaction
+import ringfence
+from ringfence import SandboxConfig, SandboxManager, SandboxPolicy, Transaction
 from ringfence.model import state_folder
 from tests.escape.attack import Attack, Prepare, Stage, in_workspace
 from tests.escape.bait import SECRET
@@ -45,8 +46,29 @@ def _root(stage: Stage, place: Path) -> None:
     Path(manager.create_sandbox().folder, "secret.txt").write_text(SECRET)
 
 
+def _private(stage: Stage, place: Path) -> None:
+    """The private folder of another box, where this caller has its own, too."""
+    stage.enter_context(patch.dict(os.environ, TMPDIR=str(place / "tmp")))
+    _living_box(stage, place)
+
+
+def _private_elsewhere(stage: Stage, place: Path) -> None:
+    """The same of one whose caller has another folder for temporary files than this one."""
+    with patch.dict(os.environ, TMPDIR=str(place / "tmp")):
+        _living_box(stage, place)
+
+
+def _living_box(stage: Stage, place: Path) -> None:
+    (place / "tmp").mkdir()
+    box = stage.enter_context(ringfence.open(SandboxPolicy(isolation="process")))
+    box.put("secret.txt", SECRET.encode())
+
+
 # what: how it is laid into a folder
-OURS: dict[str, Lay] = {"the state folder": _state, "a transaction": _transaction, "a folder of sandboxes": _root}
+OURS: dict[str, Lay] = {
+    "the state folder": _state, "a transaction": _transaction, "a folder of sandboxes": _root,
+    "a private folder": _private, "a private folder of another TMPDIR": _private_elsewhere,
+}  # fmt: skip
 
 
 def _laid(lay: Lay, stage: Stage) -> Mapping[str, object]:

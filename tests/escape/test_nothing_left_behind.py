@@ -21,6 +21,7 @@ from ringfence import Job, SandboxPolicy, Status, run
 from ringfence.roles import spawner
 from tests.escape.attack import PARTIAL, interpreter_for
 from tests.patience import PATIENCE_S
+from tests.private_folders import left_in
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
 
@@ -103,7 +104,7 @@ def test_a_killed_caller_takes_the_whole_tree_and_its_folder_along(how: str, pri
         caller.wait()
         jobs_gone = _until(lambda: not [p for p in _processes_with(tag) if not _is_python_c(p, "holder")])
         assert jobs_gone
-        assert _until(lambda: not list(private_tmp.glob("ringfence-*")))
+        assert _until(lambda: not left_in(private_tmp))
         assert _until(lambda: not _cgroups_of(caller.pid))
     finally:
         for pid in _processes_with(tag):
@@ -148,7 +149,7 @@ def test_ctrl_c_in_the_library_ends_the_job_and_is_raised(level: str, private_tm
         run([sys.executable, "-c", SLEEPER.format(tag=tag)], SandboxPolicy(isolation=level))
     timer.join()
     assert _gone(tag)
-    assert _until(lambda: not list(private_tmp.glob("ringfence-*")))
+    assert _until(lambda: not left_in(private_tmp))
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -242,7 +243,7 @@ def test_many_runs_leave_nothing_and_grow_nothing(
             "children": len(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()),
             "spawner's descriptors": len(os.listdir(f"/proc/{helper}/fd")) if os.geteuid() == 0 else 0,
             "spawner's children": len(Path(f"/proc/{helper}/task/{helper}/children").read_text().split()),
-            "folders": len(list(private_tmp.iterdir())),
+            "folders": len(left_in(private_tmp)),
         }
 
     policy = SandboxPolicy(isolation=level, wall_time_s=60)
@@ -307,7 +308,7 @@ def test_a_folder_that_the_job_locked_and_nested_is_removed(level: str, private_
     )
     outcome = run([sys.executable, "-c", code], SandboxPolicy(isolation=level))
     assert outcome.status is Status.OK, outcome.stderr
-    assert not list(private_tmp.iterdir())
+    assert not left_in(private_tmp)
     assert os.path.isdir("/etc")
 
 

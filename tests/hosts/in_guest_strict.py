@@ -50,7 +50,7 @@ def _nothing_is_left() -> Iterator[None]:
     yield
     assert _groups() == []
     # After its group, a leader whose caller was killed removes the folder.
-    assert jobs.eventually(lambda: not list(Path("/tmp").glob("ringfence-*")), 60)
+    assert jobs.eventually(lambda: not list(Path("/tmp").glob("ringfence-*/*")), 60)
 
 
 def test_the_corpus_still_has_the_attacks_that_are_named_here() -> None:

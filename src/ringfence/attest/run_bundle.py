@@ -34,6 +34,7 @@ from ringfence.evidence.inputs import Input, data_input, inputs_document
 from ringfence.evidence.keys import SigningKey
 from ringfence.evidence.runrecord import Protection, RunRecord, fresh_nonce
 from ringfence.evidence.schema import EVENTS_NAME
+from ringfence.model import state_folder
 from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome
 from ringfence.model.own_files import PART, write_whole
@@ -199,7 +200,7 @@ def workplace(target: str | None) -> Iterator[str]:
     if target is None:
         import tempfile
 
-        with tempfile.TemporaryDirectory(prefix="ringfence-evidence-") as folder:
+        with tempfile.TemporaryDirectory(prefix="evidence-", dir=state_folder.private_place()) as folder:
             yield folder
         return
     require_new(target)

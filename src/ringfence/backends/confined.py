@@ -15,6 +15,7 @@ from ringfence.backends.walls import NO_FILTER, NO_LANDLOCK, TRUNCATE_ABI, Kerne
 from ringfence.model.lack import Lack
 from ringfence.model.limits import SyscallProfile
 from ringfence.model.outcome import Enforcement, Mechanism
+from ringfence.model.own import private_place
 from ringfence.model.policy import SandboxPolicy
 from ringfence.sandbox import host, networks
 
@@ -64,7 +65,9 @@ def enforcement(policy: SandboxPolicy, blocked: tuple[str, str], found: Kernel) 
 
 def open_box(policy: SandboxPolicy, blocked: tuple[str, str], traits: Traits) -> ProcessBox:
     """A folder, a control group where there is one, and walls; as root, an id of its own."""
-    found = walls.look()
-    built = walls.HostWalls(policy, found, own_id=host.is_the_hosts_root(), no_namespaces=blocked[1])
+    found, own_id = walls.look(), host.is_the_hosts_root()
+    if own_id:
+        private_place.let_others_through()
+    built = walls.HostWalls(policy, found, own_id=own_id, no_namespaces=blocked[1])
     table = enforcement(policy, blocked, found)
     return ProcessBox(policy, table, group=groups.make(policy), walls=built, shares_group=True, traits=traits)

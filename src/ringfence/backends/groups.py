@@ -11,11 +11,11 @@ from _collections_abc import Mapping
 
 from ringfence.backends.facts import Report
 from ringfence.backends.leader_client import LeaderClient
-from ringfence.backends.scratch import place
 from ringfence.backends.tables import not_applied
 from ringfence.errors import SupervisionError, UnavailableError
 from ringfence.model.lack import Lack
 from ringfence.model.outcome import Enforcement
+from ringfence.model.own import private_place
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 
@@ -88,7 +88,7 @@ _swept: list[int] = []
 
 def _written_folders(policy: SandboxPolicy) -> tuple[str, ...]:
     """Where the job writes, as far as that is known before the job is: the layer, and what the policy names."""
-    return (place(), *filter(os.path.exists, policy.writable_paths))
+    return (private_place.above(), *filter(os.path.exists, policy.writable_paths))
 
 
 def _limits(policy: SandboxPolicy, io_paths: tuple[str, ...], own_tasks: int = 0) -> CgroupLimits:

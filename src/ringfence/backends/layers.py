@@ -61,7 +61,7 @@ class Layers:
         real = self._real(workspace)
         _refuse_absent(real if real == self._root else workspace)
         if self._own is None:
-            self._keep_ours(real)
+            state_folder.keep_in(real, self.ours)
             self._to_open = (scratch, real)
         return (real,)
 
@@ -93,11 +93,6 @@ class Layers:
             if within(plain, top):
                 return plain[len(top) :] or "/"
         return None
-
-    def _keep_ours(self, workspace: str) -> None:
-        """What is not there yet a guest could make, and a commit would carry it over: a key that the guest knows."""
-        if any(within(own, workspace) for own in self.ours):
-            state_folder.made()
 
     @property
     def ours(self) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sys
 
-from ringfence.backends import scratch
 from ringfence.kernel import landlock
 from ringfence.model.outcome import Enforcement, Mechanism
+from ringfence.model.own import private_place
 from ringfence.model.paths import within
 from ringfence.sandbox import host
 
@@ -31,7 +31,7 @@ def why_not(transaction: Transaction) -> str:
     if blocked is not None or host.is_confined():
         return blocked[0] if blocked else "mounts, which a filter or a profile around this process may close"
     for base in transaction.bases:
-        if within(os.path.realpath(scratch.place()), base):
+        if within(os.path.realpath(private_place.path()), base):
             return f"a TMPDIR that does not lie in {base}"
         closed = _closed(base)
         if closed:

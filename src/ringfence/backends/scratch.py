@@ -7,6 +7,7 @@ from _collections_abc import Mapping
 from types import MappingProxyType
 
 from ringfence.errors import SetupError, UsageError, is_of_a_call
+from ringfence.model import state_folder
 from ringfence.model.job import Job
 from ringfence.model.policy import SandboxPolicy
 
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
 
 _FALLBACK_PATH = "/usr/local/bin:/usr/bin:/bin"
 LANGUAGE = "C.UTF-8"
-
-
-def place() -> str:
-    """The folder that private folders are made in."""
-    return os.path.abspath(os.environ.get("TMPDIR") or "/tmp")
 
 
 def place_on(transaction: Transaction) -> str:
@@ -36,6 +32,8 @@ class Scratch:
 
     variable = "TMPDIR"
     """By which a user chooses where it lies."""
+    prefix = ""
+    """Of its name: short, for the paths of sockets below it have at most 108 bytes."""
 
     def __init__(self, folders: tuple[str, ...] = ("work", "home", "tmp")) -> None:
         self.path = ""
@@ -69,7 +67,7 @@ class Scratch:
     def name(self) -> str:
         """Where it is, or will be: who is to remove it can be told before there is anything to remove."""
         # Not by tempfile, whose imports take longer than the whole run of a small job.
-        self.path = self.path or os.path.join(self._above(), f"ringfence-{os.urandom(8).hex()}")
+        self.path = self.path or os.path.join(state_folder.private_place(), f"{self.prefix}{os.urandom(8).hex()}")
         return self.path
 
     def name_living(self) -> str:
@@ -77,7 +75,7 @@ class Scratch:
         from ringfence.roles import scratch_cleaner
 
         self._is_living = True
-        self.path = os.path.join(place(), f"{scratch_cleaner.PREFIX}{os.urandom(8).hex()}")
+        self.path = os.path.join(state_folder.private_place(), f"{scratch_cleaner.PREFIX}{os.urandom(8).hex()}")
         return self.path
 
     def _make(self) -> None:
@@ -94,9 +92,10 @@ class Scratch:
             raise SetupError("make the private folder", problem, hint=hint) from error
 
     def _make_top(self) -> None:
+        path = self.name()
         self._made = True  # before: Ctrl-C may come between the two
         try:
-            os.mkdir(self.name(), 0o700)
+            os.mkdir(path, 0o700)
         except OSError as error:
             # Its name is new, so what is there is ours, whatever was raised, unless it was there before.
             self._made = not isinstance(error, FileExistsError) and os.path.lexists(self.path)
@@ -137,9 +136,6 @@ class Scratch:
         return left
 
     # ---- what differs from system to system
-
-    def _above(self) -> str:
-        return place()
 
     def _remove_tree(self) -> None:
         from ringfence.roles.removal import remove_tree

@@ -149,7 +149,7 @@ class HostWalls:
         ours, copies = self._ours(), self.copies()
         # A folder in one of these has its grant, and where a link in it leads is the guest's choice.
         real = workplaces.led_to(folder, self._policy)
-        tops = (*copies, *workplaces.written(self._policy))
+        tops = (*copies, *own, *workplaces.written(self._policy))
         has_grant = any(within(path, top) for path in (folder, real) for top in tops)
         other = [] if self._is_only_read(folder) or has_grant else [folder]
         state_folder.refuse_ours(ours, (), other)

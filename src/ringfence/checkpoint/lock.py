@@ -23,7 +23,8 @@ _ENDING_S, _LOOK_S = 15.0, 0.01
 """Longer than leaders try to end a tree."""
 _TURN_S = 30.0
 """Longer than commits take."""
-_PRIVATE_FOLDER, _HEX, _DIGITS = b"ringfence-", b"0123456789abcdef", 16
+_HEX, _DIGITS = b"0123456789abcdef", 16
+"""Of the name of a box's private folder."""
 _held: set[Lock] = set()
 
 
@@ -116,8 +117,8 @@ def _await_end(place: bytes) -> None:
 
 def _is_private_folder(place: bytes) -> bool:
     """Whether it can be a box's: nobody waits for what only looks like one, e.g. ``/``."""
-    start, end = os.path.basename(place)[: len(_PRIVATE_FOLDER)], os.path.basename(place)[len(_PRIVATE_FOLDER) :]
-    if start != _PRIVATE_FOLDER or len(end) != _DIGITS or end.strip(_HEX):
+    name = os.path.basename(place)
+    if len(name) != _DIGITS or name.strip(_HEX):
         return False
     try:
         status = os.lstat(place)

@@ -17,6 +17,7 @@ from ringfence.container.hardening import ContainerSpec, create_arguments
 from ringfence.container.sdk import Sdk, address, load, unavailable, words
 from ringfence.container.tar_stream import FILE, TarStream
 from ringfence.errors import SandboxError, SetupError, UsageError
+from ringfence.model import state_folder
 from ringfence.model.record import record
 
 IMAGE_STEP = "find the image"
@@ -133,8 +134,8 @@ class Client:
             return
         import tempfile
 
-        with tempfile.NamedTemporaryFile("w", prefix="ringfence-seccomp-", suffix=".json") as file:
-            os.fchmod(file.fileno(), 0o644)  # the engine may be another user's
+        place = state_folder.private_place()
+        with tempfile.NamedTemporaryFile("w", prefix="seccomp-", suffix=".json", dir=place) as file:
             file.write(spec.seccomp)
             file.flush()
             yield file.name

@@ -17,6 +17,7 @@ from typing import IO
 
 from ringfence.container import command
 from ringfence.errors import SetupError, UnavailableError, UsageError
+from ringfence.model import state_folder
 from ringfence.model.record import record
 from ringfence.model.system_text import is_system_text
 
@@ -95,7 +96,7 @@ class Engine:
     ) -> Image:  # fmt: skip
         """Build an image of a folder. What its steps say is in the new file ``log``. ``network``: what the steps have,
         one of ``NETWORKS``. What was begun is dropped where it fails, takes too long or is interrupted."""
-        with tempfile.TemporaryDirectory(prefix="ringfence-build-") as place:
+        with tempfile.TemporaryDirectory(prefix="build-", dir=state_folder.private_place()) as place:
             told = os.path.join(place, "id")
             words = ["build", "--force-rm", "--file", dockerfile, "--iidfile", told]
             words += [] if network == "default" else ["--network", network]

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from _collections_abc import Collection, Iterable
 
-from ringfence.errors import UsageError
+from ringfence.errors import SandboxError, UsageError
 from ringfence.model import own_files
 from ringfence.model.mounted_names import every_name
 from ringfence.model.own import noted_roots
+from ringfence.model.own import private_place as places
 from ringfence.model.paths import lies_in, within
 from ringfence.model.ways.walk import real, walk
 
@@ -39,13 +40,14 @@ def _usual() -> str:
 
 
 def own_places() -> tuple[str, ...]:
-    """Where links on the way to it lead, by every name that mounts give it, and those links themselves; what was noted.
+    """Where links on the way to it lead, by every name that mounts give it, and those links themselves; what was noted,
+    and the private places.
 
-    Whoever replaces such a link decides which key is ours. Nothing where there is no home.
+    Whoever replaces such a link decides which key is ours. Without a home there are the private places alone.
     """
     tops = _state_folders()
     ways = [walk(top) for top in tops]
-    roots = [*(way.end for way in ways), *(root for top in tops for root in noted_roots.noted(top))]
+    roots = [*(way.end for way in ways), *(root for top in tops for root in noted_roots.noted(top)), *places.known()]
     links = (link for way in ways for link in way.links)
     return tuple(dict.fromkeys((*every_name(*dict.fromkeys(roots)), *links)))
 
@@ -63,16 +65,39 @@ def _state_folders() -> list[str]:
 
 def refuse_ours(ours: tuple[str, ...], shown: Iterable[str], writable: Collection[str]) -> None:
     """UsageError where a guest would be given a folder of ours: nothing can be hidden in what it writes directly."""
-    places = {path: real(path) for path in (*shown, *writable)}
-    for path, place in places.items():
+    led = {path: real(path) for path in (*shown, *writable)}
+    for path, place in led.items():
         for own in ours:
             if within(place, own):
                 raise UsageError(f"{path} lies in a folder of ringfence's own ({own})", hint="name another folder")
     for path in writable:
         for own in ours:
-            if within(own, places[path]):
-                hint = "name folders below it, or keep the records elsewhere: XDG_STATE_HOME"
+            if within(own, led[path]):
+                hint = "name folders below it, or have that elsewhere: XDG_STATE_HOME, TMPDIR"
                 raise UsageError(f"{path} holds {own}, which no guest may write", hint=hint)
+
+
+def private_place() -> str:
+    """The folder for what is made and removed again (``own.private_place``): known to all other processes of this user
+    before there is anything in it."""
+    found = places.made()
+    try:
+        usual = places.usual_made(found)
+        if usual:
+            noted_roots.note(usual, os.path.realpath(found))
+    except (OSError, SandboxError):  # somebody has taken that name, or there is no such folder
+        note_root(os.path.realpath(found))
+    return found
+
+
+def keep_in(workspace: str, ours: tuple[str, ...]) -> None:
+    """What is not there yet a guest could make, and a commit would carry it over: a key that the guest knows."""
+    try:
+        state_folder()
+    except UsageError:
+        return  # there is no home, and so no key
+    if any(within(own, workspace) for own in ours):
+        made()
 
 
 def is_image_root(path: str) -> bool:

@@ -27,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.transport.request import ClearRequest
 
-PREFIX = "ringfence-box-"
+PREFIX = "box-"
 """Of the names of such folders."""
 # Longer than the leaders of its visits need to end them.
 _CLEAR_WAIT_S = 15.0

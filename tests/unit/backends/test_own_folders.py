@@ -105,10 +105,11 @@ def test_a_folder_of_ours_is_no_workspace(home: Path) -> None:
         outcome("true", Path(state_folder.made()), isolation=STRICT)
 
 
-def test_without_a_home_nothing_has_to_be_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_only_the_private_place_is_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
-    assert state_folder.own_places() == () and outcome("echo fine", tmp_path, isolation=STRICT) == "fine\n"
+    ours = [os.path.basename(place) for place in state_folder.own_places()]
+    assert set(ours) == {f"ringfence-{os.geteuid()}"} and outcome("echo fine", tmp_path, isolation=STRICT) == "fine\n"
     assert "~" not in os.listdir(tmp_path)
 
 

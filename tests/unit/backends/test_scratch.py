@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.private_folders import left_in
 
 from ringfence.backends.scratch import Scratch
 from ringfence.errors import SetupError, UsageError
@@ -22,7 +23,7 @@ def scratch(tmp_path: Path, monkeypatch):
     made = Scratch()
     yield made
     made.remove()
-    assert os.listdir(tmp_path / "tmp") == []
+    assert left_in(tmp_path / "tmp") == []
 
 
 def test_files_are_put_below_the_private_folder(scratch) -> None:
@@ -83,7 +84,7 @@ def test_a_relative_place_for_temporary_files_becomes_absolute(tmp_path: Path, m
     assert os.path.isabs(scratch.path) and scratch.path.startswith(str(tmp_path))
     scratch.remove()
     scratch.remove()
-    assert os.listdir(tmp_path) == []
+    assert left_in(tmp_path) == []
 
 
 def test_no_place_for_the_folder_is_a_set_up_error(monkeypatch) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.patience import eventually
+from tests.private_folders import left_in
 
 import ringfence
 from ringfence import SandboxPolicy
@@ -72,9 +73,9 @@ def tmp() -> Iterator[Path]:
 @pytest.mark.parametrize("level", LEVELS)
 def test_nothing_is_left_when_the_caller_is_killed(level: str, moment: str, tmp: Path) -> None:
     with _caller(level, moment, tmp) as (caller, folder):
-        assert folder.is_dir() and folder.parent == tmp  # the control: it was there
+        assert folder.is_dir() and folder.parent.parent == tmp  # the control: it was there
         caller.kill()
-    eventually(lambda: not list(tmp.iterdir()))
+    eventually(lambda: not left_in(tmp))
     eventually(lambda: not _working_in(folder))
     eventually(lambda: not glob.glob(f"/sys/fs/cgroup/**/ringfence-*-{caller.pid}-*", recursive=True))
 
@@ -89,7 +90,7 @@ def test_a_guest_that_kills_the_keeper_leaves_its_folder_only_until_the_next_box
     monkeypatch.setenv("TMPDIR", str(tmp))
     with ringfence.open(SandboxPolicy(isolation="process")) as living:
         mine = Path(living._box._scratch.path)  # type: ignore[attr-defined]
-        other = tmp / f"{scratch_cleaner.PREFIX}other"
+        other = folder.parent / f"{scratch_cleaner.PREFIX}other"
         other.symlink_to(folder)
         for path in (folder, mine):
             os.utime(path, (1, 1))
@@ -97,7 +98,7 @@ def test_a_guest_that_kills_the_keeper_leaves_its_folder_only_until_the_next_box
             eventually(lambda: not folder.exists())
             assert next_one.run(["true"]).ok and living.run(["true"]).ok
         assert mine.is_dir() and other.is_symlink()
-    assert list(tmp.iterdir()) == [other]
+    assert left_in(tmp) == [other]
 
 
 def test_what_is_young_or_locked_or_somebody_elses_is_no_orphan(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,9 +155,9 @@ def test_a_box_that_is_closed_leaves_no_keeper(tmp: Path, monkeypatch: pytest.Mo
     with ringfence.open(SandboxPolicy(isolation="process")) as box:
         assert box.run(["true"]).ok
         eventually(lambda: len(set(procfs.children(spawner.pid())) - before) == 1)
-        assert len(list(tmp.iterdir())) == 1
+        assert len(left_in(tmp)) == 1
     eventually(lambda: not set(procfs.children(spawner.pid())) - before)
-    assert not list(tmp.iterdir())
+    assert not left_in(tmp)
 
 
 def test_the_folder_of_a_living_caller_outlives_the_spawner(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +168,7 @@ def test_the_folder_of_a_living_caller_outlives_the_spawner(tmp: Path, monkeypat
         os.kill(killed, signal.SIGKILL)
         eventually(lambda: procfs.stat(killed) is None or procfs.stat(killed).zombie)  # type: ignore[union-attr]
         assert box.get("kept") == b"kept" and spawner.pid() != killed
-    assert not list(tmp.iterdir())
+    assert not left_in(tmp)
 
 
 @pytest.mark.parametrize("word", [b"\x09", b""], ids=["asked", "gone"])

@@ -362,7 +362,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 def test_who_opens_it_waits_for_what_a_killed_holder_had_running(tmp_path: Path) -> None:
     tx = Transaction.create(tmp_path / "tx", kind=SNAPSHOT)
-    private = tmp_path / "ringfence-0123456789abcdef"
+    private = tmp_path / "0123456789abcdef"
     private.mkdir()
 
     def hold() -> None:

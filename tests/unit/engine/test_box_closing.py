@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.patience import eventually
+from tests.private_folders import left_in
 
 import ringfence
 from ringfence import Job, SandboxError, SandboxPolicy, Status, UsageError
@@ -88,7 +89,7 @@ def test_fifty_threads_that_use_a_box_while_three_close_it_all_hear_of_it(box: B
     for closer in closers:
         closer.join(60)
         assert not closer.is_alive()
-        assert not _sleepers() and not list(tmp.iterdir()), "whoever comes back from closing finds nothing left"
+        assert not _sleepers() and not left_in(tmp), "whoever comes back from closing finds nothing left"
     for user in users:
         user.join(60)
     assert not any(user.is_alive() for user in users)
@@ -119,7 +120,7 @@ def test_closing_from_within_a_visit_is_done_when_that_has_ended(box: Box, tmp: 
     outcome = box.start(program, on_output=heard).wait(60) if background else box.run(program, on_output=heard)
     assert outcome.status is Status.KILLED_KILL
     box.close()
-    assert not _sleepers() and not list(tmp.iterdir())
+    assert not _sleepers() and not left_in(tmp)
     with pytest.raises(UsageError, match="closed"):
         box.run(["true"])
 
@@ -134,7 +135,7 @@ def test_ctrl_c_at_any_moment_still_closes_it(
     monkeypatch.setattr(Occupancy, moment, interrupted)
     with pytest.raises(KeyboardInterrupt):
         box.close()
-    assert not list(tmp.iterdir())
+    assert not left_in(tmp)
     other = threading.Thread(target=box.close, daemon=True)
     other.start()
     other.join(30)
@@ -154,12 +155,12 @@ def test_ctrl_c_while_the_folder_is_removed_leaves_nothing_of_it(
             raise raised
         remove_tree(path)
 
-    before = set(tmp.iterdir())
+    before = set(left_in(tmp))
     assert len(before) == 1  # the control: the box has one
     monkeypatch.setattr(removal, "remove_tree", interrupted)
     with pytest.raises(raised):
         box.close() if use == "box" else ringfence.run(["true"], box.policy)
-    assert len(calls) == 2 and set(tmp.iterdir()) == (set() if use == "box" else before)
+    assert len(calls) == 2 and set(left_in(tmp)) == (set() if use == "box" else before)
 
 
 def test_a_commit_is_never_cut_in_half_by_closing(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

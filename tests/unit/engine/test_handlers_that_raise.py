@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.private_folders import left_in
 
 from ringfence.backends import leader_client, scratch
 from ringfence.engine import streams
@@ -63,7 +64,7 @@ def test_the_private_folder_is_removed(
                 run(["true"], policy)
             except type(error) as raised:
                 assert raised is error
-        assert os.listdir(place) == []
+        assert left_in(place) == []
 
 
 @pytest.mark.parametrize("error", (Alarm("late"), OSError(28, "full")))
@@ -76,7 +77,7 @@ def test_only_what_the_system_refused_becomes_an_error_of_ours(
             patched.setattr(owner, name, _after(getattr(owner, name), error))
             with pytest.raises(ours):
                 run(["true"], SandboxPolicy(isolation="process"))
-        assert os.listdir(place) == []
+        assert left_in(place) == []
 
 
 def test_a_box_is_closed_again_whatever_is_raised() -> None:

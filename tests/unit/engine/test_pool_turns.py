@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.patience import eventually
+from tests.private_folders import left_in
 from tests.unit.engine.pooled import lives, policy_of
 
 from ringfence import CallError, Job, Pool, SetupError, Status, UnavailableError, UsageError, run
@@ -135,7 +136,7 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[
 
     def look() -> tuple[list[str], int]:
         zygote_client.close_all()
-        return os.listdir(tmp_path), len(os.listdir("/proc/self/fd"))
+        return [path.name for path in left_in(tmp_path)], len(os.listdir("/proc/self/fd"))
 
     return look
 

@@ -22,14 +22,12 @@ class WindowsScratch(Scratch):
     """As elsewhere, below ``%TEMP%``, which is its owner's only."""
 
     variable = "TEMP"
+    prefix = "ringfence-"
 
     def __init__(self, *, low: bool = False) -> None:
         """``low``: its jobs have low integrity, and could not write it without a label."""
         super().__init__()
         self._low = low
-
-    def _above(self) -> str:
-        return os.path.abspath(os.environ.get("TEMP") or os.environ.get("TMP") or os.path.expanduser("~"))
 
     def _make_top(self) -> None:
         super()._make_top()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from _collections_abc import Iterable, Mapping
 
+from ringfence.model import state_folder
 from ringfence.model.paths import within
 from ringfence.model.ways.walk import real, walk
 
@@ -46,7 +47,7 @@ def _run(git: str, texts: tuple[bytes, ...]) -> bytes | str:
     import subprocess
     import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="ringfence-merge-") as folder:
+    with tempfile.TemporaryDirectory(prefix="merge-", dir=state_folder.private_place()) as folder:
         for name, text in zip(_NAMES, texts, strict=True):
             with open(os.path.join(folder, name), "xb") as file:
                 file.write(text)

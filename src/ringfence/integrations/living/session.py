@@ -23,6 +23,7 @@ from ringfence.integrations.living import words
 from ringfence.integrations.living.cut import cut
 from ringfence.integrations.living.place import Place
 from ringfence.integrations.living.python import Cell, LivingPython
+from ringfence.model import state_folder
 from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome
 from ringfence.model.paths import within
@@ -79,7 +80,7 @@ class Session:
     ) -> Iterator[Self]:
         """One that leaves nothing behind but what is committed; ``workspace``: a folder of the host to work on."""
         policy = policy or SandboxPolicy.from_dict({"isolation": "strict", **ROOMY})
-        folder = tempfile.mkdtemp(prefix="ringfence-session-")
+        folder = tempfile.mkdtemp(prefix="session-", dir=state_folder.private_place())
         bases = [os.path.realpath(workspace)] if workspace is not None else []
         try:
             with Transaction.create(os.path.join(folder, "layer"), bases, kind=transaction_kind(policy),

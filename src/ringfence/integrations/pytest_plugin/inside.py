@@ -25,6 +25,7 @@ from ringfence.engine import boxed_call
 from ringfence.engine.run import run, traits_of, transaction_kind
 from ringfence.errors import CheckpointError, SandboxError
 from ringfence.integrations.pytest_plugin import FLAG, INSIDE_VARIABLE
+from ringfence.model import state_folder
 from ringfence.model.job import Job
 from ringfence.model.limits import UNLIMITED_OUTPUT
 from ringfence.model.outcome import Outcome
@@ -163,7 +164,7 @@ def _run(config: pytest.Config, policy: SandboxPolicy) -> int:
 
 @contextmanager
 def _transaction(base: str, policy: SandboxPolicy) -> Iterator[Transaction]:
-    folder = tempfile.mkdtemp(prefix="ringfence-pytest-")
+    folder = tempfile.mkdtemp(prefix="pytest-", dir=state_folder.private_place())
     try:
         with Transaction.create(os.path.join(folder, "layer"), [base], kind=transaction_kind(policy),
                                 hidden=policy.hidden_paths) as transaction:  # fmt: skip

@@ -150,7 +150,7 @@ def _image(said: Described, found: Dockerfile | None, text: str, engine: Engine)
 def _as_read(text: str, path: str) -> Iterator[str]:
     """A file with the text that was looked at: the task's own may be another one by now. What it leaves out of the
     context goes with it."""
-    with tempfile.TemporaryDirectory(prefix="ringfence-dockerfile-") as place:
+    with tempfile.TemporaryDirectory(prefix="dockerfile-", dir=state_folder.private_place()) as place:
         file = os.path.join(place, "Dockerfile")
         for name, data in ((file, text.encode()), (f"{file}{_IGNORED}", _data(f"{path}{_IGNORED}"))):
             if data is not None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from tempfile import TemporaryDirectory
 
+from ringfence.model import state_folder
 from ringfence.model.record import record
 from ringfence.proctor.history import materialise
 from ringfence.proctor.submission_manifest.reading import files_below
@@ -185,7 +186,7 @@ class _Public:
         if not task.policy.base_commit:
             files_below(task.workspace, self._look)
             return
-        with TemporaryDirectory(prefix="ringfence-public-") as place:
+        with TemporaryDirectory(prefix="public-", dir=state_folder.private_place()) as place:
             base = os.path.join(place, "base")  # the clone may be at any commit, and have the fix
             materialise(task.workspace, task.policy.base_commit, base)
             files_below(base, self._look)

@@ -1,0 +1,94 @@
+"""The one folder for all that ringfence makes for itself and removes again: private folders of boxes, layers of runs,
+texts that are merged, evidence before it is signed.
+
+``TMPDIR/ringfence-UID``, 0700. It is never used where it is a link, somebody else's or open to others, and no guest
+sees it, whosever box it is (``state_folder.own_places``). It stays when it is empty, so that nobody else takes its
+name. Whoever has another ``TMPDIR`` learns of it in the usual one.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from ringfence.errors import SetupError, is_of_a_call
+from ringfence.model.own import noted_roots
+from ringfence.model.paths import lies_in
+
+_USUAL = "/tmp"
+_PRIVATE, _REACHED = 0o700, 0o711
+_STEP = "make the private folder"
+_ELSEWHERE = "set TMPDIR to another folder of your own"
+
+
+def above() -> str:
+    """The folder that it lies in, which the user chooses."""
+    if os.name == "nt":
+        return os.path.abspath(os.environ.get("TEMP") or os.environ.get("TMP") or os.path.expanduser("~"))
+    return os.path.abspath(os.environ.get("TMPDIR") or _USUAL)
+
+
+def path() -> str:
+    """Where it is, or will be. On Windows the temporary folder itself, which is its owner's only."""
+    return above() if os.name == "nt" else _in(above())
+
+
+def _in(folder: str) -> str:
+    return os.path.join(folder, f"ringfence-{os.geteuid()}")
+
+
+def known() -> list[str]:
+    """This one, and those that other processes of this user have; of a process that runs inside of such a folder, as
+    a job does that starts sandboxes itself, its own alone."""
+    if os.name == "nt":
+        return []
+    own, usual = os.path.realpath(path()), os.path.realpath(_in(_USUAL))
+    others = [] if own != usual and lies_in(own, usual) else [usual, *noted_roots.noted(usual)]
+    return list(dict.fromkeys((own, *others)))
+
+
+def made() -> str:
+    """Its path; made where it is missing. SetupError where it can't be trusted with anything. Nobody else knows of it
+    yet: ``state_folder.private_place`` is for those who put something into it."""
+    found = path()
+    if os.name != "nt":
+        _make(found)
+    return found
+
+
+def usual_made(found: str) -> str:
+    """The usual one, made too, where others learn of this one; empty where they need not: it is the same, or above."""
+    usual = _in(_USUAL)
+    if os.name == "nt" or lies_in(os.path.realpath(found), os.path.realpath(usual)):
+        return ""
+    _make(usual)
+    return usual
+
+
+def let_others_through() -> None:
+    """A job of root's that has an id of its own reaches its folder in here by the path. No name in here can be listed
+    or guessed, and each is for one id alone."""
+    os.chmod(made(), _REACHED)
+
+
+def _make(folder: str) -> None:
+    try:
+        os.mkdir(folder, _PRIVATE)
+        os.chmod(folder, _PRIVATE)  # the umask has no say
+    except FileExistsError:
+        _check(folder, os.lstat(folder))
+    except OSError as error:
+        if not is_of_a_call(error):
+            raise
+        raise SetupError(_STEP, f"{error.strerror}: {folder}", hint="set TMPDIR to a folder with room") from error
+
+
+def _check(folder: str, status: os.stat_result) -> None:
+    modes = (_PRIVATE, _REACHED) if os.geteuid() == 0 else (_PRIVATE,)
+    if not stat.S_ISDIR(status.st_mode):
+        raise SetupError(_STEP, f"{folder} is a link or a file, no folder", hint=f"remove it, or {_ELSEWHERE}")
+    if status.st_uid != os.geteuid():
+        raise SetupError(_STEP, f"{folder} belongs to another user ({status.st_uid})", hint=_ELSEWHERE)
+    if stat.S_IMODE(status.st_mode) not in modes:
+        hint = f"look at what is in it, then chmod 700 {folder}"
+        raise SetupError(_STEP, f"{folder} is open to other users, or closed to us", hint=hint)

@@ -1,0 +1,13 @@
+"""What sandboxes leave in a folder for temporary files. The folder of ours that they all lie in stays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def left_in(temporary: Path) -> list[Path]:
+    """All that lies there and in the folder of ours."""
+    ours = temporary / f"ringfence-{os.geteuid()}"
+    inside = list(ours.iterdir()) if ours.is_dir() else []
+    return sorted([path for path in temporary.iterdir() if path != ours] + inside)
