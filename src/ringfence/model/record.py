@@ -79,7 +79,7 @@ else:
             "__repr__": cls.__dict__.get("__repr__", _repr),
             "__setattr__": _refuse,
             "__delattr__": _refuse,
-            "__dataclass_fields__": _FieldsOnDemand(),
+            "__dataclass_fields__": _FieldsOnDemand(makers),
             "_record_fields": names,
         }
         for name in makers:
@@ -153,16 +153,24 @@ def _refuse(self: object, name: str, *_: object) -> None:
 class _FieldsOnDemand:
     """What ``dataclasses`` looks for; made from a real dataclass of the same fields when asked."""
 
+    def __init__(self, makers: dict[str, Callable[[], object]]) -> None:
+        self._makers = makers
+
     def __get__(self, instance: object, owner: type) -> object:
         import dataclasses
 
         make: Callable[..., type] = dataclasses.make_dataclass
         names = field_names(owner)
-        columns = ({"default": _default(owner, name), "kw_only": True} for name in names)
+        columns = ({**self._default(owner, name), "kw_only": True} for name in names)
         made_fields = (dataclasses.field(**column) for column in columns)  # type: ignore[call-overload]
         fields = zip(names, (owner.__annotations__[name] for name in names), made_fields, strict=True)
         made: object = make(owner.__name__, fields).__dataclass_fields__  # type: ignore[attr-defined]
         return made
+
+    def _default(self, owner: type, name: str) -> dict[str, object]:
+        if name in self._makers:
+            return {"default_factory": self._makers[name]}
+        return {"default": _default(owner, name)}
 
 
 def _default(owner: type, name: str) -> object:

@@ -104,6 +104,7 @@ def test_a_default_that_can_be_changed_is_made_anew_for_each() -> None:
     one.things.append("x")
     assert (one.things, other.things, hasattr(Basket, "things")) == (["x"], [], False)
     assert [field.name for field in dataclasses.fields(Basket)] == ["owner", "things"]
+    assert [field.default_factory for field in dataclasses.fields(Basket)] == [dataclasses.MISSING, list]
     assert dataclasses.replace(one, owner="c").things == replace(one, owner="c").things == ["x"]
 
 
