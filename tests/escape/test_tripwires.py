@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import ringfence
 from ringfence import Job, Outcome, SandboxPolicy, run
 from ringfence.sandbox import host
 from tests.escape.raw_calls import calling
@@ -124,6 +125,58 @@ def test_a_hidden_path_of_which_nothing_is_shown_is_wired_too(folder: Path, hidd
     assert outcome.stdout.startswith(b"False")
     assert b"usr" in outcome.stdout and (hidden != "/nowhere" or b"nowhere" not in outcome.stdout)
     assert [attempt["path"] for attempt in _attempts(outcome)] == [hidden]
+
+
+# What is asked for, of a hidden path whose folder, or the folder of that, is not there: the first missing name tells.
+MISSING = {
+    "the path": ("nowhere/answers", "open(HIDDEN)"),
+    "deeper": ("nowhere/deep/deeper/answers", "open(HIDDEN)"),
+    "below a folder that is there": ("deep/nowhere/answers", "open(HIDDEN)"),
+    "its folder": ("nowhere/answers", "os.listdir(os.path.dirname(HIDDEN))"),
+    "made by the job": ("nowhere/answers", "os.mkdir(os.path.dirname(HIDDEN))"),
+    "through a link": ("nowhere/answers", "os.symlink(FOLDER, '/tmp/there'); open('/tmp/there/nowhere/answers')"),
+}
+
+
+@pytest.mark.parametrize("what", MISSING)
+def test_a_hidden_path_whose_folder_is_missing_is_wired_at_the_first_missing_name(what: str, folder: Path) -> None:
+    name, ask = MISSING[what]
+    hidden, first = folder / name, folder / name[: name.index("nowhere") + len("nowhere")]
+    start = f"HIDDEN = {str(hidden)!r}\n"
+    attempt = f"try:\n    {ask}\nexcept OSError as error:\n    print(error.errno)\n"
+    outcome = _ask(folder, start + attempt, hidden_paths=(str(hidden),))
+    assert outcome.stdout in (b"2\n", b"30\n"), outcome.stderr
+    assert {attempt["path"] for attempt in _attempts(outcome)} == {str(first)}, outcome.recorder
+    assert "tripwires" in outcome.enforced["hidden_paths"].details and outcome.recorder["complete"] is True
+    control = _ask(folder, start + attempt.replace("HIDDEN", "(FOLDER + '/none/x')").replace("nowhere", "none"),
+                   hidden_paths=(str(hidden),))  # fmt: skip
+    assert _attempts(control) == [], "control: another name that is missing is nobody's business"
+
+
+def test_what_lies_beside_a_missing_folder_is_there(folder: Path) -> None:
+    hidden = (str(folder / "nowhere" / "answers"), str(folder / "deep" / "nowhere" / "answers"))
+    outcome = _ask(folder, "print(sorted(os.listdir(FOLDER)), open(FOLDER + '/plain').read())", hidden_paths=hidden)
+    assert outcome.stdout == b"['answers', 'deep', 'plain'] text of plain\n\n"
+    assert _attempts(outcome) == []
+
+
+def test_a_missing_folder_that_appears_later_is_absent_and_wired(folder: Path) -> None:
+    hidden = folder / "later" / "answers"
+    policy = SandboxPolicy(isolation="strict", readable_paths=(str(folder),), hidden_paths=(str(hidden),))
+    with ringfence.open(policy) as box:
+        hidden.parent.mkdir()
+        hidden.write_text("text\n")
+        outcome = box.run(["cat", str(hidden)])
+    assert outcome.stdout == b"" and outcome.rc
+    assert [attempt["path"] for attempt in _attempts(outcome)] == [str(hidden.parent)]
+
+
+def test_a_hidden_path_below_a_file_is_recorded_by_notification(folder: Path) -> None:
+    outcome = _ask(folder, "try: open(FOLDER + '/plain/answers')\nexcept OSError as error: print(error.errno)",
+                   hidden_paths=(str(folder / "plain" / "answers"),))  # fmt: skip
+    assert outcome.stdout == b"20\n"
+    assert [attempt["path"] for attempt in _attempts(outcome)] == [str(folder / "plain" / "answers")]
+    assert "open notification" in outcome.enforced["hidden_paths"].details
 
 
 def test_a_flood_is_bounded_and_counted(folder: Path) -> None:

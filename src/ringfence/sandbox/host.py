@@ -249,14 +249,26 @@ _WORTH_A_LISTING = 32
 
 
 def names_in(folders: Iterable[str]) -> int:
-    """How many names there are in these folders."""
-    count = 0
-    for folder in folders:
-        try:
-            count += 1 + len(os.listdir(folder))
-        except OSError:
-            count += 1
-    return count
+    """How many names there are in these folders; of one that is missing, in the nearest above it that is there. Where
+    a file is in the way, more than can be counted: no tripwire tells of what is asked for below it."""
+    nearest = {_nearest(folder) for folder in folders}
+    return sum(map(_names_in, nearest))
+
+
+def _nearest(folder: str) -> str:
+    """The folder, or the first above it of which there is something."""
+    while folder != "/" and not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _names_in(folder: str) -> int:
+    try:
+        return 1 + len(os.listdir(folder))
+    except NotADirectoryError:
+        return sys.maxsize
+    except OSError:
+        return 1
 
 
 def present(folder: str, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -215,15 +215,23 @@ def tripwires(hidden: list[str], uid: int, gid: int) -> None:
 
 
 def _can_be_veiled(paths: list[str]) -> list[str]:
-    """Makes the folders that the hidden names lie in; where one can't be, its names must not be there either."""
-    can: dict[str, OSError | None] = {}
-    for folder in {os.path.dirname(path) for path in paths}:
-        can[folder] = _make_folder(folder)
-    missing = [path for path in paths if can[os.path.dirname(path)]]
-    for path in missing:
-        if _is_there(path):
-            raise can[os.path.dirname(path)] or OSError(path)
-    return [path for path in paths if not can[os.path.dirname(path)]]
+    """Makes the folders that the hidden names lie in. Where one can't be, for it would lie in something read-only, the
+    first name on the way that is missing is hidden: who asks for what lies below it asks for that first."""
+    problems = {folder: _make_folder(folder) for folder in {os.path.dirname(path) for path in paths}}
+    found = [_first_missing(path, problems[os.path.dirname(path)]) for path in paths]
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def _first_missing(path: str, problem: OSError | None) -> str:
+    """Itself, where its folder is there; empty: a file is in the way, below which nothing can ever be."""
+    if problem is None:
+        return path
+    names = path.strip("/").split("/")
+    ways = ["/" + "/".join(names[:end]) for end in range(1, len(names) + 1)]
+    missing = next((way for way in ways if not _is_there(way)), "")
+    if not missing:
+        raise problem
+    return missing if mounts.is_folder("root" + os.path.dirname(missing)) else ""
 
 
 def _make_folder(folder: str) -> OSError | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.sandbox import host
+from ringfence.sandbox.hiding import MOST_MOUNTS
 
 pytestmark = pytest.mark.privileges
 
@@ -83,3 +84,11 @@ def test_a_hidden_path_is_known_by_the_names_that_the_kernel_meets(tmp_path: Pat
     (tmp_path / "real" / "link").symlink_to("/etc/hostname")
     real = tmp_path.resolve() / "real"
     assert host.every_name((str(tmp_path / "alias" / "link"),)) == (str(real / "link"), "/etc/hostname")
+
+
+def test_names_beside_a_missing_folder_are_those_of_the_nearest_that_is_there(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_text("")
+    assert host.names_in([str(tmp_path)]) == 3
+    assert host.names_in([str(tmp_path / "nowhere"), str(tmp_path / "nowhere" / "deep"), str(tmp_path)]) == 3
+    assert host.names_in([str(tmp_path / "one" / "deep")]) > MOST_MOUNTS, "a file is in the way"
