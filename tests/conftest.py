@@ -102,17 +102,20 @@ def _own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 
 @pytest.fixture(autouse=True)
-def _own_noted_folders() -> Iterator[None]:
+def _own_noted_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Folders that a test has noted as ours stay on the disk with it; to hide them all from each sandbox of thousands
-    of tests would take longer and longer."""
+    of tests would take longer and longer. What others have noted meanwhile stays: workers share the place."""
     from ringfence.model.own import noted_roots, private_place
+    from ringfence.model.paths import within
     from ringfence.model.state_folder import state_folder
 
-    before = {place: noted_roots._read(place) for place in (state_folder(), private_place.path())}
+    base = os.path.realpath(tmp_path_factory.getbasetemp())
+    before = {place: noted_roots.noted(place) for place in (state_folder(), private_place.path())}
     yield
-    for place, rows in before.items():
-        if noted_roots._read(place).keys() > rows.keys():
-            noted_roots._write(place, rows)
+    for place, known in before.items():
+        new = [path for path in noted_roots.noted(place) if path not in known and within(path, base)]
+        if new:
+            noted_roots.forget(place, new)
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from ringfence.container.sdk import Sdk, address, load, unavailable, words
 from ringfence.container.tar_stream import FILE, TarStream
 from ringfence.errors import SandboxError, SetupError, UsageError
 from ringfence.model import state_folder
+from ringfence.model.own import private_place
 from ringfence.model.record import record
 
 IMAGE_STEP = "find the image"
@@ -136,6 +137,9 @@ class Client:
 
         place = state_folder.private_place()
         with tempfile.NamedTemporaryFile("w", prefix="seccomp-", suffix=".json", dir=place) as file:
+            if os.geteuid() == 0:  # the engine may be another user's; what it is told is no secret
+                private_place.let_others_through()
+                os.fchmod(file.fileno(), 0o644)
             file.write(spec.seccomp)
             file.flush()
             yield file.name

@@ -8,6 +8,7 @@ a disk that is not mounted at the moment stays noted, and is hidden when it come
 from __future__ import annotations
 
 import os
+from _collections_abc import Callable, Collection
 
 from ringfence.errors import UsageError
 from ringfence.model import own_files
@@ -27,14 +28,17 @@ def note(top: str, path: str) -> None:
     """Remember a folder that is there, and nothing in it yet. Those that are gone are forgotten."""
     if _covers(_read(top), path):
         return
-    descriptor = own_files.open_private(top)
-    try:
-        _lock(descriptor)
-        known = {each: mark for each, mark in _read(top).items() if not _is_gone(each, *mark)}
-        if not _covers(known, path):
-            _write(top, {**known, path: _mark(os.stat(path))})
-    finally:
-        os.close(descriptor)
+
+    def added(rows: Rows) -> Rows:
+        known = {each: mark for each, mark in rows.items() if not _is_gone(each, *mark)}
+        return known if _covers(known, path) else {**known, path: _mark(os.stat(path))}
+
+    _change(top, added)
+
+
+def forget(top: str, paths: Collection[str]) -> None:
+    """These are ours no more, for who knows that nothing is in them that a guest must not see."""
+    _change(top, lambda rows: {each: mark for each, mark in rows.items() if each not in paths})
 
 
 def _covers(known: Rows, path: str) -> bool:
@@ -79,6 +83,18 @@ def _write(top: str, rows: Rows) -> None:
         raise UsageError(f"{top}: {len(rows)} folders of ringfence's own lie elsewhere, more than can be remembered",
                          hint="remove those that nobody needs")  # fmt: skip
     own_files.write_whole(os.path.join(top, _FILE), data)
+
+
+def _change(top: str, change: Callable[[Rows], Rows]) -> None:
+    descriptor = own_files.open_private(top)
+    try:
+        _lock(descriptor)
+        before = _read(top)
+        after = change(before)
+        if after != before:
+            _write(top, after)
+    finally:
+        os.close(descriptor)
 
 
 def _lock(descriptor: int) -> None:
