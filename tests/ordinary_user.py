@@ -19,7 +19,7 @@ from tests import packages, shared_host
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "ringfence-test"
-PARTS = ("src", "tests", "examples", "bench", "corpus", "docs", "config", "deploy", "release")
+PARTS = (".github", "src", "tests", "examples", "bench", "corpus", "docs", "config", "deploy", "release")
 PARTS += ("pyproject.toml", "Makefile", "hatch_build.py", "LICENSE", "action.yml")
 # Of the development packages the ordinary user's tests need all but the checkers.
 _CHECKERS = ("mypy", "ruff", "types-")
