@@ -7,6 +7,7 @@ import pickle
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -738,10 +739,55 @@ def test_operations_are_counted_for_each_execution_alone_and_to_its_end(tmp_path
             look = lambda *_: manager.monitor.sample(context.sandbox_id)  # noqa: E731
             late = manager.execute_in_sandbox(context, operations, {"count": 500, "wait_s": 0.3}, on_output=look)
             assert late.success, late.violations
-            # Of what has ended only root can still read the counts.
-            stays_s = 0.0 if os.geteuid() == 0 else 50.0
-            flood = manager.execute_in_sandbox(context, operations, {"count": 3000, "wait_s": stays_s})
+            flood = manager.execute_in_sandbox(context, operations, {"count": 3000})
             assert not flood.success and flood.rolled_back and "file operations" in str(flood.violations)
+
+
+def _operate(count: int, wait_s: float = 0.0, short_children: int = 0) -> None:
+    import os
+    import time
+
+    zero = os.open("/dev/zero", os.O_RDONLY)
+    for _ in range(short_children):
+        child = os.fork()
+        if child == 0:
+            for _ in range(100):
+                os.read(zero, 1)
+            os._exit(0)
+        os.waitpid(child, 0)
+    for _ in range(count):
+        os.read(zero, 1)
+    time.sleep(wait_s)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_above_the_limit_of_operations_is_a_violation_each_time_and_below_it_never(
+    manager: SandboxManager, level: IsolationLevel
+) -> None:
+    """However short it is, and whoever makes them: the same number is made each time, and one less is too few."""
+    cases = [{"count": 800, "wait_s": 0.0}, {"count": 800, "wait_s": 0.06}, {"count": 0, "short_children": 8}]
+    with manager.sandbox(SandboxConfig(isolation_level=level, resource_limits=LIMITS)) as context:
+        done = [manager.execute_in_sandbox(context, _operate, case).resource_usage for case in cases]
+    made = {usage.file_operations for usage in done if usage is not None}
+    (number,) = made
+    assert 800 < number < 1200
+    for limit, expected in ((number, Status.OK), (number - 1, Status.OPERATIONS_LIMIT)):
+        limits = ResourceLimits(max_execution_time=60, max_file_operations=limit)
+        with manager.sandbox(SandboxConfig(isolation_level=level, resource_limits=limits)) as context:
+            ended = [manager.execute_in_sandbox(context, _operate, case).status for case in cases[::2]]
+        assert ended == [expected] * 2
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_operations_of_one_execution_are_not_those_of_another_beside_it(
+    manager: SandboxManager, level: IsolationLevel
+) -> None:
+    limits = ResourceLimits(max_execution_time=60, max_file_operations=1200)
+    with manager.sandbox(SandboxConfig(isolation_level=level, resource_limits=limits)) as context:
+        with ThreadPoolExecutor(3) as beside:
+            each = [beside.submit(manager.execute_in_sandbox, context, _operate, {"count": 800, "wait_s": 0.3})
+                    for _ in range(3)]  # fmt: skip
+        assert [one.result().status for one in each] == [Status.OK] * 3
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -37,6 +37,7 @@ class ContainerVisit:
     """Followed from its start to its end."""
 
     entered = True
+    operations = -1
 
     def __init__(self, client: Client, container: str, name: str, attached: Attached, streams: tuple[int, ...],
                  policy: SandboxPolicy, close: Callable[[str, str], None], *, tty: bool = False,

@@ -94,6 +94,11 @@ class Visit(Protocol):
         """The end, if it has come; SetupError if the job never started. Does not block."""
         ...
 
+    @property
+    def operations(self) -> int:
+        """Calls of the read and the write family, once it has ended; -1: nobody has counted them."""
+        ...
+
     def take_notes(self) -> list[dict[str, object]]:
         """Attempts on forbidden things that were recorded since the last time; what they say is untrusted."""
         ...
@@ -177,6 +182,8 @@ class LivingBox(Box, Protocol):
 
     network_limits: dict[str, float]
     """What the gateway holds for all connections together; set before it lives."""
+    limits_of_a_visit: frozenset[str]
+    """What ``start_limited`` can hold one visit to."""
 
     def live(self, workspace: str | None) -> None:
         """Open it; visits from now on are to this place."""
@@ -196,6 +203,10 @@ class LivingBox(Box, Protocol):
 
     def egress(self) -> Egress | None:
         """None: it has no network list."""
+        ...
+
+    def start_limited(self, job: Job, streams: tuple[int, ...], limits: Mapping[str, float]) -> Visit:
+        """As ``start``, and this one visit is held to these limits beside the policy's."""
         ...
 
     def start_steps(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> Visit:

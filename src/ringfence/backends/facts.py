@@ -84,6 +84,8 @@ class Report:
     """The most descriptors that such a process had open; only counted near the limit."""
     exit_slots: int = 0
     """The size of its table of descriptors, which never shrinks: it had more than half as many."""
+    operations: int = -1
+    """Calls of the read and the write family by the whole tree; -1: nobody has counted them."""
     told_limits: tuple[str, ...] = ()
     """Capabilities whose limit a job object of Windows told of, the first one first."""
     native: str = ""

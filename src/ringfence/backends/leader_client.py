@@ -131,6 +131,10 @@ class LeaderClient:
         os.close(post)
 
     @property
+    def operations(self) -> int:
+        return -1 if self._report is None else self._report.operations
+
+    @property
     def post(self) -> int:
         """The way to whoever waits inside."""
         return self._post

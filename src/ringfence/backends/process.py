@@ -180,6 +180,8 @@ _TRANSFER = Job(argv=(sys.executable,))
 class ProcessBox:
     """A box that is a folder, a plan and perhaps walls; each visit is led by a process of its own."""
 
+    limits_of_a_visit = frozenset({"operations"} if _ON_LINUX else ())
+
     def __init__(
         self,
         policy: SandboxPolicy,
@@ -257,6 +259,10 @@ class ProcessBox:
         return self._lead([*self._walls.before_transfer, *inside, *last], streams)
 
     def start(self, job: Job, streams: tuple[int, ...]) -> LeaderClient:
+        return self.start_limited(job, streams, {})
+
+    def start_limited(self, job: Job, streams: tuple[int, ...], limits: Mapping[str, float]) -> LeaderClient:
+        """A job that is held to these limits beside the policy's."""
         if job.cwd and self._group is not None:
             from ringfence.backends import groups
 
@@ -269,7 +275,7 @@ class ProcessBox:
             return self._send_order(job, folder, streams)
         first: Steps = [("terminal",)] if job.terminal else []
         run = self._walls.through(("exec", list(job.argv), self._environment(job)), folder, self._scratch)
-        return self._lead([*first, *self._inside(job, folder), run], streams)
+        return self._lead([*first, *self._inside(job, folder), run], streams, limits)
 
     def _inside(self, job: Job, folder: str) -> Steps:
         """A memory limit for each process refuses what a group for all of them would allow; a group needs none."""
@@ -277,24 +283,27 @@ class ProcessBox:
         limits = [step for step in limits if rlimits.MEMORY not in step or not self._by_group("memory")]
         return self._walls.steps(job, folder, self._scratch, limits)
 
-    def _lead(self, steps: Steps, streams: tuple[int, ...]) -> LeaderClient:
-        visit = self._visit(steps, streams, SPAWNER)
+    def _lead(
+        self, steps: Steps, streams: tuple[int, ...], limits: Mapping[str, float] = MappingProxyType({})
+    ) -> LeaderClient:
+        visit = self._visit(steps, streams, SPAWNER, limits=limits)
         self._keep(visit)
         return visit
 
     def _visit(
-        self, steps: Steps, streams: tuple[int, ...], source: LeaderSource, *, standby: bool = False
-    ) -> LeaderClient:
+        self, steps: Steps, streams: tuple[int, ...], source: LeaderSource, *, standby: bool = False,
+        limits: Mapping[str, float] = MappingProxyType({}),
+    ) -> LeaderClient:  # fmt: skip
         """In a living box each visit has a group of its own, so that what one does is not told of another; or all share
         the box's."""
         if self._group is None:
-            return LeaderClient(self._request(steps) | {"standby": standby}, streams, source)
+            return LeaderClient(self._request(steps, limits) | {"standby": standby}, streams, source)
         from ringfence.backends import groups
 
         lives = self._supervisor is not None
         own = lives and not self._shares_group
         group = make_group(self.policy) if own else self._group
-        request = self._request(steps, group) | {"standby": standby}
+        request = self._request(steps, limits, group) | {"standby": standby}
         return groups.GroupVisit(request, streams, source, group, own=own, in_living_box=lives and self._shares_group)
 
     def _placed(self, job: Job) -> tuple[Job, str]:
@@ -331,7 +340,7 @@ class ProcessBox:
     def _environment(self, job: Job) -> dict[str, str]:
         return self._scratch.environment(self.policy, job, self._walls.environment)
 
-    def _request(self, last: Steps, group: Cgroup | None = None) -> VisitRequest:
+    def _request(self, last: Steps, limits: Mapping[str, float], group: Cgroup | None = None) -> VisitRequest:
         steps, born_in = self._entered(group)
         steps += [("setsid",), ("umask", _UMASK), ("reset signals",), ("no new privileges",)]
         witness = filters.witnessed(self.policy, self.enforced) if _sees(self.enforced) else {}
@@ -340,7 +349,7 @@ class ProcessBox:
         cleared = self._cleared(group)
         return {
             "plan": [*steps, *last],
-            "limits": self._watched(),
+            "limits": self._watched() | dict(limits),
             "written": [self._scratch.path, *_entered(last), *self.policy.writable_paths, *self._walls.copies()],
             "groups": {"group": born_in, "enter": [], "cgroups": cleared["cgroups"]},
             "witness": witness,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from _collections_abc import Mapping
+from types import MappingProxyType
 
 from ringfence.backends import groups, tables
 from ringfence.backends.closing import Closing
@@ -115,6 +116,7 @@ class StrictBox:
     """A cgroup, a layer and a plan; each visit is a new root over the same layer."""
 
     traits = StrictBackend.traits
+    limits_of_a_visit = frozenset({"operations"})
 
     def __init__(
         self, policy: SandboxPolicy, hidden: HiddenPaths, lacks: tuple[Lack, ...], drafts: Drafts
@@ -172,9 +174,7 @@ class StrictBox:
         if self._waiting is not None:
             return self._send_order(job, streams)
         if self._supervisor is not None:
-            last = self._last(job)
-            entered: list[Step] = [("chdir", showing.inside(self.policy, job.cwd))] if job.cwd else []
-            return self.start_steps([*entered, *last], streams)
+            return self.start_limited(job, streams, {})
         if (job.cwd or self._layers.transaction) and job.files:
             raise UsageError("files go into a private working folder, not over an existing one")
         self._prepare_disk(job.cwd)
@@ -257,12 +257,19 @@ class StrictBox:
         """What ties the living box to the gateway; None: its network is empty, or the host's."""
         return getattr(self._supervisor.visit, "link", None) if self._supervisor is not None else None
 
-    def start_steps(self, steps: list[Step], streams: tuple[int, ...]) -> VisitToBox:
+    def start_limited(self, job: Job, streams: tuple[int, ...], limits: Mapping[str, float]) -> VisitToBox:
+        """A job in the living box, which is held to these limits beside the policy's."""
+        entered: list[Step] = [("chdir", showing.inside(self.policy, job.cwd))] if job.cwd else []
+        return self.start_steps([*entered, *self._last(job)], streams, limits)
+
+    def start_steps(
+        self, steps: list[Step], streams: tuple[int, ...], limits: Mapping[str, float] = MappingProxyType({})
+    ) -> VisitToBox:
         """A visit to the living box."""
         from ringfence.backends.box_visit import VisitToBox
 
         assert self._supervisor is not None
-        return VisitToBox(visit_of(self._supervisor.spec, steps), streams, self._supervisor)
+        return VisitToBox(visit_of(self._supervisor.spec, steps, limits), streams, self._supervisor)
 
     def confinement(self) -> Confinement:
         """What processes in the living box are held by, for those that are to be restored in one."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ringfence.engine.keywords import Beside
     from ringfence.monitor.source import Source
 
+_NONE: Mapping[str, float] = MappingProxyType({})
 MAX_FILE_BYTES = 64 * 2**20
 """The most that ``Box.get`` takes unless it is told otherwise."""
 
@@ -144,16 +145,27 @@ class Box:
             listeners = Listeners(on_event=on_event, on_output=on_output, attach=occupant.attach)
             return self._supervise(job, listeners, deadline_s)
 
+    @property
+    def counts_operations(self) -> bool:
+        """Whether ``start`` can hold a visit to a number of ``operations``."""
+        return "operations" in getattr(self._box, "limits_of_a_visit", ())  # levels of others count none
+
     def start(
         self,
         job: Job | Sequence[str | os.PathLike[str]],
         *,
         timeout: float | None = None,
+        operations: int | None = None,
         on_event: OnEvent | None = None,
         on_output: OnOutput | None = None,
         **beside: Unpack[Beside],
     ) -> Handle:
-        """A visit in the background; with ``input`` it has no other, else what its handle writes."""
+        """A visit in the background; with ``input`` it has no other, else what its handle writes. ``operations``: the
+        calls of the read and the write family that it may make; one that makes more is ended, and is no success."""
+        if operations is not None and not self.counts_operations:
+            raise UnavailableError(f"isolation {self.policy.isolation} here counts no calls of a visit",
+                                   missing=("operations",), hint="leave operations out")  # fmt: skip
+        limits = {} if operations is None else {"operations": operations}
         job = self._checked(job_of(job, **beside))
         deadline_s = deadline_of(self.policy, timeout, "box")
         occupant = self._enter()
@@ -164,7 +176,7 @@ class Box:
             raise
 
         def lead(job: Job, listeners: Listeners) -> Outcome:
-            return self._supervise(job, listeners, deadline_s)
+            return self._supervise(job, listeners, deadline_s, limits)
 
         handle = Handle(lead, replace(job, files={}), self.policy.output_bytes, on_output, occupant, on_event)
         with self._lock:
@@ -176,10 +188,11 @@ class Box:
             handle.join()  # who closes may have looked for its input already
         return handle
 
-    def _supervise(self, job: Job, listeners: Listeners, deadline_s: float | None) -> Outcome:
-        return supervise(
-            self._box, job, self.policy, partial=self._partial, listeners=listeners, deadline_s=deadline_s
-        )
+    def _supervise(
+        self, job: Job, listeners: Listeners, deadline_s: float | None, limits: Mapping[str, float] = _NONE
+    ) -> Outcome:
+        box = _Limited(self._box, limits) if limits else self._box
+        return supervise(box, job, self.policy, partial=self._partial, listeners=listeners, deadline_s=deadline_s)
 
     def _enter(self, *, internal: bool = False) -> Occupant:
         if self._owner != os.getpid():
@@ -320,6 +333,18 @@ _HINTS = {
     errno.EISDIR: "name a file in that directory",
     errno.EACCES: "a job in the box may have taken the permissions off it, or off a directory on the way",
 }
+
+
+class _Limited:
+    """Starts visits that are held to more than the policy holds all of them to."""
+
+    def __init__(self, box: LivingBox, limits: Mapping[str, float]) -> None:
+        self._box = box
+        self._limits = limits
+        self.enforced, self.traits = box.enforced, box.traits
+
+    def start(self, job: Job, streams: tuple[int, ...]) -> Visit:
+        return self._box.start_limited(job, streams, self._limits)
 
 
 class _Steps:

@@ -100,6 +100,12 @@ class Handle(BackgroundStreams):
         """False: its box had come to its end before, and nothing of the job has begun. Known when it is done."""
         return self._visit is None or self._visit.entered
 
+    @property
+    def operations(self) -> int:
+        """Calls of the read and the write family that it has made, where it may make so many only and is done; else
+        -1."""
+        return self._visit.operations if self._visit is not None else -1
+
     def signal(self, number: int) -> None:
         """Signal the job; SIGKILL ends all that belongs to this visit."""
         if number not in _SIGNALS:

@@ -180,6 +180,7 @@ _EVIDENCE: dict[str, Callable[[Report, SandboxPolicy], str]] = {
     "disk": lambda r, p: (
         f"the tree wrote {format_size(r.measured)}, {format_size(int(p.numbers()['disk']))} are allowed (watchdog)"
     ),
+    "operations": lambda r, _: f"made {r.measured} calls of the read and write family, more than it may (watchdog)",
     "output": lambda _, p: f"printed more than {format_size(p.output_bytes)} on one stream",
 }
 

@@ -131,9 +131,9 @@ _STATUS: dict[str, Status] = {
     "max_file_operations": Status.OPERATIONS_LIMIT,
 }
 """Of what the monitor sees, by the field of the limit."""
-_BEHIND = frozenset({Status.OK, Status.FAILED, Status.KILLED_KILL})
-"""What a limit of the monitor's comes before: whether it is seen while the job runs or after its end is chance, and
-that we ended it is no reason."""
+_BEHIND = frozenset({Status.OK, Status.FAILED, Status.KILLED_KILL, Status.OPERATIONS_LIMIT})
+"""What a limit of the monitor's, or of an execution, comes before: whether it is seen while the job runs or after its
+end is chance, and that we ended it is no reason."""
 
 
 def with_limit(result: ExecutionResult, passed: Sequence[Violation]) -> ExecutionResult:
@@ -177,8 +177,9 @@ def violations(outcome: Outcome, more: Iterable[str] = ()) -> tuple[str, ...]:
 
 
 def limits_reached(outcome: Outcome) -> list[str]:
-    """Those that the engine holds, but for the output, which is only cut."""
-    return [f"limit {name} reached" for name in outcome.limits_hit if name != "output"]
+    """Those that the engine holds, but for the output, which is only cut, and operations, of which there is a line with
+    their number."""
+    return [f"limit {name} reached" for name in outcome.limits_hit if name not in ("output", "operations")]
 
 
 def _tried(details: Any) -> str:

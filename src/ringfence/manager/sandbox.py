@@ -46,6 +46,7 @@ MAX_LINE_CHARS = 200
 # The steps of a SetupError after which the job may be given to a new box: nothing of it has begun.
 _BOX_GONE = ("enter the box", "reach the leader", "lead")
 _TRIES = 3
+_ANY_NUMBER = 2**62
 
 
 class Sandbox:
@@ -185,16 +186,21 @@ class Sandbox:
     # ---- visits
 
     def start(self, job: Job, on_output: OnOutput | None = None) -> Handle:
-        return self._start(job, on_output)[0]
+        return self._start(job, on_output, None)[0]
 
-    def _start(self, job: Job, on_output: OnOutput | None) -> tuple[Handle, Box, Watched]:
-        """In the box; in a new one where it has come to its end before it had heard of the job."""
+    def _start(
+        self, job: Job, on_output: OnOutput | None, operations: int | None
+    ) -> tuple[Handle, Box, Watched]:
+        """In the box; in a new one where it has come to its end before it had heard of the job. ``operations``: the
+        calls that it may make, which the monitor looks at where the level does not count them."""
         for _ in range(_TRIES):
             with self._box_lock:  # nobody may close the box under a job that is being started
                 box = self.box()
-                watched = Watched(self.monitor, self.context)
+                counted = box.counts_operations
+                watched = Watched(self.monitor, self.context, counted=counted)
                 try:
-                    return box.start(job, on_output=on_output), box, watched
+                    most = operations if counted else None
+                    return box.start(job, on_output=on_output, operations=most), box, watched
                 except SetupError as error:
                     if error.step not in _BOX_GONE:
                         raise
@@ -204,7 +210,9 @@ class Sandbox:
     def run(self, job: Job, on_output: OnOutput | None = None) -> tuple[Outcome, Watched]:
         """To its end, or until a limit is passed that only the monitor sees; Ctrl-C in here ends it first."""
         job = replace(job, stdin=b"") if job.stdin is None else job
-        handle, box, watched = self._start(job, on_output)
+        most: int | None = self.context.resource_limits.max_file_operations
+        most = None if most == _ANY_NUMBER else most
+        handle, box, watched = self._start(job, on_output, most)
         try:
             ended = self._to_its_end(handle, watched)
             if handle.entered or not box.ended:
@@ -213,7 +221,7 @@ class Sandbox:
             if error.step not in _BOX_GONE:
                 raise
         self.close_box(box)  # it was at its end when the job came to its door
-        handle, _, watched = self._start(job, on_output)
+        handle, _, watched = self._start(job, on_output, most)
         return self._to_its_end(handle, watched)
 
     def _to_its_end(self, handle: Handle, watched: Watched) -> tuple[Outcome, Watched]:
@@ -222,7 +230,7 @@ class Sandbox:
                 handle.join(_LOOK_EVERY_S)
                 if watched.is_over():
                     handle.signal(_SIGKILL)
-            watched.is_over(whole=True)
+            watched.is_over(whole=True, told=handle.operations)
             return handle.wait(), watched
         except BaseException:
             handle.signal(_SIGKILL)
@@ -281,7 +289,7 @@ class Sandbox:
 
 def _of_the_whole(context: SandboxContext) -> ResourceLimits:
     """Limits that hold as long as the box lives; the other two are of each execution."""
-    return replace(context.resource_limits, max_execution_time=TEN_YEARS_S, max_file_operations=2**62)
+    return replace(context.resource_limits, max_execution_time=TEN_YEARS_S, max_file_operations=_ANY_NUMBER)
 
 
 def _programs(box: Box) -> tuple[str, ...]:

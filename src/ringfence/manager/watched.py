@@ -14,11 +14,14 @@ OPERATIONS = "max_file_operations"
 
 
 class Watched:
-    """File operations and network are counted from when this is made to the last look, and both are looks at
-    everything: the monitor's own may be a second old, and others' doings are not this one's."""
+    """Network is counted from when this is made to the last look, and both are looks at everything: the monitor's own
+    may be a second old, and others' doings are not this one's. File operations are told by who leads the execution,
+    which holds it to them; at levels where nobody counts them they are looked at in the same way."""
 
-    def __init__(self, monitor: ResourceMonitor, context: SandboxContext) -> None:
+    def __init__(self, monitor: ResourceMonitor, context: SandboxContext, *, counted: bool) -> None:
+        """``counted``: who leads it counts its operations."""
         self._monitor = monitor
+        self._counted, self._told = counted, -1
         self._context = context
         self.violations: list[Violation] = []
         self._before: ResourceUsage | None = None
@@ -38,17 +41,21 @@ class Watched:
         self._before = self._before or usage
         self._last = usage
 
-    def is_over(self, *, whole: bool = False) -> bool:
-        """Whether a limit has been passed; which, is in ``violations``."""
+    def is_over(self, *, whole: bool = False, told: int = -1) -> bool:
+        """Whether a limit has been passed; which, is in ``violations``. ``told``: how many operations it has made, by
+        who led it; -1: it has not ended, or nobody said."""
         self._look(whole=whole)
+        self._told = told
         limit, count = self._context.resource_limits.max_file_operations, self._operations()
-        if count > limit and not any(each.name == OPERATIONS for each in self.violations):
+        is_known = self._told >= 0 or not self._counted  # what the monitor sees may be another execution's
+        if is_known and count > limit and not any(each.name == OPERATIONS for each in self.violations):
             text = f"file operations: {count}, limit {limit}"
             self.violations.append(Violation(name=OPERATIONS, limit=limit, measured=count, since=0.0, text=text))
         return bool(self.violations)
 
     def _operations(self) -> int:
-        return int(self._since("file_operations"))
+        """As they were told, or seen."""
+        return self._told if self._told >= 0 else int(self._since("file_operations"))
 
     def _since(self, name: str) -> float:
         return float(getattr(self._last, name) - getattr(self._before, name)) if self._last and self._before else 0.0

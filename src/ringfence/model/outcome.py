@@ -24,8 +24,9 @@ class Status(StrEnum):
     DISK_LIMIT = "DISK_LIMIT"
     OUTPUT_LIMIT = "OUTPUT_LIMIT"
     NETWORK_LIMIT = "NETWORK_LIMIT"
-    """Only a monitor sees this one and the next."""
+    """Only a monitor sees this one."""
     OPERATIONS_LIMIT = "OPERATIONS_LIMIT"
+    """Of a visit that may make so many calls and no more: an execution of the manager's."""
     KILLED_TERM = "KILLED_TERM"
     KILLED_KILL = "KILLED_KILL"
     KILLED_SIGNAL = "KILLED_SIGNAL"
@@ -55,6 +56,7 @@ STATUS_OF: Mapping[str, Status] = {
     "file_size": Status.FILE_SIZE_LIMIT,
     "disk": Status.DISK_LIMIT,
     "output": Status.OUTPUT_LIMIT,
+    "operations": Status.OPERATIONS_LIMIT,
 }
 """The status of a job that a limit ended, by capability."""
 

@@ -14,10 +14,10 @@ from ringfence.errors import UnavailableError
 from ringfence.kernel.proc import procfs
 from ringfence.kernel.proc.group_reader import GroupFiles
 from ringfence.kernel.proc.open_files import DescriptorBudget
+from ringfence.kernel.proc.tally import Counted, Tally
 from ringfence.kernel.proc.tree_reader import TreeFiles, has_datagrams_at, own_network
 from ringfence.monitor.sample import Sample
 from ringfence.monitor.source import Source
-from ringfence.monitor.tally import Counted, Tally
 
 DEEP_EVERY_S = 1.0
 """How often the whole tree is walked where a group, or the last walk, has the figures that change fast."""

@@ -19,7 +19,7 @@ import time
 from _collections_abc import Sequence
 
 from ringfence.kernel.proc import procfs
-from ringfence.roles.box_pid1 import VISIT
+from ringfence.roles.box_pid1 import COUNTED, VISIT
 from ringfence.roles.job_tree import JobTree
 from ringfence.roles.leader import ENDS, OVER, Leader
 from ringfence.roles.sandbox_end import BoxVisit, SandboxEnd
@@ -70,8 +70,9 @@ class BoxLeader(Leader):
         steps = os.memfd_create("plan")
         os.write(steps, marshal.dumps(self.request["plan"]))
         os.lseek(steps, 0, os.SEEK_SET)
+        kind = COUNTED if guest.is_counted else VISIT
         try:
-            passing.send(post, VISIT, [guest._theirs, writer, guest._told, steps, *streams])
+            passing.send(post, kind, [guest._theirs, writer, guest._told, steps, *streams])
         except OSError as error:
             raise plan.StepFailed(wire.ENTER, error) from error
         for descriptor in (guest._theirs, writer, guest._told, steps, post, *streams):
@@ -89,6 +90,10 @@ class BoxLeader(Leader):
 
     def _root(self) -> int:
         return self.contained.pid if self.contained is not None else 0
+
+    def _waited_for(self) -> int:
+        """Of the job, with all that it has waited for, once its reaper has told."""
+        return self.contained.operations if isinstance(self.contained, BoxVisit) else 0
 
     def _begin_end(self) -> None:
         """What the filter of this visit tells is heard on: see ``_leave``."""

@@ -31,8 +31,9 @@ from ringfence.steps.wakeup import wake_on_child
 from ringfence.transport import passing, wire
 
 Endings = Mapping[str, Callable[..., None]]
-VISIT = b"v"
-"""A visit: the way to its leader, where a failed step is told, where the end is, its plan, its streams."""
+VISIT, COUNTED = b"v", b"c"
+"""A visit, and one whose operations are counted: the way to its leader, where a failed step is told, where the end is,
+its plan, its streams."""
 
 
 def serve(endings: Endings) -> None:
@@ -74,13 +75,13 @@ def _take_visit(endings: Endings) -> bool:
     kind, descriptors = passing.receive(Waiting.post)
     if not kind:
         return False
-    if kind == VISIT and len(descriptors) > 4:
+    if kind in (VISIT, COUNTED) and len(descriptors) > 4:
         try:
             reaper = os.fork()
         except OSError:
             reaper = -1  # no room for a process: the leader sees its pipes close
         if reaper == 0:
-            _hold(endings, *descriptors)
+            _hold(endings, kind == COUNTED, *descriptors)
         _reapers.add(reaper)
         _tell_of(reaper, descriptors[0])
     for descriptor in descriptors:
@@ -99,28 +100,37 @@ def _tell_of(reaper: int, door: int) -> None:
         pass  # the visit is over already, or its leader gone
 
 
-def _hold(endings: Endings, door: int, problems: int, status: int, steps: int, *streams: int) -> None:
+def _hold(
+    endings: Endings, counted: bool, door: int, problems: int, status: int, steps: int, *streams: int
+) -> None:
     """Fork the job, and stay until the last process of this visit has ended. Never returns."""
     try:
         signal.set_wakeup_fd(-1)
         processes.adopt_orphans()
+        ours, theirs = passing.channel() if counted else (-1, -1)
         job = os.fork()
         if job == 0:
-            _become_job(endings, door, problems, status, steps, streams)
-        SETUP.status, SETUP.tally = plan.place_descriptors((), [status, SETUP.tally])
-        init.collect(job, until_empty=True)
+            _become_job(endings, [problems, status, door, *([theirs] if counted else [])], steps, streams)
+        kept = [status, SETUP.tally, *([ours] if counted else [])]
+        SETUP.status, SETUP.tally, *ways = plan.place_descriptors((), kept)
+        init.collect(job, until_empty=True, counts=init.JobCounts(job, _io_of_job(*ways)) if counted else None)
     finally:
         os._exit(0)
 
 
-def _become_job(
-    endings: Endings, door: int, problems: int, status: int, steps: int, streams: tuple[int, ...]
-) -> None:
+def _io_of_job(way: int) -> int:
+    """As the job sends it before its program begins; -1: it came to its end before."""
+    _, found = passing.receive(way)
+    os.close(way)
+    return found[0] if found else -1
+
+
+def _become_job(endings: Endings, kept: list[int], steps: int, streams: tuple[int, ...]) -> None:
     with open(steps, "rb") as file:
         listed = marshal.load(file)
     try:
-        problems, status, door = plan.place_descriptors(streams, [problems, status, door])
-        SETUP.door = door
+        problems, _, SETUP.door, *ways = plan.place_descriptors(streams, kept)
+        SETUP.counts = ways[0] if ways else -1
         plan.execute(listed, endings)
     except plan.StepFailed as failed:
         os.write(problems, wire.failure(failed.step, failed.errno, failed.problem))

@@ -24,17 +24,18 @@ _END_WAIT_S, _LONGEST_PAUSE_NS = 60.0, 50_000_000
 _OF_THE_TREE = tuple(getattr(signal, name) for name in ("SIGSTOP", "SIGCONT") if hasattr(signal, name))
 
 
-def become_leader(table: Table) -> int:
-    """Adopt and hide; return our own io file, which can't be opened while memory is hidden."""
+def become_leader(table: Table, *, counting: bool = False) -> tuple[int, int]:
+    """Adopt and hide; return our own io file, which can't be opened while memory is hidden, and where operations are
+    counted that of our one thread, else -1."""
     if sys.platform != "linux":
-        return -1
+        return -1, -1
     from ringfence.kernel.proc import processes
 
     processes.adopt_orphans()
     processes.show_memory()  # hidden by what it was forked from, as an ordinary user its counts are root's
-    own_io = table.open_own_io()
+    own_io, thread_io = table.open_own_io(), table.open_thread_io() if counting else -1
     processes.hide_memory()
-    return own_io
+    return own_io, thread_io
 
 
 class JobTree:

@@ -119,7 +119,9 @@ class Leader:
 
     def _start(self, streams: Sequence[int]) -> None:
         written, layers = self.request.get("written", []), self.request.get("layers", [])
-        self.watchdog = Watchdog(self.table, self.limits, become_leader(self.table), written, layers)
+        own_io, thread_io = become_leader(self.table, counting="operations" in self.limits)
+        self.watchdog = Watchdog(self.table, self.limits, own_io, written, layers)
+        self.watchdog.thread_io = thread_io
         # Before the job can stop or kill this process: the caller must know whom to end then.
         wire.say(self.reports, wire.started_frame(os.getpid()))
         self.started = time.monotonic_ns()
@@ -215,6 +217,14 @@ class Leader:
 
     def _look(self) -> None:
         self._note(*(self.watchdog.look() or ("", 0)))
+        self._look_at_operations()
+
+    def _look_at_operations(self) -> None:
+        self._note(*(self.watchdog.look_at_operations(self._root(), self._waited_for()) or ("", 0)))
+
+    def _waited_for(self) -> int | None:
+        """Operations of those that the process at the root has waited for; None: it is this one, and can tell."""
+        return None
 
     def _note_attempt(self, attempt: Mapping[str, object]) -> None:
         """Tell the caller, now or when it reads: the limits must be held meanwhile."""
@@ -283,6 +293,7 @@ class Leader:
         self.wall_ns = time.monotonic_ns() - self.started
         if self.cause or self.wall_ns > TICK_NS:
             self.watchdog.look_last(self._root())
+        self._look_at_operations()
         # The caller of a pool need not wait until an empty sandbox is taken apart.
         if self.request.get("standby") and self.tree.used and self.tree.is_empty():
             self._tell()
@@ -330,6 +341,7 @@ class Leader:
         return 0
 
     def _tell(self) -> None:
+        self._look_at_operations()  # now that they are all waited for
         health = b"" if self.contained is None else wire.frame(wire.HEALTH, self.contained.close())
         self.outbox.end(health + wire.ended_frame(self._report(self.wall_ns)))
         self._told = True
@@ -360,6 +372,7 @@ class Leader:
             "exit_address_bytes": seen.get("exit_address_bytes", 0),
             "exit_descriptors": seen.get("exit_descriptors", 0),
             "exit_slots": seen.get("exit_slots", 0),
+            "operations": -1 if self.watchdog.operations is None else self.watchdog.operations.most,
         }
 
     def _written(self) -> int:

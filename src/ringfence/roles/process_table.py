@@ -23,7 +23,7 @@ class Process(procfs.Process):
         self.threads = 1
         self.rss_bytes = rss_kib * 1024
         self.cpu_ticks = self.own_ticks = int(parse_time(cpu) * 100)
-        self.system_ticks, self.session = 0, -1  # ps does not tell
+        self.system_ticks, self.session, self.parent = 0, -1, 0  # ps does not tell
         self.zombie = state.startswith("Z")
 
 
@@ -93,6 +93,20 @@ def written_bytes(asked: int) -> int:
 def written_chars(pid: int) -> int:
     """Not counted here."""
     return 0
+
+
+def operations(asked: int) -> None:
+    """Not counted here."""
+
+
+def operations_waited_for(own_io: int, thread_io: int) -> int:
+    """Not counted here."""
+    return 0
+
+
+def open_thread_io() -> int:
+    """Not counted here."""
+    return -1
 
 
 def own_written_chars(descriptor: int) -> int:

@@ -18,7 +18,7 @@ from ringfence.kernel.seccomp.chosen import profile_of
 from ringfence.kernel.seccomp.responder import NotifyResponder
 from ringfence.kernel.seccomp.witness import Witness
 from ringfence.roles.pace import Pace
-from ringfence.steps.pid1 import ENDED
+from ringfence.steps.pid1 import ENDED, OPERATIONS
 from ringfence.steps.state import LAST_SOCKET, LISTENER, REAPER, SOCKETS, TRIPWIRE, UNHEARD
 from ringfence.steps.step import StepFailed
 from ringfence.transport import passing, wire
@@ -189,6 +189,19 @@ class SandboxEnd:
 
 class BoxVisit(SandboxEnd):
     """What comes out of one visit to a box."""
+
+    operations = 0
+    """Calls of the read and the write family that the job has made, where they are counted and it has ended."""
+
+    @property
+    def is_counted(self) -> bool:
+        return "operations" in self.request["limits"]
+
+    def ended(self) -> tuple[int, ...] | None:
+        ended = super().ended()
+        if ended is not None and self.is_counted:
+            self.operations = max(0, OPERATIONS.unpack(os.read(self.status, OPERATIONS.size))[0])
+        return ended
 
     def _is_complete(self) -> bool:
         """Not before the reaper is told of: pid 1 may be late. Who tells is not the job, which has no door."""

@@ -136,7 +136,7 @@ class SandboxLeader(Leader):
 
     def _introduce(self) -> None:
         """Before the job can stop or kill this process: the caller must know whom to end then."""
-        self.tree.own_io = become_leader(self.table)
+        self.tree.own_io, _ = become_leader(self.table)
         wire.say(self.reports, wire.started_frame(os.getpid()))
 
     def _have_made(self, kept: Sequence[int], streams: Sequence[int]) -> None:

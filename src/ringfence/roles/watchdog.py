@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from ringfence.kernel.proc.operations import OperationsCount
     from ringfence.kernel.proc.procfs import Process
 
     class Table(Protocol):
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
         def proportional_bytes(self, process: Process) -> int: ...
         def written_bytes(self, asked: int) -> int | None: ...
         def written_chars(self, pid: int) -> int: ...
+        def operations(self, asked: int) -> int | None: ...
+        def operations_waited_for(self, own_io: int, thread_io: int) -> int: ...
+        def open_thread_io(self) -> int: ...
         def open_own_io(self) -> int: ...
         def own_written_bytes(self, descriptor: int) -> int: ...
         def own_written_chars(self, descriptor: int) -> int: ...
@@ -122,6 +126,13 @@ class Watchdog:
         self.peak_memory = 0
         self.peak_tasks = 0
         self.most_written = 0
+        self.thread_io = -1
+        """The io file of the one thread of this process; -1: there is none."""
+        self.operations: OperationsCount | None = None
+        if "operations" in limits:
+            from ringfence.kernel.proc.operations import OperationsCount
+
+            self.operations = OperationsCount(table.operations)
         self._own_io = own_io
         self.processor_time = ProcessorTime(table.TICKS_PER_S)
         # Up to a second later than RLIMIT_CPU, which says it better; RLIMIT_CPU knows whole seconds only.
@@ -190,6 +201,15 @@ class Watchdog:
             left_s = max(0.0, self.limits["disk"] - max(written, self._layers.most)) / FASTEST_BYTES_PER_S
             self._next_disk_look_ns = time.monotonic_ns() + int(left_s * 1e9)
         return written
+
+    def look_at_operations(self, root: int, waited_for: int | None) -> tuple[str, float] | None:
+        """As ``look``, for the calls that a visit may make. ``waited_for``: see ``OperationsCount``; None: of ours."""
+        if self.operations is None:
+            return None
+        if waited_for is None:
+            waited_for = self.table.operations_waited_for(self._own_io, self.thread_io) if self.thread_io >= 0 else 0
+        count = self.operations.look(self.rows(root), waited_for)
+        return ("operations", count) if count > self.limits["operations"] else None
 
     def _counted(self, tree: Sequence[Process]) -> int:
         waited_for, counted = self.written_bytes(), self._disk.of(tree, self.first, self.tally)

@@ -53,9 +53,11 @@ def furnish(*, boxes: bool = True) -> None:
     from ringfence.steps import linux_steps
 
     if boxes:
+        from ringfence.kernel import folder_sum
+        from ringfence.kernel.proc import held_files, operations
         from ringfence.roles import box_leader, box_pid1, file_transfer
 
-        _furnished.extend((box_leader, box_pid1, file_transfer))
+        _furnished.extend((box_leader, box_pid1, file_transfer, folder_sum, held_files, operations))
     syscalls.bind()
     processes.bind()
     _furnished.extend((ctypes, resource, sandbox_leader, linux_steps))

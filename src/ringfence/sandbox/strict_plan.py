@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from _collections_abc import Mapping
 
 from ringfence.kernel import landlock, rlimits
 from ringfence.sandbox import filters, image_root
@@ -52,10 +53,11 @@ def _building(root: RootSpec) -> list[Step]:
     return rootfs.steps(root) if root.image is None else image_root.steps(root)
 
 
-def visit_of(spec: Spec, steps: list[Step]) -> VisitRequest:
-    """The request to the leader of a visit to the living box."""
-    plan = [*confine(spec, spec.box_scopes), *steps]
-    return {"in_box": True, "plan": plan, "limits": dict(spec.visit_limits), "scratch": "", "heard": heard(spec)}
+def visit_of(spec: Spec, steps: list[Step], more: Mapping[str, float]) -> VisitRequest:
+    """The request to the leader of a visit to the living box; ``more``: what this one visit is held to."""
+    plan = [*confine(spec, spec.box_scopes, counted="operations" in more), *steps]
+    limits = {**spec.visit_limits, **more}
+    return {"in_box": True, "plan": plan, "limits": limits, "scratch": "", "heard": heard(spec)}
 
 
 def template_of(spec: Spec, python: Preload | None, *, native: bool) -> ZygoteRequest:
@@ -106,8 +108,10 @@ def _enter(spec: Spec) -> list[Step]:
     return [*steps, ("own group namespace",)]
 
 
-def confine(spec: Spec, scopes: tuple[str, ...] = tuple(landlock.SCOPES)) -> list[Step]:
-    """What the job is bound by; the filter last, for it closes what came before."""
+def confine(
+    spec: Spec, scopes: tuple[str, ...] = tuple(landlock.SCOPES), *, counted: bool = False
+) -> list[Step]:
+    """What the job is bound by; the filter last, for it closes what came before. ``counted``: its operations are."""
     root = spec.root
     steps: list[Step] = [("setsid",), ("chdir", root.folder), ("umask", _UMASK), ("reset signals",)]
     steps.append(("no new privileges",))
@@ -117,6 +121,8 @@ def confine(spec: Spec, scopes: tuple[str, ...] = tuple(landlock.SCOPES)) -> lis
     steps += wall(spec, scopes)
     if watched := bool(root.hidden):  # the leader reads paths from it, also before an exec, and as an ordinary user
         steps.append(("show memory",))
+    if counted:
+        steps.append(("count operations", watched))
     close = filters.step(spec.profile, (root.uid, root.gid), watched, root.tripwires, spec.witness,
                          below_another=spec.below_another)  # fmt: skip
     return [*steps, close, *(step for step in limits if _AFTER_THE_FILTER in step)]

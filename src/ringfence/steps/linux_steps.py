@@ -25,7 +25,7 @@ from ringfence.steps import image_steps, table_step, zygote_steps
 from ringfence.steps import pid1 as init
 from ringfence.steps import root_layout as layout
 from ringfence.steps import wall_steps as confinement
-from ringfence.steps.state import LAST_SOCKET, LISTENER, SETUP, SOCKETS, TRIPWIRE, UNHEARD
+from ringfence.steps.state import COUNTS, LAST_SOCKET, LISTENER, SETUP, SOCKETS, TRIPWIRE, UNHEARD
 from ringfence.transport import passing
 
 WIRE = "memory/wire"
@@ -313,6 +313,19 @@ def drop_capabilities() -> None:
     processes.forget_command_line(processes.OWN_NAME)
 
 
+def count_operations(stays_shown: bool) -> None:
+    """Hand our io file to the reaper. What this process and all that it waits for have done can be read there to the
+    end; but an ordinary user can't open it of a process that is hidden, or has ended. ``stays_shown``: see «show
+    memory»."""
+    processes.show_memory()
+    file = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
+    if not stays_shown:
+        processes.hide_memory()
+    passing.send(SETUP.counts, COUNTS, [file])
+    os.close(file)
+    os.close(SETUP.counts)
+
+
 def install_filter(program: bytes, told: bool, unheard: bytes = b"") -> None:
     """Nothing that names a file may come between this and the exec. ``told``: the leader hears of what is refused.
     ``unheard``: the same filter for the case that an outer sandbox listens already, of which there can be one only."""
@@ -374,6 +387,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "drop capabilities": drop_capabilities,
     "landlock": landlock.put_up,
     "show memory": processes.show_memory,
+    "count operations": count_operations,
     "seccomp": install_filter,
     "bind in place": binding.bind_in_place,
     **confinement.STEPS,

@@ -14,6 +14,7 @@ import select
 from _collections_abc import Callable
 from struct import Struct
 
+from ringfence.kernel.proc.procfs import operations_in
 from ringfence.steps.state import SETUP
 from ringfence.steps.wakeup import wake_on_child
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 512
 ENDED = Struct("!i5q")
 """How the job ended: status, user and system time in µs, largest memory in bytes, switches of both kinds."""
+OPERATIONS = Struct("!q")
+"""Behind it, of a visit whose operations are counted: how many; -1: nobody could say."""
 
 
 def run_as_init() -> None:
@@ -39,7 +42,28 @@ def run_as_init() -> None:
         os._exit(0)
 
 
-def collect(job: int, *, until_empty: bool = False) -> None:
+class JobCounts:
+    """The io file of a job. It tells nothing any more once the job is collected, so it is read before."""
+
+    def __init__(self, job: int, file: int) -> None:
+        """``file``: -1: there is none."""
+        self._job, self._file = job, file
+        self.told = OPERATIONS.pack(-1)
+
+    def next_dead(self) -> tuple[int, int, struct_rusage | None]:
+        """As ``_next_dead``."""
+        try:
+            dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return -1, 0, None
+        if dead is None:
+            return 0, 0, None
+        if dead.si_pid == self._job and self._file >= 0:
+            self.told = OPERATIONS.pack(operations_in(os.pread(self._file, 4096, 0)))
+        return os.wait4(dead.si_pid, 0)
+
+
+def collect(job: int, *, until_empty: bool = False, counts: JobCounts | None = None) -> None:
     """Collect children until the job is among them, and tell how it ended; ``until_empty``: until none is left."""
     wakeup = wake_on_child()
     poller = select.poll()
@@ -48,10 +72,10 @@ def collect(job: int, *, until_empty: bool = False) -> None:
     poller.register(SETUP.status, 0)
     told = False
     while True:
-        pid, status, used = _next_dead()
+        pid, status, used = _next_dead() if counts is None else counts.next_dead()
         count_written(pid, used)
         if pid == job and used is not None:
-            os.write(SETUP.status, ENDED.pack(status, *_counted(used)))
+            os.write(SETUP.status, ENDED.pack(status, *_counted(used)) + (b"" if counts is None else counts.told))
             poller.unregister(SETUP.status)
             told = True
         if pid < 0 or (told and not until_empty):

@@ -8,6 +8,8 @@ from ringfence.kernel.mount import namespaces, submounts
 from ringfence.transport import passing
 
 LISTENER, TRIPWIRE, REAPER, UNHEARD, SOCKETS, LAST_SOCKET = b"l", b"t", b"h", b"u", b"s", b"e"
+COUNTS = b"c"
+"""What a job hands over to its reaper: its io file."""
 """What pid 1 and the job hand over to the leader. ``UNHEARD``: there is no listener. ``SOCKETS``: sockets that the
 gateway accepts on, which the leader passes on to it; ``LAST_SOCKET``: there are no more."""
 
@@ -28,6 +30,8 @@ class SetupState:
     """Where pid 1 and the reapers of a box count what the dead wrote; -1: nobody asks."""
     door = -1
     """The socket to the leader."""
+    counts = -1
+    """The socket to the reaper of a visit whose operations are counted."""
     certificates = b""
     """The authorities that this one sandbox trusts, as PEM; empty: those that it is shown."""
     init = -1

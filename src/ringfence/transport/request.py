@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         "mask", "read-only",
         "show limits", "whiteouts", "link", "tripwires", "image root", "seal root", "loopback", "listen", "trust",
         "host name",
-        "drop capabilities", "landlock", "show memory", "seccomp", "run as init", "calls",
+        "drop capabilities", "landlock", "show memory", "count operations", "seccomp", "run as init", "calls",
         # On the host's own root (steps/wall_steps, kernel/mount/binding).
         "bind in place", "landlock files", "drop privileges", "seccomp filter",
         # What a plan can end as, other than by an exec (roles/endings).
@@ -218,6 +218,8 @@ if TYPE_CHECKING:
         exit_address_bytes: int
         exit_descriptors: int
         exit_slots: int
+        operations: int
+        """Calls of the read and the write family; -1: nobody has counted them."""
         """As in ``backends.facts.Report``, as are those before it."""
 
     class HealthFrame(TypedDict):

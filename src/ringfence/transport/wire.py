@@ -51,7 +51,7 @@ NOTHING_SEEN: HealthFrame = {
 _KINDS = frozenset((STARTED, READY, FAILED, ENDED, NOTED, HEALTH))
 
 # Why the leader killed the tree, by position in the frame.
-CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone", "reaper_gone")
+CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone", "reaper_gone", "operations")
 
 ENTER = "enter the box"
 """The step of a visit to a living box that fails when the box has ended."""
@@ -63,7 +63,7 @@ REPORT_FIELDS = (
     "wait_status", "cause", "measured", "wall_ns", "cpu_user_us", "cpu_system_us", "peak_memory_bytes",
     "processes", "written_bytes", "voluntary_switches", "involuntary_switches", "oom_kills", "survivors",
     "largest_bytes", "written_chars", "refused_bytes", "exit_memory_bytes", "exit_address_bytes", "exit_descriptors",
-    "exit_slots",
+    "exit_slots", "operations",
 )  # fmt: skip
 _REPORT = Struct("!" + "q" * len(REPORT_FIELDS))
 _STARTED = Struct("!q")

@@ -16,7 +16,7 @@ import pytest
 from tests.patience import eventually
 
 import ringfence
-from ringfence import Job, SandboxError, SandboxPolicy, SetupError, Status, UsageError
+from ringfence import Job, SandboxError, SandboxPolicy, SetupError, Status, UnavailableError, UsageError
 from ringfence.engine.box import Box
 from ringfence.engine.handle import Handle
 from ringfence.kernel.proc import processes, procfs
@@ -265,6 +265,28 @@ def test_memory_is_held_for_all_visits_together() -> None:
                 break
             eventually(lambda: b"full" in hogs[-1].stdout or hogs[-1].done)
         assert any(one.done for one in hogs) or len(hogs) < 4
+
+
+_READS = "i=0; while [ $i -lt 200 ]; do read -r line < /etc/passwd; i=$((i + 1)); done"
+
+
+def test_a_visit_that_makes_more_calls_than_it_may_is_ended_and_others_go_on(box: Box) -> None:
+    free = box.start(["sh", "-c", _READS], operations=100_000)
+    over = box.start(["sh", "-c", _READS + "; sleep 60"], operations=150)
+    late = box.start(["sh", "-c", _READS], operations=150)
+    assert free.wait(60).ok and 200 <= free.operations < 100_000
+    for each in (over, late):
+        ended = each.wait(60)
+        assert (ended.status, ended.rc, ended.limits_hit) == (Status.OPERATIONS_LIMIT, 137, ("operations",))
+        assert each.operations > 150
+    plain = box.start(["true"])
+    assert plain.wait(60).ok and plain.operations == -1
+
+
+def test_a_level_that_counts_no_calls_refuses_a_number_of_them(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(box._box), "limits_of_a_visit", frozenset())
+    with pytest.raises(UnavailableError, match="counts no calls of a visit"):
+        box.start(["true"], operations=5)
 
 
 def test_closing_ends_everything(strict: Box) -> None:

@@ -32,10 +32,10 @@ class Monitor:
         return ResourceUsage(0.0, 0.0, 0.0, 0.0, 0.0, count)
 
 
-def watched(*counts: int | None) -> Watched:
+def watched(*counts: int | None, counted: bool = False) -> Watched:
     context: Any = SimpleNamespace(sandbox_id="a", resource_limits=ResourceLimits(max_file_operations=100))
     monitor: Any = Monitor(*counts)
-    return Watched(monitor, context)
+    return Watched(monitor, context, counted=counted)
 
 
 def test_what_was_done_before_is_not_counted() -> None:
@@ -48,6 +48,14 @@ def test_nor_is_it_where_the_first_look_fails() -> None:
     execution = watched(None, 5000, 5100, None, 5101)
     assert not execution.is_over() and not execution.is_over() and not execution.is_over(whole=True)
     assert execution.is_over(whole=True)
+
+
+def test_where_they_are_counted_only_what_was_told_is_this_ones() -> None:
+    """What the monitor sees beside it may be another execution's."""
+    below, above = watched(5000, 9000, 9000, counted=True), watched(5000, 5000, 5000, counted=True)
+    assert not below.is_over() and not below.is_over(whole=True, told=100)
+    assert not above.is_over() and above.is_over(whole=True, told=101)
+    assert list(map(str, above.violations)) == ["file operations: 101, limit 100"]
 
 
 def test_what_an_execution_used_is_its_own() -> None:

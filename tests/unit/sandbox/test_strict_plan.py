@@ -95,8 +95,18 @@ def test_only_a_job_that_can_reach_nothing_has_a_network_that_another_had(
 
 
 def test_a_visit_is_bound_as_a_job_is_and_enters_no_new_root() -> None:
-    visit = names(visit_of(spec(), [("exec", ["true"], {})])["plan"])
+    visit = names(visit_of(spec(), [("exec", ["true"], {})], {})["plan"])
     assert "seccomp" in visit and "landlock" in visit and "seal root" not in visit and "run as init" not in visit
+
+
+def test_a_visit_whose_operations_are_counted_hands_its_count_over_behind_the_wall_and_before_the_filter() -> None:
+    request = visit_of(spec(), [("exec", ["true"], {})], {"operations": 7})
+    steps = names(request["plan"])
+    assert steps.index("landlock") < steps.index("count operations") < steps.index("seccomp")
+    assert request["limits"]["operations"] == 7 and "operations" not in visit_of(spec(), [], {})["limits"]
+    assert ("count operations", False) in request["plan"]  # it is hidden again at once
+    hidden = visit_of(spec(hidden=("/usr/x",)), [], {"operations": 7})["plan"]
+    assert ("count operations", True) in hidden and ("show memory",) in hidden
 
 
 LOOKS = ("stat", "lstat", "open", "listdir", "scandir", "readlink", "access", "getcwd", "geteuid", "getuid", "getegid")
@@ -106,7 +116,7 @@ def test_what_makes_a_plan_reads_nothing_of_this_host(monkeypatch: pytest.Monkey
     def plan() -> None:
         made = spec(ROOT, hidden=("/srv/x",), network="host", writable_paths=["/srv/w"])
         plan_of(made, [])
-        visit_of(made, [])
+        visit_of(made, [], {})
         template_of(made, None, native=False)
 
     def refuse(*arguments: object, **_: object) -> None:

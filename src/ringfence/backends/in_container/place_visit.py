@@ -28,6 +28,7 @@ class PlaceVisit:
     """Followed from its start to its end."""
 
     begun = True
+    operations = -1
 
     def __init__(self, place: Place, program: str, number: int, report: int, before: tuple[int, int], *,
                  is_last: bool = False) -> None:  # fmt: skip

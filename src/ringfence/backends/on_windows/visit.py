@@ -34,6 +34,7 @@ class JobVisit:
     """A running job. What is said here is said by the thread that watches it."""
 
     begun = entered = True
+    operations = -1
 
     def __init__(
         self,

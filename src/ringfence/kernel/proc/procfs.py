@@ -14,21 +14,23 @@ TICKS_PER_S = 100 if not hasattr(os, "sysconf") else os.sysconf("SC_CLK_TCK")
 _CLOCK_OF_PROCESS = 2
 """The kernel's number for the clock of a process; the rest of the clock's name is the pid."""
 # Fields of /proc/<pid>/stat, counted from the one after the name (which may hold anything).
-_STATE, _SESSION, _UTIME, _THREADS, _START, _RSS = 0, 3, 11, 17, 19, 21
+_STATE, _PARENT, _SESSION, _UTIME, _THREADS, _START, _RSS = 0, 1, 3, 11, 17, 19, 21
 _ENDED = (b"Z", b"X")
+_TRIES = 5
 
 
 class Process:
     """One line of the table: enough to measure and to signal it safely."""
 
     __slots__ = (
-        "asked", "cpu_ticks", "own_ticks", "pid", "rss_bytes", "session", "start", "system_ticks", "threads", "zombie",
+        "asked", "cpu_ticks", "own_ticks", "parent", "pid", "rss_bytes", "session", "start", "system_ticks", "threads",
+        "zombie",
     )  # fmt: skip
 
     def __init__(self, pid: int, fields: list[bytes]) -> None:
         self.pid = self.asked = pid
         """``asked``: the thread by which /proc tells of its memory and files: the first one, unless that has ended."""
-        self.session = int(fields[_SESSION])
+        self.parent, self.session = int(fields[_PARENT]), int(fields[_SESSION])
         self.start = int(fields[_START])
         self.own_ticks = int(fields[_UTIME]) + int(fields[_UTIME + 1])
         # Its own two and the two of the children it has waited for: work done in short-lived children.
@@ -189,6 +191,40 @@ def written_chars(pid: int) -> int:
         return _number_after(_read(f"/proc/{pid}/io"), b"\nwchar:")
     except OSError:
         return 0
+
+
+def operations(asked: int) -> int | None:
+    """Calls of the read and the write family, by the process of this thread and by all children that it has waited for;
+    0: it is gone, None: this user can't look into it."""
+    try:
+        return operations_in(_read(f"/proc/{asked}/io"))
+    except PermissionError:
+        return None
+    except OSError:
+        return 0
+
+
+def operations_in(text: bytes) -> int:
+    """In the text of an io file."""
+    return _number_after(text, b"\nsyscr:") + _number_after(text, b"\nsyscw:")
+
+
+def operations_waited_for(own_io: int, thread_io: int) -> int:
+    """By all children that the calling process has waited for; never more. By its own two files: what it does itself is
+    in both."""
+    for _ in range(_TRIES):
+        before, whole, after = (operations_in(os.pread(file, 4096, 0)) for file in (thread_io, own_io, thread_io))
+        if after == before + 2:  # nothing but these reads, e.g. no handler of a signal
+            return whole - before - 1
+    return max(0, whole - after)
+
+
+def open_thread_io() -> int:
+    """The count of the calling thread alone."""
+    try:
+        return os.open("/proc/thread-self/io", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
 
 
 def own_written_chars(descriptor: int) -> int:

@@ -6,17 +6,29 @@ that of a child nobody waits for is gone with it, and known only from when it wa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from _collections_abc import Mapping
 
 
-class Counted(NamedTuple):
-    """One living process."""
+class Counted(tuple[int, int, int]):
+    """One living process: when it started, its parent, and the amount, of itself and of the children that it has waited
+    for. By hand: a leader loads this, and a named tuple would have it load much more."""
 
-    start: int
-    parent: int
-    amount: int
-    """Of itself and of the children that it has waited for."""
+    __slots__ = ()
+
+    def __new__(cls, start: int, parent: int, amount: int) -> Counted:
+        return super().__new__(cls, (start, parent, amount))
+
+    @property
+    def start(self) -> int:
+        return self[0]
+
+    @property
+    def parent(self) -> int:
+        return self[1]
+
+    @property
+    def amount(self) -> int:
+        return self[2]
 
 
 class Tally:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from ringfence.monitor.tally import Counted, Tally
+from ringfence.kernel.proc.tally import Counted, Tally
 
 pytestmark = pytest.mark.unmeasured
 
@@ -86,7 +86,7 @@ class _World:
 
     def _count(self) -> None:
         pid, amount = self._one(), self.random.randrange(1, 100)
-        self.alive[pid] = self.alive[pid]._replace(amount=self.alive[pid].amount + amount)
+        self.alive[pid] = _with(self.alive[pid], amount)
         self.truth += amount
 
     def _fork(self) -> None:
@@ -100,7 +100,7 @@ class _World:
         self.zombies.add(pid)
         for child, counted in self.alive.items():
             if counted.parent == pid:
-                self.alive[child] = counted._replace(parent=1)
+                self.alive[child] = Counted(counted.start, 1, counted.amount)
         if self.random.random() < self.heedless:
             self._collect(pid, wait=False)
 
@@ -113,7 +113,11 @@ class _World:
         self.zombies.discard(pid)
         if wait:
             parent = self.alive[ended.parent]
-            self.alive[ended.parent] = parent._replace(amount=parent.amount + ended.amount)
+            self.alive[ended.parent] = _with(parent, ended.amount)
+
+
+def _with(counted: Counted, more: int) -> Counted:
+    return Counted(counted.start, counted.parent, counted.amount + more)
 
 
 SEQUENCES = 20_000 if os.environ.get("RINGFENCE_LONG") else 300

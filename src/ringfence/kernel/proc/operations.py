@@ -1,0 +1,40 @@
+"""Calls of the read and the write family that a tree of processes makes: as many as the kernel counts, never more.
+
+It adds up two counts, each of which misses some, and takes the larger: what living processes have, with what those
+that were waited for had; and what was seen of each at some look, also of those whose end nobody was told of.
+"""
+
+from __future__ import annotations
+
+from _collections_abc import Callable, Sequence
+
+from ringfence.kernel.proc.tally import Counted, Tally
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.kernel.proc.procfs import Process
+
+
+class OperationsCount:
+    """Of the tree below one process of ours. ``of``: what a process has counted, by a thread of it."""
+
+    def __init__(self, of: Callable[[int], int | None]) -> None:
+        self._of = of
+        self._tally = Tally()
+        self.most = 0
+        """The most that was counted."""
+
+    def look(self, rows: Sequence[Process], waited_for: int) -> int:
+        """``rows``: parents before their children, so that nothing which passes from one to the other in the meantime
+        is counted in both. ``waited_for``: of those that the process above all of them has waited for."""
+        now, whole = {0: Counted(0, 0, waited_for)}, True
+        for row in rows:
+            amount, known = self._of(row.asked), self._tally.known(row.pid, row.start)
+            amount = known if amount is None else amount
+            whole = whole and amount >= known  # else it has ended meanwhile: whether its parent has it yet is not known
+            now[row.pid] = Counted(row.start, row.parent if row.parent in now else 0, amount)
+        if whole:
+            self._tally.update(now)
+        living = sum(counted.amount for counted in now.values())
+        self.most = max(self.most, self._tally.total, living)
+        return self.most
