@@ -30,9 +30,10 @@ _COMMANDS = Group(title="Commands", rows=(
             proof=named(_SWE, "the_oracle_resolves", "without_grade_there_is_no_pass_and_no_future",
                         "code_under_test_that_forges_results_does_not_resolve")),
     limited("`--image`: agent and grader in the instance's own image, the repository over it at `/testbed`",
-            "It takes Docker or Podman by its command, and an image that the engine has: nothing is pulled. "
-            f"{_NO_PUBLIC}", Command("proctor run-swebench", "--image"),
-            Command("proctor run-tb", "--image --build-network"), adr=(118, 119),
+            "It takes Docker or Podman by its command, and an image that the engine has: nothing is pulled. A "
+            f"Dockerfile for BuildKit (`COPY --chmod`) takes a `docker` that has it. {_NO_PUBLIC}",
+            Command("proctor run-swebench", "--image"), Command("proctor run-tb", "--image --build-network"),
+            adr=(118, 119),
             proof=named("doors/test_proctor_engines", "an_instance_in_its_image_resolves_by_its_own_patch_alone",
                         "podman_builds_and_exports_the_same_roots") +
             named(_SWE, "in_an_image_the_repository_alone_is_graded")),
