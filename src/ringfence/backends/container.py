@@ -20,24 +20,17 @@ from ringfence.backends.in_container.standby import Standby
 from ringfence.backends.in_container.working_copies import WorkingCopies
 from ringfence.backends.scratch import Scratch
 from ringfence.backends.tables import entries
-from ringfence.container import (
-    applied,
-    first_process,
-    group_files,
-    job_spec,
-    mounted,
-    network_holder,
-    orphans,
-    visits,
-)
+from ringfence.container import applied, first_process, group_files, job_spec, mounted, network_holder, orphans, visits
 from ringfence.container.api import IMAGE_STEP, Client, connect
 from ringfence.container.guardian import guardian_of
 from ringfence.container.hardening import DEFAULT_IMAGE, ContainerSpec
 from ringfence.errors import SandboxError, SetupError, UnavailableError
+from ringfence.model import state_folder
 from ringfence.model.job import Job
 from ringfence.model.lack import Lack
 from ringfence.model.limits import IsolationLevel, SyscallProfile
 from ringfence.model.outcome import Changes, Enforcement, Mechanism
+from ringfence.model.own.own_watch import OwnWatch
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 from ringfence.sandbox import networks
@@ -118,6 +111,7 @@ class ContainerBox:
         self._link: EgressLink | None = None
         self._place: Place | None = None
         self._standby: Standby | None = None
+        self._watch: OwnWatch | None = None
         self._copies: WorkingCopies | None = None
         self._name, self._has_slot = "", False
         self.network_limits: dict[str, float] = dict(policy.network_limits)
@@ -138,7 +132,7 @@ class ContainerBox:
         self._place = self._opened(workspace)
 
     def ended(self) -> bool:
-        return self._place is not None and self._place.ended()
+        return self._place is not None and (self._place.ended() or bool(self._watch and self._watch.exposed()))
 
     def source(self) -> Source:
         assert self._place is not None
@@ -151,7 +145,8 @@ class ContainerBox:
         return self._link
 
     def start_steps(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> PlaceVisit:
-        assert self._place is not None
+        assert self._place is not None and self._watch is not None
+        self._watch.refuse()
         return self._place.transfer(steps, streams)
 
     # ---- a container that stands by
@@ -173,7 +168,7 @@ class ContainerBox:
             self._backend.slots.release()
 
     def is_ready(self) -> bool:
-        return self._place is not None and not self._place.ended()
+        return self._place is not None and not self.ended()
 
     def let_go(self) -> None:
         if self._place is not None:
@@ -185,7 +180,9 @@ class ContainerBox:
         promises.refuse_without_visits(is_local=client.is_local)
         name = self._name = orphans.new_name()
         folder = os.path.join(os.path.dirname(self._scratch.prepare()), "door")
+        stamp, ours = state_folder.own_stamp(), state_folder.own_places()
         spec = self._spec_of_visits(client, workspace, folder, alone=alone)
+        self._watch = OwnWatch(stamp, ours, [bind.source for bind in spec.binds], self.let_go)
         listener = visits.Listener(folder)
         guardian_of(client.url).add(name)
         remove = once(self._remove_used, name)
@@ -242,7 +239,8 @@ class ContainerBox:
             guardian_of(self._place.client.url).add(self._name, self.policy.wall_time_s)
             for name, content in job.files.items():
                 self._place.put(name, content)
-        if self._place is not None:
+        if self._place is not None and self._watch is not None:
+            self._watch.refuse()
             return self._place.start(job, streams)
         if job.channel:
             _refuse("calls of Python functions")

@@ -34,6 +34,8 @@ class Layers:
         self._own: Workspace | None = None
         self._to_open: tuple[str, str] | tuple[()] = ()
         self._ours: tuple[str, ...] | None = None
+        self.stamp: tuple[object, ...] = ()
+        """Of what is ours, before that was looked up."""
         self._led: dict[str, str] = {}
         self._root = _root_of(policy) if policy.root else ""
         """The real path of the folder that is the root; empty: the host's system is."""
@@ -96,8 +98,10 @@ class Layers:
 
     @property
     def ours(self) -> tuple[str, ...]:
-        """Our own folders, which no guest sees and no commit touches. Looked up once: that reads the mount table."""
+        """Our own folders, which no guest sees and no commit touches. Looked up once: that reads the mount table. What
+        comes later is seen by who watches (``own_watch``), and by each look at a layer."""
         if self._ours is None:
+            self.stamp = state_folder.own_stamp()
             self._ours = self.transaction.ours if self.transaction else state_folder.own_places()
         return self._ours
 
@@ -161,13 +165,19 @@ class Layers:
     def changes(self) -> Changes:
         if self.transaction is not None:
             return self.transaction.changes()
-        return self._own.changes() if self._own else Changes()
+        return self._looked_at(self._own).changes() if self._own else Changes()
 
     def commit(self, *, mounted: bool) -> None:
         if self.transaction is not None:
             self.transaction.commit(mounted=mounted)
         elif self._own:
-            self._own.commit(mounted=mounted)
+            self._looked_at(self._own).commit(mounted=mounted)
+
+    def _looked_at(self, workspace: Workspace) -> Workspace:
+        """What of ours was made in it since is none of the job's."""
+        if state_folder.own_stamp() != self.stamp:
+            workspace.also_hide(state_folder.own_places())
+        return workspace
 
     def keep(self, folder: str, scratch: str) -> bool:
         """Make a transaction of the box's own layer; the box has no layer any more."""
@@ -175,7 +185,7 @@ class Layers:
             return False
         from ringfence.checkpoint.from_layer import adopt
 
-        workspace, self._own = self._own, None
+        workspace, self._own = self._looked_at(self._own), None
         try:
             adopt(workspace, folder, os.path.join(scratch, "layer")).close()
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from _collections_abc import Mapping
+from _collections_abc import Callable, Mapping
 from types import MappingProxyType
 
 from ringfence.backends import groups, tables
@@ -23,6 +23,7 @@ from ringfence.backends.leader_sources import ZygoteSource
 from ringfence.backends.scratch import Scratch
 from ringfence.errors import UnavailableError, UsageError
 from ringfence.kernel.calls import native
+from ringfence.model import state_folder
 from ringfence.model.job import Job
 from ringfence.model.lack import Lack
 from ringfence.model.limits import IsolationLevel
@@ -43,11 +44,13 @@ if TYPE_CHECKING:
     from ringfence.backends.egress_link import EgressLink
     from ringfence.backends.process_images import Confinement
     from ringfence.checkpoint.transaction import Transaction
+    from ringfence.model.own.own_watch import OwnWatch
     from ringfence.monitor.source import Source
     from ringfence.sandbox.root import RootSpec
     from ringfence.transport.request import Preload, StandbyRequest, Step, VisitRequest
 
 _FOREVER_S = 1e9
+_SIGKILL = 9
 
 
 class StrictBackend:
@@ -129,6 +132,8 @@ class StrictBox:
         self._layers = Layers(policy, hidden)
         self._waiting: GroupVisit | None = None
         self._supervisor: BoxSupervisor | None = None
+        self._watch: OwnWatch | None = None
+        """Of a sandbox that lives or stands by."""
         self._closing = Closing()
         self._closing.add(self._scratch.remove)
         self._cgroup = groups.make(policy, own_tasks=1)  # pid 1 of the sandbox is ours
@@ -244,10 +249,13 @@ class StrictBox:
         self._closing.add(lingering.await_end)
         self._closing.add(visit.release)
         visit.await_ready()
+        self._watch = _watch(self._layers.stamp, spec, lambda: visit.signal(_SIGKILL))
         self._supervisor = BoxSupervisor(visit=visit, spec=spec, source=source, lingering=lingering)
 
     def ended(self) -> bool:
-        return self._supervisor is not None and self._supervisor.visit.receive() is not None
+        if self._supervisor is None or self._watch is None:
+            return False
+        return self._supervisor.visit.receive() is not None or bool(self._watch.exposed())
 
     def source(self) -> Source:
         assert self._supervisor is not None
@@ -268,7 +276,8 @@ class StrictBox:
         """A visit to the living box."""
         from ringfence.backends.box_visit import VisitToBox
 
-        assert self._supervisor is not None
+        assert self._supervisor is not None and self._watch is not None
+        self._watch.refuse()
         return VisitToBox(visit_of(self._supervisor.spec, steps, limits), streams, self._supervisor)
 
     def confinement(self) -> Confinement:
@@ -292,8 +301,10 @@ class StrictBox:
     def prewarm(self, python: PythonJobs) -> GroupVisit:
         """Do now what does not depend on the job; the next one starts at once. Its folder lies in memory."""
         self._refuse_root("a pool")
-        draft = self._drafts.find((self.policy, python, self.enforced), lambda: self._draft(python))
+        stamp = state_folder.own_stamp()
+        draft = self._drafts.find((self.policy, python, self.enforced, stamp), lambda: self._draft(python))
         self._adopted(draft.spec)
+        self._watch = _watch(stamp, draft.spec, self.let_go)
         paths = groups.paths_of(self._cgroup)
         request: StandbyRequest = {"draft": draft.source.number, "groups": paths, "standby": True}
         self._waiting = self._visit(request, (), draft.source.for_one())
@@ -311,7 +322,9 @@ class StrictBox:
         return {name: value for name, value in own if name not in self.policy.pass_environment}
 
     def is_ready(self) -> bool:
-        return self._waiting is not None and self._waiting.waits()
+        """Not one from which something of ours has not been hidden: another is made in its place."""
+        exposed = self._watch is not None and self._watch.exposed()
+        return self._waiting is not None and not exposed and self._waiting.waits()
 
     def let_go(self) -> None:
         if self._waiting is not None:
@@ -341,6 +354,13 @@ class StrictBox:
 
     def close(self) -> str:
         return self._closing.close()
+
+
+def _watch(stamp: object, spec: Spec, end: Callable[[], object]) -> OwnWatch:
+    from ringfence.model.own.own_watch import OwnWatch  # not for a single run
+
+    shown = [entry.path for entry in rootfs.entries(spec.root)]
+    return OwnWatch(stamp, spec.root.ours, [*shown, *(each.path for each in spec.root.workspaces)], end)
 
 
 def _zygote(spec: Spec, python: Preload | None, *, led_together: bool = False) -> ZygoteSource:

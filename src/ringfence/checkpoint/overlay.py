@@ -49,6 +49,9 @@ class OverlayLayer:
         """What of the base is younger was changed by somebody else."""
         self._top_is_known = False
 
+    def leave_out(self, paths: frozenset[str]) -> None:
+        self.scan.leave_out(paths)
+
     def read(self, how: Reading) -> dict[str, Entry]:
         """The changes as they are now."""
         begun = self._store.now()

@@ -66,13 +66,19 @@ class Scan:
         """Whether a mode that keeps us out may be changed for a moment. Never in the base."""
         self.prefix = prefix
         """Of overlayfs's attributes: ``user.overlay.`` or ``trusted.overlay.``. Empty: no overlay's layer."""
-        self.without = without
-        self._hidden = frozenset(map(windows_paths.fold, without)) if os.name == "nt" else frozenset()
+        self.without: frozenset[str] = frozenset()
+        self._hidden: frozenset[str] = frozenset()
+        self.leave_out(without)
         self.mounted = mounted
         """Whether what is mounted in it is a part of it. Not of what an overlay shows."""
         self.cut_short = False
         """The last look left something out that is too deep or too much."""
         self._telling: bool | None = None
+
+    def leave_out(self, paths: frozenset[str]) -> None:
+        """From now on these are not looked at either."""
+        self.without |= paths
+        self._hidden = frozenset(map(windows_paths.fold, self.without)) if os.name == "nt" else frozenset()
 
     def below(
         self, top: str, take: Reading, index: Index = NOTHING, *, cut: bool = False, most: int | None = None

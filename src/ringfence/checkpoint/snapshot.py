@@ -65,6 +65,11 @@ class Snapshot:
     def _below(self) -> dict[str, Entry]:
         return of_index(self._base)
 
+    def leave_out(self, paths: frozenset[str]) -> None:
+        for scan in (self.scan, self._base_scan):
+            scan.leave_out(paths)
+        self._base = {path: seen for path, seen in self._base.items() if not merge.is_below(path, paths)}
+
     def read(self, how: Reading) -> dict[str, Entry]:
         """The changes as they are now."""
         found = self._look(how)

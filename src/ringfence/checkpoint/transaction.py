@@ -30,6 +30,7 @@ from ringfence.errors import CheckpointError, ConflictError
 from ringfence.model.outcome import Changes
 from ringfence.model.paths import within
 from ringfence.model.record import field_names, replace
+from ringfence.model.state_folder import own_stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Transaction:
         self._lock = lock
         self._journal = TransactionJournal(plan.documents, len(plan.bases))
         self._workspaces: list[Workspace] = []
+        self._stamp: object = ()
         try:
             self._open_all()
         except BaseException:
@@ -167,10 +169,17 @@ class Transaction:
                 workspace.drop_hidden()
         self._layout.save()  # last: what is broken off before is done again
 
+    def _look_anew(self) -> None:
+        """What of ours was made in a base since it was looked at is none of the jobs'."""
+        stamp, self._stamp = self._stamp, own_stamp()
+        for workspace in self._workspaces if stamp != self._stamp else ():
+            workspace.also_hide(self.ours)
+
     # ---- what changed
 
     def changes(self) -> Changes:
         """What differs from the bases."""
+        self._look_anew()
         found = [(number, workspace.changes(noting=True)) for number, workspace in self._numbered()]
         rows = (replace(each, path=self._layout.absolute(number, each.path)) for number, told in found for each in told)
         return Changes(rows, complete=all(told.complete for _, told in found))
@@ -186,6 +195,7 @@ class Transaction:
 
     def diffs(self, paths: Iterable[Path] | None = None, *, most: int = sys.maxsize) -> Iterator[str]:
         """The same part by part; of each base, what comes after so many characters is only named."""
+        self._look_anew()
         for number, inside in self._layout.parts(paths).items():
             yield from self._workspaces[number].diffs(inside, title=self._title(number), most=most)
 
@@ -279,6 +289,7 @@ class Transaction:
 
     def seal(self) -> str:
         """A name of all that the layers hold now, for a commit of just that."""
+        self._look_anew()
         return seal(workspace.contents() for workspace in self._workspaces)
 
     def commit(
@@ -296,6 +307,7 @@ class Transaction:
         somebody else changed the same: ``theirs``, ``mine``, or ``merge`` for both, line by line.
         """
         how = on_conflict_of(on_conflict, free=not (mounted or sealed))
+        self._look_anew()
         self.recover()
         parts = self._layout.parts(paths)
         with ExitStack() as held:
@@ -329,9 +341,7 @@ class Transaction:
         """Carry to its end what was broken off. What somebody else changed since is theirs, and named."""
         if not self._journal.exists():
             return
-        theirs = []
-        for number, workspace in self._numbered():
-            theirs += self._until_conflict(number, workspace.recover)
+        theirs = [path for number, each in self._numbered() for path in self._until_conflict(number, each.recover)]
         commit_plan.left_to_them([*theirs, *self._finish()])
 
     def _finish(self) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from _collections_abc import Iterator, Mapping
+from _collections_abc import Iterable, Iterator, Mapping
 
 from ringfence.checkpoint import content, merge
 from ringfence.checkpoint import entry as entries
@@ -60,6 +60,13 @@ class Workspace:
         self._planner = Planner(self._scan, layer, store, self._originals, hidden)
         if store.holds(JOURNAL):
             self.recover()
+
+    def also_hide(self, paths: Iterable[str]) -> None:
+        """From now on nothing that a job did reaches these either: absolute paths, those below the base count."""
+        more = _inside(self.base, tuple(paths))
+        self.hidden = self._planner.hidden = self.hidden | more
+        self._scan.leave_out(more)
+        self.layer.leave_out(more)
 
     @converted
     def changes(self, *, noting: bool = False) -> Changes:
@@ -334,7 +341,7 @@ class Workspace:
         touched = {entries.parent(path) for path in (*begun.plan.now, *begun.plan.target)}
         self._writer(begun.temporary).open_closed({*begun.plan.now, *begun.plan.target})
         self._writer(begun.temporary).sweep(touched)
-        plan, theirs = commit_plan.resume(begun.plan, self._scan)
+        plan, theirs = commit_plan.resume(commit_plan.outside(begun.plan, self.hidden), self._scan)
         rest = begun.rest
         if rest is not None:
             rest = {**commit_plan.left_over(begun.plan, theirs), **rest}

@@ -52,6 +52,12 @@ def plan(layer: Manifest, base: Scan, hidden: frozenset[str], umask: int) -> Com
     return found
 
 
+def outside(old: CommitPlan, hidden: frozenset[str]) -> CommitPlan:
+    """The same without what has been hidden since: what was broken off must not reach it either."""
+    now = {path: seen for path, seen in old.now.items() if not is_below(path, hidden)}
+    return CommitPlan(now=now, target={path: each for path, each in old.target.items() if not is_below(path, hidden)})
+
+
 def _plan_one(path: str, entry: Entry, base: Scan, found: CommitPlan, ways: frozenset[str], umask: int) -> None:
     """``ways``: the folders that lead to something hidden."""
     for above in ancestors(path):

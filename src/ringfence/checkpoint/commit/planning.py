@@ -30,7 +30,8 @@ class Planner:
     def __init__(
         self, base: Scan, layer: Layer, store: Store, originals: Originals, hidden: frozenset[str]
     ) -> None:
-        self._base, self._layer, self._store, self._originals, self._hidden = base, layer, store, originals, hidden
+        self._base, self._layer, self._store, self._originals = base, layer, store, originals
+        self.hidden = hidden
 
     def plan(
         self, wanted: tuple[str, ...] | None, how: OnConflict, *, mounted: bool, untrusted: tuple[str, ...]
@@ -47,7 +48,7 @@ class Planner:
 
     def _plan(self, layer: Manifest, wanted: tuple[str, ...] | None) -> tuple[Manifest, CommitPlan]:
         chosen = merge.chosen(layer, wanted, self._has_folder)
-        found = commit_plan.plan(chosen, self._base, self._hidden, callers_umask())
+        found = commit_plan.plan(chosen, self._base, self.hidden, callers_umask())
         commit_plan.check_mounts(found, self._base.tree.mounts(), shown=isinstance(self._layer, Snapshot))
         return chosen, found
 

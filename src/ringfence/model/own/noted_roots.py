@@ -24,6 +24,15 @@ def noted(top: str) -> list[str]:
     return list(_read(top))
 
 
+def stamp(top: str) -> tuple[int, ...]:
+    """Another one when something was noted since; empty: nothing ever was."""
+    try:
+        found = os.stat(os.path.join(top, _FILE))
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def note(top: str, path: str) -> None:
     """Remember a folder that is there, and nothing in it yet. Those that are gone are forgotten."""
     if _covers(_read(top), path):

@@ -37,14 +37,20 @@ def _in(folder: str) -> str:
     return os.path.join(folder, f"ringfence-{os.geteuid()}")
 
 
+def usual() -> str:
+    """That of whoever sets no variable; there others learn of this one. Empty: there is no such."""
+    return "" if os.name == "nt" else _in(_USUAL)
+
+
 def known() -> list[str]:
     """This one, and those that other processes of this user have; of a process that runs inside of such a folder, as
     a job does that starts sandboxes itself, its own alone."""
     if os.name == "nt":
         return []
-    own, usual = os.path.realpath(path()), os.path.realpath(_in(_USUAL))
-    others = [] if own != usual and lies_in(own, usual) else [usual, *noted_roots.noted(usual)]
-    return list(dict.fromkeys((own, *others)))
+    own, others = os.path.realpath(path()), os.path.realpath(usual())
+    if own != others and lies_in(own, others):
+        return [own]
+    return list(dict.fromkeys((own, others, *noted_roots.noted(others))))
 
 
 def made() -> str:
@@ -58,11 +64,11 @@ def made() -> str:
 
 def usual_made(found: str) -> str:
     """The usual one, made too, where others learn of this one; empty where they need not: it is the same, or above."""
-    usual = _in(_USUAL)
-    if os.name == "nt" or lies_in(os.path.realpath(found), os.path.realpath(usual)):
+    others = usual()
+    if not others or lies_in(os.path.realpath(found), os.path.realpath(others)):
         return ""
-    _make(usual)
-    return usual
+    _make(others)
+    return others
 
 
 def let_others_through() -> None:
