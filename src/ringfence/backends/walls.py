@@ -190,9 +190,10 @@ class HostWalls:
         readable = [*rootfs.SYSTEM_FOLDERS, *(f"/etc/{name}" for name in rootfs.ETC_NAMES), *policy.readable_paths]
         bases = self._transaction.bases if self._transaction else ()
         way = showing.search(policy, job, bases if self._bound else (), () if self._bound else bases)
+        showing.refuse_led(policy, (*own, *bases), way.look)
         readable += showing.needed(policy, job, way)[0]
         # Steps that are no program load their part of it when their turn comes.
         readable.append(os.path.dirname(os.path.abspath(ringfence.__file__)))
         hidden = host.every_name(policy.hidden_paths)
-        shown = confinement.grants(readable, policy.writable_paths, (*hidden, *ours))
-        return list(dict.fromkeys((*shown, *confinement.grants((), own, hidden))))
+        shown = confinement.grants(readable, policy.writable_paths, (*hidden, *ours), way.real)
+        return list(dict.fromkeys((*shown, *confinement.grants((), own, hidden, way.real))))

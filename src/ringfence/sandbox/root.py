@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from _collections_abc import Mapping
 
+from ringfence.kernel.mount import mounts
+from ringfence.model.paths import within
 from ringfence.model.record import record
 from ringfence.sandbox import limits_seen, networks
 from ringfence.sandbox.hidden import HiddenPaths
@@ -45,7 +47,7 @@ TMP_BYTES_LEAST = 16 << 20
 TMP_BYTES_PER_FILE = 4096
 IMAGE = "image"
 """The name in the building of an image that no job changes."""
-_OF_A_FILE = {"ro": "file", "rw": "rw file"}
+_TAKEN = {("ro", True): "ro", ("rw", True): "rw", ("ro", False): "file", ("rw", False): "rw file"}
 
 
 @record
@@ -62,6 +64,8 @@ class HostMount:
     """Named by the policy: shown also below something hidden."""
     at: str = ""
     """Where it is shown; empty: at its own path."""
+    real: bool = False
+    """No link led to it when it was looked at: one that stands on the way by now is an error."""
 
 
 @record
@@ -178,7 +182,7 @@ def workspace_name(number: int) -> str:
 
 
 def _shown_sources(root_spec: RootSpec) -> list[Source]:
-    return [(str(number), entry.path, entry.mode if entry.folder else _OF_A_FILE[entry.mode],
+    return [(str(number), entry.path, (mounts.REAL if entry.real else "") + _TAKEN[entry.mode, entry.folder],
              root_spec.owner if entry.own else ()) for number, entry in enumerate(entries(root_spec))]  # fmt: skip
 
 
@@ -195,13 +199,9 @@ def template(root_spec: RootSpec) -> list[Step]:
     plan.append(("clone sources", sources))
     plan += [("attach", name) for name, *_ in sources]
     plan += [_configuration(root_spec)] if root_spec.image is None else []
-    return [*plan, *_limit_files(root_spec)]
-
-
-def _limit_files(root_spec: RootSpec) -> list[Step]:
-    if root_spec.limits is None:
-        return []
-    return [("limit files", limits_seen.files(root_spec.limits, limits_seen.host_total()))]
+    if root_spec.limits is not None:
+        plan.append(("limit files", limits_seen.files(root_spec.limits, limits_seen.host_total())))
+    return plan
 
 
 def _layout(root_spec: RootSpec) -> Step:
@@ -261,13 +261,10 @@ def tripwires_possible(root_spec: RootSpec) -> bool:
     closed = {"/proc", "/dev", *workspace_paths(root_spec), *PRIVATE}
     closed.update(place(entry) for entry in root_spec.shown if entry.mode == "rw")
     tops = closed.union(place(entry) for entry in root_spec.shown)
-    if any(_innermost(folder, tops) in closed for folder in root_spec.hidden.folders):
+    above = ([top for top in tops if within(folder, top)] for folder in root_spec.hidden.folders)
+    if any(max(each, key=len, default="/") in closed for each in above):
         return False
     return not any(entry.explicit and root_spec.hidden.cover(entry.path) for entry in root_spec.shown)
-
-
-def _innermost(folder: str, tops: set[str]) -> str:
-    return max((top for top in tops if folder == top or is_below(folder, top)), key=len, default="/")
 
 
 def _within(entry: HostMount, root_spec: RootSpec) -> list[str]:

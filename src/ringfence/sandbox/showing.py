@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from _collections_abc import Iterable
@@ -77,36 +78,44 @@ def program(policy: SandboxPolicy, job: Job) -> str:
 
 
 def shown(policy: SandboxPolicy, job: Job, workspaces: tuple[str, ...], ours: HiddenPaths) -> list[HostMount]:
-    """What of the host the job sees beside the system, the workspaces left out."""
-    named = frozenset(policy.readable_paths) | set(map(real, policy.readable_paths))
+    """What of the host the job sees beside the system, the workspaces left out. All is decided of one look."""
+    way = search(policy, job, workspaces)
+    named = _named(policy, workspaces, way.look)
     configuration = {f"/etc/{name}" for name in rootfs.ETC_NAMES} - named
     tops = (*rootfs.SYSTEM_FOLDERS, *configuration, *workspaces)
-    way = search(policy, job, workspaces)
     settled, wanted = needed(policy, job, way)
     found = host.outside_the_system([*policy.readable_paths, *settled], tops, way.look)
     found += [path for path in _links_into(way, wanted) if not any(within(path, top) for top in (*tops, *found))]
     # Above a workspace nothing is shown unless the policy says so, and nothing of ours because a program names it.
     seen = [path for path in found if path in named
             or not (ours.cover(way.real(path)) or any(within(each, path) for each in workspaces))]  # fmt: skip
-    return _mounts(policy, seen, workspaces, named)
+    return _mounts(policy, seen, workspaces, named, way.look)
 
 
 def over_a_root(policy: SandboxPolicy, workspaces: tuple[str, ...], ours: HiddenPaths) -> list[HostMount]:
     """What of the host the job sees in a root of its own: what the policy names, and nothing that a program needs."""
-    named = frozenset(policy.readable_paths) | set(map(real, policy.readable_paths))
-    found = host.outside_the_system(list(policy.readable_paths), workspaces, Look())
-    return _mounts(policy, [path for path in found if not ours.cover(path)], workspaces, named)
+    look = Look()
+    named = _named(policy, workspaces, look)
+    found = host.outside_the_system(list(policy.readable_paths), workspaces, look)
+    return _mounts(policy, [path for path in found if not ours.cover(path)], workspaces, named, look)
+
+
+def _named(policy: SandboxPolicy, workspaces: tuple[str, ...], look: Look) -> frozenset[str]:
+    """The readable paths, as they are written and where they lead."""
+    refuse_led(policy, workspaces, look)
+    return frozenset(policy.readable_paths) | set(map(look.real, policy.readable_paths))
 
 
 def _mounts(
-    policy: SandboxPolicy, seen: list[str], workspaces: tuple[str, ...], named: frozenset[str]
+    policy: SandboxPolicy, seen: list[str], workspaces: tuple[str, ...], named: frozenset[str], look: Look
 ) -> list[HostMount]:
     there = filter(os.path.lexists, policy.writable_paths)
-    elsewhere = places(policy)
+    elsewhere = {look.real(path): place for path, place in policy.shown_at.items()}
     placed = [replace(entry, at=elsewhere[entry.path])
-              for entry in entries(elsewhere.keys() - set(workspaces), "ro", frozenset(elsewhere))]  # fmt: skip
-    own = [path for path in seen if not elsewhere or real(path) not in elsewhere]
-    return [*entries(own, "ro", named), *placed, *entries(there, "rw", frozenset(policy.writable_paths))]
+              for entry in entries(elsewhere.keys() - set(workspaces), "ro", frozenset(elsewhere), look)]  # fmt: skip
+    own = [path for path in seen if not elsewhere or look.real(path) not in elsewhere]
+    return [*entries(own, "ro", named, look), *placed,
+            *entries(there, "rw", frozenset(policy.writable_paths), look)]  # fmt: skip
 
 
 def found(
@@ -123,6 +132,20 @@ def _links_into(way: Search, paths: list[str]) -> list[str]:
     return [path for path in dict.fromkeys(map(absolute, paths))
             if os.path.islink(path) and way.passes_hostile(path) and not way.passes_hostile(os.path.dirname(path))
             and not any(within(path, folder) for folder in way.hostile)]  # fmt: skip
+
+
+def refuse_led(policy: SandboxPolicy, workspaces: Iterable[str], look: Look) -> None:
+    """PolicyError where a link in a folder that jobs work on or write leads from a path of the policy to a place which
+    that does not name: a repository, or an earlier job, would choose what this one sees."""
+    named = {path: name for name in _SHOWING for path in getattr(policy, name)}
+    tops = dict.fromkeys(map(look.real, (*workspaces, *policy.writable_paths))) if named else {}
+    led = {path: link for path in named for link in look.way(path).links if any(within(link, top) for top in tops)}
+    meant = [*workspaces, *(look.real(path) for path in named if path not in led)] if led else []
+    for path, link in led.items():
+        end = look.real(path)
+        if not any(within(end, top) for top in meant):
+            problem = f"{path} leads to {end} by the link {link}, which a job may have made; name {end}, if it is meant"
+            raise PolicyError(named[path], problem)
 
 
 def refuse_absent(policy: SandboxPolicy) -> None:
@@ -154,13 +177,18 @@ def _nearest(path: str) -> str:
     return os.path.join(above, close[0]) if close else ""
 
 
-def entries(paths: Iterable[str], mode: str, explicit: frozenset[str]) -> list[HostMount]:
+def entries(paths: Iterable[str], mode: str, explicit: frozenset[str], look: Look) -> list[HostMount]:
     """``explicit``: those that the policy names. Of a link it is the link that is shown."""
     return [
         HostMount(path=path, mode=mode, folder=os.path.isdir(path) and not os.path.islink(path), own=True,
-              explicit=path in explicit)
+              explicit=path in explicit, real=not _is_led(path, look))
         for path in paths if not _is_own(path) and not _never(path)
     ]  # fmt: skip
+
+
+def _is_led(path: str, look: Look) -> bool:
+    """Whether a link stands on the way to it; at its end one is shown as it is."""
+    return any(link != path for link in look.way(path).links) or look.way(path).error == errno.ELOOP
 
 
 def shared(policy: SandboxPolicy) -> list[str]:

@@ -41,6 +41,7 @@ class Build:
         self.open_trees: set[str] = set()
         """Cloned sources that this table leaves open."""
         self.how: Address | None = None
+        self.how_real: Address | None = None
 
     def tree(self, name: str) -> Slot:
         return self.table.slot(f"tree {name}")
@@ -51,6 +52,13 @@ class Build:
             flags = os.O_PATH | os.O_CLOEXEC
             self.how = self.table.block(pack("QQQ", flags, 0, _NO_SYMLINKS | _IN_ROOT | _NO_MAGICLINKS))
         return self.table.call("openat2", root, path, self.how, 24, store=store, allowed=allowed)
+
+    def open_real(self, path: str, store: Slot) -> None:
+        """An O_PATH descriptor of the host; a link on the way is an error, and one at the end is taken for itself."""
+        if self.how_real is None:
+            flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+            self.how_real = self.table.block(pack("QQQ", flags, 0, _NO_SYMLINKS | _NO_MAGICLINKS))
+        self.table.call("openat2", _AT, path, self.how_real, 24, store=store)
 
     def open_target(self, target: str, *, folder: bool) -> Slot:
         """A mount point inside the root, made with its parents where it is missing."""
@@ -132,11 +140,13 @@ def clone_sources(build: Build, sources: list[tuple[str, str, str, tuple[int, ..
     leader has the steps executed one by one."""
     for name, path, mode, _ in sources:
         tree = build.tree(name)
-        attributes, kinds = _TAKEN[mode]
-        if mode == "base":
-            _clone_real(build, path, tree)
+        plain = mode.removeprefix(mounts.REAL)
+        attributes, kinds = _TAKEN[plain]
+        below = _RECURSIVE if plain == "rw" else 0
+        if mode == "base" or mode.startswith(mounts.REAL):
+            _clone_real(build, path, tree, below)
         else:
-            build.table.call("open_tree", _AT, path, _CLONE | (_RECURSIVE if mode == "rw" else 0), store=tree)
+            build.table.call("open_tree", _AT, path, _CLONE | below, store=tree)
         _refuse_other_kinds(build, tree, kinds)
         build.set_attributes(tree, attributes)
         build.open_trees.add(name)
@@ -152,14 +162,12 @@ _TAKEN = {
 }
 
 
-def _clone_real(build: Build, path: str, tree: Slot) -> None:
-    """Of a path without links, which is an error where one stands in the way by now."""
-    top, place = build.table.slot("top"), build.table.slot("place")
-    build.table.call("openat", _AT, "/", os.O_PATH | os.O_CLOEXEC, 0, store=top)
-    build.open_inside(top, path.lstrip("/"), place)
-    build.table.call("open_tree", place, "", 1 | os.O_CLOEXEC | _EMPTY_PATH, store=tree)
+def _clone_real(build: Build, path: str, tree: Slot, below: int) -> None:
+    """Of a path without links on the way, which is an error where one stands there by now."""
+    place = build.table.slot("place")
+    build.open_real(path, place)
+    build.table.call("open_tree", place, "", 1 | os.O_CLOEXEC | _EMPTY_PATH | below, store=tree)
     build.table.call("close", place)
-    build.table.call("close", top)
 
 
 def _refuse_other_kinds(build: Build, tree: Slot, kinds: tuple[int, ...]) -> None:

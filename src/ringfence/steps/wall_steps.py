@@ -15,6 +15,7 @@ from ringfence.kernel.mount import namespaces, privileges
 from ringfence.kernel.proc import processes
 from ringfence.kernel.seccomp import compile as seccomp
 from ringfence.model.paths import within
+from ringfence.model.ways.walk import real
 
 Grant = tuple[str, str]
 """(path, key of RIGHTS)."""
@@ -32,12 +33,15 @@ DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "u
 LOOKED_AT = ("/proc",)
 
 
-def grants(readable: Iterable[str], writable: Iterable[str], hidden: tuple[str, ...]) -> list[Grant]:
-    """What is granted, as real paths without anything hidden below them."""
+def grants(
+    readable: Iterable[str], writable: Iterable[str], hidden: tuple[str, ...], real: Callable[[str], str] = real
+) -> list[Grant]:
+    """What is granted, as real paths without anything hidden below them. ``real``: where a path leads, or has led at
+    the look by which somebody has decided: a path that leads elsewhere by now is then refused."""
     wanted = [*((path, "read") for path in readable), *((path, "write") for path in writable)]
     wanted += [*((path, "device") for path in DEVICES), *((path, "look") for path in LOOKED_AT)]
-    real = dict.fromkeys((os.path.realpath(path), kind) for path, kind in wanted)
-    return [grant for path, kind in real for grant in _without(path, kind, hidden)]
+    places = dict.fromkeys((real(path), kind) for path, kind in wanted)
+    return [grant for path, kind in places for grant in _without(path, kind, hidden)]
 
 
 def _without(path: str, kind: str, hidden: tuple[str, ...]) -> Iterator[Grant]:
@@ -63,7 +67,7 @@ def _entries(folder: str) -> list[str]:
 
 def closed_to_others(path: str) -> str:
     """The first folder on the way to the path, or the path itself, that an id of nobody's can't enter; or nothing."""
-    way = os.path.realpath(path).split("/")
+    way = real(path).split("/")
     places = ["/".join(way[:depth]) or "/" for depth in range(1, len(way) + 1)]
     return next((place for place in places if not os.stat(place).st_mode & stat.S_IXOTH), "")
 

@@ -114,8 +114,9 @@ def clone_sources(sources: list[tuple[str, str, str, tuple[int, ...]]]) -> None:
 
 
 def _clone_source(path: str, mode: str, idmap: int) -> int:
-    attributes, alone, kinds = _TAKEN[mode]
-    tree = mounts.clone_real(path) if mode == "base" else mounts.clone(path, alone=alone)
+    attributes, alone, kinds = _TAKEN[mode.removeprefix(mounts.REAL)]
+    clone = mounts.clone_real if mode == "base" or mode.startswith(mounts.REAL) else mounts.clone
+    tree = clone(path, alone=alone)
     layout.refuse_other_kinds(tree, path, kinds)
     mounts.set_attributes(tree, attributes, idmap=idmap)
     return tree

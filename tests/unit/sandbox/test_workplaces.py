@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ringfence import Job, PolicyError, SandboxPolicy, UsageError, run, run_pytests_v2
-from ringfence.sandbox import workplaces
+from ringfence import Job, PolicyError, SandboxPolicy, SetupError, UsageError, run, run_pytests_v2
+from ringfence.model.ways.walk import Look
+from ringfence.sandbox import showing, workplaces
 from ringfence.steps import zygote_steps
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
@@ -126,6 +128,77 @@ def test_no_job_chooses_by_a_link_what_a_later_one_works_on(home: Path, tmp_path
     (written / "within").symlink_to("inside")
     outcome = run(Job(argv=("sh", "-c", "echo 1 > new"), cwd=str(written / "within")), policy)
     assert level == "strict" or (outcome.ok and (written / "inside" / "new").exists()), outcome.stderr
+
+
+@pytest.mark.parametrize("level", ["process", "strict"])
+@pytest.mark.parametrize("field", ["readable_paths", "writable_paths"])
+def test_no_link_of_a_workspace_chooses_what_a_path_of_the_policy_means(
+    home: Path, tmp_path: Path, level: str, field: str
+) -> None:
+    tmp_path.chmod(0o755)
+    work, keys = home / "project", home / ".ssh"
+    (work / "inside").mkdir()
+    (work / "inside" / "id").write_text("of the project")
+    for name, target in (("data", "../.ssh"), ("deep", "inside/../../.ssh"), ("own", "inside")):
+        (work / name).symlink_to(target)
+    for name in ("data", "deep", "deep/id"):
+        policy = SandboxPolicy.from_dict({"isolation": level, field: [str(work / name)]})
+        with pytest.raises(PolicyError, match="by the link") as refused:
+            run(Job(argv=("cat", f"{name}/id"), cwd=str(work)), policy)
+        assert refused.value.field == field and str(keys) in refused.value.problem
+    own = SandboxPolicy.from_dict({"isolation": level, "readable_paths": [str(work / "own")]})
+    assert run(Job(argv=("cat", "own/id"), cwd=str(work)), own).stdout == b"of the project"
+    both = SandboxPolicy.from_dict({"isolation": level, "readable_paths": [str(work / "data"), str(keys)]})
+    assert run(Job(argv=("cat", f"{keys}/id"), cwd=str(work)), both).stdout == b"PRIVATE"
+
+
+@pytest.mark.parametrize("level", ["process", "strict"])
+def test_no_job_chooses_by_a_link_what_a_later_one_reads(home: Path, tmp_path: Path, level: str) -> None:
+    tmp_path.chmod(0o755)
+    written = home / "project"
+    (written / "sub").mkdir()
+    (written / "sub" / "id").write_text("harmless")
+    policy = SandboxPolicy(isolation=level, writable_paths=(str(written),), readable_paths=(f"{written}/sub/id",))
+    assert run(["sh", "-c", f"cat {written}/sub/id; cd {written}; mv sub old; ln -s {home}/.ssh sub"], policy).ok
+    with pytest.raises(PolicyError, match="by the link"):
+        run(["cat", f"{written}/sub/id"], policy)
+
+
+@pytest.mark.parametrize("mode", ["ro", "rw", "file", "rw file"])
+def test_what_is_shown_is_not_taken_by_way_of_a_link_that_appeared_meanwhile(tmp_path: Path, mode: str) -> None:
+    """Exchanged between the look and the mount."""
+    place = os.path.realpath(tmp_path)
+    (tmp_path / "real" / "inside").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    (entry,) = showing.entries([f"{place}/real/inside"], mode[:2].replace("fi", "ro"), frozenset(), Look())
+    assert entry.real and not showing.entries([f"{place}/link/inside"], "ro", frozenset(), Look())[0].real
+    with pytest.raises(OSError, match="symbolic links"):
+        zygote_steps.clone_sources([("0", f"{place}/link/inside", f"real {mode}", ())])
+
+
+@pytest.mark.parametrize("level", ["process", "strict"])
+def test_a_folder_that_is_exchanged_for_a_link_after_the_look_shows_nothing(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    tmp_path.chmod(0o755)
+    written = home / "project"
+    (written / "sub").mkdir()
+    (written / "sub" / "id").write_text("harmless")
+    policy = SandboxPolicy(isolation=level, writable_paths=(str(written),), readable_paths=(f"{written}/sub/id",))
+    looked = showing.needed
+
+    def exchanged(*given: Any) -> Any:
+        (written / "sub").rename(written / "old")
+        (written / "sub").symlink_to(home / ".ssh")
+        return looked(*given)
+
+    job = Job(argv=("cat", f"{written}/sub/id"))
+    assert run(job, policy).stdout == b"harmless"
+    monkeypatch.setattr(showing, "needed", exchanged)
+    try:
+        assert run(job, policy).stdout == b""
+    except SetupError as error:
+        assert "symbolic links" in str(error)
 
 
 def test_a_workspace_is_not_taken_by_way_of_a_link_that_appeared_meanwhile(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ WRITABLE = _ATTR_NOSUID | _ATTR_NODEV
 # Read-only: the device itself can be written all the same, its times and mode on the host can't.
 DEVICE = _ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NOEXEC
 
+REAL = "real "
+"""How the mode of a source begins that is taken by a path without links."""
 FLAGS = {"nosuid": 2, "nodev": 4, "noexec": 8, "ro": 1}
 
 
@@ -38,21 +40,19 @@ def clone(path: str, *, alone: bool = False) -> int:
     return syscalls.call("open_tree", _AT_FDCWD, os.fsencode(path), flags)
 
 
-def clone_opened(descriptor: int) -> int:
-    """A detached copy of the mount that a descriptor leads to, without what is mounted below it."""
-    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_EMPTY_PATH
+def clone_opened(descriptor: int, *, alone: bool = True) -> int:
+    """A detached copy of the mount that a descriptor leads to, ``alone`` or with everything mounted below it."""
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_EMPTY_PATH | (0 if alone else _AT_RECURSIVE)
     return syscalls.call("open_tree", descriptor, b"", flags)
 
 
-def clone_real(path: str) -> int:
-    """The same for a path without links, which is an error where one stands in the way by now."""
-    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+def clone_real(path: str, *, alone: bool = True) -> int:
+    """The same for a path without links on the way, which is an error where one stands there by now. At its end one is
+    taken for itself."""
+    how = pack("QQQ", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
+    found = syscalls.call("openat2", _AT_FDCWD, os.fsencode(path), how, len(how))
     try:
-        found = open_inside(root, path.lstrip("/"))
-    finally:
-        os.close(root)
-    try:
-        return clone_opened(found)
+        return clone_opened(found, alone=alone)
     finally:
         os.close(found)
 
