@@ -230,6 +230,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in left]
 
 
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay until the end: no need to look through them again and again for garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 def _repeated(items: list[pytest.Item]) -> list[pytest.Item]:
     """All cases of each test but the last: more of them cover hardly another line."""
     cases: dict[str, list[pytest.Item]] = {}

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests import thinning
 from tests.conftest import ROOT
+from tests.escape.attack import PARTIAL, STRICT
+from tests.escape.promises import LEVELS
 
 
 class _Item:
@@ -50,5 +52,22 @@ def test_what_has_no_cases_and_what_lies_elsewhere_is_left_alone() -> None:
 @pytest.mark.parametrize("rule", thinning.RULES, ids=lambda rule: rule.place)
 def test_a_rule_is_for_something_that_is_there(rule: thinning.Rule) -> None:
     path, _, name = rule.place.partition("::")
-    assert (ROOT / path).exists() and rule.rest in ("once", "soak")
-    assert not name or f"def {name}" in (ROOT / path).read_text()
+    assert (ROOT / path).exists() and rule.rest in ("once", "long", "soak")
+    assert not name or f"def {name.replace('[', '(')}" in (ROOT / path).read_text()
+
+
+ATTACK = "tests/escape/test_corpus.py::test_the_attack_fails[family-{name}-{level}]"
+
+
+def test_an_attack_without_namespaces_is_left_out_where_the_gate_has_the_whole_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = ATTACK.format(name="slow", level=STRICT)
+    monkeypatch.setattr(thinning.over_a_second, "listed", lambda: frozenset({slow}))
+    told = {
+        (name, level): thinning._shown_with_namespaces(ATTACK.format(name=name, level=level))
+        for name in ("quick", "slow")
+        for level in LEVELS
+    }
+    assert [case for case, shown in told.items() if shown] == [("quick", PARTIAL)]
+    assert (thinning.STRICT, thinning.PARTIAL) == (STRICT, PARTIAL)
