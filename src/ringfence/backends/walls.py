@@ -23,6 +23,7 @@ from ringfence.model.outcome import Enforcement
 from ringfence.model.paths import within
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
 from ringfence.model.record import record
+from ringfence.model.ways import led
 from ringfence.sandbox import filters, hiding, host, showing, workplaces
 from ringfence.sandbox import root as rootfs
 from ringfence.steps import wall_steps as confinement
@@ -190,7 +191,7 @@ class HostWalls:
         readable = [*rootfs.SYSTEM_FOLDERS, *(f"/etc/{name}" for name in rootfs.ETC_NAMES), *policy.readable_paths]
         bases = self._transaction.bases if self._transaction else ()
         way = showing.search(policy, job, bases if self._bound else (), () if self._bound else bases)
-        showing.refuse_led(policy, (*own, *bases), way.look)
+        led.refuse(policy, (*own, *bases), way.look)
         readable += showing.needed(policy, job, way)[0]
         # Steps that are no program load their part of it when their turn comes.
         readable.append(os.path.dirname(os.path.abspath(ringfence.__file__)))

@@ -18,8 +18,9 @@ from ringfence.model import state_folder
 from ringfence.model.job import Job
 from ringfence.model.limits import MIB, SyscallProfile
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.ways import led
 from ringfence.model.ways.walk import Look
-from ringfence.sandbox import hiding, host, showing
+from ringfence.sandbox import hiding, host
 from ringfence.sandbox.hidden import HiddenPaths
 
 HOME = "/tmp"
@@ -119,7 +120,7 @@ def _shown(policy: SandboxPolicy, job: Job) -> list[Bind]:
         if not os.path.isdir(job.cwd):
             raise UsageError(f"{job.cwd}: no such folder", hint="the working folder must exist")
         places.setdefault(job.cwd, not is_writable(job.cwd, policy))
-    showing.refuse_led(policy, () if job.cwd is None else (job.cwd,), Look())
+    led.refuse(policy, () if job.cwd is None else (job.cwd,), Look())
     for path in places:
         if not os.path.lexists(path):
             raise UsageError(f"{path}: no such file or directory", hint="what the policy shows must exist")

@@ -14,6 +14,8 @@ from ringfence.model.lack import Lack
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
+from ringfence.model.ways import led
+from ringfence.model.ways.led import SHOWING
 from ringfence.model.ways.walk import Look, absolute, real
 from ringfence.sandbox import host, programs
 from ringfence.sandbox import root as rootfs
@@ -27,13 +29,12 @@ _OWN = ("/dev", *(f"/dev/{name}" for name in rootfs.DEVICES))
 _NEVER = {stat.S_IFSOCK: "a socket", stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _TAKEN = ("/proc", "/sys", "/dev", "/etc", *rootfs.SYSTEM_FOLDERS, *rootfs.IN_MEMORY)
 """What every sandbox has of its own, or of the system."""
-_SHOWING = ("readable_paths", "writable_paths", "shown_at")
 _FIX = "give files and directories only"
 
 
 def lacks(policy: SandboxPolicy) -> list[Lack]:
     """One for every path of the policy that is neither a file nor a directory."""
-    named = [(name, path) for name in _SHOWING for path in getattr(policy, name)]
+    named = [(name, path) for name in SHOWING for path in getattr(policy, name)]
     kinds = [(name, path, _never(path)) for name, path in named if not _is_own(path)]
     return [Lack(capability=name, missing=f"a way to show {path}, which is {kind}", fix=_FIX)
             for name, path, kind in kinds if kind]  # fmt: skip
@@ -102,7 +103,7 @@ def over_a_root(policy: SandboxPolicy, workspaces: tuple[str, ...], ours: Hidden
 
 def _named(policy: SandboxPolicy, workspaces: tuple[str, ...], look: Look) -> frozenset[str]:
     """The readable paths, as they are written and where they lead."""
-    refuse_led(policy, workspaces, look)
+    led.refuse(policy, workspaces, look)
     return frozenset(policy.readable_paths) | set(map(look.real, policy.readable_paths))
 
 
@@ -134,23 +135,9 @@ def _links_into(way: Search, paths: list[str]) -> list[str]:
             and not any(within(path, folder) for folder in way.hostile)]  # fmt: skip
 
 
-def refuse_led(policy: SandboxPolicy, workspaces: Iterable[str], look: Look) -> None:
-    """PolicyError where a link in a folder that jobs work on or write leads from a path of the policy to a place which
-    that does not name: a repository, or an earlier job, would choose what this one sees."""
-    named = {path: name for name in _SHOWING for path in getattr(policy, name)}
-    tops = dict.fromkeys(map(look.real, (*workspaces, *policy.writable_paths))) if named else {}
-    led = {path: link for path in named for link in look.way(path).links if any(within(link, top) for top in tops)}
-    meant = [*workspaces, *(look.real(path) for path in named if path not in led)] if led else []
-    for path, link in led.items():
-        end = look.real(path)
-        if not any(within(end, top) for top in meant):
-            problem = f"{path} leads to {end} by the link {link}, which a job may have made; name {end}, if it is meant"
-            raise PolicyError(named[path], problem)
-
-
 def refuse_absent(policy: SandboxPolicy) -> None:
     """PolicyError of all readable and writable paths that are not there. A hidden one may come later."""
-    named = [(name, path) for name in _SHOWING for path in getattr(policy, name)]
+    named = [(name, path) for name in SHOWING for path in getattr(policy, name)]
     found = [PolicyError(name, problem) for name, path in named if (problem := _why_absent(path))]
     if found:
         raise PolicyError(found[0].field, found[0].problem, more=tuple(found[1:]))

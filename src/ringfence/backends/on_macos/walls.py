@@ -20,8 +20,8 @@ from ringfence.model.lack import NO_EGRESS, Lack
 from ringfence.model.outcome import Enforcement, Mechanism
 from ringfence.model.paths import within
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, PATH_FIELDS, SandboxPolicy
+from ringfence.model.ways import led
 from ringfence.model.ways.walk import Look
-from ringfence.sandbox import showing
 from ringfence.steps.executor import found as program_of
 
 TYPE_CHECKING = False
@@ -113,7 +113,7 @@ class SeatbeltWalls:
         ours = self._transaction.ours if self._transaction else state_folder.own_places()
         own = [os.path.join(scratch.path, name) for name in scratch.folders]
         work = self._work(folder, own, ours)
-        showing.refuse_led(self._policy, (*work, *(self._transaction.bases if self._transaction else ())), Look())
+        led.refuse(self._policy, (*work, *(self._transaction.bases if self._transaction else ())), Look())
         places = seatbelt.Places(
             folders=_real(own, work, self.copies()),
             programs=_real(trial.own_programs(), (_PACKAGE, program)),
