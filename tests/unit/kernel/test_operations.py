@@ -66,6 +66,23 @@ def test_of_one_that_closes_itself_counts_what_was_seen() -> None:
     assert world.look(shell=10, child=None) == 60
 
 
+@pytest.mark.parametrize(("state", "expected"), [("S", 7), ("Z", 7), ("X", 0), (None, 0)])
+def test_of_one_that_is_being_collected_its_parent_has_the_count(
+    state: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its io file can be read until the end of that, and the two would count twice."""
+
+    def read(path: str) -> bytes:
+        if path.endswith("/io"):
+            return b"rchar: 1\nwchar: 1\nsyscr: 4\nsyscw: 3\n"
+        if state is None:
+            raise ProcessLookupError
+        return f"11 (a) b) {state} 10 11".encode()
+
+    monkeypatch.setattr(procfs, "_read", read)
+    assert procfs.operations(CHILD) == expected
+
+
 @pytest.mark.system
 @pytest.mark.privileges
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc elsewhere")

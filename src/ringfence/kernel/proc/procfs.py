@@ -86,11 +86,16 @@ def stat(pid: int) -> Process | None:
 
 def is_stopped(pid: int) -> bool:
     """Whether somebody has stopped it, or traces it; not when it is gone."""
+    return _state(pid) in (b"T", b"t")
+
+
+def _state(pid: int) -> bytes:
+    """The letter of its state; empty: it is gone."""
     try:
         line = _read(f"/proc/{pid}/stat")
     except OSError:
-        return False
-    return line[line.rindex(b")") + 2 :][:1] in (b"T", b"t")
+        return b""
+    return line[line.rindex(b")") + 2 :][:1]
 
 
 def children(pid: int) -> list[int]:
@@ -197,11 +202,13 @@ def operations(asked: int) -> int | None:
     """Calls of the read and the write family, by the process of this thread and by all children that it has waited for;
     0: it is gone, None: this user can't look into it."""
     try:
-        return operations_in(_read(f"/proc/{asked}/io"))
+        counted = operations_in(_read(f"/proc/{asked}/io"))
     except PermissionError:
         return None
     except OSError:
         return 0
+    # Of one that is being collected the count can still be read, and its parent has it already.
+    return counted if _state(asked) not in (b"", b"X") else 0
 
 
 def operations_in(text: bytes) -> int:
