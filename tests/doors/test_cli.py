@@ -457,6 +457,18 @@ def test_a_python_file_from_elsewhere_brings_nothing_of_its_folder_along(
     assert "secret.txt" in _ringfence(ringfence_command, *plain, cwd=here).stdout
 
 
+def test_a_file_of_the_current_folder_that_is_a_link_out_shows_nothing(
+    ringfence_command: list[str], tmp_path: Path
+) -> None:
+    here, private = tmp_path / "here", tmp_path / "private.py"
+    here.mkdir()
+    private.write_text("print('PRIVATE')\n")
+    (here / "setup.py").symlink_to(private)
+    refused = _ringfence(ringfence_command, "run", "--strict", "--python", "setup.py", cwd=here)
+    assert refused.returncode and "PRIVATE" not in refused.stdout and "by a link in" in refused.stderr
+    assert _ringfence(ringfence_command, "run", "--strict", "--python", str(private), cwd=here).stdout == "PRIVATE\n"
+
+
 SAFE = """
 import os
 open("new", "w").close()

@@ -15,8 +15,10 @@ from ringfence.engine.run import traits_of
 from ringfence.errors import UsageError
 from ringfence.model.job import Job
 from ringfence.model.limits import IsolationLevel
+from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
+from ringfence.model.ways.walk import real, walk
 
 EXAMPLES = """\
 examples:
@@ -141,7 +143,7 @@ def _asked(arguments: argparse.Namespace | SimpleNamespace) -> tuple[list[str], 
         raise UsageError("with a root nothing of the current folder is shown, nor this Python",
                          hint="name what it is to read: --readable PATH")  # fmt: skip
     if arguments.here_anyway and traits_of(policy.isolation).files_apart:
-        policy = replace(policy, readable_paths=(*policy.readable_paths, os.path.realpath(current_folder())))
+        policy = replace(policy, readable_paths=(*policy.readable_paths, real(current_folder())))
     if arguments.python:
         return _python(command, policy, arguments.interpreter)
     if arguments.interpreter:
@@ -157,11 +159,13 @@ def _python(command: list[str], policy: SandboxPolicy, interpreter: str | None) 
     if file != "-" and not os.path.isfile(file):
         problem = "is not a plain file" if os.path.lexists(file) else "no such file"
         raise UsageError(f"{file}: {problem}", hint="a program that is not in a file: ringfence run --python - < it")
-    path = os.path.realpath(file)
-    here = os.path.realpath(current_folder())
-    if file != "-" and traits_of(policy.isolation).files_apart and os.path.commonpath((path, here)) != here:
-        policy = replace(policy, readable_paths=(*policy.readable_paths, path))
-        file = path
+    way, here = walk(file), real(current_folder())
+    if file != "-" and traits_of(policy.isolation).files_apart and not within(way.end, here):
+        if any(within(link, here) for link in way.links):
+            raise UsageError(f"{file} leads to {way.end} by a link in {here}, which anybody may have made",
+                             hint="name the file that it leads to, if that is meant")  # fmt: skip
+        policy = replace(policy, readable_paths=(*policy.readable_paths, way.end))
+        file = way.end
     if file[:1] == "-" and file != "-":
         file = f"./{file}"  # else Python takes the name for an option
     return [chosen(interpreter), file, *words], policy
