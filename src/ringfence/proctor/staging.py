@@ -17,6 +17,7 @@ from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree
 from ringfence.errors import SandboxError, UsageError
 from ringfence.model.own_files import check_private, make_private
 from ringfence.model.paths import quoted, within
+from ringfence.model.ways.walk import absolute, itself, real
 from ringfence.proctor.history import materialise, remembers
 from ringfence.proctor.place.holding import source_of
 from ringfence.proctor.task import Task
@@ -41,18 +42,17 @@ def refuse_pytest_in_root(task: Task) -> None:
 def refuse_output_in(task: Task, out: str) -> None:
     """UsageError where the output would lie in the task: a run works beside its output, and the agent's copy of the
     workspace must neither hold a signing key nor lie in what is hidden."""
-    place = os.path.realpath(out)
+    place = real(out)
     root = task.root.folder if task.root is not None else ""
     for path in (task.folder, task.workspace, root, *(path for _, path in task.own_paths())):
-        if path and within(place, os.path.realpath(path)):
+        if path and within(place, real(path)):
             raise UsageError(f"{out} lies in the task, in {path}", hint="name an output folder elsewhere")
 
 
 def fresh_output(path: str) -> str:
     """Make the folder that a run writes into and return its absolute path; UsageError where something is there already,
     but for an empty folder of ours: what an earlier run left must never be taken for this one's."""
-    above, name = os.path.split(os.path.abspath(path))
-    whole = os.path.join(os.path.realpath(above), name)
+    whole = itself(absolute(path))
     try:
         make_private(os.path.dirname(whole))
         os.mkdir(whole, 0o700)
@@ -78,8 +78,8 @@ def stage(task: Task, folder: str) -> str:
     With a base commit it is the repository at that commit, and nothing else of the workspace."""
     if not task.workspace:
         return ""
-    place = os.path.realpath(folder)
-    if within(place, os.path.realpath(task.workspace)):
+    place = real(folder)
+    if within(place, real(task.workspace)):
         raise UsageError(f"{folder} lies in the workspace {task.workspace}", hint="name an output folder elsewhere")
     target = os.path.join(place, STAGED)
     if os.path.lexists(target):
@@ -127,10 +127,10 @@ class _Copy:
     """One workspace on its way into a new folder."""
 
     def __init__(self, task: Task, target: str) -> None:
-        self._workspace = os.path.realpath(task.workspace)
+        self._workspace = real(task.workspace)
         self._policy = task.policy
         own = (task.folder, task.setup, *(path for _, path in task.own_paths()))
-        self._own = [os.path.realpath(path) for path in own if path]
+        self._own = [real(path) for path in own if path]
         self._target = Tree(target)
         self._source = Tree(target) if task.policy.base_commit else source_of(task, task.workspace)
 
@@ -217,10 +217,13 @@ class _Copy:
         name, where = self._source.at(path)
         text = os.readlink(name, **where)
         above = os.path.dirname(path)
-        place = os.path.realpath(os.path.join(self._workspace, above, text))
-        inside = os.path.normpath(os.path.join(self._policy.mount_at, above, text))
-        at_home = within(place, self._workspace) and not os.path.isabs(text)
-        taken = any(within(inside, shown) for shown in OWN_PLACES)
+        place = real(os.path.join(self._workspace, above, text))
+        relative = not os.path.isabs(text)
+        # In a sandbox it begins elsewhere. What it says and where it leads may be two places, by another link.
+        said = (os.path.join(above, text), *((os.path.relpath(place, self._workspace),) if relative else ()))
+        inside = [os.path.normpath(os.path.join(self._policy.mount_at, each)) for each in said]
+        at_home = relative and within(place, self._workspace)
+        taken = any(within(each, shown) for each in inside for shown in OWN_PLACES)
         if taken or (not at_home and any(within(place, own) for own in self._own)):
             raise UsageError(f"{self._shown(path)} is a link to the task's own files",
                              hint="put the file itself there, or a link that stays in the workspace")  # fmt: skip

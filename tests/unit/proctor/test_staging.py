@@ -154,11 +154,13 @@ def test_a_link_stays_the_link_that_it_is(workspace: Path, tmp_path: Path, text:
 @pytest.mark.parametrize("text", [
     "../oracle/answer", "src/../../oracle/answer", "../grade.sh", "{top}/oracle/answer", "{top}/oracle", "..", "{top}",
     "{top}/workspace/src", "/oracle/answer", "../task/instruction.md", "{tmp}/way/oracle/answer", "../../oracle/x",
+    "self/self/../../oracle/x",
 ])  # fmt: skip
 def test_no_link_names_the_tasks_own_files(workspace: Path, tmp_path: Path, text: str) -> None:
     """On the host, or where a sandbox has them."""
     top = workspace.parent
     (tmp_path / "way").symlink_to(top)
+    (workspace / "self").symlink_to(".")
     (workspace / "src" / "link" if text.startswith("../../") else workspace / "link").symlink_to(
         text.format(top=top, tmp=tmp_path)
     )
