@@ -6,9 +6,11 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.unit import path_texts
 from tests.unit.source import nodes_of, text_of, tree_of
 
 import ringfence
@@ -156,6 +158,40 @@ def test_no_file_and_no_function_is_too_long_to_read() -> None:
     functions = [(path, node) for path in MODULES for node in nodes_of(path) if isinstance(node, ast.FunctionDef)]
     assert not [(str(path.relative_to(PACKAGE)), node.name) for path, node in functions
                 if (node.end_lineno or 0) - node.lineno >= 60]  # fmt: skip
+
+
+def _path_texts(path: Path) -> Counter[str]:
+    """``function`` by how often a module names it: as ``os.path.abspath`` or imported by name."""
+    found: Counter[str] = Counter()
+    for node in nodes_of(path):
+        if isinstance(node, ast.Attribute):
+            found[node.attr] += 1
+        elif isinstance(node, ast.ImportFrom) and node.module in ("os", "os.path", "posixpath", "ntpath"):
+            found.update(alias.name for alias in node.names)
+    return Counter({name: count for name, count in found.items() if name in path_texts.FUNCTIONS})
+
+
+def _allowed_path_texts() -> Counter[tuple[str, str]]:
+    allowed: Counter[tuple[str, str]] = Counter()
+    for file, function, *count in (row.split(":") for _, rows in path_texts.ALLOWED for row in rows.split()):
+        allowed[file, function] += int(count[0]) if count else 1
+    return allowed
+
+
+def test_whoever_reads_a_path_as_text_says_why() -> None:
+    allowed = _allowed_path_texts()
+    found = Counter({(path.relative_to(PACKAGE).as_posix(), function): count for path in MODULES
+                     for function, count in _path_texts(path).items()})  # fmt: skip
+    added, gone = found - allowed, allowed - found
+    assert not added, "ask model/ways where a path leads, or say in tests/unit/path_texts.py why text will do"
+    assert not gone, "take them out of tests/unit/path_texts.py"
+
+
+def test_the_check_of_path_texts_sees_each_way_to_name_one(tmp_path: Path) -> None:
+    module = tmp_path / "bad.py"
+    module.write_text("import os\nfrom posixpath import normpath as plain\nos.path.join(a, os.readlink(b))\n"
+                      "p = map(os.path.abspath, c)\nPath(d).resolve()\nos.path.join(e, absolute(f))\n")  # fmt: skip
+    assert _path_texts(module) == Counter(("normpath", "readlink", "abspath", "resolve"))
 
 
 # Rooms that read what the kernel writes, with names in it that anybody chooses: any byte but a line end, which the

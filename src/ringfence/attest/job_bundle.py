@@ -27,6 +27,7 @@ from ringfence.evidence.schema import EVENTS_NAME
 from ringfence.model.outcome import Outcome
 from ringfence.model.own_files import write_whole
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.ways.walk import absolute
 
 _MAKER_CHARS = 4096
 
@@ -39,7 +40,7 @@ def job_bundle(
     ``variables``: names that the runs were given."""
     if not any(outcome.events for outcome in outcomes):
         raise UsageError("nothing was run, so there is nothing to sign", hint="run it in a sandbox of ringfence")
-    target = os.path.abspath(out)
+    target = absolute(out)
     with written(target) as folder:
         made = _made(outcomes, folder, key, policies, name, command, artifacts, variables)
         put(made, folder, target)

@@ -39,6 +39,7 @@ from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome
 from ringfence.model.own_files import PART, write_whole
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.ways.walk import absolute
 
 POLICY_NAME = "policy.json"
 PHASE = "run"
@@ -64,7 +65,7 @@ def bundle(
     and ``job`` are those of the run; without a policy what the outcome says was asked for stands in its place. ``name``
     is by default the run's id, ``nonce`` a challenge that somebody handed out, as 64 hex characters.
     """
-    target = None if out is None else os.path.abspath(out)
+    target = None if out is None else absolute(out)
     with written(target) as folder:
         made = _made(outcome, folder, key, policy, job, name or outcome.run_id, nonce or fresh_nonce(), inputs)
         if target is not None:
@@ -86,7 +87,7 @@ def require_new(out: str) -> None:
     for path in (out, artifacts_folder(out)):
         if os.path.lexists(path):
             raise UsageError(f"{path} is there already", hint="name a new file: evidence is not written over")
-    above = os.path.dirname(os.path.abspath(out))
+    above = os.path.dirname(absolute(out))
     if not os.path.isdir(above):
         raise UsageError(f"{above}: no such directory", hint="make it first")
 

@@ -11,6 +11,7 @@ from ringfence.errors import EvidenceError, UsageError
 from ringfence.evidence.keyfile import SEED_FILE, find_key, read_key
 from ringfence.evidence.keys import SEED_VARIABLE, SigningKey
 from ringfence.model.record import record
+from ringfence.model.ways.walk import absolute
 
 
 @record
@@ -33,7 +34,7 @@ def chosen_key(seed: str | None = None, key_file: str | None = None, folder: str
         raise UsageError("two keys were given", hint="give --signing-seed or --key, not both")
     try:
         if key_file is not None:
-            return Signing(key=read_key(key_file), path=os.path.abspath(key_file))
+            return Signing(key=read_key(key_file), path=absolute(key_file))
         if seed is not None or SEED_VARIABLE in os.environ:
             return Signing(key=find_key(seed, folder))
         return _kept(folder)
@@ -42,7 +43,7 @@ def chosen_key(seed: str | None = None, key_file: str | None = None, folder: str
 
 
 def _kept(folder: str) -> Signing:
-    path = os.path.join(os.path.abspath(folder), SEED_FILE)
+    path = os.path.join(absolute(folder), SEED_FILE)
     fresh = not os.path.lexists(path)
     key = find_key(None, folder)
     made = f"a new signing key was made: {path}. Keep it secret" if fresh else f"signed with the key in {path}"

@@ -13,6 +13,7 @@ from ringfence.model import state_folder
 from ringfence.model.outcome import Changes
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.ways.walk import real
 from ringfence.sandbox import hiding, showing, workplaces
 from ringfence.sandbox import root as rootfs
 from ringfence.sandbox.hidden import HiddenPaths
@@ -156,7 +157,7 @@ class Layers:
             return inside
         if self.transaction is None or workspace is None:
             return rootfs.place(laid[0])
-        path = os.path.realpath(workspace)
+        path = real(workspace)
         if not any(path == each.path or path.startswith(each.path + "/") for each in laid):
             raise UsageError(f"{workspace} is in none of the transaction's folders",
                              hint=f"they are {', '.join(self.transaction.bases)}")  # fmt: skip

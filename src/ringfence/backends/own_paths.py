@@ -13,6 +13,7 @@ from ringfence.kernel import landlock
 from ringfence.model.outcome import Enforcement, Mechanism
 from ringfence.model.own import private_place
 from ringfence.model.paths import within
+from ringfence.model.ways.walk import real
 from ringfence.sandbox import host
 
 TYPE_CHECKING = False
@@ -31,7 +32,7 @@ def why_not(transaction: Transaction) -> str:
     if blocked is not None or host.is_confined():
         return blocked[0] if blocked else "mounts, which a filter or a profile around this process may close"
     for base in transaction.bases:
-        if within(os.path.realpath(private_place.path()), base):
+        if within(real(private_place.path()), base):
             return f"a TMPDIR that does not lie in {base}"
         closed = _closed(base)
         if closed:

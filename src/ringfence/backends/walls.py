@@ -24,6 +24,7 @@ from ringfence.model.paths import within
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
 from ringfence.model.record import record
 from ringfence.model.ways import led
+from ringfence.model.ways.walk import real
 from ringfence.sandbox import filters, hiding, host, showing, workplaces
 from ringfence.sandbox import root as rootfs
 from ringfence.steps import wall_steps as confinement
@@ -149,9 +150,9 @@ class HostWalls:
     def _wall(self, job: Job, folder: str, own: list[str]) -> Step:
         ours, copies = self._ours(), self.copies()
         # A folder in one of these has its grant, and where a link in it leads is the guest's choice.
-        real = workplaces.led_to(folder, self._policy)
+        place = workplaces.led_to(folder, self._policy)
         tops = (*copies, *own, *workplaces.written(self._policy))
-        has_grant = any(within(path, top) for path in (folder, real) for top in tops)
+        has_grant = any(within(path, top) for path in (folder, place) for top in tops)
         other = [] if self._is_only_read(folder) or has_grant else [folder]
         state_folder.refuse_ours(ours, (), other)
         granted = self._granted(job, [*own, *other, *(() if self._bound else copies)], ours)
@@ -173,8 +174,8 @@ class HostWalls:
     def _is_only_read(self, folder: str) -> bool:
         """Whether the policy says of the working folder that it is for reading; of one that it does not name, the job
         may write it, as on a host without walls."""
-        real = os.path.realpath(folder)
-        tops = {name: [top for top in map(os.path.realpath, getattr(self._policy, name)) if within(real, top)]
+        place = real(folder)
+        tops = {name: [top for top in map(real, getattr(self._policy, name)) if within(place, top)]
                 for name in ("readable_paths", "writable_paths")}  # fmt: skip
         return bool(tops["readable_paths"]) and not tops["writable_paths"]
 

@@ -19,6 +19,7 @@ from ringfence.model.own_files import check_private, make_private
 from ringfence.model.paths import within
 from ringfence.model.record import record
 from ringfence.model.state_folder import is_image_root, note_root, own_places
+from ringfence.model.ways.walk import absolute, itself, real
 
 OVERLAY, SNAPSHOT = "overlay", "snapshot"
 _VERSION = 1
@@ -139,7 +140,7 @@ def make(folder: str, bases: Iterable[str], kind: str, hidden: Iterable[str], ro
             documents.tree.make(each)
     except OSError as error:
         raise CheckpointError(f"{place}: {error.strerror}") from error
-    paths = [_slashed(os.path.abspath(path)) for path in hidden]
+    paths = [_slashed(absolute(path)) for path in hidden]
     return _layout(documents, kind, real or (f"{place}/{_WORKSPACE}",), paths, root)
 
 
@@ -212,13 +213,12 @@ def _slashed(path: str) -> str:
 
 
 def _real(path: str) -> str:
-    return _slashed(os.path.realpath(path))
+    return _slashed(real(path))
 
 
 def _itself(path: str) -> str:
     """A path whose last part is not resolved: a link there is seen as one."""
-    above, name = os.path.split(os.path.abspath(path))
-    return f"{_real(above).rstrip('/')}/{name}"
+    return _slashed(itself(absolute(path)))
 
 
 def _text(value: object) -> str:

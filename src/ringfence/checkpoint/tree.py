@@ -17,6 +17,7 @@ from ringfence.checkpoint.lock import await_turn, let_go
 from ringfence.errors import CheckpointError
 from ringfence.model import windows_paths
 from ringfence.model.paths import within
+from ringfence.model.ways.walk import real
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Tree:
         self, path: str, *, identity: tuple[int, int] | None = None, resolve: bool = True, top: int | None = None
     ) -> None:
         """``resolve``: links in the path are followed once. ``top``: a descriptor of the folder, which is ours now."""
-        self.path = os.path.realpath(path) if resolve else path
+        self.path = real(path) if resolve else path
         self._open: dict[str, int] = {}
         self._mounts: frozenset[str] | None = None
         self._top = -1

@@ -5,7 +5,6 @@ Loaded only by runs that have something to keep or are told to ask.
 
 from __future__ import annotations
 
-import os
 import sys
 from types import SimpleNamespace
 
@@ -23,6 +22,7 @@ from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 from ringfence.model.state_folder import sandboxes_folder
 from ringfence.model.system_text import escape_controls
+from ringfence.model.ways.walk import real
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: S
 
 def register(outcome: Outcome, job: Job, policy: SandboxPolicy) -> Outcome:
     """With the id of the sandbox that its changes are kept in, in place of the folder."""
-    base = os.path.realpath(job.cwd or ".")
+    base = real(job.cwd or ".")
     registry = Registry(sandboxes_folder())
     return replace(outcome, transaction=take(registry, outcome.transaction, policy.isolation, base, job.argv))
 
@@ -143,7 +143,7 @@ def _resume(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: S
         _need_its_level(kept, policy)
         kept.transaction.create_checkpoint(f"before {' '.join(job.argv)}"[:60])
         registry.touch(kept.sandbox_id)
-        here = os.path.realpath(job.cwd or "")
+        here = real(job.cwd or "")
         inside = any(within(here, base) for base in kept.transaction.bases)
         outcome = run_attached(arguments, job if inside else replace(job, cwd=None), policy, commit=arguments.commit,
                        transaction=kept.transaction)  # fmt: skip

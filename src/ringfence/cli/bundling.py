@@ -22,6 +22,7 @@ from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 from ringfence.model.system_text import escape_controls
+from ringfence.model.ways.walk import absolute, real
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Bundling:
     def __init__(
         self, arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: SandboxPolicy, *, commit: bool
     ) -> None:
-        self.file = os.path.abspath(arguments.bundle)
+        self.file = absolute(arguments.bundle)
         self._quiet = arguments.quiet
         self._job = job
         self._apart = traits_of(policy.isolation).files_apart
@@ -80,8 +81,8 @@ def _refuse_what_can_not_be_bound(policy: SandboxPolicy) -> None:
 def _refuse_place_of_the_job(file: str, job: Job, policy: SandboxPolicy, *, commit: bool) -> None:
     """Where the job writes it could put a file of its own in the evidence's place."""
     written = [*policy.writable_paths, *((job.cwd,) if commit and job.cwd else ())]
-    place = os.path.realpath(os.path.dirname(file))
-    for path in map(os.path.realpath, written):
+    place = real(os.path.dirname(file))
+    for path in map(real, written):
         if within(place, path):
             raise UsageError(f"--bundle: the job writes to {path}, so its evidence can't lie there",
                              hint="name a file elsewhere: --bundle ../evidence.json")  # fmt: skip
@@ -89,9 +90,9 @@ def _refuse_place_of_the_job(file: str, job: Job, policy: SandboxPolicy, *, comm
 
 def _hiding(signing: Signing, job: Job, policy: SandboxPolicy) -> SandboxPolicy:
     """The policy with the key hidden, where it lies in something that the job is shown."""
-    path = os.path.realpath(signing.path) if signing.path else ""
-    shown = [os.path.realpath(top) for top in (*policy.readable_paths, *((job.cwd,) if job.cwd else ()))]
-    written = [os.path.realpath(top) for top in policy.writable_paths]
+    path = real(signing.path) if signing.path else ""
+    shown = [real(top) for top in (*policy.readable_paths, *((job.cwd,) if job.cwd else ()))]
+    written = [real(top) for top in policy.writable_paths]
     if path in shown or any(within(path, top) for top in written):
         raise UsageError(f"the signing key {path} would be shown to the job", hint="keep it elsewhere, or name another")
     seen = any(within(path, top) for top in shown) and not any(within(path, top) for top in policy.hidden_paths)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from ringfence.corpus.play import Played
+from ringfence.model.ways.walk import absolute
 
 EXAMPLES = """\
 examples:
@@ -89,7 +90,7 @@ def _check_folder(results: str | None) -> None:
     """Before some minutes of work are lost for want of a folder."""
     from ringfence.errors import UsageError
 
-    if results and not os.access(os.path.dirname(os.path.abspath(results)), os.W_OK):
+    if results and not os.access(os.path.dirname(absolute(results)), os.W_OK):
         raise UsageError(f"--results {results}: nothing can be written there", hint="make the folder first")
 
 

@@ -20,6 +20,7 @@ from ringfence.errors import SandboxError, UsageError
 from ringfence.evidence.keys import SEED_VARIABLE, SigningKey
 from ringfence.evidence.trust import Trust
 from ringfence.model.files import read_file
+from ringfence.model.ways.walk import absolute
 
 _RUNS = ("run", "run-tb", "run-swebench", "bench")
 _MOST_BYTES = 64 << 20
@@ -39,7 +40,7 @@ def main() -> int:
         trust = Trust.pinned(pubkey or SigningKey.from_seed_hex(seed).public_hex) if pubkey or seed else None
         with _no_commands():
             code = dispatch("proctor", PROCTOR_COMMANDS, words)
-        _write({"artifact-path": os.path.abspath(out)})
+        _write({"artifact-path": absolute(out)})
         told = outputs(out, trust) if _has_verdict(out) else {}
         _write(told)
     except SandboxError as error:
@@ -96,7 +97,7 @@ def _of_suite(out: str, trust: Trust | None) -> dict[str, str]:
 def _named(passed: bool, status: str, violations: int, path: str, reward: float | None) -> dict[str, str]:
     return {
         "pass": str(passed).lower(), "verdict-status": status, "violations": str(violations),
-        "bundle-path": os.path.abspath(path), "reward": "" if reward is None else f"{reward:g}",
+        "bundle-path": absolute(path), "reward": "" if reward is None else f"{reward:g}",
     }  # fmt: skip
 
 

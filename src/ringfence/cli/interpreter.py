@@ -7,6 +7,7 @@ import sys
 from _collections_abc import Mapping
 
 from ringfence.errors import UsageError
+from ringfence.model.ways.walk import absolute, real
 
 FLAG = "--interpreter"
 HELP = "the Python that runs it: a file, a name on the PATH or an environment's folder (the active environment's)"
@@ -28,7 +29,7 @@ def _named(name: str) -> str:
     if found is None:
         problem = "can't be executed" if os.path.lexists(name) else "no such file, and no such name on the PATH"
         raise UsageError(f"{FLAG} {name}: {problem}", hint=_HINT)
-    return os.path.abspath(found)
+    return absolute(found)
 
 
 def _active(environment: Mapping[str, str]) -> str:
@@ -44,12 +45,12 @@ def _active(environment: Mapping[str, str]) -> str:
 def _is_meant_itself() -> bool:
     """Whether this environment was named in the call, as by ``.venv/bin/ringfence`` or ``python -m ringfence``. What
     pipx and the like install is started by a link somewhere else, and nobody means the environment behind it."""
-    started = os.path.abspath(sys.argv[0])
+    started = absolute(sys.argv[0])
     return os.path.basename(started) == "__main__.py" or os.path.dirname(started) == os.path.dirname(sys.executable)
 
 
 def _program_in(folder: str) -> str:
-    return os.path.join(os.path.abspath(folder), "bin", "python")
+    return os.path.join(absolute(folder), "bin", "python")
 
 
 def _of_environment(folder: str, said: str) -> str:
@@ -64,7 +65,7 @@ def _of_pyenv(environment: Mapping[str, str]) -> str | None:
 
     root = environment.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
     shim = shutil.which("python3") or ""
-    is_shim = os.path.realpath(os.path.dirname(shim)) == os.path.realpath(os.path.join(root, "shims"))
+    is_shim = real(os.path.dirname(shim)) == real(os.path.join(root, "shims"))
     return _behind_shim(os.path.join(root, "bin", "pyenv")) if is_shim else None
 
 

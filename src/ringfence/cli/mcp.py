@@ -16,6 +16,7 @@ from ringfence.manager.registry import Metadata, Registry
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.state_folder import sandboxes_folder
+from ringfence.model.ways.walk import real
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _new_sandbox(policy: SandboxPolicy, workspace: str | None) -> tuple[Registry
     """Kept from the beginning: what changed survives also a server that is killed."""
     if workspace is not None and not os.path.isdir(workspace):
         raise UsageError(f"--workspace {workspace}: no such directory")
-    bases = (os.path.realpath(workspace),) if workspace else ()
+    bases = (real(workspace),) if workspace else ()
     registry = Registry(sandboxes_folder())
     metadata = Metadata(sandbox_id=os.urandom(_ID_BYTES).hex(), created_s=time.time(), isolation=str(policy.isolation),
                         bases=bases, command=("ringfence", "mcp"))  # fmt: skip

@@ -9,6 +9,7 @@ from ringfence.engine.run import BACKENDS
 from ringfence.errors import PolicyError, UsageError
 from ringfence.model.limits import LIMITS, STRICT_DISK_BYTES, UNLIMITED_OUTPUT, IsolationLevel, Limit, Unit, format_size
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.ways.walk import absolute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _paths(policy: SandboxPolicy, arguments: argparse.Namespace | SimpleNamespac
 
 
 def _path(flag: str, word: str) -> str:
-    path = os.path.abspath(word) if word else ""
+    path = absolute(word) if word else ""
     if not path or (flag != "--hidden" and not os.path.lexists(path)):
         raise UsageError(f"{flag} {word}: no such file or directory", hint=_nearest(path))
     return path

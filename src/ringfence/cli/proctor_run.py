@@ -152,9 +152,10 @@ def signing_key(arguments: argparse.Namespace, shown: tuple[str, ...]) -> Signin
     from ringfence.errors import UsageError
     from ringfence.evidence.keys import SEED_VARIABLE
     from ringfence.model.paths import within
+    from ringfence.model.ways.walk import real
 
     for path in shown if arguments.key else ():
-        if within(os.path.realpath(arguments.key), os.path.realpath(path)):
+        if within(real(arguments.key), real(path)):
             raise UsageError(f"the signing key {arguments.key} would be shown to the agent, in {path}",
                              hint="keep it elsewhere, or name another")  # fmt: skip
     if not (arguments.key or arguments.signing_seed or SEED_VARIABLE in os.environ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 
@@ -65,6 +64,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _task(arguments: argparse.Namespace, instance: Instance, place: str) -> Task:
+    from ringfence.model.ways.walk import absolute
     from ringfence.proctor.foreign.swebench import HOST, IMAGE, load
     from ringfence.proctor.task_policy import TaskPolicy
 
@@ -72,6 +72,6 @@ def _task(arguments: argparse.Namespace, instance: Instance, place: str) -> Task
         instance, arguments.repo, place=place, image=arguments.image or "",
         rootfs=IMAGE if arguments.image is not None else HOST if arguments.rootfs else "",
         grade=arguments.grade or bool(arguments.predictions),
-        python=os.path.abspath(arguments.python) if arguments.python else "",
+        python=absolute(arguments.python) if arguments.python else "",
         policy=TaskPolicy.from_yaml(arguments.policy) if arguments.policy else None,
     )  # fmt: skip

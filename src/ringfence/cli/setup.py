@@ -41,7 +41,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    folder = os.path.dirname(os.path.realpath(sys.argv[0]))
+    from ringfence.model.ways.walk import real
+
+    folder = os.path.dirname(real(sys.argv[0]))
     text = profile(folder)
     if arguments.dry_run:
         print(text, end="")

@@ -7,6 +7,7 @@ import os
 from ringfence.errors import UsageError
 from ringfence.model.own_files import check_shared, open_private
 from ringfence.model.state_folder import sandboxes_folder, state_folder
+from ringfence.model.ways.walk import real
 
 __all__ = ["current_folder", "new_place", "sandboxes_folder", "usage_folder"]
 
@@ -39,7 +40,7 @@ def new_place() -> str:
             check_shared(os.stat(folder), folder)
     except UsageError as error:
         raise UsageError(f"what this changes could not be kept: {error}", hint=_NO_PLACE) from error
-    return os.path.join(os.path.realpath(folder), f".making-{os.urandom(6).hex()}")
+    return os.path.join(real(folder), f".making-{os.urandom(6).hex()}")
 
 
 def _check_writable(folder: str) -> None:

@@ -6,6 +6,7 @@ import argparse
 import os
 
 from ringfence.cli.signer_option import add_signer
+from ringfence.model.ways.walk import absolute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from ringfence.errors import SandboxError
     from ringfence.proctor.suite.manifest import checked
 
-    folder = arguments.folder or os.path.dirname(os.path.abspath(arguments.manifest))
+    folder = arguments.folder or os.path.dirname(absolute(arguments.manifest))
     try:
         found = checked(read_file(arguments.manifest), folder, trust_from(arguments.pubkey, arguments.trust))
     except SandboxError as error:

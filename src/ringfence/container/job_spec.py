@@ -19,7 +19,7 @@ from ringfence.model.job import Job
 from ringfence.model.limits import MIB, SyscallProfile
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.ways import led
-from ringfence.model.ways.walk import Look
+from ringfence.model.ways.walk import Look, real
 from ringfence.sandbox import hiding, host
 from ringfence.sandbox.hidden import HiddenPaths
 
@@ -124,10 +124,10 @@ def _shown(policy: SandboxPolicy, job: Job) -> list[Bind]:
     for path in places:
         if not os.path.lexists(path):
             raise UsageError(f"{path}: no such file or directory", hint="what the policy shows must exist")
-        if os.path.realpath(path) == "/":
+        if real(path) == "/":
             raise UsageError(f"{path}: / can't be shown in a container, which has a root of its own",
                              hint="name what is needed")  # fmt: skip
-    binds = [Bind(source=os.path.realpath(path), target=path, read_only=only) for path, only in sorted(places.items())]
+    binds = [Bind(source=real(path), target=path, read_only=only) for path, only in sorted(places.items())]
     return [*binds, *_mounted_below(binds)]
 
 
@@ -164,7 +164,7 @@ def _hidden(hidden: HiddenPaths, shown: list[Bind]) -> tuple[list[str], list[Bin
 
 def _refuse_engine(source: str, socket: str) -> None:
     """Whoever reaches the engine's socket has the host."""
-    if socket and (_lies_in(os.path.realpath(socket), source) or _lies_in(source, os.path.realpath(socket))):
+    if socket and (_lies_in(real(socket), source) or _lies_in(source, real(socket))):
         raise UsageError(f"{source} holds the container engine's own socket, which would be the job's to use",
                          hint="show a folder that does not hold it")  # fmt: skip
 

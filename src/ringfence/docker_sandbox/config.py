@@ -14,6 +14,7 @@ from ringfence.docker_sandbox.config_values import size_bytes
 from ringfence.errors import PolicyError, UsageError
 from ringfence.model.policy_file import parse_policy, policy_bytes
 from ringfence.model.record import record, replace
+from ringfence.model.ways.walk import absolute
 
 DEFAULT, ARGUMENT = "default", "argument"
 EMERGENCY = BY_FIELD["enabled"].variable
@@ -230,7 +231,7 @@ def seccomp_file(config: DockerConfig) -> str:
     if named == "default":
         return ""
     told_by = config.origins.get("seccomp_profile", "")
-    beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(told_by))), named)
+    beside = os.path.join(os.path.dirname(os.path.dirname(absolute(told_by))), named)
     for path in (named, beside):
         if os.path.isfile(path):
             return path

@@ -14,6 +14,7 @@ from ringfence.metrics.life_log import tell
 from ringfence.model.outcome import Outcome, Status
 from ringfence.model.own_files import make_private, write_whole
 from ringfence.model.printed import json_text
+from ringfence.model.ways.walk import absolute
 
 MEGABYTE = 1 << 20
 LOG_CHARS = 4000
@@ -67,7 +68,7 @@ def keep(folder: str, result: DockerExecutionResult) -> None:
     if not folder:
         return
     try:
-        make_private(os.path.abspath(folder))
+        make_private(absolute(folder))
         write_whole(os.path.join(folder, f"{result.trace_id}.json"), json_text(as_dict(result)).encode())
     except OSError as error:
         tell("result_not_kept", f"{folder}: {error.strerror}", level=logging.WARNING)

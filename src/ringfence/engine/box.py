@@ -24,6 +24,7 @@ from ringfence.model.limits import LIMIT_OF, IsolationLevel, OutputOverflow
 from ringfence.model.outcome import Changes, Enforcement, Outcome, Status
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
+from ringfence.model.ways.walk import absolute
 from ringfence.roles.file_transfer import NO_REGULAR_FILE
 
 TYPE_CHECKING = False
@@ -309,7 +310,7 @@ class Box:
 def _folder(workspace: object) -> str:
     if not isinstance(workspace, str | bytes | os.PathLike):
         raise UsageError(f"{workspace!r} is no folder", hint="name the folder that the box works on")
-    return os.path.abspath(os.fsdecode(workspace))
+    return absolute(os.fsdecode(workspace))
 
 
 def _named(job: Job) -> str:

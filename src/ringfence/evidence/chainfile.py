@@ -208,7 +208,7 @@ def _sync_folder(path: str) -> None:
     """A new file is only as durable as its name; Windows has no such call."""
     if sys.platform == "win32":
         return
-    descriptor = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

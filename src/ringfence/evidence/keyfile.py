@@ -49,7 +49,7 @@ def _make_key(path: str) -> None:
 
 def write_key(path: str, key: SigningKey, form: KeyFormat = KeyFormat.HEX) -> None:
     """Create a key file with mode 0600. An existing file is never overwritten."""
-    folder = os.path.dirname(os.path.abspath(path))
+    folder = os.path.dirname(path) or "."
     try:
         _require_safe_folder(folder)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW, 0o600)

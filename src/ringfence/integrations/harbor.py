@@ -30,6 +30,7 @@ from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome, Status
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.ways.walk import real
 from ringfence.proctor.foreign.environment import Described, Prepared, prepare
 
 HOST = "host"
@@ -104,7 +105,7 @@ class RingfenceEnvironment(BaseEnvironment):
         refuse(backend_for(policy.isolation), policy)
         self._place = tempfile.mkdtemp(prefix="ringfence-harbor-")
         root = self._root if self._root != HOST else self._host_root(os.path.join(self._place, "root"))
-        self._root_folder = os.path.realpath(root)
+        self._root_folder = real(root)
         self._transaction = Transaction.create(os.path.join(self._place, "layer"), [self._root_folder])
         made = self._run(Job(argv=("mkdir", "-p", self.workdir, "/logs/agent", "/logs/verifier", "/logs/artifacts")))
         if not made.ok:
@@ -125,8 +126,8 @@ class RingfenceEnvironment(BaseEnvironment):
         Path(folder, "etc/passwd").write_bytes(_PASSWD)
         Path(folder, "etc/group").write_bytes(b"root:x:0:\nnogroup:x:65534:\n")
         if self._prepared.workspace:
-            laid = os.path.realpath(folder + self.workdir)
-            if not within(laid, os.path.realpath(folder)):
+            laid = real(folder + self.workdir)
+            if not within(laid, real(folder)):
                 raise UsageError(f"workdir: {self.workdir} leads out of the task's own files")
             shutil.copytree(self._prepared.workspace, laid, symlinks=True, dirs_exist_ok=True)
         return folder

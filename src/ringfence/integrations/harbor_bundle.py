@@ -21,6 +21,7 @@ from ringfence.model.outcome import Outcome
 from ringfence.model.own_files import read_regular
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
+from ringfence.model.ways.walk import absolute, real
 
 NAME = "ringfence-bundle.json"
 COMMANDS, UNBOUND = "commands.json", "unbound.json"
@@ -58,7 +59,7 @@ _LEDGERS: dict[str, Ledger] = {}
 
 def ledger_of(trial_folder: str) -> Ledger | None:
     """That of the job of a trial; None: nobody asked for evidence of it."""
-    return _LEDGERS.get(os.path.dirname(os.path.realpath(trial_folder)))
+    return _LEDGERS.get(os.path.dirname(real(trial_folder)))
 
 
 class SignedBundle:
@@ -73,9 +74,9 @@ class SignedBundle:
 
     async def on_job_start(self, job: Any) -> None:
         """What can't be written in the end is said now."""
-        self._folder = os.path.realpath(job.job_dir)
+        self._folder = real(job.job_dir)
         os.makedirs(self._folder, exist_ok=True)
-        self._out = os.path.abspath(self._out or os.path.join(self._folder, NAME))
+        self._out = absolute(self._out or os.path.join(self._folder, NAME))
         require_new(self._out)
         _LEDGERS[self._folder] = Ledger()
 

@@ -10,6 +10,7 @@ import sys
 
 from ringfence.macos import seatbelt
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
+from ringfence.model.ways.walk import real
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 PATIENCE_S = 30
@@ -45,7 +46,7 @@ def _tried() -> str:
         with tempfile.TemporaryDirectory(prefix="ringfence-seatbelt-") as folder, socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.listen()
-            return _compared(os.path.realpath(folder), listener.getsockname()[1])
+            return _compared(real(folder), listener.getsockname()[1])
     except OSError as error:
         return f"it could not be tried: {error}"
 
@@ -85,4 +86,4 @@ def _ran(profile: str, words: tuple[str, ...]) -> tuple[set[str], str]:
 def own_programs() -> tuple[str, ...]:
     """Return the folders of this interpreter and of its libraries."""
     found = (sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(sys.executable))
-    return tuple(dict.fromkeys(each for path in found for each in (path, os.path.realpath(path))))
+    return tuple(dict.fromkeys(each for path in found for each in (path, real(path))))

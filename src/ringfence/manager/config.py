@@ -15,6 +15,7 @@ from ringfence.model.limits import IsolationLevel, not_one_of
 from ringfence.model.record import field_names, made_by, record
 from ringfence.model.state_folder import sandboxes_folder
 from ringfence.model.str_enum import StrEnum
+from ringfence.model.ways.walk import absolute
 from ringfence.monitor.limits import ResourceLimits, is_figure, shown_figure
 
 
@@ -157,7 +158,7 @@ def _paths(name: str, value: object) -> list[Path]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise PolicyError(name, f"{value!r} is not a list of paths")
     listed = [_path(name, item) for item in value]
-    return list(dict.fromkeys(Path(os.path.abspath(path)) if of_this_system(path) else path for path in listed))
+    return list(dict.fromkeys(Path(absolute(path)) if of_this_system(path) else path for path in listed))
 
 
 def _texts(name: str, value: object) -> list[str]:

@@ -31,6 +31,7 @@ from ringfence.model.job import Job
 from ringfence.model.outcome import Changes, Outcome
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
+from ringfence.model.ways.walk import real
 from ringfence.monitor.resource_monitor import ResourceMonitor
 from ringfence.monitor.source import Source, offer
 from ringfence.sandbox import hiding
@@ -120,7 +121,7 @@ class SandboxManager:
         policy, backend = permissions.policy_and_backend(config)
         registry = self._registry(config)
         self._clean_up(registry)
-        bases = tuple(os.path.realpath(path) for path in config.allowed_paths)
+        bases = tuple(real(path) for path in config.allowed_paths)
         metadata = Metadata(
             sandbox_id=new_id(), created_s=time.time(), isolation=str(config.isolation_level), bases=bases,
             config=config.to_dict(),

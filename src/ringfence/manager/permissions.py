@@ -14,6 +14,7 @@ from ringfence.manager.config import SandboxConfig, of_this_system
 from ringfence.model.limits import TEN_YEARS_S
 from ringfence.model.paths import lies_in
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
+from ringfence.model.ways.walk import real
 from ringfence.sandbox import host
 
 TYPE_CHECKING = False
@@ -85,22 +86,22 @@ def hidden_paths(config: SandboxConfig) -> tuple[str, ...]:
     _refuse_the_whole_system(config, named)
     _refuse_contradictions(config, named)
     if os.name == "nt":
-        return tuple(dict.fromkeys((*named, *map(os.path.realpath, named))))
+        return tuple(dict.fromkeys((*named, *map(real, named))))
     names = dict.fromkeys((*named, *host.every_name(tuple(named))))
     return tuple(dict.fromkeys(path for name in names for path in _OWN.get(name, (name,))))
 
 
 def _refuse_the_whole_system(config: SandboxConfig, blocked: list[str]) -> None:
     for field, paths in (("allowed_paths", config.allowed_paths), ("blocked_paths", blocked)):
-        for path in map(os.path.realpath, paths):
+        for path in map(real, paths):
             if os.path.dirname(path) == path:
                 raise PolicyError(field, f"{path} is the whole system; name the folders that are meant")
 
 
 def _refuse_contradictions(config: SandboxConfig, blocked: list[str]) -> None:
     for field in ("allowed_paths", "readable_paths"):
-        for path in map(os.path.realpath, getattr(config, field)):
-            for name in map(os.path.realpath, blocked):
+        for path in map(real, getattr(config, field)):
+            for name in map(real, blocked):
                 if lies_in(path, name):
                     raise PolicyError(field, f"{path} lies in the blocked {name}")
 

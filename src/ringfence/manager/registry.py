@@ -28,6 +28,8 @@ from ringfence.model import state_folder
 from ringfence.model.own_files import check_private, check_shared, make_private, read_regular, write_whole
 from ringfence.model.paths import lies_in
 from ringfence.model.record import made_by, record
+from ringfence.model.system_text import is_system_text
+from ringfence.model.ways.walk import real
 from ringfence.roles.removal import remove_tree
 
 METADATA = "metadata.json"
@@ -80,18 +82,17 @@ class Registry:
     """One folder of sandboxes."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        if os.fspath(root).startswith("~") if isinstance(root, str | os.PathLike) else False:
+        if not isinstance(root, str | os.PathLike) or not is_system_text(os.fspath(root)):
+            raise UsageError(f"{root!r:.80} is not a valid sandbox root")
+        if os.fspath(root).startswith("~"):
             raise UsageError(f"{root}: there is no home folder", hint="set HOME or XDG_STATE_HOME, or name a root")
-        try:
-            self.root = os.path.realpath(root)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"{root!r:.80} is not a valid sandbox root") from error
+        self.root = real(root)
         if os.path.isdir(self.root):
             check_shared(os.stat(self.root), self.root)
 
     def _make(self) -> None:
         """The folder itself, for us alone."""
-        if lies_in(self.root, os.path.realpath(state_folder.state_folder())):
+        if lies_in(self.root, real(state_folder.state_folder())):
             state_folder.made()
         make_private(self.root)
         check_shared(os.stat(self.root), self.root)

@@ -16,6 +16,7 @@ from ringfence.manager.registry import METADATA, Metadata
 from ringfence.model.limits import is_weaker
 from ringfence.model.paths import lies_in
 from ringfence.model.record import replace
+from ringfence.model.ways.walk import real
 
 OLD_ROOT = "sandboxes"
 # field: what the stored config has that the manager's own does not allow; empty where nothing.
@@ -38,8 +39,8 @@ _WEAKER: dict[str, Callable[[SandboxConfig, SandboxConfig], object]] = {
 
 
 def _not_below(paths: list[Path], tops: list[Path]) -> Iterator[str]:
-    allowed = [os.path.realpath(top) for top in tops]
-    return (str(path) for path in paths if not any(lies_in(os.path.realpath(path), top) for top in allowed))
+    allowed = [real(top) for top in tops]
+    return (str(path) for path in paths if not any(lies_in(real(path), top) for top in allowed))
 
 
 def _hosts_beyond(stored: SandboxConfig, own: SandboxConfig) -> list[str]:
@@ -69,7 +70,7 @@ def believed(metadata: Metadata, own: SandboxConfig) -> SandboxConfig:
 
 def given(metadata: Metadata, config: SandboxConfig) -> SandboxConfig:
     """The caller's config for the folders that the sandbox lies over, which stay the same."""
-    bases = tuple(os.path.realpath(path) for path in config.allowed_paths)
+    bases = tuple(real(path) for path in config.allowed_paths)
     if bases and bases != metadata.bases:
         raise UsageError(f"the sandbox {metadata.sandbox_id} lies over {', '.join(metadata.bases) or 'its own folder'}",
                          hint="give a config with these allowed_paths, or with none")  # fmt: skip
@@ -87,7 +88,7 @@ def tell_of_old_ones(root: str) -> None:
 def old_ones(root: str) -> list[str]:
     """Names in the folder that used to be the root; empty where it is the root."""
     try:
-        names = [] if os.path.realpath(OLD_ROOT) == root else sorted(os.listdir(OLD_ROOT))
+        names = [] if real(OLD_ROOT) == root else sorted(os.listdir(OLD_ROOT))
     except OSError:
         return []
     return [name for name in names if os.path.lexists(os.path.join(OLD_ROOT, name, METADATA))]

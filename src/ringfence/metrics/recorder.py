@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ringfence.errors import UnavailableError
 from ringfence.metrics.table import COUNTER, GAUGE, METRICS, SECONDS, Metric
 from ringfence.model.own_files import make_private
+from ringfence.model.ways.walk import absolute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def enable(folder: str = "") -> None:
         return
     named = folder or os.environ.get(VARIABLE, "")
     if named and named.lower() not in _ON_WORDS:
-        make_private(os.path.abspath(named))
-        os.environ[_FOLDER] = os.path.abspath(named)  # the library reads it when it is loaded
+        make_private(absolute(named))
+        os.environ[_FOLDER] = absolute(named)  # the library reads it when it is loaded
     registry = _new_registry()
     _made.update({metric.name: _make(metric, registry) for metric in METRICS})
     _registry.append(registry)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from ringfence.errors import UsageError
 from ringfence.model.record import record
 from ringfence.model.system_text import is_system_text
+from ringfence.model.ways.walk import absolute
 
 MAX_ARGUMENT_BYTES = 128 * 1024
 """Linux' MAX_ARG_STRLEN: one longer argument makes execve fail for a reason nobody understands."""
@@ -45,7 +46,7 @@ class Job:
         if isinstance(self.argv, str | bytes) or not isinstance(self.argv, Iterable):
             raise UsageError(f"{self.argv!r} is not a list of arguments", hint="write [program, argument, …]")
         object.__setattr__(self, "argv", tuple(_text(part) for part in self.argv))
-        object.__setattr__(self, "cwd", None if self.cwd is None else os.path.abspath(_text(self.cwd)))
+        object.__setattr__(self, "cwd", None if self.cwd is None else absolute(_text(self.cwd)))
         object.__setattr__(self, "environment", _checked_environment(self.environment))
         object.__setattr__(self, "files", MappingProxyType(dict(self.files)))
         _check_argv(self.argv)

@@ -14,7 +14,7 @@ from ringfence.model.mounted_names import every_name
 from ringfence.model.own import noted_roots
 from ringfence.model.own import private_place as places
 from ringfence.model.paths import lies_in, within
-from ringfence.model.ways.walk import real, walk
+from ringfence.model.ways.walk import absolute, real, walk
 
 _NAME = "ringfence"
 IMAGES = "images"
@@ -28,7 +28,7 @@ def state_folder() -> str:
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
         return _usual()
-    return os.path.join(os.path.normpath(state), _NAME)  # records are sealed for the place that they lie in
+    return os.path.join(absolute(state), _NAME)  # records are sealed for the place that they lie in
 
 
 def _usual() -> str:
@@ -36,7 +36,7 @@ def _usual() -> str:
     home = os.path.expanduser("~")
     if not os.path.isabs(home):  # nobody knows a home; else it would be a folder «~» in the current one
         raise UsageError("there is no home folder to keep it in", hint="set HOME or XDG_STATE_HOME")
-    return os.path.join(os.path.normpath(home), ".local", "state", _NAME)
+    return os.path.join(absolute(home), ".local", "state", _NAME)
 
 
 def own_places() -> tuple[str, ...]:
@@ -89,9 +89,9 @@ def private_place() -> str:
     try:
         usual = places.usual_made(found)
         if usual:
-            noted_roots.note(usual, os.path.realpath(found))
+            noted_roots.note(usual, real(found))
     except (OSError, SandboxError):  # somebody has taken that name, or there is no such folder
-        note_root(os.path.realpath(found))
+        note_root(real(found))
     return found
 
 

@@ -19,6 +19,7 @@ from ringfence.model.outcome import Outcome
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import record, replace
+from ringfence.model.ways.walk import absolute, real
 from ringfence.proctor.rooted import phase
 from ringfence.proctor.submission import let_in
 from ringfence.proctor.suite import agents
@@ -48,7 +49,7 @@ class Ran:
 def words_of(command: str) -> tuple[str, ...]:
     """The command as a program and its arguments; what needs a shell is given to one. Files of the caller are named by
     their whole path: the agent begins in another folder."""
-    return tuple(os.path.abspath(word) if _is_own_file(word) else word for word in _plain_words(command))
+    return tuple(absolute(word) if _is_own_file(word) else word for word in _plain_words(command))
 
 
 def _plain_words(command: str) -> tuple[str, ...]:
@@ -65,7 +66,7 @@ def files_of(command: str) -> tuple[str, ...]:
     if command in agents.NAMES:
         return ()
     named = [word for word in words_of(command) if os.path.isabs(word) and os.path.isfile(word)]
-    return tuple(dict.fromkeys(path for path in map(os.path.realpath, named) if not _is_of_the_system(path)))
+    return tuple(dict.fromkeys(path for path in map(real, named) if not _is_of_the_system(path)))
 
 
 def _is_of_the_system(path: str) -> bool:
@@ -88,7 +89,7 @@ def never_seen(task: Task, out: str) -> tuple[str, ...]:
     grader = task.grader.script if task.grader else ""
     reference = task.grader.reference if task.grader else ""
     own = (task.folder, task.oracle, grader, reference, task.solution, out)
-    on_host = [os.path.realpath(path) for path in own if path]
+    on_host = [real(path) for path in own if path]
     apart = [path for path in on_host if not any(within(path, folder) for folder in PRIVATE)]
     inside = [task.grader.oracle_at if task.grader else ORACLE, *([agents.SOLUTION] if task.root is not None else [])]
     return tuple(dict.fromkeys((ORACLE, GRADER, *inside, *task.policy.forbidden_reads, *apart)))
@@ -178,8 +179,8 @@ def policy_of(
     """What binds the agent. ``given``: what else of the host it may read. ``agent``: its command or name."""
     own = agents.shown_to(agent, task)
     shown = {**_workspace(task, staged), instruction: INSTRUCTION, **own}
-    readable = tuple(dict.fromkeys(map(os.path.realpath, given)))
-    open_to_it = [*map(os.path.realpath, own), *own.values()]
+    readable = tuple(dict.fromkeys(map(real, given)))
+    open_to_it = [*map(real, own), *own.values()]
     hidden = tuple(path for path in never_seen(task, out) if not any(_overlap(path, each) for each in open_to_it))
     variables = {**task.environment, **task.solution_environment} if own else task.environment
     return task.policy.sandbox_policy(

@@ -16,6 +16,7 @@ from ringfence.errors import SandboxError, UsageError
 from ringfence.model.files import read_file
 from ringfence.model.paths import quoted
 from ringfence.model.record import record
+from ringfence.model.ways.walk import real
 from ringfence.proctor.git_plumbing import BRANCH, Repository
 
 MAX_FILES = 1_000_000
@@ -61,7 +62,7 @@ def _materialise(repository: str, commit: str, target: str, depth: int) -> None:
     except FileExistsError:
         raise UsageError(f"{target} is there already", hint="a repository is made in a new folder") from None
     try:
-        ours = Repository(os.path.realpath(target), objects)
+        ours = Repository(real(target), objects)
         ours.create()
         _check_commit(ours, repository, commit)
         _take(ours, repository, commit)
@@ -90,7 +91,7 @@ def _objects(repository: str) -> str:
     objects = os.path.join(folder, "objects")
     if not os.path.isdir(objects):
         raise UsageError(f"{repository} is no git repository", hint="with git.base_commit the workspace has to be one")
-    return os.path.realpath(objects)
+    return real(objects)
 
 
 def _git_folder(repository: str) -> str:
@@ -230,7 +231,7 @@ def _submodule(repository: str, target: str, row: _Row, depth: int) -> None:
     git leaves it."""
     source = os.path.join(repository, row.path)
     for top in (repository, target):
-        if os.path.realpath(os.path.join(top, row.path)) != os.path.join(os.path.realpath(top), row.path):
+        if real(os.path.join(top, row.path)) != os.path.join(real(top), row.path):
             raise UsageError(f"submodule {quoted(row.path)}: a link stands in its way in {top}")
     if not os.path.lexists(os.path.join(source, ".git")):
         return

@@ -18,6 +18,7 @@ from ringfence.errors import UsageError
 from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome
 from ringfence.model.record import record
+from ringfence.model.ways.walk import real
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,10 +91,10 @@ def _job(mount_at: str, workspace: str, ini: str, files: Sequence[str] | Mapping
 def _copy_oracle(oracle: str, target: str, texts: Mapping[str, str], reference: str) -> str:
     """Return the name of the file with pytest's options in the copy."""
     left_out = shutil.ignore_patterns(*_LEFT_OUT)
-    hidden = os.path.realpath(reference) if reference else ""
+    hidden = real(reference) if reference else ""
 
     def ignored(folder: str, names: list[str]) -> set[str]:
-        own = {name for name in names if os.path.realpath(os.path.join(folder, name)) == hidden}
+        own = {name for name in names if real(os.path.join(folder, name)) == hidden}
         return {*left_out(folder, names), *own}
 
     shutil.copytree(oracle, target, symlinks=True, ignore=ignored)

@@ -35,6 +35,7 @@ from ringfence.evidence.schema import INPUTS_NAME, RUN_NAME
 from ringfence.model.events import Event
 from ringfence.model.outcome import Outcome
 from ringfence.model.record import record
+from ringfence.model.ways.walk import real
 from ringfence.monitor.usage_log import RecordedRun
 from ringfence.proctor import agent_run
 from ringfence.proctor.agent_run import Ran
@@ -105,7 +106,7 @@ def _hashed(task: Task, agent: str, scaffold: Sequence[str]) -> tuple[Input, ...
     found += [file_input("task", "task.yaml", described)] if task.folder and os.path.isfile(described) else []
     found += [file_input("agent", path, path) for path in agent_run.files_of(agent)]
     found += [_input("agent", path, "solution") for path in agents.shown_to(agent, task)]
-    return (*found, *(_input("scaffold", os.path.realpath(path)) for path in scaffold))
+    return (*found, *(_input("scaffold", real(path)) for path in scaffold))
 
 
 def _image_inputs(task: Task) -> list[Input]:

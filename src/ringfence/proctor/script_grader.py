@@ -22,6 +22,7 @@ from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
 from ringfence.model.system_text import escape_controls
+from ringfence.model.ways.walk import absolute, real
 from ringfence.proctor import reward as rewards
 from ringfence.proctor.foreign import summary
 from ringfence.proctor.grading import Grading, described
@@ -126,7 +127,7 @@ def _check_preferred(grader: Grader) -> None:
 def _private_folder(submission: str) -> str:
     """Beside the submission: on the same disk, and where nobody else writes. The reward's directory is in it."""
     try:
-        made = tempfile.mkdtemp(prefix=".grading-", dir=os.path.dirname(os.path.abspath(submission)))
+        made = tempfile.mkdtemp(prefix=".grading-", dir=os.path.dirname(absolute(submission)))
         os.mkdir(os.path.join(made, _REWARD), 0o755)
         return made
     except OSError as error:
@@ -200,7 +201,7 @@ def _layers(task: Task, submission: Submission, folder: str, bases: list[str], p
         return Transaction.create(folder, bases, kind=transaction_kind(policy))
     from ringfence.proctor.rooted.layer import grading_layers
 
-    return grading_layers(folder, [os.path.realpath(task.root.folder), *bases], submission.layer)
+    return grading_layers(folder, [real(task.root.folder), *bases], submission.layer)
 
 
 # ---- what it came to

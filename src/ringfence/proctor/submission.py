@@ -21,6 +21,7 @@ from ringfence.checkpoint.scan import OF_BASE, UNREAD, Reading, Scan
 from ringfence.checkpoint.tree import Tree
 from ringfence.errors import CheckpointError, SetupError, UsageError
 from ringfence.model.record import record
+from ringfence.model.ways.walk import real
 from ringfence.proctor import import_filter
 from ringfence.proctor.import_filter import MAX_ENTRIES, Dropped, Sifted
 from ringfence.roles.removal import remove_tree
@@ -76,8 +77,8 @@ def take(
 
 
 def _upper(transaction: Transaction, base: str) -> str:
-    real = os.path.realpath(base)
-    found = [layer for path, layer in transaction.layers if os.path.realpath(path) == real]
+    place = real(base)
+    found = [layer for path, layer in transaction.layers if real(path) == place]
     if transaction.kind != "overlay" or not found:
         raise UsageError(f"{base} has no layer in this transaction", hint="create it over that folder, kind overlay")
     return os.path.join(found[0], "upper")
@@ -92,7 +93,7 @@ def let_in(upper: str) -> None:
 
 def _hidden(transaction: Transaction, base: str) -> frozenset[str]:
     """What was hidden from the agent, relative to the base: what it may have put there is nothing of its work."""
-    top = os.path.realpath(base).rstrip("/") + "/"
+    top = real(base).rstrip("/") + "/"
     return frozenset(path[len(top) :] for path in transaction.hidden if path.startswith(top))
 
 

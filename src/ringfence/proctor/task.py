@@ -15,6 +15,7 @@ from ringfence.model.paths import within
 from ringfence.model.policy_keys import Problem, in_order, unknown
 from ringfence.model.record import record
 from ringfence.model.system_text import is_system_text
+from ringfence.model.ways.walk import absolute, real
 from ringfence.proctor.task_policy import TaskPolicy
 
 TYPE_CHECKING = False
@@ -46,7 +47,7 @@ class Root:
 
     def __post_init__(self) -> None:
         _freeze(self, "environment", "the image's environment")
-        if not os.path.isabs(self.folder) or not os.path.isdir(self.folder) or os.path.realpath(self.folder) == "/":
+        if not os.path.isabs(self.folder) or not os.path.isdir(self.folder) or real(self.folder) == "/":
             raise UsageError(f"{self.folder!r} is no folder that can be a root", hint="give its absolute path")
         if not _is_place(self.workdir):
             raise UsageError(f"the image's workdir, {self.workdir!r}, is not an absolute path in its plain form")
@@ -148,7 +149,7 @@ class Task:
         grader = self.grader or Grader()
         named = {"oracle": self.oracle, "grader": grader.script, "reference solution": grader.reference,
                  "solution": self.solution}  # fmt: skip
-        return ((what, os.path.abspath(path)) for what, path in named.items() if path)
+        return ((what, absolute(path)) for what, path in named.items() if path)
 
     @classmethod
     def from_folder(cls, path: str | os.PathLike[str], policy: str | None = None) -> Task:
@@ -176,7 +177,7 @@ class _Folder:
     """A task's folder, and what is in it. Nothing that it names may lead out of it."""
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.realpath(path)
+        self.path = real(path)
         if not os.path.isdir(self.path):
             raise UsageError(f"{path} is no folder", hint="a task is a folder; proctor init makes one")
 
@@ -185,7 +186,7 @@ class _Folder:
         if not is_system_text(name) or os.path.isabs(name) or ".." in name.split("/") or not name:
             raise UsageError(f"{self.path}: {name!r} is not the name of something in the task's folder")
         path = os.path.join(self.path, name)
-        place = os.path.realpath(path)
+        place = real(path)
         if not within(place, self.path) or place == self.path:
             raise UsageError(f"{path} is a link that leads out of the task", hint="put the thing itself there")
         return place if os.path.lexists(path) else ""
@@ -349,11 +350,11 @@ def _is_place(path: str) -> bool:
 
 
 def _absolute(path: str) -> str:
-    return os.path.abspath(path) if path else ""
+    return absolute(path) if path else ""
 
 
 def _overlap(one: str, other: str) -> bool:
-    first, second = os.path.realpath(one), os.path.realpath(other)
+    first, second = real(one), real(other)
     return within(first, second) or within(second, first)
 
 

@@ -14,6 +14,7 @@ from ringfence.model.job import Job
 from ringfence.model.outcome import Enforcement
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
+from ringfence.model.ways.walk import absolute, real
 from ringfence.pytest_runner.hints import hints
 from ringfence.pytest_runner.records import parse_records
 from ringfence.pytest_runner.result import SandboxResultV2, from_outcome, from_refusal
@@ -79,7 +80,7 @@ def _checked_interpreter(interpreter: str | os.PathLike[str] | None) -> str:
     """Links stay as they are: an environment is known by where its own Python lies."""
     if interpreter is None:
         return sys.executable
-    path = os.path.abspath(_words([interpreter], "interpreter")[0])
+    path = absolute(_words([interpreter], "interpreter")[0])
     if not os.path.isfile(path) or not os.access(path, os.X_OK):
         raise UsageError(f"interpreter: {path} is not a program", hint="name a Python, e.g. .venv/bin/python")
     return path
@@ -123,9 +124,9 @@ def _showing(policy: SandboxPolicy, paths: Sequence[str | os.PathLike[str]]) -> 
         return policy
     from ringfence.sandbox import workplaces
 
-    here = os.path.realpath(os.getcwd())
-    named = [os.path.abspath(os.fspath(path).partition("::")[0]) for path in paths]
-    outside = [path for path in named if os.path.exists(path) and not within(os.path.realpath(path), here)]
+    here = real(os.getcwd())
+    named = [absolute(os.fspath(path).partition("::")[0]) for path in paths]
+    outside = [path for path in named if os.path.exists(path) and not within(real(path), here)]
     folders = [folder for folder in map(workplaces.around, outside) if folder not in policy.writable_paths]
     return policy.with_changes(readable_paths=tuple(dict.fromkeys((*policy.readable_paths, *folders))))
 
@@ -133,12 +134,12 @@ def _showing(policy: SandboxPolicy, paths: Sequence[str | os.PathLike[str]]) -> 
 def _absolute(target: str) -> str:
     """A path or a node id (``path::test``), whatever folder pytest is started in."""
     path, separator, rest = target.partition("::")
-    return os.path.abspath(path) + separator + rest
+    return absolute(path) + separator + rest
 
 
 def _environment() -> dict[str, str]:
     search = [GUEST_FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
-    paths = {name: os.path.abspath(os.environ[name]) for name in _COVERAGE if os.environ.get(name)}
+    paths = {name: absolute(os.environ[name]) for name in _COVERAGE if os.environ.get(name)}
     return {
         **_DETERMINISTIC,
         **paths,

@@ -19,6 +19,7 @@ from ringfence.model.policy_file import parse_policy, policy_bytes
 from ringfence.model.policy_keys import unknown
 from ringfence.model.record import field_names, record, replace
 from ringfence.model.state_folder import state_folder
+from ringfence.model.ways.walk import absolute, real
 
 PORT = 8700
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -85,7 +86,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         values = self.__dict__
-        values["state"] = os.path.abspath(self.state or os.path.join(state_folder(), "service"))
+        values["state"] = absolute(self.state or os.path.join(state_folder(), "service"))
         values["sandboxes"] = self.sandboxes or 8 * (os.cpu_count() or 1)
         values["memory_bytes"] = self.memory_bytes or machine_memory() * 3 // 4
         if not self.policies:
@@ -227,7 +228,7 @@ def _workspace(name: str, values: Mapping[str, object]) -> NamedWorkspace:
     known = set(field_names(NamedWorkspace)) - {"name"}
     if set(values) - known or "path" not in values:
         raise ValueError(f"{name}: a workspace has a path and, perhaps, commit")
-    path, commit = os.path.realpath(_text(values["path"])), values.get("commit", False)
+    path, commit = real(_text(values["path"])), values.get("commit", False)
     if not os.path.isdir(path):
         raise ValueError(f"{name}: {path} is no directory")
     if not isinstance(commit, bool):

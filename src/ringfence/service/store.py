@@ -20,6 +20,7 @@ from typing import Any
 from ringfence.errors import UsageError
 from ringfence.model import state_folder
 from ringfence.model.own_files import make_private, open_private, read_regular, write_whole
+from ringfence.model.ways.walk import real
 from ringfence.service.json_text import json_text
 
 ID = re.compile(r"[0-9a-f]{24}")
@@ -77,7 +78,7 @@ class Store:
         self._held: dict[str, _Held] = {}
         self._owner: dict[str, str] = {}
         make_private(state)
-        state_folder.note_root(os.path.realpath(state))
+        state_folder.note_root(real(state))
         make_private(self.folder)
         for path in (state, self.folder):
             os.close(open_private(path))

@@ -19,6 +19,7 @@ from ringfence.model.files import read_file
 from ringfence.model.own_files import write_whole
 from ringfence.model.policy_file import parse_policy
 from ringfence.model.record import record
+from ringfence.model.ways.walk import absolute
 from ringfence.service.settings import NAME, size, texts, whole
 
 SCOPES = {
@@ -176,5 +177,5 @@ def add_token(path: str, name: str, scopes: tuple[str, ...]) -> str:
     words = ", ".join(scopes)
     text = f"{text.rstrip()}\n  - name: {name}\n    sha256: \"{digest_of(token).hex()}\"\n    scopes: [{words}]\n"
     parse_policy(path, text.encode(), _tenants, texts=("[].sha256",))
-    write_whole(os.path.abspath(path), text.encode())
+    write_whole(absolute(path), text.encode())
     return token

@@ -70,8 +70,11 @@ def test_a_key_is_never_overwritten_nor_written_through_a_link(tmp_path: Path) -
 
 def test_a_world_writable_folder_is_no_place_for_a_key(tmp_path: Path) -> None:
     open_folder = tmp_path / "open"
-    open_folder.mkdir()
+    (open_folder / "inner").mkdir(parents=True)
     open_folder.chmod(0o777)
+    (tmp_path / "link").symlink_to(open_folder / "inner")
+    with pytest.raises(EvidenceError, match="writable by everybody"):
+        write_key(f"{tmp_path}/link/../key", SigningKey.generate())  # it leads there, whatever the text says
     with pytest.raises(EvidenceError, match="writable by everybody"):
         write_key(str(open_folder / "key"), SigningKey.generate())
     open_folder.chmod(0o1777)

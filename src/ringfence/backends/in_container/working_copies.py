@@ -18,6 +18,7 @@ from ringfence.model.outcome import Enforcement, Mechanism
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
+from ringfence.model.ways.walk import real
 from ringfence.roles.layer_room import LayerRoom
 from ringfence.sandbox import hiding, host
 
@@ -53,7 +54,7 @@ class WorkingCopies:
 
     def added(self, spec: ContainerSpec, folder: str) -> ContainerSpec:
         """Return the container with the copies, writable, at the originals' own paths."""
-        own = [Bind(source=os.path.realpath(place), target=base, read_only=False)
+        own = [Bind(source=real(place), target=base, read_only=False)
                for place, base in zip(self._places, self.transaction.bases, strict=True)]  # fmt: skip
         others = [bind for bind in spec.binds if not any(within(bind.target, base) for base in self.transaction.bases)]
         return replace(spec, binds=(*others, *own), workdir=folder)

@@ -21,7 +21,7 @@ from ringfence.model.outcome import Enforcement, Mechanism
 from ringfence.model.paths import within
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, PATH_FIELDS, SandboxPolicy
 from ringfence.model.ways import led
-from ringfence.model.ways.walk import Look
+from ringfence.model.ways.walk import Look, absolute, real
 from ringfence.steps.executor import found as program_of
 
 TYPE_CHECKING = False
@@ -130,8 +130,8 @@ class SeatbeltWalls:
         """The working folder, where nothing else grants it. In what a guest writes, where a link leads is its own
         choice, and no grant of ours."""
         tops = [name for top in (*own, *self.copies(), *self._policy.writable_paths)
-                for name in (os.path.abspath(top), os.path.realpath(top))]  # fmt: skip
-        named = os.path.abspath(folder), os.path.realpath(folder)
+                for name in (absolute(top), real(top))]  # fmt: skip
+        named = absolute(folder), real(folder)
         if self._is_only_read(folder) or any(within(path, top) for path in named for top in tops):
             return []
         state_folder.refuse_ours(ours, (), [folder])
@@ -141,16 +141,16 @@ class SeatbeltWalls:
         """By the names that they have in the working copies."""
         if self._transaction is None:
             return []
-        named = [path for name in self._policy.hidden_paths for path in (name, os.path.realpath(name))]
+        named = [path for name in self._policy.hidden_paths for path in (name, real(name))]
         return [self._transaction.place(base) + path[len(base) :] for base in self._transaction.bases
                 for path in named if within(path, base)]  # fmt: skip
 
     def _is_only_read(self, folder: str) -> bool:
         """Of a folder that the policy does not name, the job may write it, as on a host without walls."""
-        real = os.path.realpath(folder)
-        readable, writable = ([top for top in map(os.path.realpath, paths) if within(real, top)]
+        place = real(folder)
+        readable, writable = ([top for top in map(real, paths) if within(place, top)]
                               for paths in (self._policy.readable_paths, self._policy.writable_paths))  # fmt: skip
-        return bool(readable) and not writable and not any(within(real, os.path.realpath(each))
+        return bool(readable) and not writable and not any(within(place, real(each))
                                                            for each in self.copies())  # fmt: skip
 
 
@@ -158,6 +158,6 @@ def _real(*groups: Iterable[str]) -> tuple[str, ...]:
     """By every name: as they are written, where links lead, and as folders list them."""
     found: dict[str, None] = {}
     for path in (path for group in groups for path in group):
-        real = os.path.realpath(path)
-        found |= dict.fromkeys((os.path.abspath(path), real, seatbelt.spelled(real, os.listdir)))
+        place = real(path)
+        found |= dict.fromkeys((absolute(path), place, seatbelt.spelled(place, os.listdir)))
     return tuple(found)

@@ -30,6 +30,7 @@ from ringfence.manager.config import SandboxConfig, SandboxMode
 from ringfence.manager.manager import SandboxManager
 from ringfence.manager.result import ExecutionResult
 from ringfence.model.outcome import Changes
+from ringfence.model.ways.walk import absolute, real
 
 Tool = Callable[..., Any]
 Planner = Callable[[str, Callable[..., ToolResult]], Any]
@@ -60,7 +61,7 @@ class SafeDeepAgent:
         self.tools = _named(tools)
         self.manager = manager or SandboxManager(sandbox)
         self.audit = audit if isinstance(audit, AuditLog) else AuditLog(audit or sandbox.sandbox_root / "audit.jsonl")
-        self._folders = tuple(os.path.abspath(path) for path in sandbox.allowed_paths)
+        self._folders = tuple(absolute(path) for path in sandbox.allowed_paths)
         _refuse_inside(self.audit.path, self._folders)
         self._risk = risk or RiskModel(self._folders)
         self._authorize = authorize or allow_up_to(self.safe_config.max_risk)
@@ -379,8 +380,8 @@ def _shown(tool_name: object) -> str:
 
 
 def _refuse_inside(path: str, folders: tuple[str, ...]) -> None:
-    place = os.path.realpath(path)
-    if is_below(place, map(os.path.realpath, folders)):
+    place = real(path)
+    if is_below(place, map(real, folders)):
         hint = "tools may write there: keep the log elsewhere, with audit=PATH"
         raise UsageError(f"the audit log {path!r} lies in an allowed path", hint=hint)
 

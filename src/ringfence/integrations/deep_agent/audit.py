@@ -22,6 +22,7 @@ from ringfence.evidence.strictjson import decode
 from ringfence.integrations.deep_agent.redaction import Redactor
 from ringfence.model.own_files import make_private
 from ringfence.model.record import record
+from ringfence.model.ways.walk import absolute
 
 FORMAT = "ringfence.audit/1"
 _WAIT_S = 30.0
@@ -41,7 +42,7 @@ class AuditLog:
     """One file. ``redact``: what may be written of parameters and messages."""
 
     def __init__(self, path: str | os.PathLike[str], *, redact: Redactor | None = None) -> None:
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = absolute(os.fspath(path))
         self.redact = redact or Redactor()
         self.head = chain.GENESIS
         """After the last record that was written here; keep it elsewhere to prove the log's length."""

@@ -17,6 +17,7 @@ from ringfence.integrations.deep_agent.confusables import name_words, squeezed
 from ringfence.integrations.deep_agent.paths import leads_below
 from ringfence.integrations.deep_agent.spellings import paths_in
 from ringfence.model.record import record
+from ringfence.model.ways.walk import absolute
 
 Validator = Callable[[str], Iterable[object]]
 
@@ -66,7 +67,7 @@ class RiskModel:
         validator: Validator | None = None,
         weights: Mapping[str, float] = WEIGHTS,
     ) -> None:
-        self._workspace = tuple(map(os.path.abspath, workspace)) or (os.path.abspath("."),)
+        self._workspace = tuple(map(absolute, workspace)) or (absolute("."),)
         self._validator = validator
         self._weights = {**WEIGHTS, **weights}
 

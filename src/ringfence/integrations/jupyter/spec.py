@@ -9,10 +9,12 @@ import tempfile
 
 from jupyter_client.kernelspec import KernelSpecManager
 
+from ringfence.model.ways.walk import absolute
+
 
 def install(name: str, *, user: bool, prefix: str = "", policy: str = "") -> str:
     """Install it; where it went. ``policy``: a file, read each time a kernel starts."""
-    chosen = ["--policy", os.path.abspath(policy)] if policy else []
+    chosen = ["--policy", absolute(policy)] if policy else []
     spec = {
         "argv": [sys.executable, "-m", "ringfence", "jupyter", "kernel", "{connection_file}", *chosen],
         "display_name": "Python (ringfence)",

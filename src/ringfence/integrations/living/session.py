@@ -30,6 +30,7 @@ from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import record
 from ringfence.model.system_text import escape_controls
+from ringfence.model.ways.walk import real
 
 MOST_CHARS = 8000
 """Of a result; what is longer is cut, and can be read on."""
@@ -81,7 +82,7 @@ class Session:
         """One that leaves nothing behind but what is committed; ``workspace``: a folder of the host to work on."""
         policy = policy or SandboxPolicy.from_dict({"isolation": "strict", **ROOMY})
         folder = tempfile.mkdtemp(prefix="session-", dir=state_folder.private_place())
-        bases = [os.path.realpath(workspace)] if workspace is not None else []
+        bases = [real(workspace)] if workspace is not None else []
         try:
             with Transaction.create(os.path.join(folder, "layer"), bases, kind=transaction_kind(policy),
                                     hidden=policy.hidden_paths) as transaction:  # fmt: skip

@@ -32,6 +32,7 @@ from ringfence.model.outcome import Outcome
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.system_text import escape_controls
+from ringfence.model.ways.walk import absolute, itself, real
 from ringfence.pytest_runner.hints import hints
 from ringfence.pytest_runner.records import parse_records
 from ringfence.pytest_runner.result import from_outcome
@@ -76,7 +77,7 @@ def _refuse_what_cannot_be(config: pytest.Config) -> None:
     root = str(config.rootpath)
     for name in _early_plugins(config):
         file = getattr(sys.modules.get(name), "__file__", None)
-        if file and within(os.path.realpath(file), os.path.realpath(root)) and "site-packages" not in file:
+        if file and within(real(file), real(root)) and "site-packages" not in file:
             raise pytest.UsageError(f"the project's own plug-in {name} is named by -p and was loaded before {FLAG}, "
                                     "outside of the sandbox; «ringfence test» starts all of pytest inside")  # fmt: skip
 
@@ -114,17 +115,17 @@ def _policy(config: pytest.Config, level: str) -> SandboxPolicy:
 def _base(config: pytest.Config) -> str:
     """The folder that is worked in: pytest's root, where the current one lies in it."""
     here, root = str(config.invocation_params.dir), str(config.rootpath)
-    return os.path.realpath(root if within(here, root) else here)
+    return real(root if within(here, root) else here)
 
 
 def _tests_elsewhere(config: pytest.Config) -> Iterator[str]:
     """Tests, or a configuration, that were named and lie in other folders."""
     base = _base(config)
     words = (word.partition("::")[0] for word in map(os.fspath, config.invocation_params.args) if word[:1] != "-")
-    named = [os.path.abspath(word) for word in words if word and os.path.exists(word)]
+    named = [absolute(word) for word in words if word and os.path.exists(word)]
     for path in (*named, *filter(None, [str(config.inipath or "")])):
         folder = path if os.path.isdir(path) else os.path.dirname(path)
-        if not within(os.path.realpath(folder), base):
+        if not within(real(folder), base):
             yield folder
 
 
@@ -223,7 +224,7 @@ def _reports(config: pytest.Config) -> list[str]:
 
 def _carry_over(transaction: Transaction, reports: Iterable[str]) -> None:
     """Reports alone. A link among them would have the next run write elsewhere: it stays where it is."""
-    places = [_real(place) for place in reports]
+    places = [itself(place) for place in reports]
     try:
         links = transaction.links()
         chosen = [each.path for each in transaction.changes()
@@ -235,10 +236,6 @@ def _carry_over(transaction: Transaction, reports: Iterable[str]) -> None:
             transaction.commit(chosen)
     except CheckpointError as error:
         _say(f"reports are not carried over: {error}")
-
-
-def _real(place: str) -> str:
-    return os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
 
 
 class _Signals:

@@ -14,6 +14,7 @@ import stat
 from ringfence.errors import SetupError, is_of_a_call
 from ringfence.model.own import noted_roots
 from ringfence.model.paths import lies_in
+from ringfence.model.ways.walk import absolute, real
 
 _USUAL = "/tmp"
 _PRIVATE, _REACHED = 0o700, 0o711
@@ -24,8 +25,8 @@ _ELSEWHERE = "set TMPDIR to another folder of your own"
 def above() -> str:
     """The folder that it lies in, which the user chooses."""
     if os.name == "nt":
-        return os.path.abspath(os.environ.get("TEMP") or os.environ.get("TMP") or os.path.expanduser("~"))
-    return os.path.abspath(os.environ.get("TMPDIR") or _USUAL)
+        return absolute(os.environ.get("TEMP") or os.environ.get("TMP") or os.path.expanduser("~"))
+    return absolute(os.environ.get("TMPDIR") or _USUAL)
 
 
 def path() -> str:
@@ -47,7 +48,7 @@ def known() -> list[str]:
     a job does that starts sandboxes itself, its own alone."""
     if os.name == "nt":
         return []
-    own, others = os.path.realpath(path()), os.path.realpath(usual())
+    own, others = real(path()), real(usual())
     if own != others and lies_in(own, others):
         return [own]
     return list(dict.fromkeys((own, others, *noted_roots.noted(others))))
@@ -65,7 +66,7 @@ def made() -> str:
 def usual_made(found: str) -> str:
     """The usual one, made too, where others learn of this one; empty where they need not: it is the same, or above."""
     others = usual()
-    if not others or lies_in(os.path.realpath(found), os.path.realpath(others)):
+    if not others or lies_in(real(found), real(others)):
         return ""
     _make(others)
     return others

@@ -12,6 +12,7 @@ import stat
 
 from ringfence.errors import ConflictError, UsageError
 from ringfence.model import own_files
+from ringfence.model.ways.walk import absolute
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -22,7 +23,7 @@ class ReservedFile:
     """One path, and what is there now. UsageError where no file can be made there."""
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(path)
+        self.path = absolute(path)
         self._above, self._name = os.path.split(self.path)
         self._folder = -1
         try:

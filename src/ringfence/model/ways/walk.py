@@ -25,6 +25,7 @@ _MAGIC = "/proc"
 """Links in there lead where a process is, whatever their text says."""
 
 
+Path = str | os.PathLike[str]
 Row = tuple[str, str, str]
 """The same as a hop in its order, bare: hundreds are made for every sandbox, and few are looked at."""
 
@@ -89,16 +90,17 @@ class Look:
         return self.way(path).end
 
 
-def real(path: str) -> str:
+def real(path: Path) -> str:
     """Where a path leads."""
     return walk(path).end
 
 
-def absolute(path: str) -> str:
+def absolute(path: Path) -> str:
     """The path from ``/`` on, without ``.`` and doubled slashes. Where it goes up, its folder is the one that the
     kernel finds; links at its end, and on its way as long as it only goes down, stay."""
     if os.name == "nt":
         return os.path.abspath(path)  # as that system reads it
+    path = os.fspath(path)
     if path.startswith("/") and "//" not in path and "/." not in path:
         return path.rstrip("/") or "/"  # most are: nothing to take out
     names = _from_root(path).split("/")
@@ -107,7 +109,7 @@ def absolute(path: str) -> str:
     return itself("/".join(names))
 
 
-def itself(path: str) -> str:
+def itself(path: Path) -> str:
     """The path with its folder resolved, and not its last name: a link there is seen as one."""
     if os.name == "nt":
         folder, name = os.path.split(os.path.abspath(path))
@@ -116,7 +118,7 @@ def itself(path: str) -> str:
     return real(path) if name in ("", ".", "..") else f"{real(folder).rstrip('/')}/{name}"
 
 
-def walk(path: str) -> Way:
+def walk(path: Path) -> Way:
     """The way to a path; one that is relative begins at the current folder. How it ends the way itself says."""
     if os.name == "nt":
         return Way(rows=(), end=os.path.realpath(path), error=0 if os.path.exists(path) else errno.ENOENT)
@@ -135,8 +137,8 @@ def walk_over(path: str, laid: Mapping[str, str]) -> Way:
     return _Walker(_Laid(laid)).walk(_from_root(path).split("/"))
 
 
-def _from_root(path: str) -> str:
-    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+def _from_root(path: Path) -> str:
+    return os.fspath(path) if os.path.isabs(path) else os.path.join(os.getcwd(), path)
 
 
 class _Walker:

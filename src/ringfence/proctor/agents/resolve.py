@@ -15,6 +15,7 @@ from typing import Any
 from ringfence.errors import UnavailableError, UsageError
 from ringfence.model.network_rule import Injection, NetworkRule
 from ringfence.model.record import record, replace
+from ringfence.model.ways.walk import absolute
 from ringfence.proctor.agents.table import AGENTS, Credential, ReadyAgent
 from ringfence.proctor.task import Task
 
@@ -91,7 +92,7 @@ def _scripted(file: str) -> str:
     """A file of commands that are run one by one, each by a shell of its own."""
     if not os.path.isfile(file):
         raise UsageError(f"{SCRIPT}{file}: no such file", hint="name a file with one command a line")
-    words = ("/bin/sh", _SCRIPTED, os.path.abspath(file))
+    words = ("/bin/sh", _SCRIPTED, absolute(file))
     if " ".join(words) != shlex.join(words):  # a shell would read it, and files in a shell's text are not shown
         raise UsageError(f"{SCRIPT}{file}: a path with spaces or quotes", hint="name a file with a plain path")
     return " ".join(words)

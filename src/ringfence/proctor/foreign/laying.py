@@ -18,6 +18,7 @@ from ringfence.evidence.digest import sha256_hex
 from ringfence.evidence.inputs import tree_input
 from ringfence.model import state_folder
 from ringfence.model.paths import within
+from ringfence.model.ways.walk import real
 from ringfence.proctor.foreign.dockerfile import Dockerfile
 from ringfence.proctor.foreign.rootfs import Copied, Laid, Made
 from ringfence.roles.removal import remove_tree
@@ -70,7 +71,7 @@ def _refuse_ignored(dockerfile: Dockerfile, laid: Laid, context: str) -> None:
 class _Laying:
     def __init__(self, dockerfile: Dockerfile, laid: Laid, context: str, top: str, without: Sequence[str]) -> None:
         self._file, self._laid, self._top = dockerfile, laid, top
-        self._context = os.path.realpath(context)
+        self._context = real(context)
         self._own = [os.path.join(self._context, name) for name in without]
         self._count = 0
 
@@ -87,13 +88,13 @@ class _Laying:
         rest = os.path.normpath(path)[len(self._laid.workdir) :].strip("/")
         place = os.path.join(self._top, rest) if rest else self._top
         above = place if not os.path.islink(place) else os.path.dirname(place)
-        if not within(os.path.realpath(above), os.path.realpath(self._top)):
+        if not within(real(above), real(self._top)):
             raise UsageError(f"{self._file.path}: {path} leads out of the workspace over a link")
         return place
 
     def _make_folder(self, place: str) -> None:
         """An earlier COPY may have laid a link anywhere: nothing is written where one leads out."""
-        if not within(os.path.realpath(place), os.path.realpath(self._top)):
+        if not within(real(place), real(self._top)):
             raise UsageError(f"{self._file.path}: {place[len(self._top) :]} leads out of the workspace over a link")
         os.makedirs(place, exist_ok=True)
 
@@ -127,7 +128,7 @@ class _Laying:
         return matches
 
     def _refuse(self, step: Copied, path: str) -> None:
-        if not within(os.path.realpath(os.path.dirname(path) if path != self._context else path), self._context):
+        if not within(real(os.path.dirname(path) if path != self._context else path), self._context):
             raise self._file.problem(step.where, f"{path} leads out of the context over a link")
         if any(within(own, path) or within(path, own) for own in self._own if os.path.lexists(own)):
             raise self._file.problem(step.where, f"{path} has the task's own files in it: the agent would see them")

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from ringfence.errors import UsageError
 from ringfence.model.paths import within
 from ringfence.model.record import record
+from ringfence.model.ways.walk import absolute, real
 from ringfence.proctor.foreign.patches import FilePatch, Hunk
 from ringfence.proctor.foreign.repositories import Repository
 from ringfence.sandbox import programs
@@ -95,7 +96,7 @@ class _Finder:
     """What is looked for."""
 
     def __init__(self, repository: Repository, patches: Sequence[FilePatch], sites: Collection[str]) -> None:
-        self._sites = frozenset(map(os.path.realpath, sites))
+        self._sites = frozenset(map(real, sites))
         self._marks = marks_of(patches)
         self._names = {os.path.basename(patch.path) for patch in patches}
         self._ends = tuple({end for patch in patches if (end := os.path.splitext(patch.path)[1])})
@@ -177,13 +178,13 @@ def _distribution(name: str) -> str:
 
 
 def _tops(roots: Sequence[str]) -> list[str]:
-    real = sorted({os.path.realpath(root) for root in roots if os.path.isdir(root)})
-    return [root for root in real if not any(root != other and within(root, other) for other in real)]
+    places = sorted({real(root) for root in roots if os.path.isdir(root)})
+    return [root for root in places if not any(root != other and within(root, other) for other in places)]
 
 
 def host_roots(python: str) -> tuple[str, ...]:
     """Return what of the host an agent may read: the system, our interpreter, and the one that it works with."""
-    prefix = os.path.dirname(os.path.dirname(os.path.abspath(python))) if os.path.isabs(python) else ""
+    prefix = os.path.dirname(os.path.dirname(absolute(python))) if os.path.isabs(python) else ""
     theirs = [prefix] if prefix and os.path.exists(os.path.join(prefix, "pyvenv.cfg")) else []
     return (*SYSTEM_FOLDERS, sys.prefix, sys.base_prefix, *theirs)
 
@@ -207,4 +208,4 @@ def hidden_by(leaks: Sequence[Leak], mount_at: str) -> tuple[str, ...]:
 
 def _is_needed(path: str) -> bool:
     """Whether Python itself would not start without it."""
-    return within(os.path.realpath(sys.executable), path)
+    return within(real(sys.executable), path)

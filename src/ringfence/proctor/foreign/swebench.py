@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from ringfence.errors import UsageError
 from ringfence.model.paths import within
 from ringfence.model.record import replace
+from ringfence.model.ways.walk import real
 from ringfence.proctor.foreign import leak_scan
 from ringfence.proctor.foreign.image_build import lay_build
 from ringfence.proctor.foreign.instance import Instance, checked_patch, instance_of, read_instance
@@ -95,7 +96,7 @@ def _check(row: Instance, repo: str, rootfs: str, grade: bool) -> None:
 def _own(row: Instance, repo: str) -> list[str]:
     """Files of the host that no agent may read: the clone has the future, and the data set the answers. In private
     folders there is nothing of the host anyway, and no tripwire can be laid there."""
-    paths = [os.path.realpath(path) for path in (repo, row.source) if path]
+    paths = [real(path) for path in (repo, row.source) if path]
     return [path for path in paths if not any(within(path, folder) for folder in (*PRIVATE, TESTBED))]
 
 
@@ -104,8 +105,8 @@ def _leaks(row: Instance, repository: Repository, repo: str, python: str, root: 
     patches = checked_patch(row.patch, f"{row.where}: patch")
     if root is None:
         roots, sites = leak_scan.host_roots(python), leak_scan.host_sites()
-        return leak_scan.scan(repository, patches, roots, apart=(os.path.realpath(repo),), sites=sites)
-    top = os.path.realpath(root.folder)
+        return leak_scan.scan(repository, patches, roots, apart=(real(repo),), sites=sites)
+    top = real(root.folder)
     found = leak_scan.scan(repository, patches, (top,), apart=(top + TESTBED,))
     return tuple(replace(leak, path=leak.path[len(top) :]) for leak in found)
 
@@ -117,7 +118,7 @@ def lay_image_build(task: Task, staged: str) -> list[str]:
     if task.solution:
         with open(os.path.join(os.path.dirname(task.solution), PATCH), "rb") as file:
             patches = read_patch(file.read())
-    return lay_build(os.path.realpath(task.root.folder) + TESTBED, staged, patches)
+    return lay_build(real(task.root.folder) + TESTBED, staged, patches)
 
 
 def _own_place() -> str:

@@ -21,6 +21,7 @@ from ringfence.checkpoint.tree import Tree
 from ringfence.errors import CheckpointError, SetupError
 from ringfence.model.paths import within
 from ringfence.model.record import record, replace
+from ringfence.model.ways.walk import real
 from ringfence.proctor import import_filter
 from ringfence.proctor.import_filter import MAX_ENTRIES, Dropped
 from ringfence.proctor.rooted import links, system_files
@@ -189,8 +190,8 @@ def take(transaction: Transaction, task: Task) -> tuple[str, Sifted]:
     """Take out of the agent's layer what is not graded; return the folder of its ``upper`` and ``work``, and what is
     left. Nobody may work on it any more."""
     assert task.root is not None
-    base = os.path.realpath(task.root.folder)
-    layer = next(layer for path, layer in transaction.layers if os.path.realpath(path) == base)
+    base = real(task.root.folder)
+    layer = next(layer for path, layer in transaction.layers if real(path) == base)
     upper = os.path.join(layer, "upper")
     let_in(upper)
     trees = Tree(upper), Tree(base)

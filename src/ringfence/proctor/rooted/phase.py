@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from ringfence.checkpoint.transaction import Transaction
+from ringfence.model.ways.walk import real
 from ringfence.proctor.task import Task
 
 _LAYERS = "agent"
@@ -16,14 +17,14 @@ def fields(task: Task, environment: Mapping[str, str]) -> dict[str, object]:
     if task.root is None:
         return {"environment": dict(environment)}
     inside = {**task.root.environment, **environment}
-    return {"root": os.path.realpath(task.root.folder), "root_user": task.root.user, "environment": inside}
+    return {"root": real(task.root.folder), "root_user": task.root.user, "environment": inside}
 
 
 def start(task: Task) -> str | None:
     """Where it begins, as a path of the host; None: in its workspace."""
     if task.root is None:
         return None
-    return os.path.realpath(task.root.folder) + task.root.workdir.rstrip("/")
+    return real(task.root.folder) + task.root.workdir.rstrip("/")
 
 
 def layers(task: Task, staged: str, place: str) -> Transaction:
@@ -31,5 +32,5 @@ def layers(task: Task, staged: str, place: str) -> Transaction:
     folder = os.path.join(place, _LAYERS)
     if os.path.isdir(folder):
         return Transaction.open(folder)
-    bases = [os.path.realpath(task.root.folder)] if task.root is not None else []
+    bases = [real(task.root.folder)] if task.root is not None else []
     return Transaction.create(folder, [*bases, *([staged] if staged else [])], kind="overlay")

@@ -19,6 +19,7 @@ from ringfence.errors import EvidenceError, UsageError
 from ringfence.kernel.recorder import printable
 from ringfence.model.paths import within
 from ringfence.model.record import record
+from ringfence.model.ways.walk import real
 from ringfence.proctor.agent_run import files_of, words_of
 from ringfence.proctor.findings import Finding
 from ringfence.proctor.severity import BREACH, MASKED_READ
@@ -116,7 +117,7 @@ def bind(manifest: str, submitted: Submitted, task: Task, agent: str, answers: S
     return Bound(
         documents={MANIFEST: declared, KNOWN_ANSWERS: looked},
         findings=tuple(_finding(each) for each in found),
-        shown=tuple(path for path in shown if not _is_of_the_system(os.path.realpath(path))),
+        shown=tuple(path for path in shown if not _is_of_the_system(real(path))),
         confirm=confirm,
     )
 
@@ -138,12 +139,12 @@ def binary_of(agent: str) -> str:
 
 def _check_command(submitted: Submitted, agent: str) -> None:
     """UsageError where the command starts something else, or names files of the caller that were not handed in."""
-    own = os.path.realpath(submitted.agent_binary)
-    started = {os.path.realpath(path) for word in _all_words(agent) if (path := shutil.which(word) or word)}
+    own = real(submitted.agent_binary)
+    started = {real(path) for word in _all_words(agent) if (path := shutil.which(word) or word)}
     if own not in started and not any(within(path, own) for path in started):
         raise UsageError(f"the agent's command does not name its binary, {submitted.agent_binary}",
                          hint="hand in what the command starts, or name it in the command")  # fmt: skip
-    handed_in = [os.path.realpath(path) for _, _, path in submitted.named()]
+    handed_in = [real(path) for _, _, path in submitted.named()]
     for path in files_of(agent):
         if not any(within(path, top) for top in handed_in):
             raise UsageError(f"the agent's command names {path}, which is not handed in",

@@ -17,6 +17,7 @@ from ringfence.evidence.inputs import Input, inputs_document
 from ringfence.evidence.schema import SUBMISSION, SUBMISSION_FORMAT
 from ringfence.model.files import read_file
 from ringfence.model.record import record
+from ringfence.model.ways.walk import absolute
 from ringfence.proctor.submission_manifest.reading import Look, no_look, read_input
 
 MAX_MANIFEST_BYTES = 4 << 20
@@ -98,13 +99,11 @@ def names_in(variables: Sequence[str]) -> tuple[str, ...]:
 
 def _name(path: str) -> str:
     """The last part of a path, which must be a text: JSON has no bytes."""
-    name = os.path.basename(os.path.normpath(path))
+    name = os.path.basename(absolute(path))
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
         raise UsageError(f"{path!a}: its name is not UTF-8", hint="rename it; names inside may be any") from None
-    if name in ("", ".", "..", "/"):
-        name = os.path.basename(os.path.realpath(path))
     return name
 
 

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 from ringfence.model import state_folder
 from ringfence.model.record import record
+from ringfence.model.ways.walk import absolute
 from ringfence.proctor.history import materialise
 from ringfence.proctor.submission_manifest.reading import files_below
 from ringfence.proctor.submission_manifest.search import Answer, Search, squeezed
@@ -50,7 +51,7 @@ def known_answers(task: Task | None, more: Sequence[str] = ()) -> Known:
     """Return what gives the task away. ``more``: files and folders with further answers, such as a patch, a solution or
     an instance of SWE-bench."""
     rows = [(what, _whole(path)) for what, path in task.own_paths()] if task else []
-    rows += [(os.path.basename(os.path.normpath(path)), path) for path in more]
+    rows += [(os.path.basename(absolute(path)), path) for path in more]
     found = _Found()
     for what, path in rows:
         found.read(what, path)

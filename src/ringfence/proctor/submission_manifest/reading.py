@@ -17,6 +17,7 @@ from ringfence.evidence.digest import labelled_digest, sha256_hex
 from ringfence.evidence.inputs import Input
 from ringfence.model.paths import quoted, within
 from ringfence.model.record import record
+from ringfence.model.ways.walk import real
 from ringfence.sandbox.root import SYSTEM_FOLDERS
 
 MAX_ENTRIES = 1_000_000
@@ -51,7 +52,7 @@ def no_look(_: str, __: Iterator[bytes]) -> None:
 
 def read_input(role: str, name: str, path: str, look: Look = no_look) -> Input:
     """Return the input of a file or folder; links in ``path`` itself are followed, those in the folder are not."""
-    place = os.path.realpath(path)
+    place = real(path)
     try:
         if os.path.isdir(place):
             return _tree(role, name, place, look)
@@ -64,7 +65,7 @@ def read_input(role: str, name: str, path: str, look: Look = no_look) -> Input:
 
 def files_below(path: str, look: Look) -> None:
     """Show each regular file of a file or folder to somebody, without a digest; other kinds are left out."""
-    place = os.path.realpath(path)
+    place = real(path)
     left = Left.whole()
     try:
         if not os.path.isdir(place):
@@ -155,7 +156,7 @@ def _link(tree: Tree, place: str, relative: str) -> str:
     """The digest of a link's text. Where it leads must be bound too: into the same tree, or to the system."""
     name, where = tree.at(relative)
     text = os.readlink(name, **where)
-    target = os.path.realpath(os.path.join(place, os.path.dirname(relative), text))
+    target = real(os.path.join(place, os.path.dirname(relative), text))
     if not any(within(target, top) for top in (place, *SYSTEM_FOLDERS)):
         raise EvidenceError(f"{quoted(os.path.join(place, relative))} is a link that leads out of what is handed in",
                             hint="put the thing itself there, or name it too")  # fmt: skip

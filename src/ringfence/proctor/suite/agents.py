@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from ringfence.errors import UsageError
 from ringfence.model.files import read_file
+from ringfence.model.ways.walk import real
 from ringfence.proctor.task import Task
 
 NOP, ORACLE = "nop", "oracle"
@@ -43,7 +44,7 @@ def shown_to(agent: str, task: Task) -> Mapping[str, str]:
     folder = os.path.dirname(task.solution)
     if not task.solution:
         return {_reference(task): SOLUTION} if _reference(task) else _NO_PATHS
-    alone = not task.folder or os.path.realpath(folder) == os.path.realpath(task.folder)
+    alone = not task.folder or real(folder) == real(task.folder)
     return {task.solution: f"{SOLUTION}/{os.path.basename(task.solution)}"} if alone else {folder: SOLUTION}
 
 

@@ -14,6 +14,7 @@ from ringfence.errors import UnavailableError, UsageError
 from ringfence.evidence.keys import SEED_VARIABLE
 from ringfence.model.paths import within
 from ringfence.model.record import record
+from ringfence.model.ways.walk import absolute, real
 from ringfence.proctor.agent_run import files_of
 from ringfence.proctor.suite import output, reports
 from ringfence.proctor.suite.entry import Entry, Order, folder_name
@@ -84,7 +85,7 @@ class Plan:
     @property
     def options(self) -> dict[str, str]:
         """Those of every entry; empty ones say nothing."""
-        paths = {name: os.path.abspath(path) if path else "" for name, path in
+        paths = {name: absolute(path) if path else "" for name, path in
                  (("policy", self.policy), ("python", self.python))}  # fmt: skip
         yes = {name: "yes" if said else "" for name, said in (("grade", self.grade), ("no-env", self.no_env))}
         said = {"rootfs": self.rootfs, "allow": " ".join(self.allow), "env": " ".join(self.env)}
@@ -101,8 +102,8 @@ def bench(
     """
     told = progress or Progress(live=False)
     entries = tasks_of(plan.suite, repos=plan.repos, options=plan.options, only=plan.only, skip=plan.skip)
-    scaffold = tuple(map(os.path.abspath, plan.scaffold))
-    if within(os.path.realpath(plan.out), os.path.realpath(plan.suite)):
+    scaffold = tuple(map(absolute, plan.scaffold))
+    if within(real(plan.out), real(plan.suite)):
         raise UsageError(f"{plan.out} lies in the suite {plan.suite}", hint="name an output folder elsewhere")
     _refuse_shown(plan.out, (*scaffold, *files_of(plan.agent)), "the output folder")
     with output.held(plan.out) as folder:
@@ -112,9 +113,9 @@ def bench(
         order = Order(agent=plan.agent, seed=key.secret_bytes().decode().strip(), suite=output.suite_number(folder),
                       scaffold=scaffold)  # fmt: skip
         reports.withdraw(folder)
-        told.asks(os.path.basename(os.path.abspath(plan.suite)), *asked_for(entries))
+        told.asks(os.path.basename(absolute(plan.suite)), *asked_for(entries))
         rows = _run(plan, entries, order, os.path.join(folder, output.TASKS), key.public_hex, told)
-        title = os.path.basename(os.path.abspath(plan.suite))
+        title = os.path.basename(absolute(plan.suite))
         reports.write_reports(folder, rows, entries, order, key, title)
     return Benched(rows=rows, folder=folder, public_key=key.public_hex, word=signing.word)
 
@@ -155,5 +156,5 @@ def _key(seed: str | None, key_file: str | None, folder: str, shown: Sequence[st
 
 def _refuse_shown(path: str, shown: Sequence[str], what: str) -> None:
     for each in shown:
-        if within(os.path.realpath(path), os.path.realpath(each)):
+        if within(real(path), real(each)):
             raise UsageError(f"{what}, {path}, would be shown to the agent, in {each}", hint="keep it elsewhere")

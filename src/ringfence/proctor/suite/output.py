@@ -17,6 +17,7 @@ from ringfence.errors import UsageError
 from ringfence.evidence.schema import HEX64
 from ringfence.model import own_files
 from ringfence.model.own_files import FLAGS, make_private, open_private, read_regular, write_whole
+from ringfence.model.ways.walk import absolute, itself
 from ringfence.roles.removal import remove_tree
 
 TASKS, SUITE = "tasks", "suite.json"
@@ -29,7 +30,7 @@ _WAIT_S, _LOOK_S = 60.0, 0.2
 @contextmanager
 def held(path: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[str]:
     """The absolute path of the folder, made where it is missing, and ours until the end."""
-    folder = os.path.join(os.path.realpath(os.path.dirname(os.path.abspath(path))), os.path.basename(path.rstrip("/")))
+    folder = itself(absolute(path))
     try:
         make_private(folder)
         os.close(open_private(folder))

@@ -19,6 +19,7 @@ from ringfence.container.unpacking import unpack
 from ringfence.errors import SetupError, UnavailableError
 from ringfence.model.own_files import make_private
 from ringfence.model.record import record
+from ringfence.model.ways.walk import absolute, real
 from ringfence.proctor.submission_manifest.reading import read_input
 from ringfence.roles.removal import remove_tree
 
@@ -47,7 +48,7 @@ class Shipping:
         self._known: dict[str, Shipped] = {}
 
     def of(self, paths: Sequence[str]) -> tuple[Shipped, ...]:
-        return tuple(self._one(os.path.abspath(path)) for path in dict.fromkeys(paths))
+        return tuple(self._one(absolute(path)) for path in dict.fromkeys(paths))
 
     def _one(self, path: str) -> Shipped:
         if path not in self._known:
@@ -60,7 +61,7 @@ class Shipping:
 def _pieces(path: str) -> Iterator[bytes]:
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT) as file:
-        file.add(os.path.realpath(path), arcname="it")
+        file.add(real(path), arcname="it")
     data = archive.getbuffer()
     for start in range(0, len(data), _PIECE_BYTES):
         yield bytes(data[start : start + _PIECE_BYTES])

@@ -15,6 +15,7 @@ from ringfence.errors import UsageError
 from ringfence.model.paths import within
 from ringfence.model.printed import counted
 from ringfence.model.system_text import escape_controls
+from ringfence.model.ways.walk import absolute, real
 from ringfence.proctor.foreign.instance import instance_of, rows_of
 from ringfence.proctor.foreign.terminal_tasks import kind_of
 from ringfence.proctor.suite.entry import Entry, folder_name
@@ -35,13 +36,13 @@ def tasks_of(
     UsageError names the file, and the key where there is one.
     """
     given = {name: value for name, value in {"rootfs": rootfs, **options}.items() if value}
-    found = [*_entries(os.path.abspath(suite), os.path.abspath(repos) if repos else "", given)]
+    found = [*_entries(absolute(suite), absolute(repos) if repos else "", given)]
     chosen = [entry for entry in found if _is_chosen(entry.id, only, skip)]
     if not chosen:
         raise UsageError(f"{suite}: none of {counted(len(found), 'task')} is chosen" if found else
                          f"{suite} has no task in it", hint="a task is a folder; proctor init makes one")  # fmt: skip
     _refuse_doubles(chosen)
-    _refuse_others(chosen, os.path.abspath(suite))
+    _refuse_others(chosen, absolute(suite))
     return tuple(sorted(_checked(chosen), key=lambda entry: entry.id))
 
 
@@ -121,7 +122,7 @@ def _refuse_doubles(entries: Sequence[Entry]) -> None:
 def _refuse_others(entries: Sequence[Entry], suite: str) -> None:
     """A suite may be somebody else's: no link in it makes a task of a folder of the caller's."""
     for entry in entries:
-        if entry.path != suite and not within(os.path.realpath(entry.path), os.path.realpath(suite)):
+        if entry.path != suite and not within(real(entry.path), real(suite)):
             raise UsageError(f"{entry.path} is a link that leads out of the suite", hint="put the task itself there")
 
 
