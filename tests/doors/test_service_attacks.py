@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import socket
@@ -24,6 +25,7 @@ from ringfence.service.settings import NamedPolicy, NamedWorkspace, Settings
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
 RUN = {"argv": ["echo", "ran"]}
 MARK = "what only the host's user may read"
+_MARK_64 = base64.b64encode(MARK.encode())[:24].decode()
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,7 @@ def here(place: Path, known: tuple[str, dict[str, str]]) -> Iterator[Here]:
         "small": NamedPolicy(name="small", policy=QUICK.with_changes(mem_bytes=64 << 20)),
         # Without a control group each visit counts two tasks and what it shares with the others.
         "roomy": NamedPolicy(name="roomy", policy=QUICK.with_changes(mem_bytes=1 << 30, pids_max=256)),
+        "walled": NamedPolicy(name="walled", policy=QUICK.with_changes(isolation="process", readable_paths=("/usr",))),
         "secret": NamedPolicy(name="secret", policy=QUICK.with_changes(environment={"KEY": MARK})),
     }  # fmt: skip
     workspaces = {"work": NamedWorkspace(name="work", path=str(place / "work"), commit=True)}
@@ -221,6 +224,38 @@ def test_a_run_cannot_name_a_directory_of_the_host(here: Here, token: dict[str, 
     import ringfence
 
     assert MARK in ringfence.run(["cat", "secret.txt"], QUICK, cwd=str(place)).stdout.decode()
+
+
+READ = "import sys\nfor each in sys.argv[1:]:\n try: print(open(each).read())\n except OSError as e: print(e)\n"
+
+
+@pytest.fixture(scope="module")
+def installed(place: Path) -> Path:
+    """A virtual environment of the operator's, with something in it that is for nobody else."""
+    environment = place / "app"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (environment / "settings.txt").write_text(MARK)
+    (environment / "bin/python").symlink_to("/usr/bin/python3")
+    return environment
+
+
+@pytest.mark.parametrize("how", ["PYTHONPATH", "PATH", "program"])
+@pytest.mark.parametrize("policy", ["small", "walled"])
+def test_what_a_client_names_is_not_shown_for_that(
+    here: Here, token: dict[str, str], place: Path, installed: Path, how: str, policy: str
+) -> None:
+    import ringfence
+
+    variables = {"PYTHONPATH": {"PYTHONPATH": str(place)}, "PATH": {"PATH": f"{installed}/bin"}, "program": {}}[how]
+    program = {"PYTHONPATH": "python3", "PATH": "python", "program": f"{installed}/bin/python"}[how]
+    argv = [program, "-c", READ, str(place / "secret.txt"), str(installed / "settings.txt")]
+    status, _, found = ask(here.port, "POST", "/v1/runs", {"argv": argv, "env": variables, "policy": policy},
+                           token=token["owner"])  # fmt: skip
+    assert MARK not in json.dumps(found) and _MARK_64 not in json.dumps(found), (status, found)
+    # The control: of a caller of the library it is shown, who has it anyway.
+    own = here.service.settings.policies[policy].policy
+    assert MARK in ringfence.run(argv, own, env=variables).stdout.decode()
 
 
 def test_no_path_leads_out_of_a_box(here: Here, token: dict[str, str], place: Path) -> None:

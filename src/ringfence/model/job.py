@@ -41,6 +41,9 @@ class Job:
 
     python: bytes = b""
     """Python work of ``python_jobs.job``, for a sandbox that stands by; the command then only names it."""
+    foreign: bool = False
+    """Somebody else than the caller chose its words and variables, e.g. a client of the service: nothing of the host is
+    shown for what they name."""
 
     def __post_init__(self) -> None:
         if isinstance(self.argv, str | bytes) or not isinstance(self.argv, Iterable):

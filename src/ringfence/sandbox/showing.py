@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from _collections_abc import Iterable
+from _collections_abc import Iterable, Mapping
 
 from ringfence.errors import PolicyError, UsageError
 from ringfence.kernel.mount import submounts
@@ -46,7 +46,7 @@ def search(
     """How the job's programs are looked up; what it works on and what the policy names may be anybody's.
 
     ``apart``: originals of what it works on, which it is not shown itself."""
-    path = set_for(policy, job).get("PATH", os.environ.get("PATH", ""))
+    path = _chosen_for(policy, job).get("PATH", os.environ.get("PATH", ""))
     named = (*workspaces, *apart, *policy.readable_paths, *policy.writable_paths, *((job.cwd,) if job.cwd else ()))
     look = Look()
     hostile = tuple(dict.fromkeys((*map(absolute, named), *map(look.real, named))))
@@ -56,6 +56,11 @@ def search(
 def set_for(policy: SandboxPolicy, job: Job) -> dict[str, str]:
     """The variables that the policy and the job set."""
     return dict(policy.environment) | dict(job.environment)
+
+
+def _chosen_for(policy: SandboxPolicy, job: Job) -> Mapping[str, str]:
+    """Those of them that say what of the host is meant: by the caller, or whoever writes the policy."""
+    return policy.environment if job.foreign else set_for(policy, job)
 
 
 def _here() -> str:
@@ -68,14 +73,23 @@ def _here() -> str:
 def needed(policy: SandboxPolicy, job: Job, found: Search) -> tuple[list[str], list[str]]:
     """What the job's program and this interpreter need of the host: what of it nobody but the caller can have lead
     elsewhere, and all of it."""
-    own = programs.own_folders(set_for(policy, job).get("PYTHONPATH", ""))
-    named = programs.needed(job.argv[0], found)
+    own = programs.own_folders(_chosen_for(policy, job).get("PYTHONPATH", ""))
+    named = programs.needed(_word(job, found), found)
     return found.settled(named, own), [*own, *named]
 
 
+def _word(job: Job, found: Search) -> str:
+    """The first word, if it may name a program of the host. What the caller did not choose has to lie on the PATH:
+    else a client of the service would be shown any file, or an installation with all that is in it."""
+    word = job.argv[0]
+    return "" if job.foreign and "/" in word and os.path.dirname(word) not in found.folders() else word
+
+
 def program(policy: SandboxPolicy, job: Job) -> str:
-    """The file that the job's first word means; empty: there is none of that name."""
-    return search(policy, job).which(job.argv[0])
+    """The file that the job's first word means; empty: there is none of that name, or it is looked up inside, by a PATH
+    that is not the caller's."""
+    by_their_own = job.foreign and "PATH" in job.environment
+    return "" if by_their_own else search(policy, job).which(job.argv[0])
 
 
 def shown(policy: SandboxPolicy, job: Job, workspaces: tuple[str, ...], ours: HiddenPaths) -> list[HostMount]:

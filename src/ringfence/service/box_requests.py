@@ -227,7 +227,8 @@ def _visit(spec: dict[str, Any]) -> Job:
     cwd = spec.get("cwd")
     if cwd is not None and not cwd.startswith("/"):
         raise UsageError("cwd: a directory inside the box, from its root on")
-    return Job(argv=tuple(spec["argv"]), stdin=stdin, files=files, environment=spec.get("env", {}), cwd=cwd)
+    return Job(argv=tuple(spec["argv"]), stdin=stdin, files=files, environment=spec.get("env", {}), cwd=cwd,
+               foreign=True)  # fmt: skip
 
 
 def _checkpoint(made: Any) -> dict[str, object]:

@@ -200,7 +200,7 @@ def _timeout(spec: Mapping[str, Any], policy: SandboxPolicy) -> float | None:
 def _given(spec: Mapping[str, Any]) -> dict[str, Any]:
     files = {name: to_bytes(content, f"files.{name}") for name, content in spec.get("files", {}).items()}
     stdin = to_bytes(spec["input"], "input") if "input" in spec else None
-    return {"stdin": stdin, "files": files, "environment": spec.get("env", {})}
+    return {"stdin": stdin, "files": files, "environment": spec.get("env", {}), "foreign": True}
 
 
 def _kind(spec: Mapping[str, Any]) -> str:
