@@ -37,6 +37,11 @@ class HiddenPaths:
         last = bisect_left(self._sorted, prefix[:-1] + chr(ord("/") + 1), first)
         return [path[len(prefix) :] for path in self._sorted[first:last]]
 
+    def also_at(self, places: Iterable[tuple[str, str]]) -> HiddenPaths:
+        """With the names that they have in folders which are shown elsewhere: (the folder, where it is shown)."""
+        more = [f"{place}/{name}" for folder, place in places for name in self.below(folder)]
+        return HiddenPaths((*self._set, *more)) if more else self
+
     def within(self, folder: str) -> list[str]:
         """The folder itself if it is hidden, and those below it."""
         own = [folder] if folder in self._set else []

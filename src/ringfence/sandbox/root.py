@@ -63,7 +63,7 @@ class HostMount:
     explicit: bool = False
     """Named by the policy: shown also below something hidden."""
     at: str = ""
-    """Where it is shown; empty: at its own path."""
+    """Where it is shown; empty: at its own path. Of what a link leads to, the name that was asked for."""
     real: bool = False
     """No link led to it when it was looked at: one that stands on the way by now is an error."""
 

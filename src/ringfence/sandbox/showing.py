@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from _collections_abc import Iterable, Mapping
@@ -126,7 +125,7 @@ def _mounts(
 ) -> list[HostMount]:
     there = filter(os.path.lexists, policy.writable_paths)
     elsewhere = {look.real(path): place for path, place in policy.shown_at.items()}
-    placed = [replace(entry, at=elsewhere[entry.path])
+    placed = [replace(entry, at=elsewhere[rootfs.place(entry)])
               for entry in entries(elsewhere.keys() - set(workspaces), "ro", frozenset(elsewhere), look)]  # fmt: skip
     own = [path for path in seen if not elsewhere or look.real(path) not in elsewhere]
     return [*entries(own, "ro", named, look), *placed,
@@ -180,16 +179,15 @@ def _nearest(path: str) -> str:
 
 def entries(paths: Iterable[str], mode: str, explicit: frozenset[str], look: Look) -> list[HostMount]:
     """``explicit``: those that the policy names. Of a link it is the link that is shown."""
-    return [
-        HostMount(path=path, mode=mode, folder=os.path.isdir(path) and not os.path.islink(path), own=True,
-              explicit=path in explicit, real=not _is_led(path, look))
-        for path in paths if not _is_own(path) and not _never(path)
-    ]  # fmt: skip
+    wanted = [path for path in paths if not _is_own(path) and not _never(path)]
+    return [_entry(path, look.way(path).own, mode, explicit=path in explicit) for path in wanted]
 
 
-def _is_led(path: str, look: Look) -> bool:
-    """Whether a link stands on the way to it; at its end one is shown as it is."""
-    return any(link != path for link in look.way(path).links) or look.way(path).error == errno.ELOOP
+def _entry(path: str, source: str, mode: str, *, explicit: bool) -> HostMount:
+    """Taken where it lay at the look, by no link on the way, and shown by the name that is asked for: what is hidden
+    there is hidden by that name too. A link at its end is shown as it is."""
+    return HostMount(path=source, mode=mode, folder=os.path.isdir(source) and not os.path.islink(source), own=True,
+                     explicit=explicit, real=True, at=path if path != source else "")  # fmt: skip
 
 
 def shared(policy: SandboxPolicy) -> list[str]:

@@ -80,7 +80,7 @@ def spec_of(
         profile=filters.profile_name(policy, view.landlock_abi),
         below_another=view.is_filtered,
         witness=filters.witnessed(policy, enforced),
-        watched=tuple(dict.fromkeys((*policy.hidden_paths, *hidden))) if hidden else (),
+        watched=tuple(dict.fromkeys((*policy.hidden_paths, *root.hidden))) if hidden else (),
         share=policy.cpu_share or 0.0,
         search_path=_search_path(view.search_path, root),
         program=view.program,
@@ -125,6 +125,7 @@ def _root_of(
     by_root, laid = view.caller[0] == 0, laying.workspaces
     gateway = networks.gateway(policy) if networks.by_gateway(enforced) else None
     guest = _guest(laying, view)
+    places = [(entry.path, entry.at) for entry in view.shown if entry.at]
     return RootSpec(
         shown=view.shown,
         etc=view.etc, copies=view.copies,
@@ -134,8 +135,8 @@ def _root_of(
         caller=view.caller,
         by_root=by_root,
         owner=(laid[0].owner if laid else view.caller) if by_root else (),
-        hidden=hidden,
-        ours=HiddenPaths(laying.ours),
+        hidden=hidden.also_at(places),
+        ours=HiddenPaths(laying.ours).also_at(places),
         links=view.links,
         image=laying.image,
         user=guest.name,

@@ -82,3 +82,9 @@ def test_a_dangling_link_is_hidden_with_where_it_leads(tmp_path: Path) -> None:
     os.symlink("gone", tmp_path / "link")
     place = os.path.realpath(tmp_path)
     assert host.every_name((f"{tmp_path}/link",)) == (f"{place}/link", f"{place}/gone")
+
+
+def test_names_in_a_folder_that_is_shown_elsewhere_too() -> None:
+    hidden = HiddenPaths(("/real/a/key", "/real/b"))
+    assert [*hidden.also_at([("/real/a", "/link/a"), ("/other", "/x")])] == ["/link/a/key", "/real/a/key", "/real/b"]
+    assert hidden.also_at([]) is hidden

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from ringfence import Job, PolicyError, SandboxPolicy, SetupError, UsageError, run, run_pytests_v2
+from ringfence.model import state_folder
 from ringfence.model.ways.walk import Look
+from ringfence.sandbox import root as rootfs
 from ringfence.sandbox import showing, workplaces
 from ringfence.steps import zygote_steps
 
@@ -170,10 +172,61 @@ def test_what_is_shown_is_not_taken_by_way_of_a_link_that_appeared_meanwhile(tmp
     place = os.path.realpath(tmp_path)
     (tmp_path / "real" / "inside").mkdir(parents=True)
     (tmp_path / "link").symlink_to("real")
-    (entry,) = showing.entries([f"{place}/real/inside"], mode[:2].replace("fi", "ro"), frozenset(), Look())
-    assert entry.real and not showing.entries([f"{place}/link/inside"], "ro", frozenset(), Look())[0].real
+    for name in ("real", "link"):
+        (entry,) = showing.entries([f"{place}/{name}/inside"], mode[:2].replace("fi", "ro"), frozenset(), Look())
+        assert entry.real and entry.path == f"{place}/real/inside" and rootfs.place(entry) == f"{place}/{name}/inside"
     with pytest.raises(OSError, match="symbolic links"):
         zygote_steps.clone_sources([("0", f"{place}/link/inside", f"real {mode}", ())])
+
+
+@pytest.mark.parametrize("level", ["process", "strict"])
+@pytest.mark.parametrize("named", ["alias", "real"])
+def test_what_is_hidden_or_ours_is_absent_by_the_name_of_a_link_too(tmp_path: Path, level: str, named: str) -> None:
+    """A link of the caller's own leads to a readable folder, which is shown by that name and by its real one."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "real/project").mkdir(parents=True)
+    (tmp_path / "alias").symlink_to("real")
+    for name in ("note", "key"):
+        (tmp_path / "real/project" / name).write_text(name)
+    (tmp_path / "real/project/ours").mkdir()
+    (tmp_path / "real/project/ours/record").write_text("record")
+    state_folder.note_root(f"{os.path.realpath(tmp_path)}/real/project/ours")
+    read = [f"{tmp_path}/{top}/project/{name}" for top in ("alias", "real") for name in ("note", "key", "ours/record")]
+    shown = SandboxPolicy(isolation=level, readable_paths=(f"{tmp_path}/alias/project",))
+    policy = shown.with_changes(hidden_paths=(f"{tmp_path}/{named}/project/key",))
+    assert run(["cat", *read], shown).stdout == b"notekey" * 2, "the control: the key was not hidden"
+    outcome = run(["cat", *read], policy)
+    assert outcome.stdout == b"note" * 2
+    asked = {event.details["path"] for event in outcome.events if "path" in event.details}
+    assert level == "process" or {each for each in read if each.endswith("key")} <= asked
+
+
+def test_a_led_folder_that_is_exchanged_after_the_look_shows_nothing(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lies below another one that is shown, and so is there by the name of the link alone."""
+    tmp_path.chmod(0o755)
+    for top, text in ((home / "project/sub", "harmless"), (tmp_path / "elsewhere", "PRIVATE")):
+        (top / "inner").mkdir(parents=True)
+        (top / "inner/id").write_text(text)
+    (tmp_path / "alias").symlink_to(home)
+    named = f"{tmp_path}/alias/project/sub/inner"
+    policy = SandboxPolicy(isolation="strict", writable_paths=(f"{home}/project",), readable_paths=(str(home), named))
+    looked = showing.refuse_led
+
+    def exchanged(*given: Any) -> None:
+        looked(*given)
+        (home / "project/sub").rename(home / "project/old")
+        (home / "project/sub").symlink_to(tmp_path / "elsewhere")
+
+    job = Job(argv=("cat", f"{named}/id"))
+    with monkeypatch.context() as patched:  # first: a sandbox of the same kind would be made of what was taken before
+        patched.setattr(showing, "refuse_led", exchanged)
+        with pytest.raises(SetupError, match="symbolic links"):
+            run(job, policy)
+    (home / "project/sub").unlink()
+    (home / "project/old").rename(home / "project/sub")
+    assert run(job, policy).stdout == b"harmless", "the control"
 
 
 @pytest.mark.parametrize("level", ["process", "strict"])

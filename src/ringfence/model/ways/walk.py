@@ -51,6 +51,8 @@ class Way:
     """The real path; beyond the first name that is not there, what the text says."""
     error: int = 0
     """Why the kernel does not arrive (ENOENT, EACCES, ELOOP …); 0: it does."""
+    own: str = ""
+    """Its last name, with the real path of the folder that it lies in: a link there is seen as one."""
 
     @property
     def hops(self) -> tuple[Hop, ...]:
@@ -121,7 +123,8 @@ def itself(path: Path) -> str:
 def walk(path: Path) -> Way:
     """The way to a path; one that is relative begins at the current folder. How it ends the way itself says."""
     if os.name == "nt":
-        return Way(rows=(), end=os.path.realpath(path), error=0 if os.path.exists(path) else errno.ENOENT)
+        error = 0 if os.path.exists(path) else errno.ENOENT
+        return Way(rows=(), end=os.path.realpath(path), error=error, own=itself(path))
     walker = _Walker(_Opened() if hasattr(os, "O_PATH") else _Named())
     try:
         return walker.walk(_from_root(path).split("/"))
@@ -150,6 +153,7 @@ class _Walker:
         self._users = who.trusted(self._top)
         self._rows: list[Row] = []
         self._links = 0
+        self._own = ""
         self.close = host.close
 
     def walk(self, names: list[str]) -> Way:
@@ -161,6 +165,7 @@ class _Walker:
             if name in ("", "."):
                 continue
             place = place.rpartition("/")[0] if name == ".." else f"{place}/{name}"
+            self._own = self._own or ("" if left else place)
             try:
                 found = self._host.look(name, place)
                 to = self._host.link(place) if stat.S_ISLNK(found.st_mode) else ""
@@ -174,13 +179,17 @@ class _Walker:
                 continue
             self._links += 1
             if self._links > MOST_LINKS:
-                return Way(rows=tuple(self._rows), end=place, error=errno.ELOOP)
+                return self._way(place, errno.ELOOP)
             place = place.rpartition("/")[0]
             if to.startswith("/"):
                 place, self._folder = "", self._top
                 self._host.to_root()
             left += to.split("/")[::-1]
-        return Way(rows=tuple(self._rows), end=place or "/")
+        return self._way(place)
+
+    def _way(self, place: str, error: int = 0) -> Way:
+        end = place or "/"
+        return Way(rows=tuple(self._rows), end=end, error=error, own=self._own or end)
 
     def _open_to(self, found: os.stat_result, to: str, place: str) -> str:
         if to and within(place, _MAGIC):
@@ -195,7 +204,7 @@ class _Walker:
             elif name not in ("", "."):
                 place = f"{place}/{name}"
                 self._rows.append((place, "", ""))
-        return Way(rows=tuple(self._rows), end=place or "/", error=error)
+        return self._way(place, error)
 
 
 class _Opened:
