@@ -110,6 +110,15 @@ _JUDGED = (
     "time.sleep(0 if 'RINGFENCE_CONTROL' in os.environ else 1)\nif total > 30 << 20: print('ESCAPED', flush=True)\n"
     "os._exit(0)\n"
 )
+# A program for x86_64 that unmaps itself and waits: mmap, a copy of its last lines, munmap, pause. From then on nothing
+# holds its file but what /proc/PID/exe shows. Elsewhere one that stays mapped.
+_UNMAPS_ITSELF = (
+    "7f454c4602010100000000000000000002003e00010000007800400000000000400000000000000000000000000000000000"
+    "00004000380001000000000000000100000005000000000000000000000000004000000000000000400000000000cb000000"
+    "00000000cb00000000000000001000000000000031ffbe00100000ba0700000041ba2200000049c7c0ffffffff4531c9b809"
+    "0000000f054889c7488d351b000000b90b0000004889c3f3a4bf00004000be00100000b80b000000ffe30f05b8220000000f"
+    "05ebf7"
+)
 _NOWHERE = {
     "files that only a mapping holds": (
         "libc = ctypes.CDLL(None)\n"
@@ -127,6 +136,15 @@ _NOWHERE = {
         "for batch in range(8):\n"
         " files = [part(f'part{number}') for number in range(4)]; done = threading.Event()\n"
         " threading.Thread(target=apart, args=(done,), daemon=True).start(); done.wait(); list(map(os.close, files))\n"
+    ),
+    "files that only run as programs": (
+        "libc, own = ctypes.CDLL(None), os.uname().machine == 'x86_64'\n"
+        f"program = bytes.fromhex('{_UNMAPS_ITSELF}') if own else open('/bin/sleep', 'rb').read()\n"
+        "def hide(file):\n"
+        " os.pwrite(file, program, 0); reader = os.open(f'/proc/self/fd/{file}', os.O_RDONLY); os.close(file)\n"
+        " begun, begins = os.pipe()\n"
+        " if os.fork() == 0: libc.prctl(1, 9); os.execv(f'/proc/self/fd/{reader}', ['sleep', '60'])\n"
+        " os.close(begins); os.read(begun, 1); os.close(begun); os.close(reader)\n" + _ALL_PARTS
     ),
 }
 _NOWHERE_ATTACKS = [

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.escape.raw_calls import WITHOUT_ITS_FIRST_THREAD
+from tests.patience import eventually
 
 from ringfence.kernel.proc import procfs
 from ringfence.kernel.proc.held_files import HeldFiles, _devices_in_memory
@@ -92,6 +93,25 @@ def test_what_a_descriptor_holds_is_counted_once(program: str, on_disk: Path) ->
 def test_what_only_a_mapping_holds_is_counted_by_root_and_else_known_to_be_there(on_disk: Path) -> None:
     with running(_AS_IF_MAPPED, on_disk) as asked:
         assert held_by(asked) == ((MIB, False) if os.geteuid() == 0 else (0, True))
+
+
+def test_a_program_is_counted_that_nothing_holds_but_that_it_runs(
+    on_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can unmap all of itself; here nobody looks at mappings."""
+    own = on_disk / "sleep"
+    own.write_bytes(Path("/bin/sleep").read_bytes())
+    own.chmod(0o755)
+    with subprocess.Popen([str(own), "60"]) as child:
+        try:
+            eventually(lambda: os.readlink(f"/proc/{child.pid}/exe") == str(own))
+            room = own.stat().st_blocks * 512
+            monkeypatch.setattr(HeldFiles, "_mappings", lambda self, asked: iter(()))
+            assert held_by(child.pid) == (0, False), "the control: it has a name"
+            own.unlink()
+            assert held_by(child.pid, child.pid) == (room, False)
+        finally:
+            child.kill()
 
 
 @pytest.mark.parametrize("program", [_IN_FLIGHT, _NOT_ACCEPTED], ids=["in a queue", "before it is accepted"])

@@ -1,4 +1,5 @@
-"""Files without a name that processes still hold: by a descriptor, by a mapping, or under way between two sockets.
+"""Files without a name that processes still hold: by a descriptor, by a mapping, as their program, or under way between
+two sockets.
 
 They take room on a disk and lie in no folder. How large one is that is only mapped the kernel tells to root alone, and
 which files are under way to nobody: of those is known that there are some. What follows from that is decided elsewhere.
@@ -37,6 +38,7 @@ class HeldFiles:
         shows is no riddle where another one has it mapped."""
         for each in asked:
             self._note_mounts(each)
+            self._count_program(each)
             for thread in procfs.threads(each):
                 yield from self._descriptors(f"/proc/{each}/task/{thread}")  # threads may have tables of their own
         for each in asked:
@@ -69,6 +71,13 @@ class HeldFiles:
             else:
                 self._count(status)
             yield
+
+    def _count_program(self, asked: int) -> None:
+        """The file that was started is held to the end, also by a process that has unmapped all of it."""
+        try:
+            self._count(os.stat(f"/proc/{asked}/exe"))
+        except OSError:
+            return  # ended, or closed to this user
 
     def _count(self, status: os.stat_result) -> None:
         key = status.st_dev, status.st_ino
