@@ -101,6 +101,32 @@ def _refuse(_: str) -> None:
     raise UsageError("nowhere")
 
 
+def test_what_another_user_writes_down_in_its_place_is_not_believed(
+    elsewhere: Path, usual: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be hidden from every guest, and no commit would carry over what changed in it."""
+    (tmp_path / "project").mkdir()
+    usual.mkdir(mode=0o700)
+    noted_roots.note(str(usual), str(tmp_path / "project"))
+    assert str(tmp_path / "project") in private_place.known(), "the control: in a folder of ours it counts"
+    looked = os.lstat
+    monkeypatch.setattr(os, "lstat", lambda path: _of_another(looked(path)) if path == str(usual) else looked(path))
+    assert private_place.known() == [str(elsewhere), str(usual)]
+
+
+def _of_another(status: os.stat_result) -> os.stat_result:
+    return os.stat_result((*status[:4], status.st_uid + 1, *status[5:10]))
+
+
+def test_a_link_in_its_place_makes_nothing_ours_and_keeps_nothing_of_ours_from_being_known(
+    elsewhere: Path, usual: Path, tmp_path: Path
+) -> None:
+    usual.symlink_to(tmp_path)
+    assert private_place.known() == [str(elsewhere), str(usual)]
+    assert state_folder.private_place() == str(elsewhere)
+    assert str(elsewhere) in noted_roots.noted(state_folder.state_folder())
+
+
 def test_a_job_that_starts_sandboxes_itself_hides_its_own_alone(
     usual: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

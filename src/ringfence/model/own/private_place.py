@@ -14,7 +14,7 @@ import stat
 from ringfence.errors import SetupError, is_of_a_call
 from ringfence.model.own import noted_roots
 from ringfence.model.paths import lies_in
-from ringfence.model.ways.walk import absolute, real
+from ringfence.model.ways.walk import absolute, itself
 
 _USUAL = "/tmp"
 _PRIVATE, _REACHED = 0o700, 0o711
@@ -48,10 +48,21 @@ def known() -> list[str]:
     a job does that starts sandboxes itself, its own alone."""
     if os.name == "nt":
         return []
-    own, others = real(path()), real(usual())
+    # Not through a link of that name, which may be anybody's: where it leads is not ours.
+    own, others = itself(path()), itself(usual())
     if own != others and lies_in(own, others):
         return [own]
-    return list(dict.fromkeys((own, others, *noted_roots.noted(others))))
+    return list(dict.fromkeys((own, others, *(noted_roots.noted(others) if _is_ours(others) else ()))))
+
+
+def _is_ours(folder: str) -> bool:
+    """Whether nobody else has taken the name: what somebody writes down there would be hidden from all guests, and left
+    out of all commits."""
+    try:
+        status = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def made() -> str:
@@ -66,7 +77,7 @@ def made() -> str:
 def usual_made(found: str) -> str:
     """The usual one, made too, where others learn of this one; empty where they need not: it is the same, or above."""
     others = usual()
-    if not others or lies_in(real(found), real(others)):
+    if not others or lies_in(itself(found), itself(others)):
         return ""
     _make(others)
     return others
