@@ -145,3 +145,21 @@ def test_only_what_lies_in_something_shown_and_was_not_known_counts(tmp_path: Pa
     assert watch.exposed() == "" and narrow.exposed() == str(tmp_path / "known/inner")
     state_folder.note_root(str(tmp_path / "shown/inner"))
     assert watch.exposed() == watch.exposed() == str(tmp_path / "shown/inner") and ended == ["x"]
+
+
+def test_of_two_who_ask_at_the_same_time_none_is_let_in_before_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inner").mkdir()
+    watch = OwnWatch(state_folder.own_stamp(), [], [str(tmp_path)], lambda: None)
+    state_folder.note_root(str(tmp_path / "inner"))
+    looked, meanwhile = state_folder.own_places, []
+
+    def slow() -> tuple[str, ...]:
+        if not meanwhile:
+            meanwhile.append("")  # the other one looks itself
+            meanwhile.append(watch.exposed())
+        return looked()
+
+    monkeypatch.setattr(state_folder, "own_places", slow)
+    assert watch.exposed() == meanwhile[-1] == str(tmp_path / "inner")

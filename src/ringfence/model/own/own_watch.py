@@ -28,11 +28,11 @@ class OwnWatch:
         """A folder of ours that its guest can see; empty: none. Costs some looks at files where nothing was noted."""
         if self._exposed or (now := state_folder.own_stamp()) == self._stamp:
             return self._exposed
-        self._stamp = now
         new = (own for own in state_folder.own_places() if not any(within(own, known) for known in self._known))
         self._exposed = next((own for own in new if any(within(own, top) for top in self._shown)), "")
         if self._exposed:
             self._end()
+        self._stamp = now  # last: other threads ask too, and none is let in before it is known
         return self._exposed
 
     def refuse(self) -> None:
