@@ -212,7 +212,7 @@ def test_a_led_folder_that_is_exchanged_after_the_look_shows_nothing(
     (tmp_path / "alias").symlink_to(home)
     named = f"{tmp_path}/alias/project/sub/inner"
     policy = SandboxPolicy(isolation="strict", writable_paths=(f"{home}/project",), readable_paths=(str(home), named))
-    looked = showing.refuse_led
+    looked = showing.led.refuse
 
     def exchanged(*given: Any) -> None:
         looked(*given)
@@ -221,7 +221,7 @@ def test_a_led_folder_that_is_exchanged_after_the_look_shows_nothing(
 
     job = Job(argv=("cat", f"{named}/id"))
     with monkeypatch.context() as patched:  # first: a sandbox of the same kind would be made of what was taken before
-        patched.setattr(showing, "refuse_led", exchanged)
+        patched.setattr(showing.led, "refuse", exchanged)
         with pytest.raises(SetupError, match="symbolic links"):
             run(job, policy)
     (home / "project/sub").unlink()
