@@ -192,7 +192,7 @@ class Evaluator:
         if base == _OWNER and last in _BUILTINS:
             return Ref(f"builtins.{last}")
         bare = last.lstrip("_")
-        if base and bare in THROUGH and base != "copyreg":
+        if base and bare in THROUGH and base not in ("copyreg", last):  # socket.socket is a class of socket's own
             return Ref(bare)
         return Ref(_SAME.get(name, name))
 

@@ -90,9 +90,9 @@ PICKLE_CALLS = (
 NETWORK_CALLS = (
     *_below("asyncio", """open_connection start_server open_unix_connection start_unix_server create_connection
     create_server create_datagram_endpoint sslproto selector_events"""),
-    "urllib.urlopen", "urllib.urlretrieve", "urllib.request", "urllib.error", "http.client", "http.server",
-    "logging.handlers", "torch.hub", "torch.distributed", "tensorflow.keras.utils.get_file", "keras.utils.get_file",
-    "nltk.download", "scipy.datasets", "sklearn.datasets.fetch_openml",
+    "socket.socket", "urllib.urlopen", "urllib.urlretrieve", "urllib.request", "urllib.error", "http.client",
+    "http.server", "logging.handlers", "torch.hub", "torch.distributed", "tensorflow.keras.utils.get_file",
+    "keras.utils.get_file", "nltk.download", "scipy.datasets", "sklearn.datasets.fetch_openml",
 )  # fmt: skip
 
 OS_ALLOWED = _listed("""

@@ -63,6 +63,12 @@ def test_each_rule_finds_what_it_is_for_and_nothing_once_it_is_silenced(rule: st
     assert bool(left) is (rule == "syntax"), "what can't be read is refused all the same"
 
 
+@pytest.mark.parametrize("code", ["import socket\nsocket.socket()", "from socket import socket\nsocket()"])
+def test_a_class_with_the_name_of_its_module_is_no_module_reached_through_another(code: str) -> None:
+    assert rules_of(code) == {"network-module", "network-call"}
+    assert "through-module" in rules_of("import socket\nsocket._socket")
+
+
 # ---- the interface
 
 
