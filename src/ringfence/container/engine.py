@@ -32,6 +32,8 @@ _INSTALL = {
     "docker": "install Docker, such as Debian's docker.io, and start its daemon; or set DOCKER_HOST to one that runs",
     "podman": "or install podman, which needs no daemon",
 }
+_WANTS_BUILDKIT = ("requires BuildKit", "buildx component is missing")
+"""What a docker says that has lost its builder: since 23 BuildKit is a package of its own."""
 _NO_COMMAND = "/ringfence-nothing"
 """A container whose root is exported needs a command, which never runs."""
 _HEX = frozenset("0123456789abcdef")
@@ -106,7 +108,8 @@ class Engine:
             said = command.run_logged((self.path, *words, folder), log, deadline_s=deadline_s, step="build the image",
                                       **self._builder())  # fmt: skip
             if said.code:
-                raise SetupError("build the image", f"{dockerfile}: {said.last_line}", hint=f"{log} has all it said")
+                raise SetupError("build the image", f"{dockerfile}: {said.last_line}",
+                                 hint=f"{self._fix(said.last_line)}{log} has all it said")  # fmt: skip
             with open(told, encoding="ascii") as file:
                 return self.image(file.read().strip())
 
@@ -117,6 +120,13 @@ class Engine:
         said = self._run(("version", "--format", "{{.Client.Version}}"), step="ask the container engine")
         first = said.stdout.decode("ascii", "replace").strip().partition(".")[0]
         return {_BUILDER: "1"} if first.isdigit() and int(first) < _OWN_BUILDER else {}
+
+    @staticmethod
+    def _fix(line: str) -> str:
+        if not any(words in line for words in _WANTS_BUILDKIT):
+            return ""
+        return (f"this docker has no BuildKit: install docker-buildx (of Docker's own packages: docker-buildx-plugin), "
+                f"or set {VARIABLE}=podman; ")  # fmt: skip
 
     def has_network(self) -> bool:
         """Whether containers can have one: a daemon may run without a bridge."""
