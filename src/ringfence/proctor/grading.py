@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from ringfence.errors import UsageError
 from ringfence.model.outcome import Outcome
-from ringfence.model.record import record
+from ringfence.model.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,8 +98,10 @@ def grade(
     if prepared is None:
         raise UsageError(f"task {task.id} is graded by pytest, and nothing was prepared",
                          hint="call pytest_grader.prepare before the agent runs, and pass what it returns")  # fmt: skip
-    module = _PYTEST if task.grader.instance is None else _SWEBENCH
-    return _loaded(module)(task, prepared, submission, on_event=on_event)
+    if task.grader.instance is not None:
+        return _loaded(_SWEBENCH)(task, prepared, submission, on_event=on_event)
+    graded = _loaded(_PYTEST)(task, prepared, submission, on_event=on_event)
+    return replace(graded, details={**graded.details, **described(submission)})
 
 
 def _loaded(module: str) -> Callable[..., Grading]:
@@ -109,8 +111,8 @@ def _loaded(module: str) -> Callable[..., Grading]:
 
 
 def described(submission: Submission) -> dict[str, object]:
-    """What of the submission was left out, as plain data."""
+    """What of the submission was left out, and what of it would set up a run of tests, as plain data."""
     return {
         "dropped": [{"path": each.path, "reason": each.reason} for each in submission.dropped],
-        "forbidden_writes": list(submission.forbidden),
+        "forbidden_writes": list(submission.forbidden), "test_settings": list(submission.settings),
     }

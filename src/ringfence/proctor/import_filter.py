@@ -45,6 +45,9 @@ _CACHE = "__pycache__"
 _CACHE_ENDS = (".pyc", ".pyo")
 _STARTED = "customize"
 _STARTED_BY_PYTHON = (f"site{_STARTED}", f"user{_STARTED}")
+TEST_SETTINGS = ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg",
+                 "pyproject.toml")  # fmt: skip
+"""Files of any folder by which a run of tests is set up."""
 _GIT_FILES = ("config", "config.worktree", "commondir", "gitdir", "info/attributes", "info/grafts",
               "info/sparse-checkout", "objects/info/alternates", "objects/info/http-alternates")  # fmt: skip
 _GIT_FOLDERS = ("hooks", "refs/replace")
@@ -66,6 +69,8 @@ class Sifted:
     own: frozenset[str]
     """Paths of the tree whose content is the agent's; that of all others is the base's."""
     dropped: tuple[Dropped, ...] = ()
+    settings: tuple[str, ...] = ()
+    """Files of ``TEST_SETTINGS`` that are the agent's, for people."""
     forbidden: tuple[str, ...] = ()
     """Paths that the agent changed although the task forbids it; the tree has them as the base does. The first ones:
     each is a breach in the signed bundle, and one is enough."""
@@ -94,7 +99,8 @@ def sift(
     leaving = _leaving(tree, base, mount_at)
     tree = {path: entry for path, entry in tree.items() if path not in leaving}
     own = frozenset(path for path in kept if tree.get(path) is kept[path])
-    return Sifted(tree=tree, own=own, dropped=named({**unwanted, **leaving}), forbidden=told)
+    settings = first(shown(path) for path in sorted(own) if path.rpartition("/")[2] in TEST_SETTINGS)
+    return Sifted(tree=tree, own=own, dropped=named({**unwanted, **leaving}), settings=settings, forbidden=told)
 
 
 def first(paths: Iterable[str]) -> tuple[str, ...]:

@@ -49,6 +49,8 @@ class Submission:
 
     folder: str
     dropped: tuple[Dropped, ...] = ()
+    settings: tuple[str, ...] = ()
+    """Files of the agent's, relative to the workspace, by which a run of tests is set up, e.g. a ``conftest.py``."""
     forbidden: tuple[str, ...] = ()
     """Absolute, as the agent sees them: what it changed although the task forbids it. The folder has the base's."""
     problem: str = ""
@@ -112,7 +114,8 @@ def _taken(
     )
     problem = sifted.problem or _write(sifted, layer, below, target)
     named = tuple(entries.shown(f"{mount_at.rstrip('/')}/{path}") for path in sifted.forbidden)
-    return Submission(folder=target.path, dropped=sifted.dropped, forbidden=named, problem=problem)
+    return Submission(folder=target.path, dropped=sifted.dropped, settings=sifted.settings, forbidden=named,
+                      problem=problem)  # fmt: skip
 
 
 class _TooMuch(Exception):

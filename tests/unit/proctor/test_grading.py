@@ -121,7 +121,9 @@ def test_tests_of_pytest_go_to_their_own_grader(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "ringfence.proctor.pytest_grader", module)
     task = _Task()
     task.grader = type("G", (_Grader,), {"pytest": ("test_a.py",), "instance": None})()
-    assert grading.grade(task, Submission(folder="/x"), prepared="made").reason == "made"  # type: ignore[arg-type]
+    left = Submission(folder="/x", dropped=(Dropped(path="p", reason="r"),), settings=("conftest.py",))
+    found = grading.grade(task, left, prepared="made")  # type: ignore[arg-type]
+    assert found.reason == "made" and found.details["test_settings"] == ["conftest.py"] and found.details["dropped"]
     with pytest.raises(UsageError, match="prepared"):
         grading.grade(task, Submission(folder="/x"))  # type: ignore[arg-type]
     task.grader = None  # type: ignore[assignment]

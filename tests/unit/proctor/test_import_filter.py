@@ -44,6 +44,11 @@ def test_what_was_changed_and_added_is_the_agents_and_all_else_the_bases() -> No
     assert found.tree.keys() == {*BASE, "new.py"} and found.tree["src/b.py"] is TEXT
 
 
+def test_what_of_the_agents_would_set_up_a_run_of_tests_is_named() -> None:
+    layer = {"src": DIR, "src/conftest.py": NEW, "tox.ini": NEW, "new.py": NEW, "my_conftest.py": NEW}
+    assert sift({**BASE, "pytest.ini": TEXT}, layer, HOME).settings == ("src/conftest.py", "tox.ini")
+
+
 # shortcoming 8
 def test_deletions_are_honoured_also_of_folders_and_below_opaque_ones() -> None:
     found = sift(BASE, {"src": DIR, "src/a.py": GONE, "tests": GONE}, HOME)

@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree
 from ringfence.errors import UsageError
 from ringfence.proctor.foreign.patches import Content, FilePatch, PatchError, applied, read_below
-from ringfence.proctor.foreign.repositories import HARNESS, METADATA
+from ringfence.proctor.foreign.repositories import METADATA
+from ringfence.proctor.import_filter import TEST_SETTINGS
 from ringfence.roles.removal import remove_tree
 
 Files = Mapping[str, "Content | None"]
@@ -36,7 +37,7 @@ def is_harness(path: str, own: Collection[str] = ()) -> bool:
     """Whether a file decides how tests are run. ``own``: further ones of the repository. Python reads metadata whatever
     the case of its name is."""
     parts = path.split("/")
-    return parts[-1] in HARNESS or path in own or any(part.lower().endswith(METADATA) for part in parts)
+    return parts[-1] in TEST_SETTINGS or path in own or any(part.lower().endswith(METADATA) for part in parts)
 
 
 def is_test(path: str) -> bool:

@@ -12,9 +12,6 @@ from ringfence.model.record import record
 
 PYTEST, DJANGO, SYMPY = "pytest", "django", "sympy"
 RUNNERS = (PYTEST, DJANGO, SYMPY)
-HARNESS = ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg",
-           "pyproject.toml")  # fmt: skip
-"""Files of any folder by which a runner is set up."""
 METADATA = (".egg-info", ".dist-info", ".egg-link")
 """What names plug-ins that a runner loads by itself."""
 IMAGE_PYTHON = "/opt/miniconda3/envs/testbed/bin/python"

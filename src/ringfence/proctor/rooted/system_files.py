@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Collection
 
 from ringfence.checkpoint.entry import FOLDER, LINK, Entry, hides_base
+from ringfence.proctor.import_filter import TEST_SETTINGS
 from ringfence.proctor.pytest_sandbox import RUNNER_PARTS
 
 InBase = Callable[[str], str]
@@ -62,8 +63,7 @@ _STEERING = ("pyvenv.cfg", "pybuilddir.txt")
 """Beside a Python, or in the folder above, they say where its standard library is; so does a name with ``._pth``."""
 _MODULE_ENDS = (".py", ".so")
 _BUILT_FOR = ("x86_64-linux-gnu", "aarch64-linux-gnu", "x86_64-linux-musl", "aarch64-linux-musl")
-_SETTINGS = ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml",
-             "tox.ini", "setup.cfg", "setup.py")  # fmt: skip
+_SETTINGS = (*TEST_SETTINGS, "setup.py")
 """What pytest reads in every directory above the tests."""
 _STRUCTURE = frozenset((*PROGRAM_FOLDERS, *_LIBRARY_FOLDERS, "usr", "usr/local", "etc"))
 _CACHES = re.compile(r"(^|/)\.cache/(uv|pip)(/|$)")
