@@ -16,7 +16,7 @@ from ringfence.egress.addresses import TargetKind, asked_address
 from ringfence.egress.client_hello import Hello
 from ringfence.egress.host_port import HostPort
 from ringfence.egress.relay import LimitReached, Meter, Pump
-from ringfence.egress.sniffing import MOST_BYTES, Spoken, Words, other_server, spoken
+from ringfence.egress.sniffing import MOST_BYTES, FirstLine, Spoken, Words, begins_line, other_server, spoken
 from ringfence.egress.told import MOST_TEXT
 from ringfence.egress.upstream import Refused, Unreachable
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 SPEAK_S = 30.0
 """How long a client may take to say what it speaks, where it is its turn."""
+PAUSE_S = 0.5
+"""A client that says nothing for so long in the middle of its first line waits for an answer."""
 _GRACE_S = 1.0
 """How long the client of a refused connection may take to show in which protocol it is told so."""
 _GOODBYE_S, _GOODBYE_BYTES = 1.0, 1 << 18
@@ -213,15 +215,18 @@ class Connection:
         client_first = port in _CLIENT_FIRST
         if not first and not client_first and await relay.first_readable(self.loop, self.client, server) is server:
             self.begin_down(server)
-            words = await self._words(first, None)
+            words = await self._words(first, None, may_pause=True)
         else:
-            words = await self._words(first, SPEAK_S)
+            words = await self._words(first, SPEAK_S, may_pause=not client_first)
         if words.kind is Spoken.TLS:
             self.speaks = "tls"
             _check_hello(words, name, unnamed=self.rule is not None and self.rule.sni == "optional")
         elif words.kind is Spoken.HTTP:
             self.speaks = "http"
             await plain_http.carry(self, server, words.data, name, port)
+            return
+        elif words.kind is Spoken.LINE:
+            await self._pass_first_line(server, words.data)
             return
         elif client_first and words.data:
             raise Refused(
@@ -230,14 +235,31 @@ class Connection:
             )
         await self.pass_on(words.data)
 
-    async def _words(self, data: bytes, within_s: float | None) -> Words:
-        """Read until it is known what the client speaks, or it ends."""
+    async def _pass_first_line(self, server: socket.socket, data: bytes) -> None:
+        """Pass a line on as it comes, unless it becomes a request of HTTP, which would be held to the name."""
+        self.begin_down(server)
+        line = FirstLine()
+        while data and not line.ended:
+            if not line.take(data):
+                raise Refused(
+                    f"the client of {self.name} paused within the first line of its request over HTTP;"
+                    " send that line at once, or list the address"
+                )
+            await self.send_up(data)
+            data = b"" if line.ended else await relay.receive(self.loop, self.client, MOST_BYTES)
+        await self.pass_on(b"")
+
+    async def _words(self, data: bytes, within_s: float | None, *, may_pause: bool = False) -> Words:
+        """Read until it is known what the client speaks, or it ends. ``may_pause``: also until it pauses in a line."""
         kind, hello = spoken(data)
         while kind is Spoken.UNKNOWN:
+            pauses = may_pause and begins_line(data)
             try:
-                async with asyncio.timeout(SPEAK_S if data else within_s):
+                async with asyncio.timeout(PAUSE_S if pauses else SPEAK_S if data else within_s):
                     more = await relay.receive(self.loop, self.client, MOST_BYTES)
             except TimeoutError:
+                if pauses:
+                    return Words(data=data, kind=Spoken.LINE)
                 raise Refused(f"the client did not say within {SPEAK_S:g} s what it wants of {self.name}") from None
             if not more:
                 break

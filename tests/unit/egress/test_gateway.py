@@ -98,6 +98,40 @@ def test_a_server_that_speaks_first_is_heard_at_once(world: World) -> None:
 
 
 @in_world
+def test_a_client_that_ends_no_line_is_answered_too(world: World) -> None:
+    world.answers["db.example.com"] = [PUBLIC]
+    world.server(9000, echo, PUBLIC)
+    guest = world.guest("db.example.com:9000")
+    with guest.to("db.example.com", 9000) as link:
+        for said in (b"ping", b"pong", b"end\nGET", b" / HTTP/1.1\r\n"):
+            link.sendall(said)
+            assert link.recv(64) == said
+    assert guest.events()[0]["decision"] == "allowed"
+
+
+@in_world
+def test_a_line_that_becomes_a_request_while_it_passes_does_not_reach_the_server(world: World) -> None:
+    got: list[bytes] = []
+
+    def serve(link: socket.socket) -> None:
+        got.append(link.recv(64))
+        link.sendall(b"go on")
+        got.append(read_all(link))
+
+    world.answers["db.example.com"] = [PUBLIC]
+    world.server(9000, serve, PUBLIC)
+    guest = world.guest("db.example.com:9000")
+    with guest.to("db.example.com", 9000) as link:
+        link.sendall(b"QUERY / HT")
+        assert link.recv(64) == b"go on"
+        link.sendall(b"TP/1.1\r\nHost: other.example.com\r\n\r\n")
+        read_all(link)
+    event = guest.events()[0]
+    assert event["decision"] == "refused" and "paused within the first line" in event["reason"]
+    assert eventually(lambda: got[1:]) == [b""] and got[0] == b"QUERY / HT"
+
+
+@in_world
 def test_a_listed_address_is_reached_as_itself(world: World) -> None:
     world.server(9000, echo, PRIVATE)
     guest = world.guest(f"{PRIVATE}:9000")

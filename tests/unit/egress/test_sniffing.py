@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.egress.tls_hellos import real_hello
 
 from ringfence.egress.client_hello import Hello
-from ringfence.egress.sniffing import Spoken, other_server, spoken
+from ringfence.egress.sniffing import FirstLine, Spoken, begins_line, other_server, spoken
 
 
 @pytest.mark.parametrize("data", [
@@ -31,6 +31,32 @@ def test_other_protocols(data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"", b"\r\n", b"G", b"GET / HTTP/1.1", b"GET /\x01", b"\x16", b"\x16\x03\x01\x02"])
 def test_more_is_needed(data: bytes) -> None:
     assert spoken(data)[0] is Spoken.UNKNOWN
+
+
+@pytest.mark.parametrize(("data", "begins"), [
+    (b"ping", True), (b"\r\nhi", True), (b"x" * 4096, True), (b"", False), (b"\r\n", False), (b"\x16\x03", False),
+    (b"GET /a", False), (b"post", False), (b"X / http/1", False),
+])  # fmt: skip
+def test_a_client_may_pause_in_a_line_that_is_no_likely_request(data: bytes, begins: bool) -> None:
+    assert begins_line(data) is begins
+
+
+@given(
+    st.integers(1, 30), st.sampled_from([b"", b"\r\n", b"\n\n"]), st.sampled_from([b"X / HTTP/1.1", b"G /x http/1.0"])
+)
+def test_a_line_never_becomes_a_request_however_it_is_cut(size: int, empty: bytes, request: bytes) -> None:
+    data, line, passed = empty + request + b"\r\nHost: other\r\n", FirstLine(), b""
+    for piece in (data[at : at + size] for at in range(0, len(data), size)):
+        if not line.take(piece):
+            break
+        passed += piece
+    assert b"HTTP/" not in passed.upper()
+
+
+def test_a_line_that_has_ended_is_no_request_and_what_follows_is_not_looked_at() -> None:
+    line = FirstLine()
+    assert line.take(b"\r\n") and not line.ended
+    assert line.take(b"ping") and line.take(b" HTT") and line.take(b"P\nHTTP/1.1") and line.ended
 
 
 def test_tls() -> None:
