@@ -11,12 +11,12 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from ringfence.egress import plain_http, proxy_entry, relay, upstream
+from ringfence.egress import first_line, plain_http, proxy_entry, relay, upstream
 from ringfence.egress.addresses import TargetKind, asked_address
 from ringfence.egress.client_hello import Hello
 from ringfence.egress.host_port import HostPort
 from ringfence.egress.relay import LimitReached, Meter, Pump
-from ringfence.egress.sniffing import MOST_BYTES, FirstLine, Spoken, Words, begins_line, other_server, spoken
+from ringfence.egress.sniffing import MOST_BYTES, Spoken, Words, begins_line, other_server, spoken
 from ringfence.egress.told import MOST_TEXT
 from ringfence.egress.upstream import Refused, Unreachable
 
@@ -226,7 +226,7 @@ class Connection:
             await plain_http.carry(self, server, words.data, name, port)
             return
         elif words.kind is Spoken.LINE:
-            await self._pass_first_line(server, words.data)
+            await first_line.carry(self, server, words.data)
             return
         elif client_first and words.data:
             raise Refused(
@@ -234,20 +234,6 @@ class Connection:
                 " list the address, or a port other than 80 and 443"
             )
         await self.pass_on(words.data)
-
-    async def _pass_first_line(self, server: socket.socket, data: bytes) -> None:
-        """Pass a line on as it comes, unless it becomes a request of HTTP, which would be held to the name."""
-        self.begin_down(server)
-        line = FirstLine()
-        while data and not line.ended:
-            if not line.take(data):
-                raise Refused(
-                    f"the client of {self.name} paused within the first line of its request over HTTP;"
-                    " send that line at once, or list the address"
-                )
-            await self.send_up(data)
-            data = b"" if line.ended else await relay.receive(self.loop, self.client, MOST_BYTES)
-        await self.pass_on(b"")
 
     async def _words(self, data: bytes, within_s: float | None, *, may_pause: bool = False) -> Words:
         """Read until it is known what the client speaks, or it ends. ``may_pause``: also until it pauses in a line."""

@@ -57,7 +57,8 @@ info) echo "${DOCKER_FAKE_VERSION-20.10}";;
 image) [ "$3" = missing ] && { echo "no such image" >&2; exit 1; }; cat "$FAKE_DOCKER/inspect.json";;
 build) shift; while [ $# -gt 1 ]; do [ "$1" = --iidfile ] && out=$2; shift; done
        echo "step 1: $PROCTOR_SIGNING_SEED"; [ -e "$FAKE_DOCKER/hang" ] && { echo $$ > "$FAKE_DOCKER/pid"; sleep 600; }
-       [ -e "$FAKE_DOCKER/fail" ] && { { cat "$FAKE_DOCKER/fail"; echo "step 2: no such command"; } | head -1 >&2; exit 3; }
+       [ -e "$FAKE_DOCKER/fail" ] && {
+         { cat "$FAKE_DOCKER/fail"; echo "step 2: no such command"; } | head -1 >&2; exit 3; }
        printf %s "$FAKE_DOCKER_ID" > "$out";;
 create) echo c0ffee;;
 export) [ -e "$FAKE_DOCKER/hang" ] && { cat "$FAKE_DOCKER/root.tar"; while echo; do sleep 0.1; done; }
@@ -143,8 +144,13 @@ def test_a_build_that_fails_says_its_last_line_and_where_the_rest_is(fake: Fake)
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("line", ["the --chmod option requires BuildKit. Refer to …",
-                                  "ERROR: BuildKit is enabled but the buildx component is missing or broken."])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "the --chmod option requires BuildKit. Refer to …",
+        "ERROR: BuildKit is enabled but the buildx component is missing or broken.",
+    ],
+)
 def test_a_docker_without_its_builder_is_told_which_package_has_it(fake: Fake, line: str) -> None:
     (fake.folder / "fail").write_text(f"{line}\n")
     with pytest.raises(SetupError) as told_of:
