@@ -78,7 +78,8 @@ PROCESS_CALLS = (
 )  # fmt: skip
 
 CODE_CALLS = ("builtins.eval", "builtins.exec", "builtins.compile", "builtins.breakpoint", "builtins.execfile",
-              "builtins.reload", "numexpr.evaluate", "builtins.help", "codecs.open_code", "io.open_code")  # fmt: skip
+              "builtins.reload", "numexpr.evaluate", "builtins.help", "codecs.open_code", "io.open_code",
+              "numpy.testing.runstring", "numpy.testing.rundocs")  # fmt: skip
 
 PICKLE_CALLS = (
     *_below("pickle", "load loads Unpickler _Unpickler _load _loads"), "joblib.load", "pandas.read_pickle",
@@ -132,7 +133,7 @@ __subclasses__ __globals__ __builtins__ __import__ __loader__ __spec__ __closure
 func_globals func_code gi_frame gi_code cr_frame cr_code ag_frame ag_code
 tb_frame f_globals f_locals f_builtins f_back f_code f_trace co_code co_consts load_module
 exec_module find_spec module_from_spec spec_from_loader get_importer _Printer__filenames
-cell_contents _getframe _current_frames
+cell_contents _getframe _current_frames _ctypes
 """)
 
 WALK_STRINGS = frozenset(_listed("""
