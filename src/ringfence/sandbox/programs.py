@@ -50,10 +50,12 @@ def own_folders(search_path: str) -> list[str]:
     return [sys.prefix, sys.base_prefix, *packages, *_editable(packages), *given]
 
 
-def _editable(packages: list[str]) -> list[str]:
-    """What package folders point to (editable installs)."""
-    return [path for folder in filter(os.path.isdir, packages) for name in _names(folder) if name.endswith(".pth")
-            for path in _pointed_to(os.path.join(folder, name))]  # fmt: skip
+def _editable(packages: list[str], search: Search | None = None) -> list[str]:
+    """What package folders point to (editable installs). ``search``: by files that no other user could have written;
+    absent: this interpreter has read them already."""
+    files = [os.path.join(folder, name) for folder in filter(os.path.isdir, packages) for name in _names(folder)
+             if name.endswith(".pth")]  # fmt: skip
+    return [path for file in files if search is None or search.trusts_text_of(file) for path in _pointed_to(file)]
 
 
 def _pointed_to(pth: str) -> list[str]:
@@ -79,7 +81,7 @@ def _shown_for(program: str, named: bool, vouched: bool, search: Search) -> list
     else:
         parts = [program]
     if vouched:
-        return [*parts, *(path for path in _editable(_sites(prefix)) if not _is_above_others(path, search))]
+        return [*parts, *(path for path in _editable(_sites(prefix), search) if not _is_above_others(path, search))]
     return [path for path in parts if (_is_harmless(path, search) if path == program else _stays(path, prefix, search))]
 
 

@@ -10,6 +10,7 @@ import os
 
 from ringfence.model.paths import within
 from ringfence.model.record import made_by, record
+from ringfence.model.ways import who
 from ringfence.model.ways.walk import Look, absolute
 from ringfence.sandbox import root as rootfs
 
@@ -58,6 +59,14 @@ class Search:
         if any(within(place, folder) for folder in self.hostile) or self.look.way(path).link_of_others():
             return False
         return any(within(place, folder) for folder in (*rootfs.SYSTEM_FOLDERS, "/etc", *self.folders()))
+
+    def trusts_text_of(self, path: str) -> bool:
+        """Whether nobody but the caller and the administrator can have written what stands in a file."""
+        try:
+            status, top = os.stat(path), os.stat("/")
+        except OSError:
+            return False
+        return not self.look.way(path).is_open and not who.open_to(status, None, who.trusted(top))
 
     def passes_hostile(self, path: str) -> bool:
         """Whether the way to it leads through such a folder, where a link may be anybody's, and another one by now; or

@@ -232,3 +232,24 @@ def test_a_link_of_the_callers_into_a_workspace_starts_what_is_there(
     assert run(Job(argv=("good",), cwd=str(project)), STRICT).stdout == b"good\n"
     with pytest.raises(SetupError, match="it is there"):
         run(Job(argv=("bad",), cwd=str(project)), STRICT)
+
+
+@pytest.mark.parametrize("level", ["process", "strict"])
+@pytest.mark.parametrize("opened", ["lib", "lib/python3.12/site-packages", "lib/python3.12/site-packages/x.pth"])
+def test_an_environment_that_others_write_shows_no_place_that_it_points_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str, opened: str
+) -> None:
+    """It is on the caller's PATH, and an editable install in it says where packages lie."""
+    environment, secret = tmp_path / "venv", tmp_path / "keys/id"
+    site = environment / "lib/python3.12/site-packages"
+    for folder in (secret.parent, environment / "bin", site):
+        folder.mkdir(parents=True)
+    secret.write_text("PRIVATE")
+    (environment / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (site / "x.pth").write_text(f"{secret.parent}\n")
+    _script(environment / "bin/tool", "#!/bin/sh", f"cat {secret}")
+    _by_path(monkeypatch, environment / "bin")
+    policy = SandboxPolicy(isolation=level, readable_paths=("/usr",))
+    assert run(["tool"], policy).stdout == b"PRIVATE", "the control: nobody else writes it"
+    (environment / opened).chmod(0o777)
+    assert run(["tool"], policy).stdout == b""

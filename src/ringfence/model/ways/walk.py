@@ -67,6 +67,11 @@ class Way:
         """Whether it leads through one of these folders, or to it."""
         return any(within(place, top) for place, _, _ in self.rows for top in tops)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody else could have put something else in the place of a name on it."""
+        return any(open_to for _, _, open_to in self.rows)
+
     def link_of_others(self) -> Hop | None:
         """The first link on it that somebody else could have put there, by itself or with a folder above it."""
         is_open = ""
