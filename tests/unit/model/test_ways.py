@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,27 @@ def test_one_look_sees_one_moment(tmp_path: Path) -> None:
     (tmp_path / "link").unlink()
     (tmp_path / "link").symlink_to("two")
     assert look.real(f"{tmp_path}/link") == f"{tmp_path}/one" and real(f"{tmp_path}/link") == f"{tmp_path}/two"
+
+
+@pytest.mark.skipif(not hasattr(os, "O_PATH"), reason="other systems look at names")
+def test_who_is_interrupted_closes_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal raises between a close and what follows it; by then another thread may have the number."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    close = os.close
+
+    def interrupting(turn: int) -> Callable[[int], None]:
+        turns = iter(range(1, 100))
+
+        def interrupted(descriptor: int) -> None:
+            close(descriptor)
+            if next(turns) == turn:
+                raise KeyboardInterrupt
+
+        return interrupted
+
+    for turn in range(1, 10):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "close", interrupting(turn))
+            with pytest.raises(KeyboardInterrupt):  # and no OSError: what is closed already can't be closed
+                walk(str(tmp_path / "link" / ".." / "a"))

@@ -213,15 +213,19 @@ class _Walker:
 
 
 class _Opened:
-    """A place on the host, by a descriptor of it, and of what was looked at last."""
+    """A place on the host, by a descriptor of it, and of what was looked at last.
+
+    What is closed is forgotten first: a signal may raise anything in between, and nothing is to be closed twice, when
+    another thread has the number by then.
+    """
 
     def __init__(self) -> None:
         self._root = self._here = os.open("/", _HOW)
         self._seen = -1
 
     def look(self, name: str, place: str) -> os.stat_result:
-        self._leave(self._seen)
-        self._seen = -1
+        before, self._seen = self._seen, -1
+        self._leave(before)
         self._seen = os.open(name, _HOW, dir_fd=self._here)
         self._status = os.fstat(self._seen)
         return self._status
@@ -230,23 +234,25 @@ class _Opened:
         return os.readlink("", dir_fd=self._seen)
 
     def enter(self) -> os.stat_result:
-        self._leave(self._here)
-        self._here, self._seen = self._seen, -1
+        before, self._here, self._seen = self._here, self._seen, -1
+        self._leave(before)
         return self._status
 
     def root(self) -> os.stat_result:
         return os.fstat(self._root)
 
     def to_root(self) -> None:
-        self._leave(self._here)
-        self._here = self._root
+        before, self._here = self._here, self._root
+        self._leave(before)
 
     def _leave(self, descriptor: int) -> None:
         if descriptor not in (-1, self._root):
             os.close(descriptor)
 
     def close(self) -> None:
-        for descriptor in {self._root, self._here, self._seen} - {-1}:
+        left = {self._root, self._here, self._seen} - {-1}
+        self._root = self._here = self._seen = -1
+        for descriptor in left:
             os.close(descriptor)
 
 
