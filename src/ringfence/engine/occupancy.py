@@ -38,14 +38,14 @@ class Occupant:
 
     def attach(self, visit: Visit, _: object = None) -> None:
         """The visit has begun; too late if the box closes."""
-        with self._occupancy.changed:
+        with self._occupancy.lock:
             self.visit = visit
             too_late = self._occupancy.closing
         if too_late:
             visit.signal(_SIGKILL)
 
     def leave(self) -> None:
-        with self._occupancy.changed:
+        with self._occupancy.lock:
             self._occupancy.occupants.discard(self)
             self._occupancy.changed.notify_all()
 
@@ -61,8 +61,10 @@ class Occupancy:
 
     def __init__(self, of: str) -> None:
         self._of = of
-        # May be entered again by its own thread: a signal handler can come in between.
-        self.changed = threading.Condition(threading.RLock())
+        # May be entered again by its own thread: a signal handler can come in between. Taken by itself: a condition is
+        # entered in Python, where an exception of that handler would leave it taken for good.
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
         self.occupants: set[Occupant] = set()
         self.closing = False
         self._closed = threading.Event()
@@ -70,7 +72,7 @@ class Occupancy:
 
     def enter(self, *, internal: bool = False) -> Occupant:
         """``our_work``: what is done is no visit but ours, such as a commit; it is waited for as long as it takes."""
-        with self.changed:
+        with self.lock:
             if self.closing:
                 raise UsageError(f"the {self._of} is closed")
             occupant = Occupant(self, internal=internal)
@@ -102,7 +104,7 @@ class Occupancy:
 
     def begin_closing(self) -> bool:
         """Nobody comes in any more; False: somebody else does this or has done it, which has been waited for."""
-        with self.changed:
+        with self.lock:
             first, self.closing = not self.closing, True
             if first:
                 self._closer = threading.get_ident()
@@ -112,7 +114,7 @@ class Occupancy:
 
     def is_within(self) -> bool:
         """Whether this thread is itself in the box: what is told of a visit is told by the thread that runs it."""
-        with self.changed:
+        with self.lock:
             return any(occupant.thread == threading.get_ident() for occupant in self.occupants)
 
     def end_all(self) -> None:
@@ -125,14 +127,14 @@ class Occupancy:
             for visit in self.visits():
                 visit.abandon()
             self._is_empty_within(_KILL_WAIT_S)
-        with self.changed:
+        with self.lock:
             self.changed.wait_for(lambda: not any(occupant.internal for occupant in self.occupants))
 
     def _is_empty_within(self, wait_s: float) -> bool:
-        with self.changed:
+        with self.lock:
             return self.changed.wait_for(lambda: not self.occupants, wait_s)
 
     def visits(self) -> list[Visit]:
         """Those that have begun."""
-        with self.changed:
+        with self.lock:
             return [occupant.visit for occupant in self.occupants if occupant.visit is not None]

@@ -33,7 +33,9 @@ class WarmSet:
         made = () if first is None else (first,)
         self._boxes: deque[StandbyBox] = deque(made if warm else ())
         self._used: deque[StandbyBox] = deque(() if warm else made)
-        self._changed = threading.Condition()
+        # Taken by itself: a condition is entered in Python, where a signal's exception would leave it taken for good.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._closed = False
         self._last_used = time.monotonic()
         self.left = ""
@@ -43,7 +45,7 @@ class WarmSet:
 
     def take(self) -> StandbyBox:
         """One that stands by, or else a new one."""
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise UsageError("the pool is closed")
             self._last_used = time.monotonic()
@@ -64,7 +66,7 @@ class WarmSet:
 
     def give_back(self, box: StandbyBox) -> None:
         """One whose job has ended; what is left of it is removed in the background, if there is still one."""
-        with self._changed:
+        with self._lock:
             if not self._closed:
                 self._used.append(box)
                 self._changed.notify()
@@ -80,7 +82,7 @@ class WarmSet:
 
     def close(self) -> str:
         """End all, and say what could not be removed of any."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify()
         self._thread.join()
@@ -94,7 +96,7 @@ class WarmSet:
             except Exception:
                 busy = False  # whoever comes makes one himself, and hears why that fails
             if not busy and not self._used:
-                with self._changed:
+                with self._lock:
                     if not self._closed:
                         self._changed.wait(_TICK_S)
         for box in self._boxes:
@@ -109,10 +111,10 @@ class WarmSet:
         wanted = min(1, self._warm) if idle else self._warm
         if len(self._boxes) < wanted:
             box = self._make()
-            with self._changed:
+            with self._lock:
                 self._boxes.append(box)
             return True
-        with self._changed:
+        with self._lock:
             if len(self._boxes) > wanted:
                 self._used.append(self._boxes.popleft())
                 return True

@@ -10,6 +10,7 @@ import pytest
 from tests.patience import eventually
 
 from ringfence.engine import warm_set
+from ringfence.engine.occupancy import Occupancy
 from ringfence.engine.warm_set import WarmSet
 from ringfence.errors import SetupError, UsageError
 
@@ -181,3 +182,18 @@ def test_one_that_was_made_already_counts_and_is_removed_where_none_is_wanted(ma
     assert len(stand) == warm
     stand.close()
     assert first.closed == 1 and not maker.made
+
+
+def _interrupted(condition: threading.Condition) -> None:
+    """As a signal's handler that raises once the lock is taken, and before there is anybody to give it back."""
+    condition._lock.__enter__()  # type: ignore[attr-defined]
+    raise KeyboardInterrupt
+
+
+def test_a_signal_that_raises_leaves_no_lock_taken(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nobody makes another sandbox, and the end of the pool is waited for without end."""
+    stand, occupancy = WarmSet(maker, 0, 60.0), Occupancy("pool")  # type: ignore[arg-type]
+    monkeypatch.setattr(threading.Condition, "__enter__", _interrupted)
+    stand.give_back(stand.take())
+    occupancy.enter().leave()
+    assert stand.close() == "" and occupancy.begin_closing() and occupancy.visits() == []
