@@ -137,16 +137,32 @@ def explain(outcome: Outcome, *, discard: bool = False) -> list[str]:
 
 
 def refused(outcome: Outcome) -> list[str]:
-    """What the gateway did not let through, each destination once, with what to add to the policy."""
+    """What was not let through, by the gateway or by the sandbox's own kernel, each destination once, with what to add
+    to the policy."""
     told: dict[tuple[object, ...], str] = {}
     for event in outcome.events:
         found = event.details
         if event.kind is EventKind.EGRESS and found.get("decision") == "refused":
             where = (found.get("name") or found.get("address"), found.get("port"))
             told.setdefault(where, f"ringfence: refused: {found.get('reason')}")
+    for where, reason in _unheard(outcome).items():
+        told.setdefault(where, f"ringfence: refused: {reason}")
     lines = list(dict.fromkeys(told.values()))
     more = len(lines) - MOST_REFUSED
     return lines if more <= 0 else [*lines[:MOST_REFUSED], f"ringfence: {more} more were refused; --json has all"]
+
+
+def _unheard(outcome: Outcome) -> dict[tuple[str, int], str]:
+    """What of a network list's ports and addresses was asked for in vain, without the gateway hearing of it."""
+    entry = outcome.enforced.get("network")
+    calls = (event.details for event in outcome.events if event.kind is EventKind.EGRESS)
+    asked = [str(call.get("path")) for call in calls if call.get("operation") == "connect"]
+    if entry is None or not isinstance(entry.requested, list | tuple) or not asked:
+        return {}
+    from ringfence.cli.unheard import reasons
+    from ringfence.model.network_list import read_rules
+
+    return reasons(read_rules(entry.requested), asked)
 
 
 def ending(status: str, reason: str, limits_hit: Sequence[str]) -> list[str]:

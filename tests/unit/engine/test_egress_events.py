@@ -12,7 +12,7 @@ from ringfence.cli.attached import MOST_REFUSED, explain
 from ringfence.engine import supervision
 from ringfence.model.events import Event, EventKind
 from ringfence.model.job import Job
-from ringfence.model.outcome import Outcome, Status
+from ringfence.model.outcome import Enforcement, Outcome, Status
 from ringfence.model.policy import SandboxPolicy
 
 pytestmark = pytest.mark.system
@@ -92,6 +92,17 @@ def test_people_are_told_of_each_refused_destination_once_with_what_to_add() -> 
     assert [line.split(" is ")[0] for line in lines] == ["ringfence: refused: a.example:443",
                                                         "ringfence: refused: b.example:80"]  # fmt: skip
     assert 'add "a.example:443" to network' in lines[0]
+
+
+def test_a_port_that_nobody_listens_on_is_told_with_what_to_add() -> None:
+    """The sandbox's kernel refuses it: of the call there is the recorder's word alone."""
+    calls = tuple(Event(kind=EventKind.EGRESS, run_id="r", time_s=1.0, details={"operation": "connect", "path": path})
+                  for path in ("127.64.1.0:8081", "127.64.1.0:80", "unix /run/nscd/socket"))  # fmt: skip
+    held = Enforcement(requested=("a.example",), applied=True, mechanism="gateway")
+    outcome = Outcome(status=Status.FAILED, rc=7, reason="", events=calls, enforced={"network": held})
+    (line,) = explain(outcome)
+    assert line.startswith("ringfence: refused: a.example is listed as a.example, without port 8081; add")
+    assert explain(Outcome(status=Status.OK, rc=0, reason="", events=calls)) == []
 
 
 def test_a_flood_of_them_is_counted() -> None:

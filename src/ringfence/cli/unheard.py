@@ -1,0 +1,48 @@
+"""Connections that nobody listens for: the sandbox's own kernel refuses them, and the gateway never hears of them.
+
+Says of what the recorder saw why it was refused, in the words that the gateway would have. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+
+from ringfence.egress.addresses import AddressPlan, TargetKind
+from ringfence.egress.rules import RuleSet
+from ringfence.model.network_list import EVERY_IPV4, EVERY_IPV6
+from ringfence.model.network_rule import NetworkRule
+
+
+def reasons(rules: Iterable[NetworkRule], asked: Iterable[str]) -> dict[tuple[str, int], str]:
+    """Return host, port and reason of each. ``asked``: addresses with their ports, as the recorder writes them.
+
+    Of sub-domains of a wildcard only the gateway knows which addresses they have: they are left out.
+    """
+    rules = tuple(rules)
+    plan, judge = AddressPlan.of(rules), RuleSet.of(rules)
+    heard = {(address, port) for _, address, port, _ in plan.rows}
+    told: dict[tuple[str, int], str] = {}
+    for address, port in filter(None, map(_parts, dict.fromkeys(asked))):
+        every = EVERY_IPV6 if ":" in address else EVERY_IPV4
+        target = plan.target(address, port)
+        own = target.kind is TargetKind.ADDRESS and ip_address(address).is_loopback
+        if port and not own and not heard & {(address, port), (every, port)} and target.kind in _NAMED:
+            decision = judge.decide(target.host, port)
+            if not decision.allowed:
+                told[target.host, port] = decision.reason
+    return told
+
+
+_NAMED = (TargetKind.NAME, TargetKind.ADDRESS)
+
+
+def _parts(text: str) -> tuple[str, int] | None:
+    """``192.0.2.7:443`` or ``[2001:db8::1]:443`` in its parts; None: a Unix socket, or anything else."""
+    host, _, port = text.rpartition(":")
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return None
+    plain = getattr(address, "ipv4_mapped", None) or address
+    return (str(plain), int(port)) if port.isascii() and port.isdigit() else None
