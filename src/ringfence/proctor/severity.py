@@ -54,6 +54,8 @@ _ON_FORBIDDEN: _Rows = (
 _REFUSED: _Rows = (
     (ATTEMPT, MASKED_READ, "mount umount2 fsopen fsconfig fsmount fspick move_mount open_tree open_tree_attr"),
     (ATTEMPT, MASKED_READ, "mount_setattr pivot_root setns open_by_handle_at"),
+    (ATTEMPT, MASKED_READ, "process_vm_readv pidfd_getfd"),
+    (ATTEMPT, MASKED_WRITE, "process_vm_writev"),
     (ATTEMPT, MASKED_WRITE, "kexec_load kexec_file_load init_module finit_module delete_module create_module"),
     (ATTEMPT, MASKED_WRITE, "reboot swapon swapoff iopl ioperm"),
     (PROBE, BLOCKED_CONNECT, "socket socketpair sendmsg sendmmsg listen accept accept4"),

@@ -132,6 +132,11 @@ def test_a_call_that_would_uncover_what_is_hidden_is_an_attempt(call: str) -> No
     assert severities(called(call, "", errno=1)) == ["attempt"]
 
 
+@pytest.mark.parametrize("call", ["process_vm_readv", "process_vm_writev", "pidfd_getfd"])
+def test_who_asks_for_the_memory_or_a_descriptor_of_another_process_has_made_an_attempt(call: str) -> None:
+    assert severities(called(call, "", errno=1)) == ["attempt"]
+
+
 @pytest.mark.parametrize("call", ["io_uring_setup", "ptrace", "unshare", "perf_event_open", "keyctl", "socket"])
 def test_a_refused_call_that_honest_tools_try_is_a_probe(call: str) -> None:
     assert severities(called(call, "", errno=1)) == ["probe"]
