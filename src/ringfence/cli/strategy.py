@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from _collections_abc import Iterator
+from contextlib import contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from ringfence.docker_sandbox.result import DockerExecutionResult
 
 MAX_CODE_BYTES = 16 << 20
+_IN_THE_RESULT = ("docker_unavailable", "container_creation_failed", "execution_ended", "execution_timeout",
+                  "resource_limit_exceeded", "strategy_rejected")  # fmt: skip
 EXAMPLES = """\
 examples:
   ringfence strategy run strategy.py --data prices.json
@@ -52,11 +56,34 @@ def execute(arguments: argparse.Namespace) -> int:
     config = _config(arguments)
     data = _data(arguments.data, config.bytes_of("data_limit"))
     executor = DockerExecutor(config)
-    try:
-        result = executor.execute(code, data)
-    finally:
-        executor.close()
+    with _warnings_told():
+        try:
+            result = executor.execute(code, data)
+        finally:
+            executor.close()
     return _told(result, as_json=arguments.json)
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Print warnings of the log as lines of ours, but for those that the result repeats."""
+    import logging
+
+    from ringfence.metrics.life_log import LOGGER
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("ringfence: %(message)s"))
+    handler.setLevel(logging.WARNING)
+    handler.addFilter(lambda record: getattr(record, "ringfence", {}).get("event") not in _IN_THE_RESULT)
+    logger = logging.getLogger(LOGGER)
+    if logger.handlers:  # as lines of JSON
+        yield
+        return
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _config(arguments: argparse.Namespace) -> DockerConfig:

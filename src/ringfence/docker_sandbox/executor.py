@@ -111,7 +111,8 @@ class DockerExecutor:
             return self._in_container(code, data, limit)
         except UnavailableError as error:
             self._forget_engine()
-            return self._without_engine(code, data, limit, StrategyStatus.UNAVAILABLE, str(error))
+            why = "; ".join((str(error), *error.fixes))
+            return self._without_engine(code, data, limit, StrategyStatus.UNAVAILABLE, why)
         except SetupError as error:
             return failed(StrategyStatus.CREATION_FAILED, str(error))
 
