@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
 
 HOST = Path(__file__).with_name("blocked_host.py")
 BLOCKED = {
-    "filter": ("a filter of system calls", "--security-opt seccomp=unconfined"),
+    "filter": ("a filter of system calls", "--security-opt seccomp=FILE"),
     "limit": ("user.max_user_namespaces = 0", "sudo sysctl -w user.max_user_namespaces=15000"),
 }
 NO_NAMESPACES = ("user namespaces", "a command")

@@ -218,7 +218,7 @@ class LeaderClient:
             self._identity, self.ready = wire.decode_ready(body), True
         elif kind == wire.FAILED:
             step, number, problem = wire.decode_failed(body)
-            hint = _EXEC_HINTS.get(number, "") if step == "exec" else ""
+            hint = _EXEC_HINTS.get(number, "") if step == "exec" else _hint(step, number)
             raise SetupError(step, problem, errno=number, hint=hint)
         elif kind == wire.NOTED and len(self._notes) < _MAX_NOTES:
             self._notes.append(wire.decode_json(body))
@@ -332,6 +332,12 @@ def _as_report(fields: dict[str, int], recorder: Mapping[str, object]) -> Report
         recorder=recorder,
         **fields,  # type: ignore[arg-type]
     )
+
+
+def _hint(step: str, number: int) -> str:
+    from ringfence.sandbox import container_around
+
+    return container_around.hint(step, number)
 
 
 _EXEC_HINTS = {

@@ -105,8 +105,10 @@ def _await_start(reports: int) -> tuple[int, int]:
                 if kind == wire.READY:
                     return pid, os.pidfd_open(pid)
                 if kind == wire.FAILED:
+                    from ringfence.sandbox import container_around
+
                     step, number, problem = wire.decode_failed(body)
-                    raise SetupError(step, problem, errno=number)
+                    raise SetupError(step, problem, errno=number, hint=container_around.hint(step, number))
                 pid = wire.decode_started(body)
     except (OSError, wire.Garbled) as error:
         if isinstance(error, OSError) and not is_of_a_call(error):

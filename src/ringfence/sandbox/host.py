@@ -13,7 +13,7 @@ from ringfence.errors import UnavailableError
 from ringfence.kernel import syscalls
 from ringfence.model import mounted_names
 from ringfence.model.ways.walk import Look, absolute, real
-from ringfence.sandbox import limits_seen
+from ringfence.sandbox import container_around, limits_seen
 from ringfence.sandbox import root as rootfs
 from ringfence.sandbox.root import HostMount
 
@@ -38,11 +38,6 @@ _SWITCHES = (
      "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
 )  # fmt: skip
 _NO_KERNEL_SUPPORT = ("a kernel with user namespaces", "use a kernel with CONFIG_USER_NS=y")
-_FILTERED = (
-    "user namespaces, which a filter of system calls around this process closes (a container's default)",
-    "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
-    "--security-opt systempaths=unconfined (Docker, Podman), or the systemd unit with RestrictNamespaces=no",
-)
 _CLONE_NEWUSER, _NO_SUCH_FLAG = 0x10000000, 0x1
 _ALL_IDS = ["0", "0", "4294967295"]
 
@@ -59,7 +54,7 @@ def user_namespaces_blocked(root: str = "/") -> tuple[str, str] | None:
     for name, blocking, blocked, problem, fix in _SWITCHES:
         if whom[blocked] and _number(os.path.join(root, "proc/sys", name)) == blocking:
             return problem, fix
-    return _FILTERED if _unshare_is_filtered() else None
+    return container_around.FILTERED if _unshare_is_filtered() else container_around.closed(root)
 
 
 def is_the_hosts_root(root: str = "/") -> bool:

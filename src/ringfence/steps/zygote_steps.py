@@ -118,7 +118,10 @@ def _clone_source(path: str, mode: str, idmap: int) -> int:
     clone = mounts.clone_real if mode == "base" or mode.startswith(mounts.REAL) else mounts.clone
     tree = clone(path, alone=alone)
     layout.refuse_other_kinds(tree, path, kinds)
-    mounts.set_attributes(tree, attributes, idmap=idmap)
+    try:
+        mounts.set_attributes(tree, attributes, idmap=idmap)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
     return tree
 
 

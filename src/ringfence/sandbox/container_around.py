@@ -1,0 +1,136 @@
+"""What a container around this process closes that a sandbox needs, and the flag of the container that opens it.
+
+Owns: the words for it (docs/how-to/run-in-a-container.md). It is looked at once in a process; the mount table is read
+only where parts of /proc are covered, and where a step has failed already.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from ringfence.errors import SandboxError
+from ringfence.model.memo import lru_cache
+
+FILTERED = (
+    "user namespaces, which a filter of system calls around this process closes (a container's default)",
+    "start the container with --security-opt seccomp=FILE, where FILE is ringfence's deploy/image/seccomp.json "
+    "(Docker, Podman; Kubernetes: seccompProfile), or the systemd unit with RestrictNamespaces=no",
+)
+COVERED = (
+    "a /proc of the sandbox's own, which the kernel refuses where parts of /proc are covered (a container's default)",
+    "start the container with --security-opt systempaths=unconfined (Docker; Podman: --security-opt unmask=ALL; "
+    "Kubernetes: procMount: Unmasked)",
+)
+_AS_A_USER = "start it as an ordinary user (Docker, Podman: --user 10001:10001; Kubernetes: runAsUser: 10001)"
+# Of root, by their numbers: each was taken away in a test, and a launch failed.
+NEEDED_BY_ROOT = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7, "SYS_PTRACE": 19,
+                  "SYS_ADMIN": 21, "MKNOD": 27}  # fmt: skip
+# Every engine covers these, with files of other file systems.
+_OFTEN_COVERED = ("acpi", "kcore", "keys", "timer_list")
+_EMPTY_FOR_GOOD = "/sys/fs/binfmt_misc"
+"""Below /proc; what is mounted there covers nothing."""
+
+
+def closed(root: str = "/") -> tuple[str, str] | None:
+    """(what is missing, how to have it) where this process may make namespaces, but no sandbox in them; or None.
+    Looked at once: a container stays as it was started."""
+    return _closed(root, os.geteuid())
+
+
+@lru_cache(maxsize=4)
+def _closed(root: str, user: int) -> tuple[str, str] | None:
+    lacking = missing_capabilities(root) if user == 0 else []
+    if lacking:
+        return f"root with the capabilities {', '.join(lacking)}, which a container takes away", _AS_A_USER
+    return COVERED if is_proc_covered(root) else None
+
+
+def missing_capabilities(root: str = "/") -> list[str]:
+    """What root needs and has not, by name."""
+    found = [line for line in _lines(root, "proc/self/status") if line.startswith("CapEff:")]
+    held = int(found[0].split()[1], 16) if found else -1
+    return [name for name, number in NEEDED_BY_ROOT.items() if not held >> number & 1]
+
+
+def is_proc_covered(root: str = "/") -> bool:
+    """Whether the kernel would refuse a new /proc in a user namespace: it would show what is covered in the old."""
+    try:
+        whole = os.stat(os.path.join(root, "proc")).st_dev
+    except OSError:
+        return False
+    if all(_device(os.path.join(root, "proc", name), whole) == whole for name in _OFTEN_COVERED):
+        return False
+    return not _has_a_whole_one(_lines(root, "proc/self/mountinfo"))
+
+
+def _device(path: str, absent: int) -> int:
+    try:
+        return os.stat(path).st_dev
+    except OSError:
+        return absent
+
+
+def _has_a_whole_one(table: list[str]) -> bool:
+    """Whether somewhere a /proc is mounted that nothing lies over."""
+    rows = [line.split(" ") for line in table if line]
+    whole = {row[0]: row[4] for row in rows if row[3] == "/" and row[row.index("-") + 1] == "proc"}
+    covered = {row[1] for row in rows if row[1] in whole and row[4] != whole[row[1]] + _EMPTY_FOR_GOOD}
+    return bool(whole.keys() - covered)
+
+
+# ---- why a step has failed
+
+_NO_OWNERS = (
+    "for root, files of a folder are shown as the job's own, and some file systems can't do that: overlays, such as "
+    "the root of a container, and network file systems; work in a folder on a volume or a tmpfs "
+    "(docker run -v …:/workspace), or be an ordinary user (docker run --user 10001:10001)"
+)
+_ON_OVERLAY = (
+    "{path} lies on an overlay, as the root of a container does, and what a job changes can't be kept there: mount a "
+    "volume or a tmpfs there (docker run --tmpfs {path}), or set {variable} to a folder on one"
+)
+
+
+def hint(step: str, number: int) -> str:
+    """What helps where a step has failed with this error; empty: nothing is known."""
+    if number != errno.EINVAL:
+        return ""
+    if step in ("clone sources", "clone layers"):
+        return _NO_OWNERS
+    return _elsewhere() if step.startswith("overlay ") else ""
+
+
+def _elsewhere() -> str:
+    """Where layers lie on an overlay: that is no place for another one's."""
+    from ringfence.model import state_folder
+    from ringfence.model.own import private_place
+
+    places = {"TMPDIR": private_place.above, "XDG_STATE_HOME": state_folder.state_folder}
+    for variable, place in places.items():
+        try:
+            path = place()
+        except SandboxError:
+            continue
+        if is_on_overlay(path):
+            return _ON_OVERLAY.format(path=path, variable=variable)
+    return ""
+
+
+def is_on_overlay(path: str) -> bool:
+    """Whether the nearest folder of a path that is there lies on one."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    device = os.stat(path).st_dev
+    numbers = f"{os.major(device)}:{os.minor(device)}"
+    rows = (line.split(" ") for line in _lines("/", "proc/self/mountinfo"))
+    return any(row[2] == numbers and row[row.index("-") + 1] == "overlay" for row in rows)
+
+
+def _lines(root: str, name: str) -> list[str]:
+    """Cut at line ends alone: names of others stand in these files."""
+    try:
+        with open(os.path.join(root, name), encoding="utf-8", errors="replace", newline="\n") as file:
+            return file.read().rstrip("\n").split("\n")
+    except OSError:
+        return []
