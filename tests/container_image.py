@@ -41,7 +41,7 @@ def _import(root: Path) -> None:
     shutil.rmtree(root)
 
 
-def lay(root: Path) -> None:
+def lay(root: Path, programs: tuple[str, ...] = PROGRAMS) -> None:
     """Write its files: /usr/local/bin/python3, a shell and a few programs."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     library = Path(os.__file__).resolve().parent
@@ -56,7 +56,7 @@ def lay(root: Path) -> None:
                     ignore=shutil.ignore_patterns(*_UNWANTED, "config-*", "*.a"))  # fmt: skip
     (root / "tmp").chmod(0o1777)
     (root / "bin").symlink_to("usr/bin")
-    found = [path for path in map(shutil.which, PROGRAMS) if path]
+    found = [path for path in map(shutil.which, programs) if path]
     for path in found:
         shutil.copy(os.path.realpath(path), root / "usr/bin" / os.path.basename(path))
     modules = [*(library / "lib-dynload").glob("*.so")]

@@ -57,6 +57,7 @@ NEEDS = (
     _need("runsc", "runsc", "containers in gVisor"),
     _need("docker-registry", "docker-registry", "images by their digest"),
     _need("debootstrap", "debootstrap", "wheels in clean roots"),
+    _need("apparmor_parser", "apparmor", "the profile of containers"),
     _need("zsh", "zsh", "completion"),
     _need("fish", "fish", "completion"),
     _need("bwrap", "bubblewrap", "benches"),
