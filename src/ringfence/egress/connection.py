@@ -11,7 +11,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from ringfence.egress import first_line, plain_http, proxy_entry, relay, upstream
+from ringfence.egress import plain_http, proxy_entry, relay, upstream
 from ringfence.egress.addresses import TargetKind, asked_address
 from ringfence.egress.client_hello import Hello
 from ringfence.egress.host_port import HostPort
@@ -226,7 +226,7 @@ class Connection:
             await plain_http.carry(self, server, words.data, name, port)
             return
         elif words.kind is Spoken.LINE:
-            await first_line.carry(self, server, words.data)
+            await plain_http.pass_line(self, server, words.data)
             return
         elif client_first and words.data:
             raise Refused(

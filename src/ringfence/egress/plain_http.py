@@ -15,6 +15,7 @@ import h11
 
 from ringfence.egress.http_head import MAX_HEAD_BYTES, BadRequest, Headers, RequestHead, RequestReader, end_to_end
 from ringfence.egress.relay import LimitReached, receive
+from ringfence.egress.sniffing import FirstLine
 from ringfence.egress.upstream import Refused, Unreachable
 
 if TYPE_CHECKING:
@@ -146,3 +147,18 @@ async def _finish(connection: Connection, server: socket.socket) -> None:
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)  # before the socket that it watches is closed
+
+
+async def pass_line(connection: Connection, server: socket.socket, data: bytes) -> None:
+    """Pass the first line of a client on as it comes, unless it becomes a request, which would be held to its host."""
+    connection.begin_down(server)
+    line = FirstLine()
+    while data and not line.ended:
+        if not line.take(data):
+            raise Refused(
+                f"the client of {connection.name} paused within the first line of its request over HTTP;"
+                " send that line at once, or list the address"
+            )
+        await connection.send_up(data)
+        data = b"" if line.ended else await receive(connection.loop, connection.client, _READ_BYTES)
+    await connection.pass_on(b"")

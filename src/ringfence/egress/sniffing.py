@@ -11,8 +11,7 @@ from ringfence.model.record import record
 MOST_BYTES = 65536
 _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _METHODS = (b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"PATCH", b"OPTIONS", b"TRACE", b"CONNECT", b"PRI")
-VERSION = b"HTTP/"
-"""What stands in the first line of every request since HTTP/1.0."""
+_VERSION = b"HTTP/"
 _CONTROL = bytes(frozenset(range(0x20)) - frozenset(b"\t\r\n"))
 
 
@@ -48,7 +47,7 @@ def _text(data: bytes) -> Spoken:
         return Spoken.UNKNOWN
     line, newline, _ = data.partition(b"\n")
     if newline or len(data) >= MOST_BYTES:
-        return Spoken.HTTP if VERSION in line.upper() or not newline else Spoken.OTHER
+        return Spoken.HTTP if _VERSION in line.upper() or not newline else Spoken.OTHER
     if line[0] not in _TOKEN:
         return Spoken.OTHER
     # At once, not byte by byte: a client that sends single bytes has the whole line looked at for each of them.
@@ -60,8 +59,25 @@ def _text(data: bytes) -> Spoken:
 def begins_line(data: bytes) -> bool:
     """Whether bytes of which it is not known yet what they begin are a part of a line, and no likely request."""
     line = data.lstrip(b"\r\n").upper()
-    likely = line.startswith(_METHODS) or VERSION in line
+    likely = line.startswith(_METHODS) or _VERSION in line
     return bool(line) and not likely and client_hello.sni_of(data) is not client_hello.NEED_MORE
+
+
+class FirstLine:
+    """Looks over the first line of a client that paused in it. No server takes for HTTP what has no ``HTTP/`` there."""
+
+    def __init__(self) -> None:
+        self._before = b""
+        self._begun = self.ended = False
+
+    def take(self, data: bytes) -> bool:
+        """Whether the next bytes may go on to the server."""
+        rest = data if self._begun else data.lstrip(b"\r\n")
+        self._begun = self._begun or bool(rest)
+        line, newline, _ = (self._before + rest).partition(b"\n")
+        self.ended = self._begun and bool(newline)
+        self._before = line[-len(_VERSION) :]
+        return _VERSION not in line.upper()
 
 
 @record

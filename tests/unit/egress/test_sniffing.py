@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.egress.tls_hellos import real_hello
 
 from ringfence.egress.client_hello import Hello
-from ringfence.egress.first_line import FirstLine
-from ringfence.egress.sniffing import Spoken, begins_line, other_server, spoken
+from ringfence.egress.sniffing import FirstLine, Spoken, begins_line, other_server, spoken
 
 
 @pytest.mark.parametrize("data", [
