@@ -22,6 +22,7 @@ from ringfence.cli import proctor_run
 from ringfence.errors import EvidenceError, SandboxError, SetupError, UsageError
 from ringfence.evidence.trust import Trust
 from ringfence.evidence.verify import verify_bundle
+from ringfence.model.record import replace
 from ringfence.proctor import Task, Verdict, proctor, records
 from ringfence.sandbox import host
 
@@ -263,6 +264,37 @@ def test_a_key_that_the_agent_would_see_is_refused(
     words = ["run", f"--task={task}", "--agent=true", shown.format(tmp_path), "--key=ops.key", "--out=out"]
     assert cli.proctor_main(words) == 2 and "would be shown to the agent" in capsys.readouterr().err
     assert not Path("out").exists()
+
+
+def test_a_scaffold_above_the_task_shows_nothing_of_it(runs: Runs, tmp_path: Path) -> None:
+    """Also in /tmp, where the sandbox has a folder of its own and hides nothing else."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (tmp_path / "sum").rename(project / "sum")
+    (project / "agent.sh").write_text(
+        f"cd {project}; cat hint.md sum/oracle/expected.txt data > /workspace/answer.txt\n"
+    )
+    for name in ("hint.md", "data"):
+        (project / name).write_text("42\n")
+    task = replace(Task.from_folder(project / "sum"), sources=(str(project / "data"),))
+    verdict = proctor(task, f"sh {project}/agent.sh", tmp_path / "out", scaffold=[str(project)])
+    assert (verdict.passed, verdict.status) == (True, "compromised"), "of the scaffold it had the hint"
+    assert _log(verdict, "final.diff").count("+42\n") == 1 and len(verdict.findings) == 2
+
+
+@pytest.mark.parametrize(("agent", "scaffold", "name"), [
+    ("sh agent.sh", ".", "out"), ("sh agent.sh", ".", "below/out"), ("cat sum/oracle/expected.txt", "", "out"),
+    ("true", "sum/oracle", "out"),
+])  # fmt: skip
+def test_what_would_show_an_agent_what_grades_it_is_refused(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: str, scaffold: str, name: str
+) -> None:
+    """A run has copies of oracle and grader beside its output folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("agent.sh").write_text("true\n")
+    with pytest.raises(UsageError, match="would be shown to the agent"):
+        runs(agent, name, scaffold=[scaffold] if scaffold else [])
+    assert not Path(name).exists()
 
 
 @pytest.mark.parametrize("named", ["{}/private.txt", "private.txt"])

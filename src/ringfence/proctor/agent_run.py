@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.engine.run import run
-from ringfence.errors import SetupError
+from ringfence.errors import SetupError, UsageError
 from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome
 from ringfence.model.paths import within
@@ -81,18 +81,39 @@ def steps_of(task: Task, agent: str) -> tuple[Step, ...]:
     )
 
 
-def never_seen(task: Task, out: str) -> tuple[str, ...]:
+def never_seen(task: Task, out: str, shown: Sequence[str] = ()) -> tuple[str, ...]:
     """All names of what no agent may reach, on the host and inside; attempts on them are recorded.
 
     Not what lies in /tmp and its like on the host: the sandbox has its own there, and no tripwire can be laid where a
-    job may write; with one such name there would be none at all."""
-    grader = task.grader.script if task.grader else ""
-    reference = task.grader.reference if task.grader else ""
-    own = (task.folder, task.oracle, grader, reference, task.solution, out)
-    on_host = [real(path) for path in own if path]
-    apart = [path for path in on_host if not any(within(path, folder) for folder in PRIVATE)]
+    job may write; with one such name there would be none at all. ``shown``: what of the host an agent sees, also there:
+    in it they have to be hidden."""
+    apart = [
+        path
+        for path in _on_host(task, out)
+        if any(within(path, each) for each in shown) or not any(within(path, folder) for folder in PRIVATE)
+    ]
     inside = [task.grader.oracle_at if task.grader else ORACLE, *([agents.SOLUTION] if task.root is not None else [])]
     return tuple(dict.fromkeys((ORACLE, GRADER, *inside, *task.policy.forbidden_reads, *apart)))
+
+
+def _on_host(task: Task, out: str) -> list[str]:
+    grader = task.grader.script if task.grader else ""
+    reference = task.grader.reference if task.grader else ""
+    own = (task.folder, task.oracle, grader, reference, task.solution, *task.sources, out)
+    return [real(path) for path in own if path]
+
+
+def refuse_answers(task: Task, agent: str, scaffold: Sequence[str], out: str) -> None:
+    """UsageError where the command or the scaffold names what no agent may read. Beside the output folder lies that of
+    the run, with copies of all that grades."""
+    closed, folder = _on_host(task, out), real(out)
+    for path in map(real, (*scaffold, *files_of(agent))):
+        if within(folder, path):
+            raise UsageError(f"the output folder {out} would be shown to the agent, in {path}",
+                             hint="name one elsewhere, or of the scaffold only what the agent needs")  # fmt: skip
+        if any(within(path, each) for each in closed):
+            raise UsageError(f"{path} would be shown to the agent, and is of the task itself",
+                             hint="keep what belongs to the agent outside of the task's folder")  # fmt: skip
 
 
 def set_up(task: Task, staged: str, place: str, out: str) -> Outcome | None:
@@ -181,7 +202,8 @@ def policy_of(
     shown = {**_workspace(task, staged), instruction: INSTRUCTION, **own}
     readable = tuple(dict.fromkeys(map(real, given)))
     open_to_it = [*map(real, own), *own.values()]
-    hidden = tuple(path for path in never_seen(task, out) if not any(_overlap(path, each) for each in open_to_it))
+    seen = never_seen(task, out, readable)
+    hidden = tuple(path for path in seen if not any(_overlap(path, each) for each in open_to_it))
     variables = {**task.environment, **task.solution_environment} if own else task.environment
     return task.policy.sandbox_policy(
         "agent", shown_at=shown, readable_paths=readable, hidden_paths=hidden, **phase.fields(task, variables)

@@ -70,10 +70,11 @@ def proctor(
     agent, task = ready.command, ready.task
     staging.refuse_pytest_in_root(task)
     staging.refuse_output_in(task, os.fspath(out))
+    scaffold = tuple(dict.fromkeys((*scaffold, *bound.shown)))
+    agent_run.refuse_answers(task, agent, scaffold, os.fspath(out))
     folder = staging.fresh_output(os.fspath(out))
     key = key or chosen_key(folder=folder).key
     started, watching = datetime.now(UTC), Watching(task, display)
-    scaffold = tuple(dict.fromkeys((*scaffold, *bound.shown)))
     given = records.inputs_of(task, agent, scaffold)
     watching.tell(bound.findings)
     with workplace(folder) as place:

@@ -117,6 +117,8 @@ class Task:
     kind: str = KINDS[0]
     solution: str = ""
     """A script that solves the task, which ``--agent oracle`` runs and no other agent sees; absent: there is none."""
+    sources: tuple[str, ...] = ()
+    """What else of the host the task was made of, and no agent may read: a clone, a data set."""
     solution_environment: Mapping[str, str] = _NOTHING
     """Over the task's, for ``--agent oracle`` alone."""
     private_variables: tuple[str, ...] = ()

@@ -59,7 +59,8 @@ def load(
     folder = place or _own_place()
     return Task(
         id=row.instance_id, workspace=repo, grader=grader if grade else None, instruction=row.problem_statement,
-        folder=folder, policy=rules, kind="swebench", root=root, solution=_solution(row, folder, root),
+        folder=folder, sources=_sources(row, repo), policy=rules, kind="swebench", root=root,
+        solution=_solution(row, folder, root),
         setup="" if root else _setup(row, repository, interpreter, folder),
         notes=tuple(f"hidden from the agent: {leak.path}, {leak.why}" for leak in leaks),
     )  # fmt: skip
@@ -96,8 +97,12 @@ def _check(row: Instance, repo: str, rootfs: str, grade: bool) -> None:
 def _own(row: Instance, repo: str) -> list[str]:
     """Files of the host that no agent may read: the clone has the future, and the data set the answers. In private
     folders there is nothing of the host anyway, and no tripwire can be laid there."""
+    return [path for path in _sources(row, repo) if not any(within(path, folder) for folder in PRIVATE)]
+
+
+def _sources(row: Instance, repo: str) -> tuple[str, ...]:
     paths = [real(path) for path in (repo, row.source) if path]
-    return [path for path in paths if not any(within(path, folder) for folder in (*PRIVATE, TESTBED))]
+    return tuple(path for path in paths if not within(path, TESTBED))
 
 
 def _leaks(row: Instance, repository: Repository, repo: str, python: str, root: Root | None) -> tuple[Leak, ...]:
