@@ -109,7 +109,7 @@ def test_the_network_is_that_of_the_phase(
 
 def test_the_whole_network_is_given_to_nobody_and_that_is_said(task: Callable[[Path], Path]) -> None:
     folder = _toml(task(HARBOR / "hello-file"), "[verifier]\nnetwork_mode = 'no-network'")
-    assert any("network_mode is public; here the agent has no network" in note for note in load_harbor(folder).notes)
+    assert any("network_mode is public; here the agent may reach nobody" in note for note in load_harbor(folder).notes)
     named = load_harbor(folder, allow=["pypi.org"])
     assert tuple(map(str, named.policy.network)) == ("pypi.org",) and named.policy.grader_network == ()
     assert any("the whole network" in note for note in load_tb1(TB1 / "hello-world").notes)

@@ -236,7 +236,7 @@ def _notes(file: str, values: Mapping[str, object], allow: Sequence[str]) -> Ite
     """What is not as the task says, in words."""
     public = [section for section in ("agent", "verifier") if _mode(values, section) == "public"]
     if public:
-        instead = f"reaches {', '.join(allow)}" if allow else "has no network; --allow HOST names whom it may reach"
+        instead = f"may reach {', '.join(allow)}" if allow else "may reach nobody; --allow HOST names whom"
         yield f"{file}: network_mode is public; here the {' and the '.join(public)} {instead}"
     if at(values, "environment.cpus") is not None:
         yield f"{file}: environment.cpus: no share of processors is held, only their time"
