@@ -29,6 +29,7 @@ _PUBLIC = {
     "ForeignError": "ringfence.errors",
     "IsolationLevel": "ringfence.model.limits",
     "Job": "ringfence.model.job",
+    "LateAttemptError": "ringfence.errors",
     "Mechanism": "ringfence.model.outcome",
     "Outcome": "ringfence.model.outcome",
     "PolicyError": "ringfence.errors",
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from ringfence.errors import ConflictError as ConflictError
     from ringfence.errors import FileError as FileError
     from ringfence.errors import ForeignError as ForeignError
+    from ringfence.errors import LateAttemptError as LateAttemptError
     from ringfence.errors import PolicyError as PolicyError
     from ringfence.errors import RefusedError as RefusedError
     from ringfence.errors import SandboxError as SandboxError

@@ -13,6 +13,7 @@ SandboxError                 .hint: what the user can do about it
 │   └── AttackError          calls that together are an attack: the agent stands still; .findings
 ├── CheckpointError          a snapshot, rollback or commit could not be carried out
 │   ├── ConflictError        somebody else changed what a commit would overwrite; .paths names it
+│   ├── LateAttemptError     something forbidden was tried after the last result, so nothing is committed; .attempts
 │   ├── BusyError            another process holds the transaction; .pid names it
 │   └── ForeignError         a record on disk that we did not write, or not for that place
 └── EvidenceError            a chain, key or bundle could not be made or read
@@ -155,6 +156,18 @@ class ConflictError(CheckpointError):
         super().__init__(message, hint=hint)
         self.paths = paths
         self.problem = problem
+
+
+class LateAttemptError(CheckpointError):
+    """A process that an earlier visit left running has tried something forbidden, and no result has told of it yet.
+    ``attempts`` names what; ``since``: the checkpoints before these visits, empty for the beginning."""
+
+    def __init__(
+        self, message: str, *, attempts: tuple[str, ...] = (), since: tuple[str, ...] = (), hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.attempts = attempts
+        self.since = since
 
 
 class BusyError(CheckpointError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -186,6 +187,27 @@ def test_an_attempt_behind_a_flood_of_probes_is_not_clean(runs: Runs) -> None:
     ask = "import os\nfor n in range({}): os.path.exists(f'/oracle/{{n}}')\nopen('/oracle/expected.txt')\n"
     assert runs(f'python3 -c "{ask.format(3)}"', "few").status == "compromised"
     assert runs(f'python3 -c "{ask.format(1000)}"').status == "compromised"
+
+
+_ASKS = "i=0; while :; do i=$((i+1)); echo asks $i >> asked; [ $i -lt 3 ] || : > begun; cat /{name}/$i; done"
+_LEAVES = f"sh -c 'echo 42 > answer.txt; ({_ASKS}) > /dev/null 2>&1 & while [ ! -e begun ]; do :; done'"
+
+
+@pytest.mark.parametrize("recorder", ["tripwires", "open notification"])
+def test_what_an_agent_leaves_running_is_heard_until_it_is_ended(
+    runs: Runs, recorder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks as long as it lives, and writes down what it asks for next: all before that has had its answer."""
+    if recorder != "tripwires":
+        monkeypatch.setattr(host, "has_fuse", lambda: False)
+    verdict = runs(_LEAVES.format(name="oracle"))
+    assert verdict.passed and verdict.status == "compromised" and verdict.score == 0.0
+    asked = re.findall(r"^\+asks (\d+)$", _log(verdict, "final.diff"), re.MULTILINE)
+    told = {json.loads(line)["path"] for line in _log(verdict, "violations.jsonl").splitlines()}
+    assert asked and told >= {f"/oracle/{number}" for number in asked[:-1]}, (asked, told)
+    proof = verify_bundle((Path(verdict.out) / "bundle.json").read_bytes(), trust=Trust.pinned(verdict.public_key))
+    assert proof.signers == (verdict.public_key,)
+    assert runs(_LEAVES.format(name="elsewhere"), "control").status == "clean"
 
 
 @pytest.mark.parametrize("mode", ["0", "300", "555"])

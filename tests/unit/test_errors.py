@@ -23,6 +23,7 @@ ONE_OF_EACH = (
     errors.AttackError("post", "no", findings=("f",), risk_score=0.9, hint="h"),
     errors.CheckpointError("a"),
     errors.ConflictError("a", paths=("b",), hint="h"),
+    errors.LateAttemptError("a", attempts=("b",), since=("c",), hint="h"),
     errors.BusyError("a", pid=7, hint="h"),
     errors.ForeignError("a", hint="h"),
     errors.EvidenceError("a"),

@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from ringfence.backends.process_images import Confinement
+    from ringfence.backends.process_images import Confinement, RestoredTree
     from ringfence.backends.scratch import Scratch
     from ringfence.checkpoint.transaction import Transaction
     from ringfence.model.network_rule import NetworkRule
@@ -199,6 +199,14 @@ class LivingBox(Box, Protocol):
 
     def confinement(self) -> Confinement | None:
         """What its processes are held by, for those that are to be restored in one; None: nothing can be here."""
+        ...
+
+    def begin_closing(self) -> None:
+        """Its visits are ended next, and perhaps nobody looks at their results. Only where attempts are recorded."""
+        ...
+
+    def hear_restored(self, revived: RestoredTree) -> None:
+        """What they try is told with results, and before a commit; only of a box that has a ``confinement``."""
         ...
 
     def egress(self) -> Egress | None:

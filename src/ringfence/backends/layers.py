@@ -23,6 +23,7 @@ from ringfence.sandbox.view import Laying
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ringfence.checkpoint.late import LateAttempts
     from ringfence.checkpoint.transaction import Transaction
     from ringfence.checkpoint.workspace import Workspace
 
@@ -41,6 +42,7 @@ class Layers:
         self._root = _root_of(policy) if policy.root else ""
         """The real path of the folder that is the root; empty: the host's system is."""
         self.transaction: Transaction | None = None
+        self._late: LateAttempts | None = None
 
     def work_on(self, transaction: Transaction) -> None:
         if transaction.kind != "overlay":
@@ -168,10 +170,23 @@ class Layers:
             return self.transaction.changes()
         return self._looked_at(self._own).changes() if self._own else Changes()
 
+    def late(self) -> LateAttempts:
+        """What was tried after the last result, on these layers."""
+        if self._late is None:
+            from ringfence.checkpoint.late import LateAttempts
+
+            self._late = self.transaction.late if self.transaction else LateAttempts()
+        return self._late
+
+    def checkpoint(self) -> str:
+        """The last one; empty: there is none."""
+        return self.transaction.current if self.transaction else ""
+
     def commit(self, *, mounted: bool) -> None:
         if self.transaction is not None:
             self.transaction.commit(mounted=mounted)
         elif self._own:
+            self.late().refuse()
             self._looked_at(self._own).commit(mounted=mounted)
 
     def _looked_at(self, workspace: Workspace) -> Workspace:

@@ -6,23 +6,24 @@ are small frames of fixed layout.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
-import sys
 import time
-from _collections_abc import Callable, Mapping, Sequence
+from _collections_abc import Callable, Sequence
 from _thread import RLock
 
 from ringfence.backends.facts import Report
+from ringfence.backends.leader_process import EXEC_HINTS, kill_pidfd, open_pidfd, owner_watch, report_of
 from ringfence.errors import SetupError, is_of_a_call
 from ringfence.model.job import Job
+from ringfence.model.record import replace
 from ringfence.roles import spawner, standby
 from ringfence.transport import passing, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.backends.leader_sources import LeaderSource
+    from ringfence.checkpoint.late import Late
     from ringfence.monitor.source import Source
     from ringfence.transport.request import ClearRequest, Order, StandbyRequest, VisitRequest
 
@@ -33,6 +34,7 @@ _MAX_NOTES = 10_000
 _END_WAIT_MS, _KILL_WAIT_MS = 12_000, 1_000
 # A slow machine that starts many at once needs long for the last; whether somebody is stopped is looked at meanwhile.
 _START_WAIT_S, _LOOK_MS = 60.0, 1_000
+_ASK_LOOK_S = 0.02
 _LEAD, _STAND_BY, _REACH = "lead", "stand by", "reach the waiting sandbox"
 UNDELIVERED = (_STAND_BY, _REACH)
 """The steps of a SetupError after which another sandbox may be given the same job: nothing of it has begun."""
@@ -70,6 +72,10 @@ class LeaderClient:
     entered = True
     begun = False
     """Its leader has spoken."""
+    earlier: Callable[[], list[Late]] | None = None
+    """Gives what was tried on the same layers after the last result, when this one is told; absent: nothing was."""
+    is_a_result = True
+    """Its report is told to somebody; that of a box's supervisor is not."""
 
     def __init__(
         self, request: VisitRequest | StandbyRequest | ClearRequest, streams: tuple[int, ...], source: LeaderSource
@@ -83,7 +89,11 @@ class LeaderClient:
         self._identity = 0
         self._report: Report | None = None
         self._notes: list[dict[str, object]] = []
-        self._recorder: dict[str, object] = {}
+        self._pages: list[dict[str, object]] = []
+        """What the recorder said of itself that is in no report."""
+        self._pages_heard = 0
+        self.is_over = self.has_left = False
+        """It says nothing any more; and before that it has said that this is all (``wire.LEFT``)."""
         self._forked = self._given_up = self._asked_to_end = False
         self._asked_s = time.monotonic()
         self._stood_by = bool(request.get("standby"))
@@ -105,7 +115,7 @@ class LeaderClient:
             theirs.append(commands)
             self._reports, reports = os.pipe()
             theirs.append(reports)
-            theirs.append(_owner_watch(commands))
+            theirs.append(owner_watch(commands))
             if self._stood_by:
                 self._post, post = passing.channel()
                 theirs.append(post)
@@ -200,7 +210,11 @@ class LeaderClient:
             raise SetupError(_LEAD, f"the supervising process ended before the job began{given_up}",
                              hint=_SLOW if given_up else "")  # fmt: skip
         if not data:
+            self.is_over = True
             return self._report or self._lost()
+        return self._take(data)
+
+    def _take(self, data: bytes) -> Report | None:
         try:
             for kind, body in self._frames.feed(data):
                 self._handle(kind, body)
@@ -209,23 +223,67 @@ class LeaderClient:
             return self._lost()
         return self._report
 
+    def ask(self, within_s: float) -> bool:
+        """Have the leader say all that it has recorded up to now; whether it has, or had when it left."""
+        before, give_up = self._pages_heard, time.monotonic() + within_s
+        self._send(bytes((wire.TELL,)))
+        while self._pages_heard == before and not self.has_left:
+            if self.is_over or self._reports < 0 or time.monotonic() > give_up:
+                return False
+            self.await_word(_ASK_LOOK_S)  # not for long: another thread may take what is waited for
+        return True
+
+    def await_word(self, within_s: float) -> None:
+        """Take what the leader says, if it comes in this time; nobody waits for a report any more."""
+        try:
+            if self._reports >= 0 and wire.is_readable(self._reports, within_s):
+                with self._open_lock:
+                    self._receive()
+        except SetupError:
+            self.is_over = True
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it has reported its end."""
+        return self._report is not None
+
+    def take_pages(self) -> list[dict[str, object]]:
+        """What the recorder has said of itself since the last time, but for what is in the report."""
+        taken, self._pages = self._pages, []
+        return taken
+
     def _handle(self, kind: bytes, body: bytes) -> None:
         if kind == wire.STARTED:
             self.begun = True
             self.leader = wire.decode_started(body)
-            self._leader_pidfd = _pidfd(self.leader)
+            self._leader_pidfd = open_pidfd(self.leader)
         elif kind == wire.READY:
             self._identity, self.ready = wire.decode_ready(body), True
         elif kind == wire.FAILED:
             step, number, problem = wire.decode_failed(body)
-            hint = _EXEC_HINTS.get(number, "") if step == "exec" else _hint(step, number)
+            hint = EXEC_HINTS.get(number, "") if step == "exec" else _hint(step, number)
             raise SetupError(step, problem, errno=number, hint=hint)
         elif kind == wire.NOTED and len(self._notes) < _MAX_NOTES:
             self._notes.append(wire.decode_json(body))
         elif kind == wire.HEALTH:
-            self._recorder = wire.decode_json(body) if body else dict(wire.NOTHING_SEEN)
+            self._pages.append(wire.decode_json(body) if body else dict(wire.NOTHING_SEEN))
+            self._pages_heard += 1
+        elif kind == wire.LEFT:
+            self.has_left = True
         elif kind == wire.ENDED:
-            self._report = _as_report(wire.decode_ended(body), self._recorder)
+            recorder = self._pages[-1] if self._pages else {}
+            self._report = self._with_earlier(report_of(wire.decode_ended(body), recorder))
+            if self.is_a_result:
+                self._pages.clear()
+
+    def _with_earlier(self, report: Report) -> Report:
+        late = self.earlier() if self.earlier is not None else ()
+        if not late:
+            return report
+        from ringfence.checkpoint.late import with_late
+
+        self._notes += (dict(note) for each in late for note in each.notes)
+        return replace(report, recorder=with_late(report.recorder, (), late))
 
     def take_notes(self) -> list[dict[str, object]]:
         taken, self._notes = self._notes, []
@@ -254,7 +312,7 @@ class LeaderClient:
     def _abandon_leader(self) -> None:
         with self._open_lock:
             if self._leader_pidfd >= 0:
-                _kill_pidfd(self._leader_pidfd)
+                kill_pidfd(self._leader_pidfd)
             # Of many who are led together one that was asked to end and does not: does who leads them still answer?
             if self._reports < 0 or (self.begun and not self._source.led_together):
                 return
@@ -310,62 +368,26 @@ class LeaderClient:
         """Until the leader has closed its side, which it does when nothing of the tree is left."""
         import select
 
+        self.earlier = None  # nobody looks at its report any more, so that tells of nothing
         poller = select.poll()
         poller.register(self._reports, select.POLLIN)
         for wait_ms in (_END_WAIT_MS, _KILL_WAIT_MS):
             while poller.poll(wait_ms):
-                if not os.read(self._reports, 65536):
+                data = os.read(self._reports, 65536)
+                if not data:
                     return
+                self._hear_last(data)
             self.abandon()
 
-
-def _as_report(fields: dict[str, int], recorder: Mapping[str, object]) -> Report:
-    status = fields.pop("wait_status")
-    cause = fields.pop("cause")
-    if not 0 <= cause < len(wire.CAUSES):
-        raise wire.Garbled(f"cause {cause}")
-    exited = status >= 0 and os.WIFEXITED(status)
-    return Report(
-        exit_code=os.WEXITSTATUS(status) if exited else None,
-        signal=None if exited else os.WTERMSIG(status) if status >= 0 else 9,
-        cause=wire.CAUSES[cause],
-        recorder=recorder,
-        **fields,  # type: ignore[arg-type]
-    )
+    def _hear_last(self, data: bytes) -> None:
+        """What it tried is told; how it failed is not any more."""
+        try:
+            self._take(data)
+        except SetupError:
+            pass
 
 
 def _hint(step: str, number: int) -> str:
     from ringfence.sandbox import container_around
 
     return container_around.hint(step, number)
-
-
-_EXEC_HINTS = {
-    errno.ENOENT: "is the program's name right, and is it on the PATH that the job gets?",
-    errno.EACCES: "is the file executable?",
-    errno.ENOEXEC: "a script needs a first line such as #!/bin/sh",
-    wire.NOT_STARTED: "a sandbox shows only interpreters that it knows for one: name what is missing in readable_paths",
-}
-
-
-def _owner_watch(commands: int) -> int:
-    """Readable when this process ends, whatever other process holds copies of its pipes."""
-    if sys.platform == "linux":
-        return os.pidfd_open(os.getpid())
-    return os.dup(commands)  # elsewhere the end of the command pipe has to do; the leader ignores this
-
-
-def _pidfd(pid: int) -> int:
-    try:
-        return os.pidfd_open(pid) if sys.platform == "linux" and pid > 1 else -1
-    except OSError:
-        return -1
-
-
-def _kill_pidfd(descriptor: int) -> None:
-    import signal
-
-    try:
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    except OSError:
-        pass

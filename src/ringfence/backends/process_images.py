@@ -34,6 +34,8 @@ from ringfence.transport import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ringfence.transport.request import DumpRequest, HeardRequest, KeptTree, RestoreRequest, Wall, WallStep
 
 _PATIENCE_S = 180.0
@@ -215,10 +217,16 @@ def _described(stopped: members.Stopped, root: members.Member, tree: list[member
 class RestoredTree(BackgroundStreams):
     """A restored process tree: its output as it comes, its input, what it tried; it ends with its box."""
 
+    _is_over = False
+    """Nothing more is heard of it."""
+
     def __init__(self, confinement: Confinement, tree: KeptTree, folder: str, last_pid: int) -> None:
         super().__init__(confinement.output_bytes)
         self.attempts: list[dict[str, object]] = []
         """On forbidden things, since it was restored; what they say is untrusted."""
+        self._pages: list[dict[str, object]] = []
+        self._taken, self._unkept, self._pages_heard, self._is_told = 0, 0, 0, False
+        self._heard = threading.Condition()
         self.root = int(tree["root"])
         self._output[OTHER] = Newest(confinement.output_bytes)
         self._threads: list[threading.Thread] = []
@@ -288,8 +296,44 @@ class RestoredTree(BackgroundStreams):
     def _hear(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if len(self.attempts) < _MAX_ATTEMPTS:
-                self.attempts.append(json.loads(line).get("attempt", {}))
+            with self._heard:
+                self._note(json.loads(line))
+                self._heard.notify_all()
+        with self._heard:
+            self._is_over = True
+            self._heard.notify_all()
+
+    def _note(self, said: dict[str, Any]) -> None:
+        if "page" in said:
+            self._pages.append(said["page"])
+            self._pages_heard += 1
+            self._is_told = self._is_told or bool(said.get("last"))
+        elif len(self.attempts) < _MAX_ATTEMPTS:
+            self.attempts.append(said.get("attempt", {}))
+        else:
+            self._unkept += 1
+
+    def take_late(self, within_s: float) -> tuple[list[dict[str, object]], list[dict[str, object]], bool]:
+        """What they tried since the last time; what the recorder says of itself; whether it has said all up to now."""
+        with self._heard:
+            before = self._pages_heard
+            said = self._is_told or (self._asked() and self._heard.wait_for(
+                lambda: self._pages_heard > before or self._is_over, within_s))  # fmt: skip
+            said = said and (self._is_told or self._pages_heard > before)
+            notes, self._taken = self.attempts[self._taken :], len(self.attempts)
+            pages, self._pages = self._pages, []
+            pages.append({"unnamed": self._unkept})
+            self._unkept = 0
+        return notes, pages, said
+
+    def _asked(self) -> bool:
+        try:
+            assert self._process.stdin is not None
+            self._process.stdin.write(reviving.TELL)
+            self._process.stdin.flush()
+        except (OSError, ValueError):  # it has ended, and its last word is on its way
+            return not self._is_over
+        return True
 
     def _drain(self, reader: int, name: str) -> None:
         with open(reader, "rb", buffering=0) as file:

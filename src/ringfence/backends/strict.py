@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from _collections_abc import Callable, Mapping
-from types import MappingProxyType
 
 from ringfence.backends import groups, tables
 from ringfence.backends.closing import Closing
@@ -39,10 +38,10 @@ from ringfence.sandbox.view import USER, look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ringfence.backends.box_visit import BoxSupervisor, VisitToBox
     from ringfence.backends.contract import Box
     from ringfence.backends.egress_link import EgressLink
-    from ringfence.backends.process_images import Confinement
+    from ringfence.backends.living.visit import BoxSupervisor, VisitToBox
+    from ringfence.backends.process_images import Confinement, RestoredTree
     from ringfence.checkpoint.transaction import Transaction
     from ringfence.model.own.own_watch import OwnWatch
     from ringfence.monitor.source import Source
@@ -186,7 +185,10 @@ class StrictBox:
         self._scratch.prepare(replace(job, cwd=None, files={}) if job.cwd else job)
         spec = self._adopted(self._spec(job))
         source = self._begun_zygote(spec)
-        return self._visit(self._request(spec, self._last(job, spec.program)), streams, source)
+        visit = self._visit(self._request(spec, self._last(job, spec.program)), streams, source)
+        if self._layers.transaction is not None:
+            visit.earlier = self._layers.late().take
+        return visit
 
     def _begun_zygote(self, spec: Spec) -> ZygoteSource:
         """While it is built, all is loaded that the layers take."""
@@ -235,7 +237,8 @@ class StrictBox:
 
     def live(self, workspace: str | None) -> None:
         """Open the place; its pid 1 takes visits from now on, and what it may use it may use in all."""
-        from ringfence.backends.box_visit import BoxSupervisor, LingeringLeaders
+        from ringfence.backends.living.hearing import BoxHearing
+        from ringfence.backends.living.visit import BoxSupervisor
 
         self._refuse_root("a living box")
         self._prepare_disk(workspace)
@@ -243,14 +246,15 @@ class StrictBox:
         spec = replace(spec, root=replace(spec.root, gateway=networks.growing(spec.root.gateway)))
         request = plan_of(spec, [("drop capabilities",), ("serve visits",)], confined=False)
         request["limits"] = {**spec.watched_limits, "wall_time": _FOREVER_S}
-        request |= {"standby": True, "groups": groups.paths_of(self._cgroup)}
-        source, lingering = self._begun_zygote(spec), LingeringLeaders()
+        request |= {"standby": True, "visited": True, "groups": groups.paths_of(self._cgroup)}
+        source, hearing = self._begun_zygote(spec), BoxHearing(self._layers.late(), wired=spec.root.tripwires)
         visit = self._visit(request, (), source)
-        self._closing.add(lingering.await_end)
+        hearing.begin(visit)
+        self._closing.add(hearing.finish)
         self._closing.add(visit.release)
         visit.await_ready()
         self._watch = _watch(self._layers.stamp, spec, lambda: visit.signal(_SIGKILL))
-        self._supervisor = BoxSupervisor(visit=visit, spec=spec, source=source, lingering=lingering)
+        self._supervisor = BoxSupervisor(visit=visit, spec=spec, source=source, hearing=hearing)
 
     def ended(self) -> bool:
         if self._supervisor is None or self._watch is None:
@@ -268,17 +272,20 @@ class StrictBox:
     def start_limited(self, job: Job, streams: tuple[int, ...], limits: Mapping[str, float]) -> VisitToBox:
         """A job in the living box, which is held to these limits beside the policy's."""
         entered: list[Step] = [("chdir", showing.inside(self.policy, job.cwd))] if job.cwd else []
-        return self.start_steps([*entered, *self._last(job)], streams, limits)
+        return self._enter([*entered, *self._last(job)], streams, limits, self._layers.checkpoint())
 
-    def start_steps(
-        self, steps: list[Step], streams: tuple[int, ...], limits: Mapping[str, float] = MappingProxyType({})
+    def start_steps(self, steps: list[Step], streams: tuple[int, ...]) -> VisitToBox:
+        """A visit to the living box that is no result of anybody's."""
+        return self._enter(steps, streams, {}, None)
+
+    def _enter(
+        self, steps: list[Step], streams: tuple[int, ...], limits: Mapping[str, float], since: str | None
     ) -> VisitToBox:
-        """A visit to the living box."""
-        from ringfence.backends.box_visit import VisitToBox
+        from ringfence.backends.living.visit import VisitToBox
 
         assert self._supervisor is not None and self._watch is not None
         self._watch.refuse()
-        return VisitToBox(visit_of(self._supervisor.spec, steps, limits), streams, self._supervisor)
+        return VisitToBox(visit_of(self._supervisor.spec, steps, limits), streams, self._supervisor, since)
 
     def confinement(self) -> Confinement:
         """What processes in the living box are held by, for those that are to be restored in one."""
@@ -290,6 +297,14 @@ class StrictBox:
         walls = wall(spec, spec.box_scopes)
         leader = self._supervisor.visit.leader
         return process_images.confinement(leader, self.policy, spec.root, heard(spec), walls, enter)
+
+    def begin_closing(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.hearing.begin_closing()
+
+    def hear_restored(self, revived: RestoredTree) -> None:
+        assert self._supervisor is not None
+        self._supervisor.hearing.hear(revived, self._layers.checkpoint())
 
     def _refuse_root(self, what: str) -> None:
         """Its first processes are in Python, which an image need not have, and which would be the image's own."""

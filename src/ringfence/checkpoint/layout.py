@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Iterable
 
+from ringfence.checkpoint.late import LATE_FILE
 from ringfence.checkpoint.records.documents import Documents
 from ringfence.checkpoint.records.seal import JOURNAL_FILE, Seal
 from ringfence.checkpoint.store import Store
@@ -184,7 +185,7 @@ def documents_of(tree: Tree) -> Documents:
 
 def reseal(place: Documents) -> None:
     """All that it holds is as if we had written it, what was broken off too."""
-    for name in (_DOCUMENT, JOURNAL_FILE):
+    for name in (_DOCUMENT, JOURNAL_FILE, LATE_FILE):
         place.reseal(name)
     plan = load(place)
     for number in range(len(plan.bases)):

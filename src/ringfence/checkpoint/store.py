@@ -35,6 +35,10 @@ SPARE = "spare"
 _SPARE_BYTES = 16384
 
 
+def new_checkpoint_id() -> str:
+    return os.urandom(6).hex()
+
+
 @record
 class Checkpoint:
     """A state of the workspace that one can go back to."""

@@ -17,19 +17,20 @@ from ringfence.checkpoint import opening
 from ringfence.checkpoint.commit import commit_plan, together
 from ringfence.checkpoint.commit.conflicts import OnConflict, on_conflict_of
 from ringfence.checkpoint.diff.texts import MAX_TEXT_CHARS
+from ringfence.checkpoint.late import LateAttempts
 from ringfence.checkpoint.layer import Committed, Rollback
 from ringfence.checkpoint.layout import OVERLAY, SNAPSHOT, Layout, Parts
 from ringfence.checkpoint.lock import Lock
 from ringfence.checkpoint.records.transaction_journal import COMMIT, DISCARD, ROLLBACK, Noted, TransactionJournal
 from ringfence.checkpoint.sealing import hold_to, seal
 from ringfence.checkpoint.snapshot import Snapshot
-from ringfence.checkpoint.store import SPARE, Checkpoint
+from ringfence.checkpoint.store import SPARE, Checkpoint, new_checkpoint_id
 from ringfence.checkpoint.tree import Tree
-from ringfence.checkpoint.workspace import Workspace, new_checkpoint_id, open_overlay, open_snapshot
+from ringfence.checkpoint.workspace import Workspace, open_overlay, open_snapshot
 from ringfence.errors import CheckpointError, ConflictError
 from ringfence.model.outcome import Changes
 from ringfence.model.paths import within
-from ringfence.model.record import field_names, replace
+from ringfence.model.record import replace
 from ringfence.model.state_folder import own_stamp
 
 TYPE_CHECKING = False
@@ -49,6 +50,8 @@ class Transaction:
         self._layout = plan
         self._lock = lock
         self._journal = TransactionJournal(plan.documents, len(plan.bases))
+        self.late = LateAttempts(plan.documents, f"checkpoints/0/{SPARE}")
+        """What was tried on it after the last result: no commit goes past that."""
         self._workspaces: list[Workspace] = []
         self._stamp: object = ()
         try:
@@ -228,7 +231,7 @@ class Transaction:
     @property
     def current(self) -> str:
         """The checkpoint that was made or gone back to last; empty where there is none."""
-        return self._workspaces[0].current
+        return self._workspaces[0].current if self._workspaces else ""
 
     def delete_checkpoint(self, checkpoint_id: str) -> None:
         for workspace in self._workspaces:
@@ -276,6 +279,8 @@ class Transaction:
         gone = (self._workspaces[n].rollback_to_checkpoint(checkpoint_id, inside) for n, inside in parts.items())
         count = sum(each.files_restored for each in gone)
         self._journal.done()
+        if paths is None:
+            self.late.undo(checkpoint_id, lambda: [each.checkpoint_id for each in self._workspaces[0].checkpoints()])
         state = then.state_data if paths is None else None
         return Rollback(checkpoint_id=checkpoint_id, partial=state is None, files_restored=count, state_data=state)
 
@@ -285,6 +290,7 @@ class Transaction:
         self._note(DISCARD, self._layout.parts(None))
         count = sum(workspace.discard() for workspace in self._workspaces)
         self._journal.done()
+        self.late.take()
         return count
 
     def seal(self) -> str:
@@ -308,15 +314,14 @@ class Transaction:
         """
         how = on_conflict_of(on_conflict, free=not (mounted or sealed))
         self._look_anew()
+        self.late.refuse()
         self.recover()
         parts = self._layout.parts(paths)
         with ExitStack() as held:
             for number in sorted(parts, key=lambda number: self.bases[number]):  # as all others would
                 held.enter_context(self._workspaces[number].base.locked())
             done = self._commit(parts, how, mounted=mounted, sealed=sealed)
-        told = {name: tuple(path for number, each in done for path in self._absolute(number, getattr(each, name)))
-                for name in field_names(Committed)}  # fmt: skip
-        return Committed(**told)
+        return together.told(done, self._absolute)
 
     def _commit(self, parts: Parts, how: OnConflict, *, mounted: bool, sealed: str) -> list[tuple[int, Committed]]:
         planned = together.planned(self._workspaces, parts, how, self._absolute, mounted=mounted)
@@ -326,14 +331,9 @@ class Transaction:
         together.stage(self._workspaces, planned)
         self._note(COMMIT, parts)
         done = [(number, self._workspaces[number].carry_out(plan)) for number, plan in planned]
-        self._end_history()
+        together.end_history(self._workspaces)
         self._journal.done()
         return done
-
-    def _end_history(self) -> None:
-        for workspace in self._workspaces:
-            if workspace.store.checkpoint_ids():
-                workspace.forget_checkpoints()
 
     # ---- after a crash
 
@@ -351,7 +351,7 @@ class Transaction:
             return []
         theirs = [self._until_conflict(number, self._step(noted, number)) for number in noted.parts]
         if noted.op == COMMIT and not all(theirs):  # else it was refused everywhere, and nothing has happened
-            self._end_history()
+            together.end_history(self._workspaces)
         self._journal.done()
         return [path for paths in theirs for path in paths]
 
@@ -389,6 +389,7 @@ class Transaction:
 
     def close(self) -> None:
         """Let go of it; it stays on disk."""
+        self.late.collect = None
         self._close_workspaces()
         opening.let_go(self._layout, self._lock)
 

@@ -8,7 +8,6 @@ to merge, and locks nothing.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from _collections_abc import Iterable, Iterator, Mapping
@@ -30,7 +29,7 @@ from ringfence.checkpoint.records import workspace_journal as journal
 from ringfence.checkpoint.records.workspace_journal import Carrying, GoingBack, Staging
 from ringfence.checkpoint.scan import UNREAD, Reading, Scan
 from ringfence.checkpoint.snapshot import Snapshot
-from ringfence.checkpoint.store import JOURNAL, STATE, Checkpoint, Place, Store
+from ringfence.checkpoint.store import JOURNAL, STATE, Checkpoint, Place, Store, new_checkpoint_id
 from ringfence.checkpoint.tree import Tree
 from ringfence.errors import CheckpointError, ConflictError
 from ringfence.model.outcome import Changes
@@ -55,6 +54,7 @@ class Workspace:
         self._scan = Scan(base, without=hidden, ours=False, mounted=isinstance(layer, Snapshot))
         self._keep = Reading(store.put, store.has)
         self._base_writer: Writer | None = None
+        self._current: str | None = None  # of the state, which each visit to a box asks for; None: to be looked up
         self._below = differences.Below(self._scan, layer.scan)
         self._originals = Originals(store, self._scan, layer)
         self._planner = Planner(self._scan, layer, store, self._originals, hidden)
@@ -143,7 +143,9 @@ class Workspace:
     @property
     def current(self) -> str:
         """The checkpoint that was made or gone back to last; empty where there is none."""
-        return str(self._state().get("current", ""))
+        if self._current is None:
+            self._current = str(self._state().get("current", ""))
+        return self._current
 
     @converted
     def rollback_to_checkpoint(self, checkpoint_id: str, paths: tuple[str, ...] | None = None) -> Rollback:
@@ -354,6 +356,7 @@ class Workspace:
 
     def _set_state(self, **changed: object) -> None:
         self.store.write(STATE, {**self._state(), "base": list(self.base.identity), **changed})
+        self._current = None
 
     @converted
     def pin(self) -> None:
@@ -367,10 +370,6 @@ class Workspace:
         self.layer.close()
         self.base.close()
         self.store.close()
-
-
-def new_checkpoint_id() -> str:
-    return os.urandom(6).hex()
 
 
 def open_overlay(upper: str | Tree, base: str, store: Place, *, hidden: tuple[str, ...] = ()) -> Workspace:

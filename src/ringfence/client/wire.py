@@ -115,7 +115,7 @@ def _read_events(rows: Iterable[Mapping[str, Any]]) -> tuple[Event, ...]:
 
 # ---- errors
 
-_MORE = ("hint", "step", "errno", "missing", "paths", "field")
+_MORE = ("hint", "step", "errno", "missing", "paths", "attempts", "field")
 
 
 def plain_error(error: BaseException) -> dict[str, object]:
@@ -136,8 +136,9 @@ def read_error(plain: Mapping[str, Any]) -> SandboxError:
         kind = SandboxError
     made: SandboxError = kind.__new__(kind)
     Exception.__init__(made, message)
-    listed = {name: tuple(plain.get(name) or ()) for name in ("missing", "paths")}
-    blank = {"hint": "", "step": "", "errno": 0, "field": "", "fixes": (), "problem": message, "where": "", "more": ()}
+    listed = {name: tuple(plain.get(name) or ()) for name in ("missing", "paths", "attempts")}
+    blank = {"hint": "", "step": "", "errno": 0, "field": "", "fixes": (), "problem": message, "where": "", "more": (),
+             "since": ()}  # fmt: skip
     told = {name: plain[name] for name in ("hint", "step", "errno", "field") if name in plain}
     made.__dict__.update({**blank, **told, **listed})
     return made

@@ -267,6 +267,7 @@ class Box:
     def adopt(self, revived: RestoredTree) -> None:
         """Processes that were restored here; they end with the box."""
         self._revived.append(revived)
+        self._box.hear_restored(revived)
 
     # ---- changes and the end
 
@@ -287,6 +288,9 @@ class Box:
         """
         if self._owner != os.getpid():
             return
+        tell = getattr(self._box, "begin_closing", None)  # no level but strict records what is tried
+        if tell is not None:
+            tell()
         left = self._occupancy.close(self._end_revived, self._remove)
         if left:
             raise SandboxError(left)

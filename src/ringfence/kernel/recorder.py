@@ -3,6 +3,7 @@
 Owns the record of one attempt and the recorder's own health. Touches no file, no kernel interface and no
 clock: records come from ``tripwire`` and ``notify``, and leave through a writer that the caller passes in. It
 decides nothing, and nothing it does can raise into the path of a guest that waits for an answer. One thread.
+What it records is a page for each result that it belongs to (docs/adr/0170): in a box one recorder has many.
 
 Each aim has a budget of its own (docs/adr/0075): no number of harmless calls keeps an attempt on a hidden path out.
 """
@@ -79,6 +80,8 @@ class Attempt:
     writes: bool = False
     outward: bool = False
     """It names an address, and not one of the sandbox's own."""
+    visit: int = 0
+    """Of a box: the number of the visit whose process it was; 0: it is no box, or that is not known."""
 
     @property
     def aim(self) -> str:
@@ -91,7 +94,7 @@ class Attempt:
     def as_record(self) -> dict[str, object]:
         """Plain values that any encoder takes; nanoseconds as text, since JSON readers round them. As JSON it is
         smaller than PIPE_BUF, whatever the guest chose."""
-        return {
+        told = {
             "aim": self.aim,
             "time_ns": str(self.time_ns),
             "wall_ns": str(self.wall_ns),
@@ -107,6 +110,7 @@ class Attempt:
             "path": _fit(self.path, _PATH_BYTES),
             "errno": self.errno,
         }
+        return told | {"visit": self.visit} if self.visit else told
 
 
 @record
@@ -231,11 +235,16 @@ class Recorder:
         self.caveat = ""
         """See ``Health.caveat``; set by what watches."""
         self._write = write
+        self._budgets = budgets
+        self._closed = False
+        self.turn_page()
+
+    def turn_page(self) -> None:
+        """Begin anew: what was recorded is another's by now, and took none of the room of what comes."""
         self._kept: list[Attempt] = []
-        self._ledgers = {aim: _Ledger(budgets[aim]) for aim in (HIDDEN, REFUSED, OUTWARD, NOTED)}
+        self._ledgers = {aim: _Ledger(self._budgets[aim]) for aim in (HIDDEN, REFUSED, OUTWARD, NOTED)}
         self._lost = self._late = self._unwritten = 0
         self._problems: list[str] = []
-        self._closed = False
 
     def wants(self, aim: str, key: Key) -> bool:
         """Whether such an attempt is kept in full: finding out who asked is work worth doing only then."""

@@ -18,13 +18,13 @@ from ringfence.engine import boxed_call
 from ringfence.engine.call_result import call_result
 from ringfence.engine.handle import Handle
 from ringfence.engine.run import traits_of
-from ringfence.errors import SandboxError, UsageError
+from ringfence.errors import LateAttemptError, SandboxError, UsageError
 from ringfence.manager import live_state, permissions, result, snapshots, stored
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.context import SandboxContext, context_of
 from ringfence.manager.registry import Damaged, Metadata, Registry, new_id
 from ringfence.manager.result import ExecutionResult, RollbackResult
-from ringfence.manager.rollback import RollbackSystem, failed, plain_copy
+from ringfence.manager.rollback import RollbackSystem, plain_copy
 from ringfence.manager.sandbox import Sandbox
 from ringfence.model.events import OnOutput
 from ringfence.model.job import Job
@@ -317,16 +317,8 @@ class SandboxManager:
             sandbox.close_box()  # what passed a limit is ended whole; the next execution has a new box
         if done.success or not context.config.enable_auto_rollback:
             return done
-        undone = self._undo(sandbox, before, done)
+        undone = self.rollback_system.undo_execution(sandbox, before, outcome, done.error or "failure")
         return replace(done, rollback=undone, rolled_back=undone.success)
-
-    def _undo(self, sandbox: Sandbox, before: str, done: ExecutionResult) -> RollbackResult:
-        try:
-            if before:
-                return self.rollback_system.rollback_to_checkpoint(before)
-            return self.rollback_system.auto_rollback_on_violation(sandbox.context.sandbox_id, done.error or "failure")
-        except SandboxError as error:  # somebody else has destroyed it meanwhile
-            return failed(before, str(error))
 
     # ---- what changed
 
@@ -351,10 +343,14 @@ class SandboxManager:
         on_conflict: str = "refuse",
     ) -> Committed:  # fmt: skip
         """Commit the changes into the allowed paths, all or some; ConflictError where somebody else was there, or
-        they are not what was ``sealed``. ``on_conflict``: who wins, see ``Transaction.commit``."""
+        they are not what was ``sealed``. LateAttemptError where what an execution left running has tried something
+        forbidden since the last result; that execution is undone. ``on_conflict``: see ``Transaction.commit``."""
         sandbox = self._of(context)
         with sandbox.at_rest() as transaction:
-            done = sandbox.commit(paths, sealed, on_conflict)
+            try:
+                done = sandbox.commit(paths, sealed, on_conflict)
+            except LateAttemptError as error:
+                raise self.rollback_system.undo_late(sandbox, error) from None
             live_state.sweep(sandbox, transaction)
             snapshots.sweep(transaction)
         return done

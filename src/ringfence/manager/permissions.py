@@ -11,6 +11,7 @@ from ringfence.engine import boxed_call
 from ringfence.engine.run import backend_for, refuse, traits_of
 from ringfence.errors import PolicyError, UnavailableError
 from ringfence.manager.config import SandboxConfig, of_this_system
+from ringfence.model.events import QUIET
 from ringfence.model.limits import TEN_YEARS_S
 from ringfence.model.paths import lies_in
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
@@ -25,8 +26,6 @@ _MIB = 2**20
 # Of these a sandbox has its own, or nothing: to hide the name itself would keep programs from starting, and every
 # one that starts would look like an attempt. What is hidden below them is what only an attacker asks for, and what
 # may hold passwords.
-QUIET = ("/etc/gitconfig", "/etc/pip.conf", "/etc/wgetrc")
-"""Hidden, but asked for by honest programs too: that is no violation."""
 _OWN: dict[str, tuple[str, ...]] = {
     "/etc": ("/etc/gshadow", "/etc/shadow", "/etc/ssl/private", "/etc/sudoers", "/etc/sudoers.d", *QUIET),
     "/sys": ("/sys/firmware", "/sys/hypervisor", "/sys/module", "/sys/power"),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ringfence.engine.call_result import CallResult
-from ringfence.manager.permissions import QUIET
-from ringfence.model.events import EventKind
+from ringfence.model.events import EventKind, tried
 from ringfence.model.outcome import FIXED_RC, PARTIAL_ENFORCEMENT, Enforcement, Mechanism, Outcome, Status, Usage
 from ringfence.model.record import record, replace
 from ringfence.monitor.limits import ResourceUsage
@@ -169,24 +167,14 @@ def _told(seen: tuple[str, ...]) -> str:
 
 def violations(outcome: Outcome, more: Iterable[str] = ()) -> tuple[str, ...]:
     """Each once, in the order in which they came."""
-    tried = (_tried(event.details) for event in outcome.events if event.kind is EventKind.VIOLATION)
+    attempts = (tried(event.details) for event in outcome.events if event.kind is EventKind.VIOLATION)
     hit = limits_reached(outcome)
     # What nobody can name may be anything: not to see it is as bad as to see it.
     unnamed = (f"{outcome.unrecorded} attempts not named",) if outcome.unrecorded else ()
-    return tuple(dict.fromkeys(text for text in (*unnamed, *tried, *hit, *more) if text))[:MAX_VIOLATIONS]
+    return tuple(dict.fromkeys(text for text in (*unnamed, *attempts, *hit, *more) if text))[:MAX_VIOLATIONS]
 
 
 def limits_reached(outcome: Outcome) -> list[str]:
     """Those that the engine holds, but for the output, which is only cut, and operations, of which there is a line with
     their number."""
     return [f"limit {name} reached" for name in outcome.limits_hit if name not in ("output", "operations")]
-
-
-def _tried(details: Any) -> str:
-    """Empty: what honest programs try too, and calls that were answered as if the kernel had none such."""
-    path = str(details.get("path", ""))
-    unknown_call = details.get("errno") == errno.ENOSYS and details.get("aim") != "hidden"
-    if unknown_call or (path in QUIET and not details.get("writes")):
-        return ""
-    asked = str(details.get("asked") or path)
-    return f"{details.get('operation', '')} {ascii(asked)[1:-1]}".strip()

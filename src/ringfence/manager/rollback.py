@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.checkpoint import store
+from ringfence.checkpoint.late import late_since
 from ringfence.checkpoint.transaction import Transaction
-from ringfence.errors import SandboxError, UsageError
+from ringfence.errors import LateAttemptError, SandboxError, UsageError
 from ringfence.manager import live_state, snapshots
 from ringfence.manager.result import RollbackResult
 from ringfence.manager.sandbox import Sandbox
+from ringfence.model.outcome import Outcome
 from ringfence.model.record import record
 
 FULL, PARTIAL, FAILED = "full", "partial", "failed"
@@ -187,6 +189,41 @@ class RollbackSystem:
                 return self.rollback_to_checkpoint(last, processes=False)
             ended = sandbox.close_box()
         return failed("", f"{violation}: there is no checkpoint to go back to; what ran was ended", ended)
+
+    def undo_execution(self, sandbox: Sandbox, before: str, outcome: Outcome, why: str) -> RollbackResult:
+        """To the state before it, or before the one that left running what has tried something meanwhile."""
+        since = late_since(outcome.recorder)
+        try:
+            if since:
+                return self.go_back_before(sandbox, since)
+            if before:
+                return self.rollback_to_checkpoint(before)
+            return self.auto_rollback_on_violation(sandbox.context.sandbox_id, why)
+        except SandboxError as error:  # somebody else has destroyed it meanwhile
+            return failed(before, str(error))
+
+    def undo_late(self, sandbox: Sandbox, error: LateAttemptError) -> LateAttemptError:
+        """The execution that left the process is undone, as it would have been had it tried the same itself."""
+        if sandbox.context.config.enable_auto_rollback:
+            undone = self.go_back_before(sandbox, error.since)
+            error.hint = "rolled back to before what tried it" if undone.success else f"not rolled back: {undone.error}"
+        return error
+
+    def go_back_before(self, sandbox: Sandbox, since: Iterable[str]) -> RollbackResult:
+        """End everything, and go back to the oldest of these checkpoints; where one of them is not there any more, to
+        the beginning. What was kept before executions since then goes too: it has in it what is to be undone."""
+        with sandbox.at_rest() as transaction:
+            ids = [each.checkpoint_id for each in transaction.checkpoints()]
+            wanted = set(since)
+            oldest = next((each for each in ids if each in wanted), "") if wanted <= set(ids) else ""
+            done = self.rollback_to_checkpoint(oldest, processes=False) if oldest else self.discard(sandbox)
+            if done.success:
+                self._forget_automatic(sandbox, ids[ids.index(oldest) + 1 :] if oldest else ids)
+        return done
+
+    def _forget_automatic(self, sandbox: Sandbox, since: Iterable[str]) -> None:
+        for checkpoint_id in set(since).intersection(sandbox.automatic):
+            self.delete_checkpoint(checkpoint_id)
 
     def _holder(self, checkpoint_id: str) -> Sandbox:
         for sandbox in self._living():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from _collections_abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -32,3 +33,17 @@ class Event:
 OnEvent = Callable[[Event], None]
 OnOutput = Callable[[str, bytes], None]
 """Called with ``stdout`` or ``stderr`` and a piece of it, in the caller's thread, as it arrives."""
+
+QUIET = ("/etc/gitconfig", "/etc/pip.conf", "/etc/wgetrc")
+"""Hidden by a manager, but asked for by honest programs too: that is no violation."""
+
+
+def tried(details: Mapping[str, object]) -> str:
+    """What was tried, in words. Empty: it is allowed, or what honest programs try too, or a call that was answered as
+    if the kernel had none such."""
+    path, number = str(details.get("path", "")), details.get("errno")
+    unknown_call = number == errno.ENOSYS and details.get("aim") != "hidden"
+    if not number or unknown_call or (path in QUIET and not details.get("writes")):
+        return ""
+    asked = str(details.get("asked") or path)
+    return f"{details.get('operation', '')} {ascii(asked)[1:-1]}".strip()

@@ -6,7 +6,8 @@ Holds: what a leader holds, a pidfd of the visit's reaper, and the visit's limit
 Must not have: a child; what the box may use in all, which its supervisor holds; other visits' processes.
 
 It holds the visit's time. What the box may use in all is held by the leader of the box; what a visit leaves running
-when its job has ended stays, and ends with the box. As long as it runs somebody has to answer for its filter.
+when its job has ended stays, and ends with the box. As long as it runs somebody has to answer for its filter, and what
+it tries is told to the caller, who asks for it (docs/adr/0170).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ringfence.roles.box_pid1 import COUNTED, VISIT
 from ringfence.roles.job_tree import JobTree
 from ringfence.roles.leader import ENDS, OVER, Leader
 from ringfence.roles.sandbox_end import BoxVisit, SandboxEnd
+from ringfence.roles.watchdog import TICK_NS
 from ringfence.steps import executor as plan
 from ringfence.transport import passing, wire
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 _END_WAIT_S = 10.0
 _STAYS = OVER + 1
-"""The job has ended, and what it left behind is answered."""
+"""The job has ended, and what it left behind is answered and recorded."""
 
 
 class BoxedTree(JobTree):
@@ -61,6 +63,7 @@ class BoxLeader(Leader):
 
     make_tree = BoxedTree
     tree: BoxedTree
+    contained: BoxVisit | None
 
     def _fork_job(self, streams: Sequence[int]) -> None:
         guest = self.contained = self.tree.contained = BoxVisit(self.request, self._note_attempt)
@@ -72,7 +75,8 @@ class BoxLeader(Leader):
         os.lseek(steps, 0, os.SEEK_SET)
         kind = COUNTED if guest.is_counted else VISIT
         try:
-            passing.send(post, kind, [guest._theirs, writer, guest._told, steps, *streams])
+            passing.send(post, kind, [guest._theirs, writer, guest._told, steps, *streams],
+                         b"%d" % self.request["in_box"])  # fmt: skip
         except OSError as error:
             raise plan.StepFailed(wire.ENTER, error) from error
         for descriptor in (guest._theirs, writer, guest._told, steps, post, *streams):
@@ -93,7 +97,7 @@ class BoxLeader(Leader):
 
     def _waited_for(self) -> int:
         """Of the job, with all that it has waited for, once its reaper has told."""
-        return self.contained.operations if isinstance(self.contained, BoxVisit) else 0
+        return self.contained.operations if self.contained is not None else 0
 
     def _begin_end(self) -> None:
         """What the filter of this visit tells is heard on: see ``_leave``."""
@@ -102,23 +106,63 @@ class BoxLeader(Leader):
         for descriptor in (self.commands, self.tree.wakeup, self.setup):
             self.poller.unregister(descriptor)
 
+    def _drain(self) -> None:
+        """Only of what is ended; what stays is heard on."""
+        guest = self.contained
+        if self.cause and guest is not None and guest.reaper >= 0 and not wire.is_readable(guest.reaper):
+            guest.drain()
+
     def _leave(self) -> None:
         """Not before the last process of this visit has ended: nobody else answers the calls that its filter tells of,
         and without an answer the kernel refuses them. The caller has heard the end, and may close its pipes."""
         guest = self.contained
-        if self._failed or self.cause or guest is None or not _knows_holder(guest):
+        if self._failed or self.owner_gone or guest is None:
             super()._leave()
-        else:
+        elif self._is_silent(guest):
+            self.outbox.end(guest.page_frame() + wire.frame(wire.LEFT, b""))
+            super()._leave()
+        elif self.phase != _STAYS:
             self.phase = _STAYS
-            self.poller.register(guest.reaper)
+            self.poller.unregister(guest.status)
+            for descriptor in (self.commands, guest.reaper):
+                self.poller.register(descriptor)
+
+    def _is_silent(self, guest: BoxVisit) -> bool:
+        return not _knows_holder(guest) or guest.is_silent()
 
     def _hear(self, descriptor: int) -> None:
-        if self.phase != _STAYS or self.contained is None:
+        guest = self.contained
+        if self.phase != _STAYS or guest is None:
             super()._hear(descriptor)
-        elif descriptor in (self.contained.reaper, self.owner):
-            super()._leave()
+            return
+        if descriptor == self.owner:
+            self.owner_gone = True
+        elif descriptor == guest.reaper:
+            self.poller.unregister(descriptor)  # it stays readable
+        elif descriptor == self.commands:
+            self._hear_asked(guest)
         else:
-            self.contained.on_readable(descriptor)
+            guest.on_readable(descriptor)
+        self._leave()
+
+    def _hear_asked(self, guest: BoxVisit) -> None:
+        asked = os.read(self.commands, 4096)
+        if not asked:
+            self.poller.unregister(self.commands)  # nobody will ask any more
+        for _ in range(asked.count(wire.TELL)):
+            self.outbox.put_long(guest.page_frame())
+
+    def _go_on(self) -> None:
+        super()._go_on()
+        if self.phase == _STAYS:
+            self._flush_on()
+
+    def _flush_on(self) -> None:
+        """A caller that is slow to read hears it all the same."""
+        self.outbox.flush()
+        if not self.outbox.is_empty:
+            self._next.cancel()
+            self._next = self.loop.at(time.monotonic_ns() + TICK_NS, self._once_more)
 
     def end_tree(self) -> bool:
         """Only what is ended for a reason; what a job leaves behind when it has ended by itself stays."""

@@ -22,7 +22,7 @@ import os
 import select
 from _collections_abc import Callable, Mapping
 
-from ringfence.kernel.proc import processes
+from ringfence.kernel.proc import processes, requester
 from ringfence.roles.standby import READY, Waiting
 from ringfence.steps import executor as plan
 from ringfence.steps import pid1 as init
@@ -33,7 +33,8 @@ from ringfence.transport import passing, wire
 Endings = Mapping[str, Callable[..., None]]
 VISIT, COUNTED = b"v", b"c"
 """A visit, and one whose operations are counted: the way to its leader, where a failed step is told, where the end is,
-its plan, its streams."""
+its plan, its streams; the number of the visit."""
+_NUMBER_BYTES = 20
 
 
 def serve(endings: Endings) -> None:
@@ -72,7 +73,7 @@ _reapers: set[int] = set()
 
 
 def _take_visit(endings: Endings) -> bool:
-    kind, descriptors = passing.receive(Waiting.post)
+    kind, descriptors, number = passing.receive_with_body(Waiting.post, _NUMBER_BYTES)
     if not kind:
         return False
     if kind in (VISIT, COUNTED) and len(descriptors) > 4:
@@ -81,7 +82,7 @@ def _take_visit(endings: Endings) -> bool:
         except OSError:
             reaper = -1  # no room for a process: the leader sees its pipes close
         if reaper == 0:
-            _hold(endings, kind == COUNTED, *descriptors)
+            _hold(endings, int(number), kind == COUNTED, *descriptors)
         _reapers.add(reaper)
         _tell_of(reaper, descriptors[0])
     for descriptor in descriptors:
@@ -101,11 +102,12 @@ def _tell_of(reaper: int, door: int) -> None:
 
 
 def _hold(
-    endings: Endings, counted: bool, door: int, problems: int, status: int, steps: int, *streams: int
+    endings: Endings, number: int, counted: bool, door: int, problems: int, status: int, steps: int, *streams: int
 ) -> None:
     """Fork the job, and stay until the last process of this visit has ended. Never returns."""
     try:
         signal.set_wakeup_fd(-1)
+        processes.set_name(requester.visit_name(number))  # who touches a tripwire below it is known by that
         processes.adopt_orphans()
         ours, theirs = passing.channel() if counted else (-1, -1)
         job = os.fork()

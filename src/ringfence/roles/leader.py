@@ -267,7 +267,9 @@ class Leader:
             self.owner_gone = True
             self._note("owner_gone", 0)
         for number in data:
-            if number == signal.SIGKILL:
+            if number == wire.TELL and self.contained is not None:
+                self.outbox.put_long(self.contained.page_frame())
+            elif number == signal.SIGKILL:
                 self._note("asked", 0)
             elif self.runs:
                 self.tree.signal(number)
@@ -294,10 +296,16 @@ class Leader:
         if self.cause or self.wall_ns > TICK_NS:
             self.watchdog.look_last(self._root())
         self._look_at_operations()
+        self._drain()
         # The caller of a pool need not wait until an empty sandbox is taken apart.
         if self.request.get("standby") and self.tree.used and self.tree.is_empty():
             self._tell()
         self._begin_end()
+
+    def _drain(self) -> None:
+        """What is left is killed next: what it asks for now is recorded."""
+        if self.contained is not None:
+            self.contained.drain()
 
     def _fail(self, frame: bytes) -> None:
         if self._failed:  # this process ends, and with it all of the job
@@ -347,9 +355,10 @@ class Leader:
         self._told = True
 
     def _report(self, wall_ns: int) -> EndedFrame:
-        user_us, system_us, largest, voluntary, involuntary = self._usage()
+        used = self.watchdog.usage(self.tree.used or self.tree.waited_for())
+        user_us, system_us, largest, voluntary, involuntary = used
         seen = self.witness.seen if self.witness else {}
-        written = self.watchdog.written_chars(self.tree.living())
+        living = self.tree.living()
         status = self.tree.wait_status
         return {
             "wait_status": -1 if status is None else status,
@@ -360,13 +369,13 @@ class Leader:
             "cpu_system_us": system_us,
             "peak_memory_bytes": max(self.watchdog.peak_memory, largest),
             "processes": max(self.watchdog.peak_tasks, 1),
-            "written_bytes": self._written(),
+            "written_bytes": max(self.watchdog.written(living), self.measured if self.cause == "disk" else 0),
             "voluntary_switches": voluntary,
             "involuntary_switches": involuntary,
             "oom_kills": self.tree.oom_kills(),
             "survivors": self.tree.survivors,
             "largest_bytes": largest,
-            "written_chars": max(written, seen.get("written_chars", 0)),
+            "written_chars": max(self.watchdog.written_chars(living), seen.get("written_chars", 0)),
             "refused_bytes": seen.get("refused_bytes", 0),
             "exit_memory_bytes": seen.get("exit_memory_bytes", 0),
             "exit_address_bytes": seen.get("exit_address_bytes", 0),
@@ -374,17 +383,6 @@ class Leader:
             "exit_slots": seen.get("exit_slots", 0),
             "operations": -1 if self.watchdog.operations is None else self.watchdog.operations.most,
         }
-
-    def _written(self) -> int:
-        """By all that were waited for, or where more was seen, or it was ended for more, that."""
-        waited_for = self.watchdog.written_bytes(self.tree.living())
-        return max(waited_for, self.watchdog.most_written, self.measured if self.cause == "disk" else 0)
-
-    def _usage(self) -> tuple[int, ...]:
-        """As it was told of the job, or where more was seen of the whole tree, that; and what we did for it."""
-        user_us, system_us, *rest = self.tree.used or self.tree.waited_for()
-        user_us, system_us = max((user_us, system_us), self.watchdog.used_us(), key=sum)
-        return (user_us, system_us + int(self.watchdog.answering_s() * 1e6), *rest)
 
     def clear_scratch(self) -> None:
         """The caller removes the private folder and the cgroups; when it is gone, this process does. A folder that

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import time
 from _collections_abc import Callable, Mapping
 
 from ringfence.kernel.proc import processes
@@ -42,6 +43,8 @@ class SandboxEnd:
     """In a box: a descriptor of the process that holds this visit."""
     listeners = -1
     """The way to the gateway; -1: there is none, or all sockets are there."""
+    drain_ns = 100_000_000
+    """The longest that who asks for something to the very end is listened to."""
 
     def __init__(self, request: VisitRequest, tell: Tell) -> None:
         self.request = request
@@ -126,7 +129,8 @@ class SandboxEnd:
         with open(layout, "rb") as file:
             nodes = tripwire_layout.from_data(marshal.load(file))
         uid, gid = self.heard["ids"]
-        self.tripwire = tripwire.Tripwire(device, nodes, mounter=PID_1, proc=proc, uid=uid, gid=gid)
+        self.tripwire = tripwire.Tripwire(device, nodes, mounter=PID_1, proc=proc, uid=uid, gid=gid,
+                                          visited=self.request.get("visited", False))  # fmt: skip
         return device
 
     def on_readable(self, descriptor: int) -> None:
@@ -167,12 +171,45 @@ class SandboxEnd:
         data = os.read(self.status, ENDED.size)
         return ENDED.unpack(data) if len(data) == ENDED.size else None
 
+    def drain(self) -> None:
+        """Before all that is left is killed: record what it asks for at this moment. A call is not answered any more,
+        so each thread has one at most; a tripwire has to be. Where it goes on asking there are attempts left over."""
+        until_ns = time.monotonic_ns() + self.drain_ns
+        if self.responder is not None and not self.responder.drain(until_ns):
+            self.recorder.lose(1, "calls were still made when all was ended")
+        if self.tripwire is not None and not self._drain_tripwire(self.tripwire, until_ns):
+            self.recorder.lose(1, "hidden paths were still asked for when all was ended")
+
+    def _drain_tripwire(self, tripwire: Tripwire, until_ns: int) -> bool:
+        while not tripwire.finished and wire.is_readable(tripwire.fileno()):
+            if time.monotonic_ns() > until_ns:
+                return False
+            self._serve_tripwire()
+        return True
+
+    def page(self) -> bytes:
+        """The recorder's word on all that it has recorded since the last one: ``last_word``."""
+        self._count_lost()
+        word = self.last_word()
+        self.recorder.turn_page()
+        if self.responder is not None:
+            self.responder.forbidden = ""
+        return word
+
+    def page_frame(self) -> bytes:
+        """The same for who asks: what was recorded since the last time is his."""
+        return wire.frame(wire.HEALTH, self.page())
+
     def close(self) -> bytes:
         """The recorder's last word. What comes now is late."""
-        if self.tripwire is not None:
-            self.recorder.lose(self.tripwire.lost, "requests to the tripwires could not be answered")
+        self._count_lost()
         self.recorder.close()
         return self.last_word()
+
+    def _count_lost(self) -> None:
+        if self.tripwire is not None:
+            self.recorder.lose(self.tripwire.lost, "requests to the tripwires could not be answered")
+            self.tripwire.lost = 0
 
     def last_word(self) -> bytes:
         """How sure the recorder is, with the first call that ended a process; JSON, or empty: ``wire.NOTHING_SEEN``."""
@@ -188,10 +225,20 @@ class SandboxEnd:
 
 
 class BoxVisit(SandboxEnd):
-    """What comes out of one visit to a box."""
+    """What comes out of one visit to a box, and of what it leaves running."""
 
     operations = 0
     """Calls of the read and the write family that the job has made, where they are counted and it has ended."""
+
+    def close(self) -> bytes:
+        return self.page()
+
+    def is_silent(self) -> bool:
+        """Whether no process of this visit is left: its reaper has ended, and nobody is below its filter any more,
+        since the guest may have killed the reaper."""
+        if self.reaper >= 0 and not wire.is_readable(self.reaper):
+            return False
+        return self.responder is None or self.responder.is_over()
 
     @property
     def is_counted(self) -> bool:

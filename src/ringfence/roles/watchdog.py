@@ -155,9 +155,11 @@ class Watchdog:
         if self._group is not None:
             self._group.close()
 
-    def used_us(self) -> tuple[int, int]:
-        """The most processor time of the tree that was seen: user, system."""
-        return self.processor_time.most_us()
+    def usage(self, told: Sequence[int]) -> tuple[int, ...]:
+        """As it was told of the job, or where more was seen of the whole tree, that; and what we did for it."""
+        user_us, system_us, *rest = told
+        user_us, system_us = max((user_us, system_us), self.processor_time.most_us(), key=sum)
+        return (user_us, system_us + int(self.answering_s() * 1e6), *rest)
 
     def look(self, root: int = 0) -> tuple[str, float] | None:
         """(the limit that is passed, what was measured: bytes, tasks or milliseconds), or None.
@@ -223,6 +225,10 @@ class Watchdog:
         """What was given to write, whatever it was written to, by the same."""
         live = sum(self.table.written_chars(pid) for pid in living)
         return int(live + self.table.own_written_chars(self._own_io))
+
+    def written(self, living: Sequence[int]) -> int:
+        """By all that were waited for, and by these; or where more was seen, that."""
+        return max(self.written_bytes(living), self.most_written)
 
     def written_bytes(self, living: Sequence[int] = ()) -> int:
         """By all that were waited for, and by these, which were not."""

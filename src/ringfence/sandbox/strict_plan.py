@@ -56,8 +56,7 @@ def _building(root: RootSpec) -> list[Step]:
 def visit_of(spec: Spec, steps: list[Step], more: Mapping[str, float]) -> VisitRequest:
     """The request to the leader of a visit to the living box; ``more``: what this one visit is held to."""
     plan = [*confine(spec, spec.box_scopes, counted="operations" in more), *steps]
-    limits = {**spec.visit_limits, **more}
-    return {"in_box": True, "plan": plan, "limits": limits, "scratch": "", "heard": heard(spec)}
+    return {"plan": plan, "limits": {**spec.visit_limits, **more}, "scratch": "", "heard": heard(spec)}
 
 
 def template_of(spec: Spec, python: Preload | None, *, native: bool) -> ZygoteRequest:

@@ -18,7 +18,15 @@ from starlette.routing import Route as Path
 from starlette.types import Receive, Scope, Send
 
 from ringfence.client.wire import plain_error
-from ringfence.errors import BusyError, ConflictError, ForeignError, SandboxError, UnavailableError, UsageError
+from ringfence.errors import (
+    BusyError,
+    ConflictError,
+    ForeignError,
+    LateAttemptError,
+    SandboxError,
+    UnavailableError,
+    UsageError,
+)
 from ringfence.service import guard
 from ringfence.service.admission import Full
 from ringfence.service.answer import Answer, Ask, Refused
@@ -38,8 +46,8 @@ Handler = Callable[[Ask], Awaitable[Answer]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 # One table from error to status; the first that fits.
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
-    (Full, 429), (Draining, 503), (BusyError, 409), (ConflictError, 409), (ForeignError, 409), (UsageError, 400),
-    (UnavailableError, 503), (SandboxError, 422),
+    (Full, 429), (Draining, 503), (BusyError, 409), (ConflictError, 409), (LateAttemptError, 409), (ForeignError, 409),
+    (UsageError, 400), (UnavailableError, 503), (SandboxError, 422),
 )  # fmt: skip
 
 

@@ -88,8 +88,11 @@ if TYPE_CHECKING:
         """Those that it alone writes to."""
         standby: NotRequired[bool]
         """Its first process waits for an order; or, of a box, for visits."""
-        in_box: NotRequired[bool]
-        """The job is forked by the pid 1 of a living box, the way to which is the first of the streams."""
+        visited: NotRequired[bool]
+        """It is a living box: its pid 1 takes visits."""
+        in_box: NotRequired[int]
+        """The job is forked by the pid 1 of a living box, the way to which is the first of the streams: the number of
+        this visit, which no other to that box has."""
         contained: NotRequired[bool]
         """The first process is pid 1 of a sandbox with namespaces."""
         prepare: NotRequired[list[Step]]

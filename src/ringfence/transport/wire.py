@@ -37,10 +37,11 @@ MOST_DRAFTS = 2
 """How many a zygote keeps: those of two pools that have a template in common. Its caller counts with it."""
 _HEAD = Struct("!cI")
 
-STARTED, READY, FAILED, ENDED, NOTED, HEALTH = b"S", b"R", b"F", b"E", b"N", b"H"
+STARTED, READY, FAILED, ENDED, NOTED, HEALTH, LEFT = b"S", b"R", b"F", b"E", b"N", b"H", b"L"
 """Frames from the leader: it is here (its pid), it waits for a job (whose pipes belong to this id on the host, where
 root is the caller), the set-up failed (step, problem), the end,
-an attempt on something forbidden, and how sure the recorder is that it saw them all (both JSON)."""
+an attempt on something forbidden, and how sure the recorder is that it saw them all (both JSON); of a visit to a box
+also that nothing is left of it, and all is said."""
 
 NOTHING_SEEN: HealthFrame = {
     "total": 0, "kept": 0, "summarised": 0, "uncategorised": 0, "unnamed": 0, "lost": 0, "late": 0, "unwritten": 0,
@@ -48,10 +49,13 @@ NOTHING_SEEN: HealthFrame = {
 }  # fmt: skip
 """What the recorder says of most jobs, for which an empty body stands: reading JSON takes as long as a small job."""
 
-_KINDS = frozenset((STARTED, READY, FAILED, ENDED, NOTED, HEALTH))
+_KINDS = frozenset((STARTED, READY, FAILED, ENDED, NOTED, HEALTH, LEFT))
 
 # Why the leader killed the tree, by position in the frame.
 CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone", "reaper_gone", "operations")
+
+TELL = 0
+"""To the leader, among signals: say all that was recorded up to now, and how sure that is (``HEALTH``)."""
 
 ENTER = "enter the box"
 """The step of a visit to a living box that fails when the box has ended."""
@@ -166,6 +170,15 @@ class Outbox:
             raise ValueError(f"a frame of {len(data)} bytes")
         self._waiting.append(data)
         self.flush()
+
+    def put_long(self, data: bytes) -> None:
+        """A frame of any size, in pieces that the kernel takes whole."""
+        self._waiting += (data[start : start + select.PIPE_BUF] for start in range(0, len(data), select.PIPE_BUF))
+        self.flush()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._waiting
 
     def flush(self) -> None:
         """What the pipe has room for now."""

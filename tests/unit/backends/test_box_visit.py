@@ -13,11 +13,11 @@ from tests.private_folders import left_in
 
 import ringfence
 from ringfence import SandboxError, SandboxPolicy, SetupError, Status
-from ringfence.backends import box_visit
 from ringfence.backends.background_io import BackgroundStreams
-from ringfence.backends.box_visit import VisitToBox
 from ringfence.backends.facts import Report
 from ringfence.backends.leader_client import LeaderClient
+from ringfence.backends.living import visit as box_visit
+from ringfence.backends.living.visit import VisitToBox
 from ringfence.kernel.proc import procfs
 from ringfence.transport import wire
 
@@ -99,6 +99,7 @@ def _visit(supervisor: BoxSupervisor, monkeypatch: pytest.MonkeyPatch) -> VisitT
     visit = VisitToBox.__new__(VisitToBox)
     visit._supervisor = supervisor  # type: ignore[assignment]
     visit._events_before, visit._bytes_before = (2, 4), 200
+    visit.since, visit._settled = None, None
     monkeypatch.setattr(LeaderClient, "receive", lambda self: Report(cause="reaper_gone", wall_ns=7))
     return visit
 
@@ -141,7 +142,7 @@ def test_a_box_that_can_not_be_entered_because_it_has_ended_is_a_fact(monkeypatc
     monkeypatch.setattr(LeaderClient, "receive", failed)
     step = wire.ENTER
     assert visit.receive().cause == "memory"  # type: ignore[union-attr]
-    step = "exec"
+    step, visit._settled = "exec", None
     with pytest.raises(SetupError):
         visit.receive()
 

@@ -106,6 +106,37 @@ def test_a_thread_s_attack_ends_its_whole_process() -> None:
     listener.close()
 
 
+def test_what_waits_at_the_end_is_recorded_and_not_answered() -> None:
+    """Its process is killed next; a second call of it must not come."""
+    child, listener = supervised(DEFAULT, lambda: [attempt("reboot", *MINUS_ONE)() for _ in range(2)])
+    wait_until_readable(listener)
+    recorder = Recorder()
+    responder = NotifyResponder(os.dup(listener.fileno()), lambda: DEFAULT, recorder)
+    assert responder.drain(time.monotonic_ns() + 10**10)
+    assert [attempt.operation for attempt in recorder.attempts] == ["reboot"]
+    assert responder.drain(0), "nothing waits any more"
+    assert recorder.health.total == 1 and not responder.is_over()
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(Died):
+        child.result()
+    wait_until_readable(listener)
+    assert responder.is_over()
+    responder.close()
+    listener.close()
+
+
+def test_who_asks_for_ever_at_the_end_is_not_listened_to_for_ever() -> None:
+    child, listener = supervised(DEFAULT, attempt("reboot", *MINUS_ONE))
+    wait_until_readable(listener)
+    responder = NotifyResponder(os.dup(listener.fileno()), lambda: DEFAULT, Recorder())
+    assert not responder.drain(0) and not responder.recorder.health.total
+    responder.close()
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(Died):
+        child.result()
+    listener.close()
+
+
 def test_without_its_supervisor_a_guest_is_refused_and_does_not_hang() -> None:
     child, listener = supervised(DEFAULT, lambda: [attempt("reboot", *MINUS_ONE)() for _ in range(2)])
     wait_for(listener)

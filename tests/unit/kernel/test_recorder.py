@@ -253,3 +253,21 @@ def test_what_a_mechanism_can_t_see_is_part_of_the_health() -> None:
     assert recorder.health.caveat == ""
     recorder.caveat = "blind at night"
     assert recorder.close().caveat == "blind at night"
+
+
+def test_a_new_page_has_all_the_room_and_none_of_the_counts_of_the_one_before() -> None:
+    recorder = Recorder(budgets=budgets(names=1, full=1))
+    for path in ("/oracle/a", "/oracle/b"):
+        recorder.record(attempt(path=path))
+    recorder.lose(3, "gone")
+    assert recorder.health.unnamed == 1 and recorder.health.lost == 3
+    recorder.turn_page()
+    assert recorder.health.clean and recorder.totals() == {} and recorder.summary == ()
+    assert recorder.wants(HIDDEN, attempt(path="/oracle/b").key), "what the page before had told is told again"
+    recorder.record(attempt(path="/oracle/b"))
+    assert recorder.health.kept == 1 and recorder.health.complete
+
+
+def test_a_record_names_the_visit_only_where_there_is_one() -> None:
+    assert "visit" not in attempt().as_record()
+    assert replace(attempt(), visit=7).as_record()["visit"] == 7

@@ -129,3 +129,28 @@ def test_the_numbers_of_this_machine_are_those_of_its_kernel_headers() -> None:
     theirs = {name: int(known[name]) for name in ours if known.get(name, "").isdigit()}
     assert theirs == {name: ours[name] for name in theirs}
     assert len(theirs) > 30
+
+
+# What /proc shows of a box: number of a process, its name, its parent, its filters.
+_BOX = {
+    1: ("init", 0, 0), 2: ("visit 1", 1, 0), 3: ("sh", 2, 1), 4: ("visit 9", 3, 1),
+    5: ("visit 2", 1, 0), 6: ("x", 5, 1),
+    # Their reaper has gone, and they call themselves what they like.
+    7: ("visit 2", 1, 1), 8: ("child", 7, 1), 9: ("visit 2", 1, 2),
+    10: ("restored", 1, 0), 11: ("visit x", 1, 0), 12: ("lost", 99, 1), 13: ("round", 13, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asks", "visit"), [(3, 1), (4, 1), (6, 2), (7, 0), (8, 0), (9, 0), (10, 0), (11, 0), (12, 0), (13, 0), (77, 0)]
+)
+def test_the_visit_is_known_by_the_reaper_that_a_process_is_below(asks: int, visit: int, tmp_path: Path) -> None:
+    for number, (name, parent, filters) in _BOX.items():
+        (tmp_path / str(number)).mkdir()
+        status = f"Name:\t{name}\nPPid:\t{parent}\nSeccomp:\t2\nSeccomp_filters:\t{filters}\n"
+        (tmp_path / str(number) / "status").write_text(status)
+    proc = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert requester.visit_of(asks, proc) == visit
+    finally:
+        os.close(proc)

@@ -18,7 +18,15 @@ from typing import Any
 import pytest
 from tests import criu_program
 
-from ringfence import CheckpointError, IsolationLevel, SandboxConfig, SandboxManager, UnavailableError, UsageError
+from ringfence import (
+    CheckpointError,
+    IsolationLevel,
+    LateAttemptError,
+    SandboxConfig,
+    SandboxManager,
+    UnavailableError,
+    UsageError,
+)
 from ringfence.engine.handle import Handle
 from ringfence.kernel.criu import criu
 from ringfence.kernel.proc import procfs
@@ -342,6 +350,40 @@ def test_a_restored_process_can_do_nothing_that_it_could_not_do_before(
         "read a file of the host", "reach a service of the host", "signal a process that is not its own",
         "write beside its places", "make a user namespace", "mount", "become another id",
     }  # fmt: skip
+
+
+ASKING = """
+import os, select
+while True:
+    print(1, flush=True)
+    if select.select([0], [], [], 0.02)[0]:
+        os.read(0, 1)
+        os.mkdir('made')
+        os.path.exists('private/key')
+"""
+
+
+@pytest.mark.parametrize("way", ["the next execution", "a commit"])
+def test_what_a_restored_process_tries_is_undone_by(way: str, manager: SandboxManager, repo: Path) -> None:
+    (repo / "private").mkdir()
+    (repo / "ask.py").write_text(ASKING)
+    blocked = [repo / "private"]
+    context = manager.create_sandbox(
+        SandboxConfig(isolation_level=IsolationLevel.STRICT, allowed_paths=[repo], blocked_paths=blocked)
+    )
+    start(manager, context, "ask.py")
+    made = checkpoint(manager, context)
+    revived = back(manager, context, made.checkpoint_id)
+    assert manager.run(context, ["true"]).success, "control: as long as it tries nothing"
+    revived.write(b"x")
+    until(lambda: revived.attempts)
+    if way == "a commit":
+        with pytest.raises(LateAttemptError, match="private/key"):
+            manager.commit(context)
+    else:
+        done = manager.run(context, ["true"])
+        assert not done.success and done.rolled_back and done.violations == ("stat private/key",)
+    assert not manager.changes(context)
 
 
 def test_a_restored_process_is_in_the_groups_namespaces_and_monitor_of_its_new_box(

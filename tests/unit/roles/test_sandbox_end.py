@@ -8,7 +8,7 @@ import pytest
 
 from ringfence.kernel import syscall_numbers
 from ringfence.kernel.proc import processes
-from ringfence.kernel.recorder import Recorder
+from ringfence.kernel.recorder import Attempt, Recorder
 from ringfence.kernel.seccomp import compile as seccomp
 from ringfence.kernel.seccomp import profiles as seccomp_profiles
 from ringfence.kernel.seccomp.responder import NotifyResponder
@@ -16,7 +16,7 @@ from ringfence.roles.leader import Leader
 from ringfence.roles.sandbox_end import BoxVisit, SandboxEnd
 from ringfence.roles.watchdog import Watchdog
 from ringfence.steps import state as building
-from ringfence.transport import passing
+from ringfence.transport import passing, wire
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -128,3 +128,41 @@ def test_what_was_handed_over_before_the_program_ran_is_taken_before_the_way_is_
     assert guest.responder is not None
     assert guest.door == -1
     os.close(guest.responder.fileno())
+
+
+class _Tripwire:
+    """Asked as often as it is said to be."""
+
+    def __init__(self, times: int) -> None:
+        self.reader, self.writer = os.pipe()
+        self.left, self.lost, self.finished = times, 0, False
+        os.write(self.writer, b"x")
+
+    def fileno(self) -> int:
+        return self.reader
+
+    def handle(self, wants: object) -> list[Attempt]:
+        self.left -= 1
+        if self.left == 0:
+            os.read(self.reader, 1)
+        return [Attempt(time_ns=1, wall_ns=1, operation="lookup", path="/oracle", root="/oracle", errno=2)]
+
+
+@pytest.mark.parametrize(("times", "lost"), [(3, 0), (10**9, 1)])
+def test_a_tripwire_that_is_never_silent_does_not_keep_the_end_waiting(guest, times, lost):
+    guest.tripwire, guest.drain_ns = _Tripwire(times), 20_000_000
+    guest.drain()
+    assert guest.recorder.health.total >= 3 and guest.recorder.health.lost == lost
+    for descriptor in (guest.tripwire.reader, guest.tripwire.writer):
+        os.close(descriptor)
+
+
+def test_a_page_has_what_came_since_the_last_one(guest):
+    guest.tripwire = _Tripwire(1)
+    guest.drain()
+    guest.tripwire.lost = 2
+    first, second = wire.decode_json(guest.page()), guest.page()
+    assert (first["total"], first["lost"], first["complete"]) == (1, 2, False)
+    assert second == b"", "nothing"
+    for descriptor in (guest.tripwire.reader, guest.tripwire.writer):
+        os.close(descriptor)

@@ -131,3 +131,18 @@ def test_a_request_is_read_back_and_a_caller_that_is_gone_is_noticed() -> None:
     with pytest.raises(EOFError):
         wire.read_visit(reader)
     os.close(reader)
+
+
+def test_a_long_frame_goes_in_pieces_and_nobody_waits_for_who_reads_it() -> None:
+    reader, writer = os.pipe()
+    outbox, frames, told = wire.Outbox(writer), wire.Frames(), []
+    bodies = [bytes([number]) * 60_000 for number in range(5)]
+    for body in bodies:
+        outbox.put_long(wire.frame(wire.HEALTH, body))
+    assert not outbox.is_empty
+    while len(told) < len(bodies):
+        told += frames.feed(os.read(reader, 65536))
+        outbox.flush()
+    assert [body for _, body in told] == bodies and outbox.is_empty
+    for descriptor in (reader, writer):
+        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The halves of a commit that come before the first change, over several workspaces at once: all of it or nothing."""
+"""A commit over several workspaces at once: before the first change all of it or nothing, and what is told of it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ringfence.checkpoint.commit import commit_plan
 from ringfence.checkpoint.commit.conflicts import OnConflict
-from ringfence.checkpoint.layer import Planned
+from ringfence.checkpoint.layer import Committed, Planned
 from ringfence.checkpoint.layout import Parts
 from ringfence.checkpoint.workspace import Workspace
 from ringfence.errors import ConflictError
+from ringfence.model.record import field_names
 
 Absolute = Callable[[int, Iterable[str]], list[str]]
 """Paths in a workspace, by its number, as those of the host."""
@@ -47,3 +48,17 @@ def stage(workspaces: Sequence[Workspace], plans: list[tuple[int, Planned]]) -> 
         for number, plan in done:
             workspaces[number].unstage(plan)
         raise
+
+
+def end_history(workspaces: Sequence[Workspace]) -> None:
+    """What was carried over can't be gone back to."""
+    for workspace in workspaces:
+        if workspace.store.checkpoint_ids():
+            workspace.forget_checkpoints()
+
+
+def told(done: list[tuple[int, Committed]], absolute: Absolute) -> Committed:
+    """All of it as one, with paths of the host."""
+    rows = {name: tuple(path for number, each in done for path in absolute(number, getattr(each, name)))
+            for name in field_names(Committed)}  # fmt: skip
+    return Committed(**rows)

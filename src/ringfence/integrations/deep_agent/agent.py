@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ringfence.errors import AttackError, CheckpointError, RefusedError, UsageError
+from ringfence.errors import AttackError, CheckpointError, LateAttemptError, RefusedError, UsageError
 from ringfence.integrations.deep_agent.audit import AuditLog
 from ringfence.integrations.deep_agent.call import ToolCall, texts_of
 from ringfence.integrations.deep_agent.config import Commit, SafeConfig
@@ -285,6 +285,8 @@ class SafeDeepAgent:
             changes = self.sandbox.changes()
             keeps = done.success and self.safe_config.commit is Commit.EACH_CALL
             return done, changes, self._keep() if keeps else ()
+        except LateAttemptError as error:
+            return self.sandbox.late(done, error), self.sandbox.changes(), ()
         except CheckpointError as error:
             done = self.sandbox.undone(done, f"what it changed can't be kept: {error}")
             return done, self.sandbox.changes(), ()

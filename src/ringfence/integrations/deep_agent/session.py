@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ringfence.errors import SandboxError, SupervisionError, UsageError
+from ringfence.errors import LateAttemptError, SandboxError, SupervisionError, UsageError
 from ringfence.integrations.deep_agent.paths import goes_up_behind_a_name, leads_below, links_going_up, meeting
 from ringfence.manager.config import SandboxConfig
 from ringfence.manager.context import SandboxContext
@@ -84,6 +84,12 @@ class SandboxSession:
         """A call that went well, but must not stay."""
         self.go_back(done.checkpoint_id)
         return replace(done, success=False, value=None, error=error, rolled_back=True)
+
+    def late(self, done: ExecutionResult, error: LateAttemptError) -> ExecutionResult:
+        """A call that went well, while what an earlier one left running did not; the manager has undone both."""
+        seen = (*done.violations, *error.attempts)
+        return replace(done, success=False, value=None, error=f"violation: {seen[0]}", violations=seen,
+                       rolled_back=self._config.enable_auto_rollback)  # fmt: skip
 
     def _links(self) -> dict[str, str]:
         return self.manager.links(self.context) if self.context else {}
@@ -165,7 +171,8 @@ class SandboxSession:
         except SandboxError as error:
             if self.context is not None:
                 gone, self.context = self.context, None
-                error.hint = f"nothing is lost: SandboxManager.attach({gone.sandbox_id!r}) opens what changed"
+                first = error.hint if isinstance(error, LateAttemptError) else "nothing is lost"
+                error.hint = f"{first}: SandboxManager.attach({gone.sandbox_id!r}) opens what changed"
                 self.manager.detach(gone.sandbox_id)
             raise
         self.end()

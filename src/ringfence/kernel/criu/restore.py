@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from ringfence.kernel.seccomp.rules import Profile, Rule
     from ringfence.transport.request import RestoreRequest
 
-GO = b"g"
+GO, TELL = b"g", b"t"
+"""What the caller says: the processes go on; say how sure the recorder is of what it has told."""
 _PATIENCE_S = 120.0
 _LOG_BYTES = 1 << 16
 _END_WAIT_S, _STOP_WAIT_S, _LONGEST_POLL_S = 10.0, 5.0, 3600.0
@@ -102,6 +103,8 @@ def main() -> None:
     if not problem and os.read(0, 1) == GO:
         revival.lead()
     revival.end()
+    if revival.responder is not None:
+        _say({"page": revival.page(), "last": True})
 
 
 def _exactly(size: int) -> bytes:
@@ -243,11 +246,26 @@ class Restore:
             poller.register(descriptor, select.POLLIN)
         while time.monotonic() < deadline:
             ready = dict(poller.poll(min(_LONGEST_POLL_S, max(0.0, deadline - time.monotonic())) * 1000 + 1))
-            if self.reaper in ready or 0 in ready:
+            if self.reaper in ready or (0 in ready and not self._tell_page()):
                 return
             self.responder.handle()
             if self.responder.finished:
                 poller.unregister(self.responder.fileno())
+
+    def _tell_page(self) -> bool:
+        """Whether somebody still asks."""
+        asked = os.read(0, 64)
+        for _ in range(asked.count(TELL)):
+            _say({"page": self.page()})
+        return bool(asked)
+
+    def page(self) -> dict[str, int]:
+        """What was recorded since the last one: how much of it could not be told."""
+        if self.responder is None:
+            return {}
+        health = self.responder.recorder.health
+        self.responder.recorder.turn_page()
+        return {name: value for name, value in vars(health).items() if type(value) is int}
 
     def end(self) -> None:
         """All below the reaper, and then the reaper itself."""

@@ -71,6 +71,16 @@ class Listener:
             self._descriptor = -1
             self.finished = True
 
+    def is_waited_for(self) -> bool:
+        """Whether a call waits now."""
+        return not self.is_over() and bool(self._poll.poll(0))
+
+    def is_over(self) -> bool:
+        """Whether no filtered process is left."""
+        if not self.finished:
+            self.finished = any(not events & select.POLLIN for _, events in self._poll.poll(0))
+        return self.finished
+
     def handle(self, wait_ms: int = 0) -> Notification | None:
         """The next waiting call, None if there is none; ``finished`` when there can't be another."""
         if self.finished:

@@ -91,6 +91,26 @@ class NotifyResponder:
                 return
             wait_ms = self._wait_ms
 
+    def is_over(self) -> bool:
+        """Whether nobody is below the filter any more. Takes nothing, and answers nothing."""
+        return self._listener.is_over()
+
+    def drain(self, until_ns: int) -> bool:
+        """Record what waits, and leave it unanswered: who waits is ended next. Whether that was all: who is not waited
+        for may end those who wait, and have others ask, for ever."""
+        while self._listener.is_waited_for():
+            if time.monotonic_ns() > until_ns:
+                return False
+            told = self._listener.handle()
+            if told is not None:  # else it is gone, and others may still wait
+                self._record_only(told)
+        return True
+
+    def _record_only(self, told: Notification) -> None:
+        action = self._decide(told.number, told.args, told.audit_arch).action
+        if action.kind is not Kind.WITNESS and (action.kind is not Kind.NOTE or self._watcher is not None):
+            self._record(told, action, _code_of(action))
+
     def hurry(self, turn_ns: int) -> None:
         """From now on a turn is as short as this, and waits for nothing: others are answered by the same process."""
         self._turn_ns, self._wait_ms = turn_ns, 0
@@ -109,7 +129,7 @@ class NotifyResponder:
         if action.kind is Kind.NOTE and self._watcher is None:
             self._note(told)
             return
-        code = {Kind.FORBID: errno.EPERM}.get(action.kind, action.errno)
+        code = _code_of(action)
         self._record(told, action, code)
         if action.kind in _GO_ON:
             self._listener.proceed(told)
@@ -161,6 +181,10 @@ class NotifyResponder:
     def _address(self, told: Notification) -> bytes:
         """Where a network call wants to go."""
         return self._listener.read(told, *_place(told)) or b""
+
+
+def _code_of(action: Action) -> int:
+    return errno.EPERM if action.kind is Kind.FORBID else action.errno
 
 
 def _place(told: Notification) -> tuple[int, int]:

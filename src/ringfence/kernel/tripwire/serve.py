@@ -17,7 +17,7 @@ import struct
 import time
 from _collections_abc import Callable
 
-from ringfence.kernel.proc.requester import Requester, identify, is_writing
+from ringfence.kernel.proc.requester import Requester, identify, is_writing, visit_of
 from ringfence.kernel.recorder import Attempt, Key
 from ringfence.kernel.tripwire import fuse_wire as wire
 from ringfence.kernel.tripwire.fuse_wire import Op, Request
@@ -52,14 +52,16 @@ class Tripwire:
     """Serves one FUSE device. ``finished`` says that the file system is gone: then stop polling."""
 
     def __init__(
-        self, device: int, layout: Layout, *, mounter: int, proc: int = -1, uid: int = 0, gid: int = 0
-    ) -> None:
+        self, device: int, layout: Layout, *, mounter: int, proc: int = -1, uid: int = 0, gid: int = 0,
+        visited: bool = False,
+    ) -> None:  # fmt: skip
         """``mounter``: the number of the process that calls ``tripwire_mount.bind_all``, in ``proc``, the /proc
-        of its pid namespace; -1: our own.
+        of its pid namespace; -1: our own. ``visited``: a box, in which each process belongs to a visit.
 
         ``uid`` and ``gid`` own the veiled folders, as seen in the sandbox. The descriptors are ours to close.
         """
         self._proc = proc
+        self._visited = visited
         os.set_blocking(device, False)
         self._device = device
         self._mounter = mounter
@@ -144,8 +146,10 @@ class Tripwire:
             return _attempt(request, Requester(), path, error)
         writes = request.op in _CHANGES or is_writing(request.pid, self._proc)
         wanted = wants((_operation(request), os.fsdecode(path), writes))
-        who = identify(request.pid, self._proc) if wanted else Requester(pid=request.pid, writes=writes)
-        return _attempt(request, who, path, error)
+        if not wanted:
+            return _attempt(request, Requester(pid=request.pid, writes=writes), path, error)
+        visit = visit_of(request.pid, self._proc) if self._visited else 0
+        return _attempt(request, identify(request.pid, self._proc), path, error, visit)
 
     def _send(self, message: bytes) -> None:
         self.answered += 1
@@ -251,7 +255,7 @@ def _operation(request: Request) -> str:
     return op.name.lower() if op is not None else f"request {request.op}"
 
 
-def _attempt(request: Request, who: Requester, path: bytes, error: int) -> Attempt:
+def _attempt(request: Request, who: Requester, path: bytes, error: int, visit: int = 0) -> Attempt:
     name = path.rpartition(b"/")[2]
     return Attempt(
         time_ns=time.monotonic_ns(),
@@ -268,4 +272,5 @@ def _attempt(request: Request, who: Requester, path: bytes, error: int) -> Attem
         syscall=who.syscall,
         asked=next((text for text in who.asked if os.fsdecode(name) in text), "".join(who.asked[:1])),
         writes=who.writes or request.op in _CHANGES,
+        visit=visit,
     )

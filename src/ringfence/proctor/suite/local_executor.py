@@ -32,7 +32,7 @@ _READ_BYTES, _WORDS_CHARS = 1 << 20, 500
 
 _LATE = (
     "cryptography.exceptions", "cryptography.hazmat.primitives.asymmetric.ed25519", "subprocess",
-    "ringfence.backends.box_visit", "ringfence.backends.closing", "ringfence.backends.layers",
+    "ringfence.backends.living.visit", "ringfence.backends.closing", "ringfence.backends.layers",
     "ringfence.backends.leader_sources", "ringfence.backends.scratch", "ringfence.backends.strict",
     "ringfence.kernel.calls.native", "ringfence.kernel.cgroup.twin", "ringfence.kernel.cgroup.usage",
     "ringfence.kernel.seccomp.programs", "ringfence.model.policy_file", "ringfence.proctor.run",

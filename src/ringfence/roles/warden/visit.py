@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ringfence.roles.warden.warden import Warden
     from ringfence.transport.request import StandbyRequest, VisitRequest
 
-_TURN_NS = 2_000_000
+_TURN_NS, _DRAIN_NS = 2_000_000, 10_000_000  # meanwhile nobody is led
 _LATEST_WORD_S, _AGAIN_NS = 10.0, 10_000_000
 
 
@@ -35,6 +35,9 @@ class LateOutbox(wire.Outbox):
     def put(self, data: bytes) -> None:
         self._bytes += data
         self.flush()
+
+    def put_long(self, data: bytes) -> None:
+        self.put(data)
 
     def flush(self) -> None:
         while self._bytes:
@@ -106,6 +109,7 @@ class WardedVisit(SandboxLeader):
 
     def _run(self) -> None:
         super()._run()
+        self._own.drain_ns = _DRAIN_NS
         if self._own.responder is not None:
             self._own.responder.hurry(_TURN_NS)
 

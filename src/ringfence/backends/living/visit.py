@@ -1,17 +1,20 @@
-"""A box that lives between visits, from the caller's side: who keeps it open, and a visit to it."""
+"""A box that lives between visits, from the caller's side: who keeps it open, and a visit to it.
+
+What is tried between visits, or after the last, is ``hearing``'s.
+"""
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from _collections_abc import Callable
-from _thread import allocate_lock
 
 from ringfence.backends.facts import Report
 from ringfence.backends.groups import GroupVisit
 from ringfence.backends.leader_client import LeaderClient
 from ringfence.backends.leader_sources import ZygoteSource
+from ringfence.backends.living.hearing import BoxHearing
+from ringfence.checkpoint.late import Late, gaps_in, with_late
 from ringfence.errors import SetupError
 from ringfence.model.record import record, replace
 from ringfence.sandbox.spec import Spec
@@ -26,60 +29,69 @@ _GRACE_S, _OWN_PATIENCE_S = 1.0, 10.0
 _HOLDER_GONE = "reaper_gone"
 
 
-class LingeringLeaders:
-    """Leaders that stay with what their visits have left running, each by a descriptor of its process."""
-
-    def __init__(self) -> None:
-        self._leaders: list[int] = []
-        self._lock = allocate_lock()
-        self._box_has_ended = False
-
-    def add(self, leader: int) -> None:
-        with self._lock:
-            self._leaders = [each for each in (*self._leaders, leader) if not self._is_done(each)]
-
-    def _is_done(self, leader: int) -> bool:
-        """Whether it has ended, or nobody waits any more; then its descriptor is closed."""
-        done = self._box_has_ended or wire.is_readable(leader)
-        if done:
-            os.close(leader)
-        return done
-
-    def await_end(self) -> None:
-        """Of a box that has ended: they notice by themselves."""
-        with self._lock:
-            self._box_has_ended = True
-            leaders, self._leaders = self._leaders, []
-        for leader in leaders:
-            wire.is_readable(leader, _GRACE_S)
-            os.close(leader)
-
-    def __del__(self) -> None:
-        """Of a box that everybody has forgotten."""
-        for leader in self._leaders:
-            os.close(leader)
-
-
 class VisitToBox(LeaderClient):
     """A visit to a living box; what the supervisor of the box reports of the whole is received too."""
 
-    def __init__(self, request: VisitRequest, streams: tuple[int, ...], supervisor: BoxSupervisor) -> None:
+    def __init__(
+        self, request: VisitRequest, streams: tuple[int, ...], supervisor: BoxSupervisor, since: str | None
+    ) -> None:
+        """``since``: the checkpoint before it, for what it leaves running; None: a transfer of ours, no result."""
         self._supervisor = supervisor.visit
-        self._lingering = supervisor.lingering
+        self._hearing = supervisor.hearing
+        self.since = since
+        self.number = self._hearing.enter(since)
         self._events_before = supervisor.visit.events()
         self._bytes_before = supervisor.visit.network()[0]
-        super().__init__(request, (supervisor.visit.post, *streams), supervisor.source)
+        self._settled: Report | None = None
+        self._late: list[Late] = []
+        """What belongs to its result and was tried by what earlier visits left running."""
+        self._beside: list[dict[str, object]] = []
+        """What the supervisor told of it and nobody has taken yet."""
+        self._wired: list[dict[str, object]] = []
+        """All that tripwires told of it: it is in no count of its own recorder."""
+        self._copies: list[dict[str, object]] = []
+        """All that was told of it, for who asks what it has tried so far."""
+        try:
+            super().__init__(request | {"in_box": self.number}, (supervisor.visit.post, *streams), supervisor.source)
+        except BaseException:
+            self._hearing.leave(self.number)
+            raise
+        self._hearing.begun(self)
 
     def release(self) -> None:
-        with self._open_lock:
-            if self._report is not None and self._leader_pidfd >= 0:
-                self._lingering.add(os.dup(self._leader_pidfd))
+        """Of one that has ended its leader is heard on: it stays with what is left, and records what that tries."""
+        self._hearing.leave(self.number)
+        if self._report is not None and self._reports >= 0:
+            self._hearing.stay(self)
+        else:
+            super().release()
+        late, self._late = self._late, []
+        self._hearing.put_back(late)
+
+    def hang_up(self) -> None:
         super().release()
+
+    def is_gone_silently(self) -> bool:
+        """Whether its leader has left, and has said nothing that anybody must know."""
+        self.await_word(0)
+        return self.has_left and not self._notes and not gaps_in(self._pages)[0]
 
     def filenos(self) -> tuple[int, ...]:
         return (*super().filenos(), *self._supervisor.filenos())
 
     def receive(self) -> Report | None:
+        """Where the end has come, those are asked who record what earlier visits left running."""
+        if self._settled is None:
+            report = self._received()
+            self._settled = report if report is None or self.since is None else self._with_late(report)
+        return self._settled
+
+    def _with_late(self, report: Report) -> Report:
+        self._late = self._hearing.settle(self)
+        self._take_beside()
+        return replace(report, recorder=with_late(report.recorder, self._wired, self._late))
+
+    def _received(self) -> Report | None:
         report = self._receive_own()
         ended = self._supervisor.receive()
         if ended is None and report is not None and report.cause == _HOLDER_GONE:
@@ -87,7 +99,8 @@ class VisitToBox(LeaderClient):
         elif ended is not None and report is None:
             report = self._own_last_word()
         if ended is not None:  # the box itself is at its end: that is why the visit is
-            return replace(ended, wall_ns=report.wall_ns if report else ended.wall_ns)
+            own = report or ended
+            return replace(ended, wall_ns=own.wall_ns, recorder=own.recorder)
         return None if report is None else self._counted(report)
 
     def _receive_own(self) -> Report | None:
@@ -120,10 +133,37 @@ class VisitToBox(LeaderClient):
         except SetupError:
             return None
 
+    def take_own_notes(self) -> list[dict[str, object]]:
+        """Those of its own leader alone."""
+        return super().take_notes()
+
     def take_notes(self) -> list[dict[str, object]]:
         own = super().take_notes()
         self._supervisor.hear(own)
-        return [*own, *self._supervisor.take_notes()]
+        self._take_beside()
+        beside, self._beside = self._beside, []
+        late = [dict(note) for each in self._late for note in each.notes]
+        self._late = []
+        self._supervisor.hear(late)
+        return [*own, *beside, *late]
+
+    def _take_beside(self) -> None:
+        taken = self._hearing.take(self.number, beside=self.since is not None)
+        wired = [note for note in taken if "aim" in note]
+        self._wired += wired
+        self._copies += wired
+        self._beside += taken
+
+    def _handle(self, kind: bytes, body: bytes) -> None:
+        before = len(self._notes)
+        super()._handle(kind, body)
+        if self._report is None:
+            self._copies += self._notes[before:]
+
+    def take_copies(self) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+        """What it has tried since this was asked last, and what its recorder has said at its end; both stay its own."""
+        copies, self._copies = self._copies, []
+        return copies, [dict(self._report.recorder)] if self._report is not None else []
 
 
 @record
@@ -133,7 +173,7 @@ class BoxSupervisor:
     visit: GroupVisit
     spec: Spec
     source: ZygoteSource
-    lingering: LingeringLeaders
+    hearing: BoxHearing
 
 
 def _final_report(sources: tuple[int, ...], receive: Callable[[], Report | None], patience_s: float) -> Report | None:

@@ -1,0 +1,64 @@
+"""The process of a leader as its caller handles it: by a descriptor, by what it reports, and by our own end.
+
+Nothing is known here of visits (``leader_client``).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from _collections_abc import Mapping
+
+from ringfence.backends.facts import Report
+from ringfence.transport import wire
+
+
+def report_of(fields: dict[str, int], recorder: Mapping[str, object]) -> Report:
+    """The end, as a leader has told it; Garbled where none can have."""
+    status = fields.pop("wait_status")
+    cause = fields.pop("cause")
+    if not 0 <= cause < len(wire.CAUSES):
+        raise wire.Garbled(f"cause {cause}")
+    exited = status >= 0 and os.WIFEXITED(status)
+    return Report(
+        exit_code=os.WEXITSTATUS(status) if exited else None,
+        signal=None if exited else os.WTERMSIG(status) if status >= 0 else 9,
+        cause=wire.CAUSES[cause],
+        recorder=recorder,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+EXEC_HINTS = {
+    errno.ENOENT: "is the program's name right, and is it on the PATH that the job gets?",
+    errno.EACCES: "is the file executable?",
+    errno.ENOEXEC: "a script needs a first line such as #!/bin/sh",
+    wire.NOT_STARTED: "a sandbox shows only interpreters that it knows for one: name what is missing in readable_paths",
+}
+"""What helps where a program could not be executed, by errno."""
+
+
+def owner_watch(commands: int) -> int:
+    """Readable when this process ends, whatever other process holds copies of its pipes."""
+    if sys.platform == "linux":
+        return os.pidfd_open(os.getpid())
+    return os.dup(commands)  # elsewhere the end of the command pipe has to do; the leader ignores this
+
+
+def open_pidfd(pid: int) -> int:
+    """A descriptor of a process; -1: it is gone, or this system has none."""
+    try:
+        return os.pidfd_open(pid) if sys.platform == "linux" and pid > 1 else -1
+    except OSError:
+        return -1
+
+
+def kill_pidfd(descriptor: int) -> None:
+    """End that process, if it is still there."""
+    import signal
+
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except OSError:
+        pass

@@ -1,0 +1,1 @@
+"""A strict box that lives between visits, from the caller's side."""

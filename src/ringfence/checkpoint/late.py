@@ -1,0 +1,204 @@
+"""What was tried in a box after its last result: nobody was told of it yet, so no commit goes past it.
+
+Of a transaction it lies on disk, since the next result may be another process's. Hears nothing itself, and decides
+nothing about what counts (``model.events.tried``).
+"""
+
+from __future__ import annotations
+
+from _collections_abc import Callable, Iterable, Mapping
+from _thread import RLock
+
+from ringfence.checkpoint.records.documents import Documents, reading
+from ringfence.errors import CheckpointError, LateAttemptError
+from ringfence.model.events import tried
+from ringfence.model.record import record
+
+LATE_FILE = "late.json"
+LATE, SINCE = "late", "late_since"
+"""Of an attempt: its process was left running by an earlier visit. Of a recorder: the checkpoints before these visits,
+empty for the beginning."""
+_GAPS = ("unnamed", "lost", "late", "unwritten")
+"""What a recorder counts of attempts that no record names."""
+_MOST_NOTES, _MOST_ROWS = 100, 200
+_HINT = (
+    "go back to before it, or run something: its result tells of them, and what is committed after that is your choice"
+)
+
+
+@record
+class Late:
+    """What was heard of one visit to a box after its result, or of nobody knows which."""
+
+    since: str
+    """The checkpoint that was the last one when the visit began; empty: there was none."""
+    notes: tuple[Mapping[str, object], ...] = ()
+    unrecorded: int = 0
+    """Attempts that no note names."""
+    problems: tuple[str, ...] = ()
+    summary: tuple[Mapping[str, object], ...] = ()
+    """What the recorder counts of those that are not named."""
+
+    def texts(self) -> list[str]:
+        """What of it is forbidden, in words."""
+        unnamed = [f"{self.unrecorded} attempts not named"] if self.unrecorded else []
+        return [*unnamed, *filter(None, map(tried, self.notes))]
+
+
+class LateAttempts:
+    """Those of one transaction, or of one box that has none."""
+
+    def __init__(self, documents: Documents | None = None, spare: str = "") -> None:
+        """``spare``: a file that goes for it where the disk is full."""
+        self._documents, self._spare = documents, spare
+        self._lock = RLock()
+        self.collect: Callable[[], None] | None = None
+        """Adds what a box that works on it has heard; absent: there is no box."""
+        self._known: list[Late] | None = None
+        """Absent: not looked up yet."""
+
+    def _all(self) -> list[Late]:
+        if self._known is None:
+            document = self._documents.read(LATE_FILE) if self._documents else None
+            with reading(LATE_FILE):
+                self._known = [_from_row(row) for row in document["late"]] if document else []
+        return self._known
+
+    def add(self, late: Iterable[Late]) -> None:
+        """What of it is forbidden, or may be; the rest is nobody's business any more."""
+        with self._lock:
+            more = [each for each in late if each.texts()]
+            if more:
+                self._keep(_joined([*self._all(), *more]))
+
+    def take(self) -> list[Late]:
+        """All, for a result that tells of it."""
+        with self._lock:
+            taken = self._all()
+            try:
+                if taken:
+                    self._keep([])
+            except CheckpointError:
+                pass  # it stays on the disk, and is told once more
+            return taken
+
+    def undo(self, checkpoint_id: str, ids: Callable[[], list[str]]) -> None:
+        """Going back to this checkpoint has undone what began at it or later. ``ids``: all there are, the oldest first;
+        of one that is not among them nobody knows when it was."""
+        with self._lock:
+            if self._all():
+                known = ids()
+                later = known[known.index(checkpoint_id) :]
+                self._keep([each for each in self._all() if each.since not in later])
+
+    def refuse(self) -> None:
+        """LateAttemptError where there is any."""
+        if self.collect is not None:
+            self.collect()
+        with self._lock:
+            found = self._all()
+            texts = tuple(dict.fromkeys(text for each in found for text in each.texts()))
+        if texts:
+            more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
+            raise LateAttemptError(f"not committed: {texts[0]}{more}, tried after the last result", attempts=texts,
+                                   since=tuple(dict.fromkeys(each.since for each in found)), hint=_HINT)  # fmt: skip
+
+    def _keep(self, late: list[Late]) -> None:
+        """What can't be written is an error, and refuses here all the same."""
+        self._known = late
+        if self._documents is None:
+            return
+        try:
+            if late:
+                self._documents.write(LATE_FILE, {"late": [_as_row(each) for each in late]}, self._spare)
+            else:
+                self._documents.remove(LATE_FILE)
+        except OSError as error:
+            raise CheckpointError(f"{self._documents.path(LATE_FILE)}: {error.strerror}") from error
+
+
+def _joined(late: list[Late]) -> list[Late]:
+    """One for each checkpoint, in the order in which they came."""
+    found: dict[str, list[Late]] = {}
+    for each in late:
+        found.setdefault(each.since, []).append(each)
+    return [_one(since, rows) for since, rows in found.items()]
+
+
+def _one(since: str, rows: list[Late]) -> Late:
+    notes = [note for each in rows for note in each.notes if tried(note)]
+    unnamed = sum(each.unrecorded for each in rows) + max(0, len(notes) - _MOST_NOTES)
+    problems = tuple(dict.fromkeys(text for each in rows for text in each.problems))
+    summary = tuple(row for each in rows for row in each.summary)[:_MOST_NOTES]
+    return Late(since=since, notes=tuple(notes[:_MOST_NOTES]), unrecorded=unnamed, problems=problems, summary=summary)
+
+
+def _as_row(late: Late) -> dict[str, object]:
+    return {**vars(late), "notes": list(map(dict, late.notes)), "summary": list(map(dict, late.summary))}
+
+
+def _from_row(row: Mapping[str, object]) -> Late:
+    notes, problems, summary = row["notes"], row["problems"], row["summary"]
+    if not all(isinstance(each, list) for each in (notes, problems, summary)):
+        raise ValueError("a list is missing")
+    return Late(since=str(row["since"]), notes=tuple(notes), unrecorded=int(row["unrecorded"]),  # type: ignore[arg-type,call-overload]
+                problems=tuple(map(str, problems)), summary=tuple(summary))  # type: ignore[arg-type,call-overload]  # fmt: skip
+
+
+def gaps_in(pages: Iterable[Mapping[str, object]]) -> tuple[int, tuple[str, ...], tuple[Mapping[str, object], ...]]:
+    """How many attempts these words of a recorder say that nobody can name, why, and what is counted of them."""
+    count, problems, rows = 0, [], []
+    for page in pages:
+        known = sum(_number(page.get(name)) for name in _GAPS)
+        count += known or int(page.get("complete", True) is not True)
+        problems += _texts(page.get("problems"))
+        rows += [row for row in _listed(page.get("summary")) if isinstance(row, Mapping) and not row.get("named")]
+    return count, tuple(dict.fromkeys(problems)), tuple(rows[:_MOST_ROWS])
+
+
+def with_late(
+    recorder: Mapping[str, object], notes: Iterable[Mapping[str, object]], late: Iterable[Late]
+) -> Mapping[str, object]:
+    """What a recorder says of one visit, with these notes of its own from elsewhere, and what is late."""
+    late = [each for each in late if each.notes or each.unrecorded]
+    beside = [*notes, *(note for each in late for note in each.notes)]
+    since = list(dict.fromkeys(each.since for each in late if each.texts()))
+    if not recorder or not (beside or late):
+        return {"complete": False, SINCE: since} if since else recorder
+    unrecorded = sum(each.unrecorded for each in late)
+    more = len(beside) + unrecorded
+    told = dict(recorder) | {
+        "total": _number(recorder.get("total")) + more,
+        "kept": _number(recorder.get("kept")) + len(beside),
+        "lost": _number(recorder.get("lost")) + unrecorded,
+        "complete": recorder.get("complete") is True and not unrecorded,
+        "problems": [*_texts(recorder.get("problems")), *(text for each in late for text in each.problems)],
+        "summary": [*_listed(recorder.get("summary")), *(dict(row) for each in late for row in each.summary)],
+        "totals": _sums(_sums({}, recorder.get("totals")), *({str(note.get("aim", "")): 1} for note in beside)),
+    }
+    return told | {SINCE: since} if since else told
+
+
+def late_since(recorder: Mapping[str, object]) -> tuple[str, ...]:
+    """The checkpoints before the visits whose processes have tried something since their results; empty: none has."""
+    return tuple(map(str, _listed(recorder.get(SINCE))))
+
+
+def _sums(counts: Mapping[str, int], *others: object) -> dict[str, int]:
+    found = dict(counts)
+    for other in others:
+        for name, value in other.items() if isinstance(other, Mapping) else ():
+            found[str(name)] = found.get(str(name), 0) + _number(value)
+    return found
+
+
+def _number(value: object) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
+def _listed(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _texts(value: object) -> list[str]:
+    return [str(each) for each in _listed(value)]
