@@ -18,7 +18,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 FILE = _ROOT / "deploy" / "image" / "seccomp.json"
 PAGE = _ROOT / "docs" / "how-to" / "run-in-a-container.md"
 _BEGIN, _END = "| call | what for |\n|---|---|\n", "<!-- /calls -->\n"
-_IFMT, _IFCHR, _SETUID = 0o170000, 0o020000, 0o4000
+_IFMT, _IFCHR = 0o170000, 0o020000
 _JOIN_SESSION_KEYRING, _CLONE_NEWNET = 1, 0x40000000
 
 
@@ -34,7 +34,7 @@ ANY: Args = ()
 OPENED: Mapping[str, tuple[Args, str]] = {
     "clone3": (ANY, "pid 1 of a sandbox is born in its namespaces; a filter can't read this call's flags"),
     "unshare": (ANY, "a user namespace, and in it all others: an ordinary user has no other way to any"),
-    "setns": ((_equal(1, _CLONE_NEWNET),), "a pool of tight sandboxes uses a network namespace again; no other kind"),
+    "setns": ((_equal(1, _CLONE_NEWNET),), "tight sandboxes use one network namespace after each other; no other kind"),
     "mount": (ANY, "file systems of the sandbox: its root, /proc, /tmp, layers over workspaces"),
     "umount2": (ANY, "the container's root is let go of"),
     "pivot_root": (ANY, "the sandbox's root becomes the root"),
@@ -46,11 +46,8 @@ OPENED: Mapping[str, tuple[Args, str]] = {
     "seccomp": (ANY, "filters that tell of calls, for hidden paths and for why a job failed"),
     "process_vm_readv": (ANY, "which path a job has asked for, where a filter tells of it"),
     "keyctl": ((_equal(0, _JOIN_SESSION_KEYRING),), "a session keyring of the sandbox's own; no other use of keys"),
-    "fallocate": (ANY, "programs beside the sandboxes reserve room, as Ray's store does; jobs are kept from it"),
     "mknodat": ((_masked(2, _IFMT, _IFCHR), _equal(3, 0)), "a whiteout: what makes a hidden name absent"),
-    **{call: ((_masked(place, _SETUID, 0),), "a folder of a shared volume hands its group on, and so does a copy of it")
-       for call, place in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2))},
-}  # fmt: skip
+}
 """Calls that our filter closes for jobs and ringfence itself needs: under which conditions, and what for."""
 
 

@@ -57,6 +57,7 @@ def main(work: Path, level: str = "strict") -> dict[str, object]:
     attacked = ringfence.run(attack, strict, cwd=str(work))
     listed = ringfence.run(["python3", "-c", "print(1)"], SandboxPolicy(isolation="strict", network=["example.org"]))
     tight = SandboxPolicy(isolation="strict", syscall_profile="tight")
+    again = [ringfence.run(["true"], tight).rc for _ in range(6)]  # the later ones in a network namespace of the first
     with ringfence.Pool(tight, warm=1) as pool, ringfence.open(strict) as box:
         called = [pool.call(lambda a, b: a * b, 6, 7) for _ in range(12)]
         box.put("file", b"put")
@@ -64,7 +65,7 @@ def main(work: Path, level: str = "strict") -> dict[str, object]:
     return {
         "attack": attacked.stdout.decode().strip(), "attempts": sorted({event.kind for event in attacked.events}),
         "applied": sorted(name for name, each in attacked.enforced.items() if each.applied),
-        "listed": listed.stdout.decode(), "pool": called, "box": visited,
+        "listed": listed.stdout.decode(), "again": again, "pool": called, "box": visited,
         "hidden": hidden.read_text(), "no_new_privileges": "NoNewPrivs:\t1" in Path("/proc/self/status").read_text(),
     }  # fmt: skip
 
