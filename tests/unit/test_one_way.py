@@ -27,3 +27,11 @@ def test_there_is_one_enum_of_strings() -> None:
 
 def test_control_characters_are_escaped_in_one_place() -> None:
     assert _with(r"isprintable\(\).*ascii\(") == ["model/system_text.py"]
+
+
+def test_whoever_waits_for_a_change_takes_its_lock_and_not_the_condition() -> None:
+    """A condition is entered in Python: a signal's exception in there leaves the lock taken for good."""
+    assert _with(r"Condition\(\)") == []
+    conditions = {name for path in PACKAGE.rglob("*.py")
+                  for name in re.findall(r"(self\.\w+) = threading\.Condition", path.read_text("utf-8"))}  # fmt: skip
+    assert conditions and _with("|".join(rf"with {re.escape(name)}\b" for name in conditions)) == []

@@ -37,10 +37,12 @@ class Newest:
         self._first = 0
         """The position of the first byte that is kept."""
         self._ended = False
-        self._changed = threading.Condition()
+        # Taken by itself: a condition is entered in Python, where a signal's exception would leave it taken for good.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
 
     def add(self, piece: bytes) -> None:
-        with self._changed:
+        with self._lock:
             self._kept += piece
             over = max(0, len(self._kept) - self._limit)
             del self._kept[:over]
@@ -48,13 +50,13 @@ class Newest:
             self._changed.notify_all()
 
     def end(self) -> None:
-        with self._changed:
+        with self._lock:
             self._ended = True
             self._changed.notify_all()
 
     def all(self) -> bytes:
         """All that is kept; where something is not, it begins with a text that says how much, at a whole character."""
-        with self._changed:
+        with self._lock:
             data, dropped = bytes(self._kept), self._first
         if not dropped:
             return data
@@ -65,7 +67,7 @@ class Newest:
         """What has come since a position. Where that is nothing, wait for more, or for the end."""
         if type(since) is not int or since < 0:
             raise UsageError(f"since: {since!r} is no position", hint="pass the position of the last reading, or 0")
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._ended or self._end > since, _seconds(timeout_s))
             begin = max(since, self._first)
             data = bytes(memoryview(self._kept)[begin - self._first :])

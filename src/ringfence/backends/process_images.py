@@ -226,7 +226,9 @@ class RestoredTree(BackgroundStreams):
         """On forbidden things, since it was restored; what they say is untrusted."""
         self._pages: list[dict[str, object]] = []
         self._taken, self._unkept, self._pages_heard, self._is_told = 0, 0, 0, False
-        self._heard = threading.Condition()
+        # Taken by itself: a condition is entered in Python, where a signal's exception would leave it taken for good.
+        self._lock = threading.RLock()
+        self._heard = threading.Condition(self._lock)
         self.root = int(tree["root"])
         self._output[OTHER] = Newest(confinement.output_bytes)
         self._threads: list[threading.Thread] = []
@@ -296,10 +298,10 @@ class RestoredTree(BackgroundStreams):
     def _hear(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with self._heard:
+            with self._lock:
                 self._note(json.loads(line))
                 self._heard.notify_all()
-        with self._heard:
+        with self._lock:
             self._is_over = True
             self._heard.notify_all()
 
@@ -315,7 +317,7 @@ class RestoredTree(BackgroundStreams):
 
     def take_late(self, within_s: float) -> tuple[list[dict[str, object]], list[dict[str, object]], bool]:
         """What they tried since the last time; what the recorder says of itself; whether it has said all up to now."""
-        with self._heard:
+        with self._lock:
             before = self._pages_heard
             said = self._is_told or (self._asked() and self._heard.wait_for(
                 lambda: self._pages_heard > before or self._is_over, within_s))  # fmt: skip

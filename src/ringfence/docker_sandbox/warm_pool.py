@@ -65,7 +65,9 @@ class WarmPool:
         self._client, self._spec, self._most, self._warm_wanted = client, spec, most, warm
         self._result_bytes, self._monitor, self._remover = result_bytes, monitor, remover
         self._read_back, self._keep, self._guard = read_back, keep, guard
-        self._changed = threading.Condition()
+        # Taken by itself: a condition is entered in Python, where a signal's exception would leave it taken for good.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._alive = 0
         self._waiting = self._coming = 0
         self._warm: list[Living] = []
@@ -85,7 +87,7 @@ class WarmPool:
             return living
 
     def _warm_or_slot(self) -> Living | None:
-        with self._changed:
+        with self._lock:
             self._waiting += 1
             try:
                 while not self._closed:
@@ -108,13 +110,13 @@ class WarmPool:
 
     def fill(self) -> None:
         """Have the missing ones made in the background."""
-        with self._changed:
+        with self._lock:
             missing = self._warm_wanted - len(self._warm) - self._coming
         for _ in range(max(0, missing)):
             self._in_background(self._add_one)
 
     def _add_one(self) -> None:
-        with self._changed:
+        with self._lock:
             enough = len(self._warm) + self._coming >= self._warm_wanted or self._alive >= self._most
             if self._closed or enough or self._waiting:
                 return
@@ -129,7 +131,7 @@ class WarmPool:
             self._came(living)
 
     def _came(self, living: Living | None) -> None:
-        with self._changed:
+        with self._lock:
             self._coming -= 1
             if living is None:
                 return
@@ -226,13 +228,13 @@ class WarmPool:
             return  # the engine was lost meanwhile
 
     def _free(self) -> None:
-        with self._changed:
+        with self._lock:
             self._alive -= 1
             self._changed.notify()
 
     def close(self) -> None:
         """Remove all that stand by, and wait for what is under way."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             warm, self._warm = self._warm, []
             self._changed.notify_all()
