@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  ringfence probe
-  ringfence probe --json | jq '.levels.process'
+  %(prog)s
+  %(prog)s --json | jq '.levels.process'
 
 The exit code is 0 when the default policy can be held here, 1 when it can't.
 """
