@@ -154,9 +154,10 @@ def refuse(backend: Backend, policy: SandboxPolicy) -> tuple[Lack, ...]:
     if lacks and not policy.allow_partial:
         named = "; ".join(f"{lack.capability} requires {lack.missing}" for lack in lacks)
         fixes = dict.fromkeys(f"{lack.capability}: {lack.fix}" for lack in lacks)
+        less = () if any(lack.whole for lack in lacks) else ("or accept less with allow_partial (--allow-partial)",)
         raise UnavailableError(
             f"isolation level '{backend.level}' cannot enforce this policy on this host: {named}",
             missing=tuple(lack.capability for lack in lacks),
-            fixes=(*fixes, "or accept less with allow_partial (--allow-partial)"),
+            fixes=(*fixes, *less),
         )
     return lacks
