@@ -774,8 +774,8 @@ def test_above_the_limit_of_operations_is_a_violation_each_time_and_below_it_nev
     for limit, expected in ((number, Status.OK), (number - 1, Status.OPERATIONS_LIMIT)):
         limits = ResourceLimits(max_execution_time=60, max_file_operations=limit)
         with manager.sandbox(SandboxConfig(isolation_level=level, resource_limits=limits)) as context:
-            ended = [manager.execute_in_sandbox(context, _operate, case).status for case in cases[::2]]
-        assert ended == [expected] * 2
+            ended = [manager.execute_in_sandbox(context, _operate, case) for case in cases[::2]]
+        assert [one.status for one in ended] == [expected] * 2, [one.resource_usage for one in ended]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -787,7 +787,8 @@ def test_operations_of_one_execution_are_not_those_of_another_beside_it(
         with ThreadPoolExecutor(3) as beside:
             each = [beside.submit(manager.execute_in_sandbox, context, _operate, {"count": 800, "wait_s": 0.3})
                     for _ in range(3)]  # fmt: skip
-        assert [one.result().status for one in each] == [Status.OK] * 3
+        ended = [one.result() for one in each]
+        assert [one.status for one in ended] == [Status.OK] * 3, [one.resource_usage for one in ended]
 
 
 @pytest.mark.parametrize("level", LEVELS)
