@@ -53,6 +53,20 @@ def test_one_that_ends_in_the_middle_of_a_look_counts_once() -> None:
     assert late.look(shell=151, child=-1) == 151 and late.look(shell=152) == 152
 
 
+def test_a_job_that_was_collected_counts_once_though_that_is_told_later() -> None:
+    world = World()
+    assert world.look(shell=900) == 900
+    assert world.look() == 900, "nobody has told"
+    assert world.look(waited_for=931) == 931
+    assert world.look(waited_for=931) == 931
+
+
+def test_one_of_which_nobody_ever_tells_counts_as_it_was_seen() -> None:
+    world = World()
+    world.look(shell=900)
+    assert world.look() == world.look() == 900
+
+
 def test_what_was_seen_of_one_whose_end_nobody_was_told_of_stays() -> None:
     world = World()
     world.look(shell=10, child=500)

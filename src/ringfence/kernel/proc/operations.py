@@ -21,12 +21,16 @@ class OperationsCount:
     def __init__(self, of: Callable[[int], int | None]) -> None:
         self._of = of
         self._tally = Tally()
+        self._job: tuple[int, int] | None = None
+        self._waited_for = 0
         self.most = 0
         """The most that was counted."""
 
     def look(self, rows: Sequence[Process], waited_for: int) -> int:
         """``rows``: parents before their children, so that nothing which passes from one to the other in the meantime
         is counted in both. ``waited_for``: of those that the process above all of them has waited for."""
+        if self._is_untold(rows, waited_for):
+            return self.most
         now, whole = {0: Counted(0, 0, waited_for)}, True
         for row in rows:
             amount, known = self._of(row.asked), self._tally.known(row.pid, row.start)
@@ -38,3 +42,14 @@ class OperationsCount:
         living = sum(counted.amount for counted in now.values())
         self.most = max(self.most, self._tally.total, living)
         return self.most
+
+    def _is_untold(self, rows: Sequence[Process], waited_for: int) -> bool:
+        """Whether the job has been collected, and who did that has not told yet: what was seen of it would be added to
+        what is told in a moment."""
+        if self._job is None and rows:
+            first = min(rows, key=lambda row: (row.start, row.pid))
+            self._job = first.pid, first.start
+        if self._job is None or any((row.pid, row.start) == self._job for row in rows):
+            self._waited_for = waited_for
+            return False
+        return waited_for <= self._waited_for
