@@ -53,13 +53,17 @@ def execute(arguments: argparse.Namespace) -> int:
     if bool(arguments.agent) == bool(arguments.predictions):
         raise UsageError("an agent or predictions, one of them", hint="name --agent CMD or --predictions FILE")
     instance = read_instance(arguments.instance, arguments.instance_id)
-    with tempfile.TemporaryDirectory(prefix="ringfence-swebench-") as place:
+    with (
+        tempfile.TemporaryDirectory(prefix="ringfence-swebench-") as place,
+        # Apart: the agent of a prediction reads its patch, and nothing of the task.
+        tempfile.TemporaryDirectory(prefix="ringfence-prediction-") as given,
+    ):
         task = _task(arguments, instance, place)
         for note in task.notes:
             print(f"proctor: {escape_controls(note)}", file=sys.stderr)
         if arguments.predictions:
             made = prediction_for(arguments.predictions, instance)
-            arguments.agent = patching(made.model_patch, place, TESTBED)
+            arguments.agent = patching(made.model_patch, given, TESTBED)
         return run_task(task, arguments)
 
 
