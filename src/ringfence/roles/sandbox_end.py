@@ -16,7 +16,7 @@ from _collections_abc import Callable, Mapping
 from ringfence.kernel.proc import processes
 from ringfence.kernel.recorder import HIDDEN, Recorder, as_rows
 from ringfence.kernel.seccomp.chosen import profile_of
-from ringfence.kernel.seccomp.responder import NotifyResponder
+from ringfence.kernel.seccomp.responder import MAX_CALLS_PER_TURN, NotifyResponder
 from ringfence.kernel.seccomp.witness import Witness
 from ringfence.roles.pace import Pace
 from ringfence.steps.pid1 import ENDED, OPERATIONS
@@ -181,9 +181,11 @@ class SandboxEnd:
             self.recorder.lose(1, "hidden paths were still asked for when all was ended")
 
     def _drain_tripwire(self, tripwire: Tripwire, until_ns: int) -> bool:
+        taken = 0
         while not tripwire.finished and wire.is_readable(tripwire.fileno()):
-            if time.monotonic_ns() > until_ns:
+            if taken >= MAX_CALLS_PER_TURN and time.monotonic_ns() > until_ns:
                 return False
+            taken += 1
             self._serve_tripwire()
         return True
 
