@@ -12,7 +12,7 @@ FUNCTIONS = frozenset({"abspath", "normpath", "realpath", "relpath", "readlink",
 ALLOWED: tuple[tuple[str, str], ...] = (
     ("it is the resolver, of the host or of a sandbox's own root",
      """
-     kernel/proc/guest_paths.py:readlink:3 model/ways/walk.py:abspath:2 model/ways/walk.py:readlink:3
+     kernel/proc/guest_paths.py:readlink:4 model/ways/walk.py:abspath:2 model/ways/walk.py:readlink:3
      model/ways/walk.py:realpath:2
      """),
     ("the text is asked beside the resolver, and what either says counts",
@@ -34,7 +34,8 @@ ALLOWED: tuple[tuple[str, str], ...] = (
     ("a link of /proc or /sys: what the kernel says of a descriptor, a process, a namespace or a device",
      """
      container/mounted.py:readlink kernel/cgroup/limits.py:realpath kernel/criu/processes.py:readlink:3
-     kernel/criu/restore.py:readlink:2 kernel/mount/submounts.py:readlink kernel/seccomp/watching.py:readlink
+     kernel/criu/restore.py:readlink:2 kernel/mount/submounts.py:readlink kernel/proc/first_files.py:readlink
+     kernel/seccomp/watching.py:readlink
      sandbox/image.py:readlink:2
      """),
     ("our own package, this interpreter and its libraries: who writes there is us already",

@@ -13,12 +13,13 @@ from __future__ import annotations
 from _collections_abc import Callable, Mapping
 from types import MappingProxyType
 
+from ringfence.kernel.proc import first_files
 from ringfence.model.record import record
 from ringfence.transport.plain_json import dumps
 
-HIDDEN, REFUSED, OUTWARD, NOTED = "hidden", "refused", "outward", "noted"
-"""What an attempt aims at: a hidden path, a call that is refused, an address that is not the sandbox's own, or
-something else that goes on and is worth knowing."""
+HIDDEN, PROCESS, REFUSED, OUTWARD, NOTED = "hidden", "process", "refused", "outward", "noted"
+"""What an attempt aims at: a hidden path, what is pid 1's own, a call that is refused, an address that is not the
+sandbox's own, or something else that goes on and is worth knowing."""
 
 Key = tuple[str, str, bool]
 """Operation, resolved path, and whether it writes."""
@@ -40,13 +41,15 @@ class Budget:
 
 
 BUDGETS: Mapping[str, Budget] = MappingProxyType(
-    {HIDDEN: Budget(names=500, full=200), REFUSED: Budget(names=200, full=100), OUTWARD: Budget(names=500, full=200),
-     NOTED: Budget(names=200, full=100)}
+    {HIDDEN: Budget(names=500, full=200), PROCESS: Budget(names=100, full=500), REFUSED: Budget(names=200, full=100),
+     OUTWARD: Budget(names=500, full=200), NOTED: Budget(names=200, full=100)}
 )
 
 
 def aim_of(*, root: str, errno: int, outward: bool) -> str:
     """Return what an attempt with these aims at."""
+    if root == first_files.FOLDER:
+        return PROCESS
     return HIDDEN if root else REFUSED if errno else OUTWARD if outward else NOTED
 
 
@@ -64,7 +67,7 @@ class Attempt:
     errno: int
     """What the caller got; -1: not known, since the call went on after it was recorded."""
     root: str = ""
-    """The hidden path that it is at or below; empty: it is about no hidden path."""
+    """The hidden path that it is at or below; that of pid 1 where it is about that; empty: neither."""
     pid: int = 0
     """As the sandbox knows it; 0 when it could not be told."""
     uid: int = -1
@@ -242,7 +245,7 @@ class Recorder:
     def turn_page(self) -> None:
         """Begin anew: what was recorded is another's by now, and took none of the room of what comes."""
         self._kept: list[Attempt] = []
-        self._ledgers = {aim: _Ledger(self._budgets[aim]) for aim in (HIDDEN, REFUSED, OUTWARD, NOTED)}
+        self._ledgers = {aim: _Ledger(self._budgets[aim]) for aim in BUDGETS}
         self._lost = self._late = self._unwritten = 0
         self._problems: list[str] = []
 

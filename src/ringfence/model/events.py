@@ -39,11 +39,12 @@ QUIET = ("/etc/gitconfig", "/etc/pip.conf", "/etc/wgetrc")
 
 
 def tried(details: Mapping[str, object]) -> str:
-    """What was tried, in words. Empty: it is allowed, or what honest programs try too, or a call that was answered as
-    if the kernel had none such."""
+    """What was tried, in words. Empty: it is allowed, or what honest programs try too, such as reading what ps reads
+    of pid 1, or a call that was answered as if the kernel had none such."""
     path, number = str(details.get("path", "")), details.get("errno")
     unknown_call = number == errno.ENOSYS and details.get("aim") != "hidden"
-    if not number or unknown_call or (path in QUIET and not details.get("writes")):
+    is_honest = path in QUIET or details.get("aim") == "process"
+    if not number or unknown_call or (is_honest and not details.get("writes")):
         return ""
     asked = str(details.get("asked") or path)
     return f"{details.get('operation', '')} {ascii(asked)[1:-1]}".strip()

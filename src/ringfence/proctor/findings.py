@@ -15,7 +15,8 @@ from posixpath import basename, normpath
 from typing import TYPE_CHECKING, Protocol
 
 from ringfence.egress.rules import RuleSet
-from ringfence.kernel.recorder import HIDDEN, NOTED, OUTWARD, printable
+from ringfence.kernel.proc import first_files
+from ringfence.kernel.recorder import HIDDEN, NOTED, OUTWARD, PROCESS, printable
 from ringfence.model.events import Event, EventKind
 from ringfence.model.host_text import with_port
 from ringfence.model.outcome import Mechanism
@@ -33,6 +34,8 @@ UNNAMED = "unnamed"
 _ADDRESSES = ("connect", "sendto", "sendmsg", "sendmmsg")
 # Under tripwires one call may be asked for twice: whether the name is there, then to make it.
 _FIRST_HALF = "lookup"
+_Process = tuple[object, object]
+"""Number and start: a process for good."""
 
 
 class Rules(Protocol):
@@ -80,7 +83,8 @@ def findings_of(
     """
     all_of_them = list(events)
     decided = (event.details for event in decisions(all_of_them))
-    reader = _Reader(policy, decided={(_text(row, "address"), _number(row, "port")) for row in decided})
+    reader = _Reader(policy, decided={(_text(row, "address"), _number(row, "port")) for row in decided},
+                     walkers={_process(event.details) for event in all_of_them if _is_walk(event.details)})  # fmt: skip
     found = [finding for event in all_of_them if (finding := reader.read(event)) is not None]
     last_s = max((event.time_s for event in all_of_them), default=0.0)
     return (*found, *(_breach(path, last_s) for path in dict.fromkeys(forbidden_written)))
@@ -93,7 +97,7 @@ def gaps_of(outcome: Outcome) -> tuple[Finding, ...]:
     unnamed = [row for row in rows if not row.get("named")]
     path = next((_text(row, "path") for row in unnamed if row.get("aim") == HIDDEN), "")
     outward = 0 if _has_gateway(outcome) else sum(_number(row, "count") for row in unnamed if row.get("aim") == OUTWARD)
-    asked = [row for row in rows if row.get("named") and row.get("aim") == HIDDEN and _may_be_grave(row)]
+    asked = [row for row in rows if row.get("named") and _may_be_grave(row)]
     summarised = ((MASKED_READ, _text(row, "path"), _number(row, "count")) for row in asked)
     found = ((MASKED_READ, path, outcome.unrecorded), (BLOCKED_CONNECT, "", outward), *summarised)
     last_s = outcome.events[-1].time_s if outcome.events else 0.0
@@ -105,6 +109,11 @@ def gaps_of(outcome: Outcome) -> tuple[Finding, ...]:
 def _may_be_grave(row: Mapping[str, object]) -> bool:
     """Whether what is only counted may have been an attempt. Of a look-up the sum does not say what call it was for."""
     operation = _text(row, "operation")
+    if row.get("aim") == PROCESS:
+        grade = severity.of_pid_1(_text(row, "path"), writes=False, walks=operation == first_files.WALK)
+        return grade.severity is not PROBE
+    if row.get("aim") != HIDDEN:
+        return False
     return operation == _FIRST_HALF or severity.on_forbidden(operation, writes=False).severity is not PROBE
 
 
@@ -160,9 +169,12 @@ class Follower:
 class _Reader:
     """What is listed for a phase, and how far its events have been read."""
 
-    def __init__(self, policy: Rules, decided: Collection[tuple[str, int]] | None) -> None:
+    def __init__(
+        self, policy: Rules, decided: Collection[tuple[str, int]] | None, walkers: Collection[_Process] = ()
+    ) -> None:
         """``decided``: where the gateway said what became of it. Its word counts, not that of the call; None: it is
-        going to say it of everything."""
+        going to say it of everything. ``walkers``: processes that read whatever they find."""
+        self._walkers = walkers
         self._workspace = policy.mount_at
         self._rules = RuleSet.of(policy.network)
         self._decided = decided
@@ -226,6 +238,14 @@ class _Reader:
             grade = severity.PROBED
         return replace(_of_call(event, grade), path=_named(path, asked))
 
+    def of_pid_1(self, event: Event) -> Finding | None:
+        """A file of the sandbox's first process that somebody opened."""
+        details = event.details
+        walks = details.get("operation") == first_files.WALK or _process(details) in self._walkers
+        path = _text(details, "path")
+        grade = severity.of_pid_1(path, writes=details.get("writes") is True, walks=walks)
+        return replace(_of_call(event, grade), path=path)
+
     def of_refusal(self, event: Event) -> Finding | None:
         """A call that no job may make."""
         call = _text(event.details, "syscall") or _text(event.details, "operation")
@@ -237,9 +257,20 @@ _Make = Callable[[_Reader, Event], Finding | None]
 _SOURCES: tuple[tuple[_Knows, _Make], ...] = (
     (lambda row: bool(row.get("decision")), _Reader.of_gateway),
     (lambda row: row.get("aim") == HIDDEN, _Reader.of_forbidden),
+    (lambda row: row.get("aim") == PROCESS, _Reader.of_pid_1),
     (lambda row: row.get("operation") in _ADDRESSES and bool(row.get("path")), _Reader.of_address),
     (lambda row: row.get("aim") not in (NOTED, OUTWARD) and "operation" in row, _Reader.of_refusal),
 )
+
+
+def _is_walk(row: Mapping[str, object]) -> bool:
+    """Whether its process takes what it finds: it asks for a file that nobody means. Of an unknown one that says
+    nothing."""
+    return row.get("aim") == PROCESS and row.get("path") == first_files.AREAS and _number(row, "pid") > 0
+
+
+def _process(row: Mapping[str, object]) -> _Process:
+    return row.get("pid"), row.get("start_ticks")
 
 
 def _of_call(event: Event, grade: severity.Grade) -> Finding:

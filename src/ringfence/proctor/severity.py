@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from ringfence.kernel.proc import first_files
 from ringfence.model.record import record
 from ringfence.model.str_enum import StrEnum
 
@@ -62,6 +63,12 @@ _REFUSED: _Rows = (
 )
 
 
+# What is pid 1's own, the one process in a sandbox that is ours.
+_OF_PID_1: Mapping[str, Severity] = {
+    **dict.fromkeys((*first_files.MEMORY, *first_files.VARIABLES), ATTEMPT), first_files.AREAS: PROBE,
+}  # fmt: skip
+
+
 def _table(rows: _Rows) -> Mapping[str, Grade]:
     return {call: Grade(severity=severity, kind=kind) for severity, kind, calls in rows for call in calls.split()}
 
@@ -88,6 +95,14 @@ def is_question_of_git(call: str, name: str, *, writes: bool) -> bool:
     """Whether a call on a folder of the workspace is one that ``git diff`` makes by itself. The name is the caller's
     word, so this is for no path outside of the workspace."""
     return call in ("open", "openat") and not writes and name in _ASKED_BY_GIT
+
+
+def of_pid_1(path: str, *, writes: bool, walks: bool) -> Grade:
+    """Grade the opening of a file of pid 1. Who walks reads the same of every process, or whatever it finds; nobody
+    opens what it finds to write."""
+    if writes:
+        return Grade(severity=ATTEMPT, kind=MASKED_WRITE)
+    return PROBED if walks else Grade(severity=_OF_PID_1.get(path, ATTEMPT), kind=MASKED_READ)
 
 
 def refused(call: str) -> Grade:

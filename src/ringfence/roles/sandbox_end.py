@@ -14,7 +14,7 @@ import time
 from _collections_abc import Callable, Mapping
 
 from ringfence.kernel.proc import processes
-from ringfence.kernel.recorder import HIDDEN, Recorder, as_rows
+from ringfence.kernel.recorder import Recorder, as_rows
 from ringfence.kernel.seccomp.chosen import profile_of
 from ringfence.kernel.seccomp.responder import MAX_CALLS_PER_TURN, NotifyResponder
 from ringfence.kernel.seccomp.witness import Witness
@@ -153,7 +153,7 @@ class SandboxEnd:
 
     def _serve_tripwire(self) -> None:
         assert self.tripwire is not None
-        for attempt in self.tripwire.handle(lambda key: self.recorder.wants(HIDDEN, key)):
+        for attempt in self.tripwire.handle(self.recorder.wants):
             self.recorder.record(attempt)
 
     def answering_s(self) -> float:

@@ -16,7 +16,7 @@ from _collections_abc import Callable
 from ringfence.errors import SetupError
 from ringfence.kernel import landlock, listening
 from ringfence.kernel.mount import binding, mounts, namespaces, privileges
-from ringfence.kernel.proc import processes
+from ringfence.kernel.proc import first_files, processes
 from ringfence.kernel.seccomp import compile as seccomp
 from ringfence.kernel.tripwire import layout as tripwire_layout
 from ringfence.kernel.tripwire import mount as tripwire_mount
@@ -204,7 +204,7 @@ def tripwires(hidden: list[str], uid: int, gid: int) -> None:
     """Hidden names vanish from the folders that they lie in, and the leader hears of whoever asks for them."""
     paths = [os.fsencode(path) for path in _can_be_veiled(hidden)]
     veils = tripwire_layout.read_veils(paths, source=lambda place: b"root" + place)
-    layout = tripwire_layout.lay_out(veils=veils)
+    layout = tripwire_layout.lay_out(veils=veils, spots=tripwire_layout.read_spots(first_files.FILES, source="root"))
     os.mkdir(WIRE)
     options = tripwire_mount.mount_options(SETUP.fuse, uid=uid, gid=gid)
     mounts.mount_as(b"none", os.fsencode(WIRE), b"fuse", tripwire_mount.MOUNT_FLAGS, options)

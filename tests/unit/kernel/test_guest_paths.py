@@ -84,15 +84,18 @@ def test_an_absolute_link_never_leads_to_the_host(root: Root, tmp_path: Path) ->
     assert os.path.exists(root.folder / "desk/out"), "control: followed on the host it would be found"
     place = root.walk("/desk/out")
     assert place == Place(path=os.fsencode(tmp_path / "host-only"), there=False, steady=False)
-    assert not guest_paths.exists(root.fd, b"/desk/out", True)
-    assert not guest_paths.exists(root.fd, b"/../host-only", True)
+    assert guest_paths.found(root.fd, b"/desk/out", True, 0) is None
+    assert guest_paths.found(root.fd, b"/../host-only", True, 0) is None
 
 
 def test_the_last_link_is_followed_only_where_the_call_does_so(root: Root) -> None:
     root.link("desk/link", "/vault/key")
     assert root.end("/desk/link", follow=False) == "/desk/link"
     assert root.end("/desk/link/", follow=False) == "/vault/key"
-    assert guest_paths.exists(root.fd, b"/desk/link", False) and not guest_paths.exists(root.fd, b"/desk/link", True)
+    device = os.stat(root.folder).st_dev
+    assert guest_paths.found(root.fd, b"/desk/link", False, device) == bytes(root.folder / "desk/link")
+    assert guest_paths.found(root.fd, b"/desk/link", False, -1) == b"", "not on that device"
+    assert guest_paths.found(root.fd, b"/desk/link", True, device) is None
 
 
 def test_an_absent_name_is_told_by_the_folder_that_it_would_be_in(root: Root) -> None:
@@ -123,7 +126,7 @@ def test_a_way_that_is_too_long_is_an_error_and_not_a_long_wait(root: Root) -> N
 def test_a_fifo_on_the_way_is_never_opened(root: Root) -> None:
     os.mkfifo(root.folder / "desk/pipe")
     assert root.walk("/desk/pipe") == Place(path=b"/desk/pipe", there=True, steady=False)
-    assert guest_paths.exists(root.fd, b"/desk/pipe", True)
+    assert guest_paths.found(root.fd, b"/desk/pipe", True, 0) is not None
 
 
 def test_only_a_way_through_read_only_folders_is_steady() -> None:

@@ -15,8 +15,10 @@ from ringfence.kernel.tripwire.layout import (
     LINK_MODE,
     Entry,
     Veil,
+    from_data,
     lay_out,
     read_veils,
+    to_data,
 )
 
 
@@ -24,6 +26,14 @@ def test_outer_places_are_bound_before_inner_ones() -> None:
     veils = [Veil(folder=folder, hidden=frozenset((b"x",))) for folder in (b"/a/b/c", b"/", b"/a")]
     layout = lay_out(veils=veils)
     assert [place for _, place, _ in layout.bindings] == [b"/", b"/a", b"/a/b/c"]
+
+
+def test_a_spot_is_bound_last_and_hides_nothing() -> None:
+    layout = lay_out(veils=[Veil(folder=b"/", hidden=frozenset((b"x",)))], spots=[(b"/proc/1/mem", FILE_MODE)])
+    assert [place for _, place, _ in layout.bindings] == [b"/", b"/proc/1/mem"]
+    node = layout.nodes[layout.nodes[1].children[layout.bindings[1][0]]]
+    assert node.spot and (node.path, node.mode, node.hidden) == (b"/proc/1/mem", FILE_MODE, frozenset())
+    assert from_data(to_data(layout)).nodes == layout.nodes
 
 
 def test_every_node_has_one_number_and_every_binding_finds_its_node() -> None:

@@ -28,10 +28,12 @@ LAYOUT = lay_out(
     veils=[
         Veil(folder=b"/etc", hidden=frozenset((b"shadow",)), visible=ENTRIES),
         Veil(folder=b"/srv", hidden=frozenset((b"keys",))),
-    ]
+    ],
+    spots=[(b"/proc/1/mem", FILE_MODE)],
 )
 VEIL = next(number for number, node in LAYOUT.nodes.items() if node.path == b"/etc")
 OTHER = next(number for number, node in LAYOUT.nodes.items() if node.path == b"/srv")
+SPOT = next(number for number, node in LAYOUT.nodes.items() if node.spot)
 NOBODY = 999
 LINK = next(number for number, node in LAYOUT.nodes.items() if node.path == b"/etc/link")
 
@@ -134,6 +136,16 @@ def test_every_request_that_names_a_hidden_place_is_refused_and_recorded(kernel:
 def test_what_is_not_there_answers_absent_to_every_request(kernel: Kernel, op: Op) -> None:
     assert kernel.ask(op, NOBODY, bytes(16) + b"name\0other\0") == (errno.ENOENT, b"")
     assert kernel.attempts == []
+
+
+def test_who_opens_a_spot_is_refused_and_recorded_and_who_looks_at_it_is_not(kernel: Kernel) -> None:
+    assert kernel.ask(Op.OPEN, node=SPOT, body=bytes(8))[0] == errno.EACCES
+    (attempt,) = kernel.attempts
+    assert (attempt.aim, attempt.operation, attempt.path) == ("process", "open", "/proc/1/mem")
+    assert attempt.errno == errno.EACCES
+    assert kernel.ask(Op.GETATTR, node=SPOT, body=bytes(16))[0] == 0 and kernel.attempts == []
+    for mask, code in ((os.F_OK, 0), (os.R_OK, errno.EACCES), (os.W_OK, errno.EACCES)):
+        assert kernel.ask(Op.ACCESS, node=SPOT, body=struct.pack("=II", mask, 0))[0] == code and kernel.attempts == []
 
 
 def test_a_hidden_name_is_asked_for_every_time_and_a_plain_one_may_be_remembered(kernel: Kernel) -> None:

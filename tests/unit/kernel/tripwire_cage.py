@@ -24,7 +24,7 @@ from functools import partial
 from posix import _exit as leave
 from typing import Any
 
-from ringfence.kernel.recorder import HIDDEN, Attempt, Recorder
+from ringfence.kernel.recorder import Attempt, Recorder
 from ringfence.kernel.tripwire import mount as tripwire_mount
 from ringfence.kernel.tripwire.layout import Layout
 from ringfence.kernel.tripwire.serve import Tripwire
@@ -211,7 +211,7 @@ class Cage:
         self.attempts: list[Attempt] = []
 
     def turn(self) -> None:
-        for attempt in self.tripwire.handle(lambda key: self.recorder.wants(HIDDEN, key)):
+        for attempt in self.tripwire.handle(self.recorder.wants):
             self.recorder.record(attempt)
             if len(self.attempts) < 10_000:
                 self.attempts.append(attempt)

@@ -51,9 +51,12 @@ def test_what_honest_programs_try_too_is_no_violation() -> None:
     quiet = (
         tried(operation="lookup", path="/etc/gitconfig", errno=errno.ENOENT),
         tried(operation="io_uring_setup", path="", errno=errno.ENOSYS),
+        tried(operation="walk", path="/proc/1/environ", aim="process", errno=errno.EACCES),  # ps does
     )
     assert result.of_command(outcome(events=quiet), "sandbox_1").success
     writing = tried(operation="open", path="/etc/gitconfig", errno=errno.ENOENT, writes=True)
+    assert not result.of_command(outcome(events=(writing,)), "sandbox_1").success
+    writing = tried(operation="open", path="/proc/1/mem", aim="process", errno=errno.EACCES, writes=True)
     assert not result.of_command(outcome(events=(writing,)), "sandbox_1").success
 
 

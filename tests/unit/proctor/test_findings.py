@@ -246,6 +246,45 @@ def test_what_is_only_counted_and_may_be_an_attempt_is_one(operation: str, attem
     assert [(each.severity, each.path) for each in gaps_of(outcome)] == [(Severity.ATTEMPT, "/oracle")] * attempts
 
 
+# ---- memory and variables of pid 1
+
+
+def of_pid_1(path: str, **details: object) -> Event:
+    return attempt(**{"aim": "process", "operation": "open", "path": path, "asked": path, "errno": 13} | details)
+
+
+@pytest.mark.parametrize("path", ["/proc/1/mem", "/proc/1/task/1/mem", "/proc/1/environ", "/proc/1/task/1/environ"])
+def test_who_asks_for_memory_or_variables_of_pid_1_has_made_an_attempt(path: str) -> None:
+    (finding,) = findings_of([of_pid_1(path)], Listed())
+    assert (finding.severity, finding.kind, finding.path) == (Severity.ATTEMPT, "masked_read", path)
+    assert finding.result == "EACCES"
+
+
+def test_who_reads_the_same_of_every_process_or_all_that_it_finds_has_probed() -> None:
+    assert severities(of_pid_1("/proc/1/environ", operation="walk")) == ["probe"]
+    areas = of_pid_1("/proc/1/smaps")
+    assert severities(of_pid_1("/proc/1/mem"), areas) == severities(areas, of_pid_1("/proc/1/mem")) == ["probe"] * 2
+
+
+def test_the_walk_of_one_process_excuses_no_other_and_no_writing() -> None:
+    areas = of_pid_1("/proc/1/smaps")
+    assert severities(areas, of_pid_1("/proc/1/mem", pid=8)) == ["probe", "attempt"]
+    assert severities(areas, of_pid_1("/proc/1/mem", start_ticks="2")) == ["probe", "attempt"], "another one"
+    assert severities(areas, of_pid_1("/proc/1/mem", writes=True)) == ["probe", "attempt"]
+    unknown = {"pid": 0, "start_ticks": "0"}
+    assert severities(of_pid_1("/proc/1/smaps", **unknown), of_pid_1("/proc/1/mem", **unknown)) == ["probe", "attempt"]
+
+
+@pytest.mark.parametrize(("operation", "path", "attempts"), [
+    ("open", "/proc/1/mem", 1), ("open", "/proc/1/environ", 1), ("walk", "/proc/1/environ", 0),
+    ("open", "/proc/1/smaps", 0),
+])  # fmt: skip
+def test_what_is_only_counted_of_pid_1_may_be_an_attempt_too(operation: str, path: str, attempts: int) -> None:
+    row = {"aim": "process", "operation": operation, "path": path, "count": 800, "named": True}
+    outcome = Outcome(status=Status.OK, rc=0, reason="", recorder={"complete": True, "summary": [row]})
+    assert [(each.severity, each.path) for each in gaps_of(outcome)] == [(Severity.ATTEMPT, path)] * attempts
+
+
 def test_connections_beyond_what_the_recorder_names_count_unless_a_gateway_tells_of_them() -> None:
     row = {"aim": "outward", "operation": "connect", "path": "", "count": 9, "named": False}
     recorder = {"complete": True, "summary": [row, {**row, "aim": "noted"}, {**row, "named": True}]}

@@ -38,13 +38,26 @@ class Place:
     """The sandbox can't make the path lead elsewhere: every folder that was looked into is read-only."""
 
 
-def exists(root: int, path: bytes, follow: bool) -> bool:
-    """Whether the kernel by itself comes to an end of the path. False also where only ``walk`` can tell."""
+def found(root: int, path: bytes, follow: bool, device: int) -> bytes | None:
+    """Where a path that is there leads, by the kernel itself; empty: not to this device, which is cheaper to tell.
+    None: it is not there, or only ``walk`` can tell."""
     place = _openat2()(root, path, follow)
     if place < 0:
-        return False
-    os.close(place)
-    return True
+        return None
+    try:
+        return os.readlink(b"/proc/self/fd/%d" % place) if os.fstat(place).st_dev == device else b""
+    except OSError:
+        return None
+    finally:
+        os.close(place)
+
+
+def proc_device(root: int) -> int:
+    """The number of the sandbox's own /proc; -1: it can't be told, for a veil over the root answers nobody outside."""
+    try:
+        return os.stat(b"proc", dir_fd=root, follow_symlinks=False).st_dev
+    except OSError:
+        return -1
 
 
 def opened(root: int, path: bytes) -> int:
@@ -170,7 +183,7 @@ class _Way:
 
     def is_in_proc(self) -> bool:
         try:
-            return os.fstat(self.here).st_dev == os.stat(b"proc", dir_fd=self.root, follow_symlinks=False).st_dev
+            return os.fstat(self.here).st_dev == proc_device(self.root)
         except OSError:
             return False
 

@@ -15,8 +15,8 @@ from _collections_abc import Callable, Sequence
 from struct import unpack_from
 
 from ringfence.kernel import syscall_numbers
-from ringfence.kernel.proc import requester
-from ringfence.kernel.recorder import Attempt, Key, Recorder, aim_of
+from ringfence.kernel.proc import first_files, requester
+from ringfence.kernel.recorder import PROCESS, Attempt, Key, Recorder, aim_of
 from ringfence.kernel.seccomp.notify import Listener, Notification
 from ringfence.kernel.seccomp.rules import Action, Kind, Profile, Rule, decider
 from ringfence.kernel.seccomp.watched_calls import WATCHED
@@ -173,8 +173,10 @@ class NotifyResponder:
         path, writes = os.fsdecode(sighting.resolved), call.may_write(told.args)
         root, asked = os.fsdecode(sighting.root), os.fsdecode(sighting.asked)
         code = code or (errno.ENOENT if absent else NOT_KNOWN)
-        who = self._who(told, aim_of(root=root, errno=code, outward=False), (call.operation, path, writes))
-        return _attempt(told, who, _now(), code, operation=call.operation, path=path, root=root, asked=asked,
+        aim = aim_of(root=root, errno=code, outward=False)
+        operation = first_files.way_of(path, told.thread) if aim == PROCESS else call.operation
+        who = self._who(told, aim, (operation, path, writes))
+        return _attempt(told, who, _now(), code, operation=operation, path=path, root=root, asked=asked,
                         writes=writes)  # fmt: skip
 
     def _who(self, told: Notification, aim: str, key: Key) -> requester.Requester:

@@ -14,7 +14,7 @@ import stat
 from _collections_abc import Iterable
 from posixpath import dirname, normpath
 
-from ringfence.kernel.proc import guest_paths, memory
+from ringfence.kernel.proc import first_files, guest_paths, memory
 from ringfence.kernel.proc.guest_paths import Place
 from ringfence.kernel.seccomp import interpreters
 from ringfence.kernel.seccomp.notify import Notification
@@ -30,6 +30,7 @@ _AT_FDCWD = -100
 _AF_UNIX = 1
 _MOST_REMEMBERED = 20_000
 _LONGEST_REMEMBERED_BYTES = 256
+_FIRST, _FIRST_FILES = os.fsencode(first_files.FOLDER), frozenset(map(os.fsencode, first_files.FILES))
 
 
 @record
@@ -39,9 +40,9 @@ class Sighting:
     asked: bytes
     resolved: bytes
     root: bytes
-    """The hidden path that it is at or below."""
+    """The hidden path that it is at or below, or that of pid 1."""
     absent: bool
-    """False: the guest has made something of its own at that place."""
+    """False: the guest has made something of its own at that place, or it is pid 1's."""
 
 
 @record
@@ -59,7 +60,7 @@ class Watcher:
     def __init__(self, hidden: Iterable[str]) -> None:
         self._hidden = frozenset(map(os.fsencode, hidden))
         self._problem = ""
-        self._root = -1
+        self._root = self._proc_device = -1
         # Paths that can't lead to anything hidden, ever; by whether a link at the end is followed.
         self._harmless: tuple[set[bytes], set[bytes]] = (set(), set())
         # Programs that the kernel opens nothing hidden for, ever.
@@ -78,7 +79,9 @@ class Watcher:
         follow = watched.follows(told.args)
         self._problem = ""
         found = [self._look_at(told, watched, place, follow) for place in watched.places]
-        return Look(sightings=tuple(sighting for sighting in found if sighting is not None), problem=self._problem)
+        opens = _opens(told, watched)
+        sightings = (each for each in found if each is not None and (opens or each.root != _FIRST))
+        return Look(sightings=tuple(sightings), problem=self._problem)
 
     def _look_at(
         self, told: Notification, watched: Watched, place: tuple[int, int], follow: bool
@@ -166,7 +169,8 @@ class Watcher:
     def _sight(self, thread: int, asked: bytes, folder: bytes, follow: bool) -> Sighting | None:
         self._root_at(thread)
         full = self._full(thread, asked, folder)
-        if self._is_changing(asked) and not self._root_of(full) and self._is_elsewhere(full, follow):
+        named = full in _FIRST_FILES or self._root_of(full)
+        if self._is_changing(asked) and not named and self._is_elsewhere(full, follow):
             return None
         place = guest_paths.walk(self._root, full, follow, lambda: guest_paths.inside_numbers(thread))
         return self._judge(asked, full, place, follow)
@@ -175,6 +179,7 @@ class Watcher:
         if self._root < 0:
             # One for all: a sandbox has one root, and no call to change it.
             self._root = os.open(b"/proc/%d/root" % thread, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._proc_device = guest_paths.proc_device(self._root)
         return self._root
 
     def _full(self, thread: int, asked: bytes, folder: bytes) -> bytes:
@@ -185,8 +190,9 @@ class Watcher:
     def _is_elsewhere(self, full: bytes, follow: bool) -> bool:
         """By few steps, whether it is certainly not hidden."""
         # What is hidden is absent: something that is there is not it, unless the guest made it there itself.
-        if guest_paths.exists(self._root, full, follow):
-            return True
+        found = guest_paths.found(self._root, full, follow, self._proc_device)
+        if found is not None:
+            return found not in _FIRST_FILES
         place = guest_paths.beside(self._root, full, follow)
         return place is not None and not self._root_of(place)
 
@@ -197,6 +203,8 @@ class Watcher:
         root = self._root_of(place.path) or self._root_of(full)
         if root:
             return Sighting(asked=asked, resolved=place.path, root=root, absent=not place.there)
+        if place.path in _FIRST_FILES:
+            return Sighting(asked=asked, resolved=place.path, root=_FIRST, absent=False)
         root = b"" if place.there else self._root_of(normpath(full))
         if root:
             return Sighting(asked=asked, resolved=normpath(full), root=root, absent=True)
@@ -228,6 +236,12 @@ def _remember(known: set[bytes], path: bytes) -> None:
     if len(known) >= _MOST_REMEMBERED:
         known.clear()
     known.add(path)
+
+
+def _opens(told: Notification, watched: Watched) -> bool:
+    """Whether it opens what it names, and not only its name."""
+    is_name = watched.flags >= 0 and told.args[watched.flags] & getattr(os, "O_PATH", 0)
+    return watched.operation == first_files.OPEN and not is_name
 
 
 def _folder(told: Notification, argument: int) -> bytes:

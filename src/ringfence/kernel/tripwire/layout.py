@@ -4,6 +4,8 @@ One FUSE file system serves all hidden places of a sandbox. A *veil* replaces a 
 names in it. The visible names are bind mounts of the real ones (symbolic links are answered by us), the hidden ones
 do not exist: no listing, no mount table and no system call tells them from names that never were (docs/adr/0050).
 
+A *spot* is one file that is there and stays: who opens it is refused and recorded (docs/adr/0200).
+
 Knows nothing about mounting (``tripwire_mount``) or answering (``tripwire``).
 """
 
@@ -53,6 +55,8 @@ class Node:
     target: bytes = b""
     children: Mapping[bytes, int] = MappingProxyType({})
     hidden: frozenset[bytes] = frozenset()
+    spot: bool = False
+    """A file whose opening is refused and recorded."""
 
 
 @record
@@ -62,8 +66,8 @@ class Layout:
     """In the order in which they must be made: outer folders first."""
 
 
-def lay_out(*, veils: Iterable[Veil] = ()) -> Layout:
-    """Number the nodes and say what has to be bound where."""
+def lay_out(*, veils: Iterable[Veil] = (), spots: Iterable[tuple[bytes, int]] = ()) -> Layout:
+    """Number the nodes and say what has to be bound where. ``spots``: path and mode of files, in no veiled folder."""
     ordered = sorted(veils, key=lambda veil: (veil.folder.rstrip(b"/").count(b"/"), veil.folder))
     _check(ordered)
     nodes: dict[int, Node] = {}
@@ -74,6 +78,11 @@ def lay_out(*, veils: Iterable[Veil] = ()) -> Layout:
         name = b"%d" % node_id
         stage[name] = node_id
         bindings.append((name, veil.folder, _add(nodes, node_id, veil)))
+    for path, mode in spots:
+        node_id = len(nodes) + ROOT_NODE + 1
+        name = b"%d" % node_id
+        stage[name], nodes[node_id] = node_id, Node(path=path, mode=mode, spot=True)
+        bindings.append((name, path, ()))
     nodes[ROOT_NODE] = Node(path=b"", mode=FOLDER_MODE, children=stage)
     return Layout(nodes=nodes, bindings=tuple(bindings))
 
@@ -81,15 +90,15 @@ def lay_out(*, veils: Iterable[Veil] = ()) -> Layout:
 def to_data(layout: Layout) -> dict[int, tuple[object, ...]]:
     """The nodes as plain values that ``marshal`` takes, for the process that serves them."""
     return {
-        number: (node.path, node.mode, node.target, dict(node.children), node.hidden)
+        number: (node.path, node.mode, node.target, dict(node.children), node.hidden, node.spot)
         for number, node in layout.nodes.items()
     }
 
 
-def from_data(data: dict[int, tuple[bytes, int, bytes, dict[bytes, int], frozenset[bytes]]]) -> Layout:
+def from_data(data: dict[int, tuple[bytes, int, bytes, dict[bytes, int], frozenset[bytes], bool]]) -> Layout:
     nodes = {
-        number: Node(path=path, mode=mode, target=target, children=children, hidden=hidden)
-        for number, (path, mode, target, children, hidden) in data.items()
+        number: Node(path=path, mode=mode, target=target, children=children, hidden=hidden, spot=spot)
+        for number, (path, mode, target, children, hidden, spot) in data.items()
     }
     return Layout(nodes=nodes, bindings=())
 
@@ -116,6 +125,17 @@ def read_veils(
             folder, _, name = path.rpartition(b"/")
             names.setdefault(folder or b"/", set()).add(name)
     return tuple(read_veil(folder, names[folder], source=source(folder)) for folder in sorted(names))
+
+
+def read_spots(paths: Iterable[str], *, source: str) -> list[tuple[bytes, int]]:
+    """Those of these files that this kernel has, with their modes; ``source`` is where the root lies."""
+    found = []
+    for path in paths:
+        try:
+            found.append((os.fsencode(path), os.stat(source + path).st_mode))
+        except FileNotFoundError:
+            continue
+    return found
 
 
 def _entry(item: os.DirEntry[bytes]) -> Entry:

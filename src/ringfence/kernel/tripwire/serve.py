@@ -17,8 +17,9 @@ import struct
 import time
 from _collections_abc import Callable
 
+from ringfence.kernel.proc import first_files
 from ringfence.kernel.proc.requester import Requester, identify, is_writing, visit_of
-from ringfence.kernel.recorder import Attempt, Key
+from ringfence.kernel.recorder import HIDDEN, PROCESS, Attempt, Key
 from ringfence.kernel.tripwire import fuse_wire as wire
 from ringfence.kernel.tripwire.fuse_wire import Op, Request
 from ringfence.kernel.tripwire.layout import LINK_MODE, ROOT_NODE, Layout, Node, join
@@ -38,13 +39,15 @@ _REFUSALS: dict[int, int] = {
     Op.FSYNCDIR: errno.ENOSYS,
     Op.STATX: errno.ENOSYS,
 }
+# A spot is there, and refused as the kernel refuses what it stands for.
+_OF_SPOTS = _REFUSALS | {Op.ACCESS: errno.EACCES}
 
 
-Wants = Callable[[Key], bool]
-"""Whether an attempt is worth finding out who made it."""
+Wants = Callable[[str, Key], bool]
+"""Whether an attempt of this aim is worth finding out who made it."""
 
 
-def _always(_: Key) -> bool:
+def _always(_: str, __: Key) -> bool:
     return True
 
 
@@ -143,13 +146,19 @@ class Tripwire:
 
     def _attempt(self, request: Request, path: bytes, error: int, wants: Wants) -> Attempt:
         if not self.names_processes:
-            return _attempt(request, Requester(), path, error)
+            return _attempt(request, Requester(), path, error, _operation(request))
         writes = request.op in _CHANGES or is_writing(request.pid, self._proc)
-        wanted = wants((_operation(request), os.fsdecode(path), writes))
-        if not wanted:
-            return _attempt(request, Requester(pid=request.pid, writes=writes), path, error)
+        aim, operation, text = HIDDEN, _operation(request), os.fsdecode(path)
+        if self._is_spot(request):
+            aim, operation = PROCESS, first_files.way_of(text, request.pid, self._proc)
+        if not wants(aim, (operation, text, writes)):
+            return _attempt(request, Requester(pid=request.pid, writes=writes), path, error, operation)
         visit = visit_of(request.pid, self._proc) if self._visited else 0
-        return _attempt(request, identify(request.pid, self._proc), path, error, visit)
+        return _attempt(request, identify(request.pid, self._proc), path, error, operation, visit)
+
+    def _is_spot(self, request: Request) -> bool:
+        node = self._nodes.get(request.node)
+        return node is not None and node.spot
 
     def _send(self, message: bytes) -> None:
         self.answered += 1
@@ -160,7 +169,9 @@ class Tripwire:
                 self._end(error)
 
     def _touched(self, request: Request) -> list[bytes]:
-        """Hidden paths that a request is about."""
+        """Hidden paths and spots that a request is about."""
+        if request.op == Op.OPEN and self._is_spot(request):
+            return [self._nodes[request.node].path]
         places = [(self._nodes.get(folder), name) for folder, name in wire.names(request)]
         return [join(place.path, name) for place, name in places if place is not None and name in place.hidden]
 
@@ -173,7 +184,8 @@ class Tripwire:
         elif request.op in _CHANGES:
             error, answer = errno.EROFS, None
         else:
-            error = _REFUSALS.get(request.op, errno.ENOENT)
+            refusals, other = (_OF_SPOTS, errno.EACCES) if node.spot else (_REFUSALS, errno.ENOENT)
+            error = refusals.get(request.op, other)
             answer = self._visible_answers.get(request.op, _refused)(request, node)
         if answer is not None:
             return 0, answer
@@ -247,7 +259,7 @@ def _readlink(request: Request, node: Node) -> bytes | None:
 
 
 def _access(request: Request, node: Node) -> bytes | None:
-    return None if wire.access_mask(request) & os.W_OK else wire.reply(request.unique)
+    return None if wire.access_mask(request) & (os.W_OK | node.spot * os.R_OK) else wire.reply(request.unique)
 
 
 def _operation(request: Request) -> str:
@@ -255,14 +267,15 @@ def _operation(request: Request) -> str:
     return op.name.lower() if op is not None else f"request {request.op}"
 
 
-def _attempt(request: Request, who: Requester, path: bytes, error: int, visit: int = 0) -> Attempt:
+def _attempt(request: Request, who: Requester, path: bytes, error: int, operation: str, visit: int = 0) -> Attempt:
     name = path.rpartition(b"/")[2]
+    text = os.fsdecode(path)
     return Attempt(
         time_ns=time.monotonic_ns(),
         wall_ns=time.time_ns(),
-        operation=_operation(request),
-        path=os.fsdecode(path),
-        root=os.fsdecode(path),
+        operation=operation,
+        path=text,
+        root=first_files.FOLDER if text in first_files.FILES else text,
         errno=error,
         pid=who.pid,
         uid=request.uid,
