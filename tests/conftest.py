@@ -45,13 +45,14 @@ def _measure_what_is_started() -> Iterator[None]:
         return
     from ringfence.egress import client
     from ringfence.roles import spawner
+    from tests.no_spawner import end_spawner
 
     file = measured.for_what_is_started(os.environ.get("PYTEST_XDIST_WORKER", "main"))
     start = f"import os; os.environ[{lines.VARIABLE!r}] = {file!r}; exec({measured.STARTED!r}); "
     for module in (spawner, client):
         module._BOOT = start.replace("{", "{{").replace("}", "}}") + module._BOOT  # type: ignore[attr-defined]
     yield
-    spawner.shutdown()
+    end_spawner()
 
 
 @pytest.fixture(scope="session")
@@ -147,12 +148,13 @@ def _same_signals_afterwards() -> Iterator[None]:
 def unmeasured_spawner(_measure_what_is_started: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The spawner as users have it: for tests of many runs, each of which would write a coverage file."""
     from ringfence.roles import spawner
+    from tests.no_spawner import end_spawner
 
-    spawner.shutdown()
+    end_spawner()
     boot = spawner._BOOT
     monkeypatch.setattr(spawner, "_BOOT", boot[boot.rindex("import sys; sys.path.insert") :])
     yield
-    spawner.shutdown()
+    end_spawner()
 
 
 @pytest.fixture

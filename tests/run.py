@@ -31,6 +31,8 @@ WORKERS = (os.cpu_count() or 1) + 4
 LATER = "not long and not guest and not soak"
 GATE = f"{LATER} and not over_a_second and not unsteady"
 GUESTS = "guest and not soak"
+HANGS_S = "240"
+"""In the gate, with all that a test prepares: the longest takes a few seconds, under load a minute."""
 
 
 def quick() -> int:
@@ -44,6 +46,7 @@ def test() -> int:
         return quick()
     packages.install(packages.of_the_gate())
     framework_environment.packages_of("mcp")
+    os.environ.setdefault("RINGFENCE_TEST_HANGS_S", HANGS_S)
     with ordinary_user.prepared() as user, shared_host.fuse_for_everybody():
         passes = _both(GATE, user, f"{GATE} and not control")
         _say("what failed, once more and alone")

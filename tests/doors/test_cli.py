@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from tests.no_spawner import end_spawner
 
 from ringfence import __version__
 from ringfence.cli import COMMANDS, main
@@ -547,7 +548,7 @@ def test_what_is_no_python_file_is_said(ringfence_command: list[str], tmp_path: 
 
 def test_a_program_that_calls_the_command_line_is_not_forked_as_the_spawner() -> None:
     """Every sandbox would have its memory: as resident memory of the job, and as a reason to end it."""
-    spawner.shutdown()
+    end_spawner()
     with pytest.raises(SystemExit):
         main(["run", "--help"])
     assert spawner._current is None

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from ringfence.roles import spawner
 from tests.escape.attack import Stage, close_pools
+from tests.no_spawner import end_spawner
 
 SECRET = "the answer is 42"
 # PR_SET_PTRACER to anybody: with Yama on, only what asks for it can be traced by a process that is not above it.
@@ -108,8 +108,8 @@ def secret_file(stage: Stage) -> Path:
 def fresh_spawner(stage: Stage) -> None:
     """A spawner that is started now inherits what the caller has now."""
     close_pools()
-    spawner.shutdown()
-    stage.callback(spawner.shutdown)
+    end_spawner()
+    stage.callback(end_spawner)
     stage.callback(close_pools)
 
 

@@ -113,15 +113,15 @@ def test_a_link_to_the_root_is_the_root(tmp_path: Path) -> None:
 
 
 def test_no_link_of_the_workspace_chooses_what_is_bound(tmp_path: Path) -> None:
-    (tmp_path / "work" / "own").mkdir(parents=True)
+    (tmp_path / "repo" / "own").mkdir(parents=True)
     (tmp_path / "keys").mkdir()
     for name, target in (("data", "../keys"), ("deep", "own/../../keys"), ("in", "own")):
-        (tmp_path / "work" / name).symlink_to(target)
+        (tmp_path / "repo" / name).symlink_to(target)
     for name in ("data", "deep"):
         with pytest.raises(PolicyError, match="by the link"):
-            spec({"readable_paths": (f"{tmp_path}/work/{name}",)}, cwd=f"{tmp_path}/work")
-        assert spec({"readable_paths": (f"{tmp_path}/work/{name}",)})  # the control: nobody works there
-    assert spec({"readable_paths": (f"{tmp_path}/work/in",)}, cwd=f"{tmp_path}/work")
+            spec({"readable_paths": (f"{tmp_path}/repo/{name}",)}, cwd=f"{tmp_path}/repo")
+        assert spec({"readable_paths": (f"{tmp_path}/repo/{name}",)})  # the control: nobody works there
+    assert spec({"readable_paths": (f"{tmp_path}/repo/in",)}, cwd=f"{tmp_path}/repo")
 
 
 def test_what_is_mounted_below_is_shown_by_itself_and_read_only(tmp_path: Path) -> None:

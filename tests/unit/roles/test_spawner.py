@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.no_spawner import end_spawner
 
 from ringfence.engine.run import run
 from ringfence.errors import SetupError
@@ -32,9 +33,9 @@ def descriptors() -> list[str]:
 
 @pytest.fixture
 def fresh():
-    spawner.shutdown()
+    end_spawner()
     yield
-    spawner.shutdown()
+    end_spawner()
 
 
 def current() -> spawner.Spawner:

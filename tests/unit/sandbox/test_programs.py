@@ -312,12 +312,12 @@ def test_no_links_of_a_workspace_show_anything_else(
     """Whatever a repository is made of: what a program in it brings along is what one without links does."""
     with tempfile.TemporaryDirectory() as name:
         top = Path(os.path.realpath(name))
-        for folder in ("private", "work"):
+        for folder in ("private", "repo"):
             (top / folder).mkdir()
         _program(top / "private" / "a")
         _make_links(top, links)
-        search = Search(path=f"{top}/work:{top}/work/a:/usr/bin:/bin", here=f"{top}/work", hostile=(f"{top}/work",))
-        for word in ("./" + "/".join(script), "a", "b", "../work/a/../c"):
+        search = Search(path=f"{top}/repo:{top}/repo/a:/usr/bin:/bin", here=f"{top}/repo", hostile=(f"{top}/repo",))
+        for word in ("./" + "/".join(script), "a", "b", "../repo/a/../c"):
             settled = search.settled(programs.needed(word, search), [])
             found = host.outside_the_system(settled, ("/usr", "/bin", "/lib"), search.look)
             assert not [path for path in found if within(path, str(top)) or within(str(top), path)], word
@@ -326,7 +326,7 @@ def test_no_links_of_a_workspace_show_anything_else(
 def _make_links(top: Path, links: list[tuple[list[str], tuple[bool, list[str]]]]) -> None:
     """Each where there is room for it: what an earlier one leads to counts."""
     for place, (absolute, names) in links:
-        path = top.joinpath("work", *place)
+        path = top.joinpath("repo", *place)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.symlink_to((f"{top}/" if absolute else "") + "/".join(names))
@@ -336,12 +336,12 @@ def _make_links(top: Path, links: list[tuple[list[str], tuple[bool, list[str]]]]
 
 def test_a_script_beside_an_environments_programs_is_no_interpreter(home: Path) -> None:
     project = _environment(home / "project", _python(home / "pythons" / "3.12"))
-    script = _program(home / "work" / "run", f"#!{_program(project / 'deploy' / 'with-password')}")
-    assert _shown(script, hostile=(str(home / "work"),)) == set()
+    script = _program(home / "repo" / "run", f"#!{_program(project / 'deploy' / 'with-password')}")
+    assert _shown(script, hostile=(str(home / "repo"),)) == set()
 
 
 def test_nothing_is_shown_by_a_path_that_somebody_else_can_have_lead_elsewhere(home: Path) -> None:
-    work, own = home / "work", home / "own"
+    work, own = home / "repo", home / "own"
     for folder in (work, own):
         folder.mkdir()
     (work / "out").symlink_to(own)
