@@ -2,7 +2,7 @@
 sandbox. ``python -m release.container_seccomp`` writes deploy/image/seccomp.json and its table in the documents anew.
 
 An engine's own default closes user namespaces, and with them level strict. This one is no larger than it has to be:
-a call that neither a job under strict nor ringfence itself needs is closed in the whole container (ADR 0196).
+a call that neither a job under strict nor ringfence itself needs is closed in the whole container (ADR 0144).
 """
 
 from __future__ import annotations

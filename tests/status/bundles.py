@@ -26,14 +26,14 @@ _COMMANDS = Group(title="Commands", rows=(
     limited("`proctor run-swebench`, `--grade`",
             "The root has to be said: `--image` or `--rootfs host`. The grader has no network unless a policy gives "
             f"one. {_NO_PUBLIC}", Command("proctor run-swebench", "--instance --repo --agent --grade --rootfs"),
-            adr=(120,),
+            adr=(87,),
             proof=named(_SWE, "the_oracle_resolves", "without_grade_there_is_no_pass_and_no_future",
                         "code_under_test_that_forges_results_does_not_resolve")),
     limited("`--image`: agent and grader in the instance's own image, the repository over it at `/testbed`",
             "It takes Docker or Podman by its command, and an image that the engine has: nothing is pulled. A "
             f"Dockerfile for BuildKit (`COPY --chmod`) takes a `docker` that has it. {_NO_PUBLIC}",
             Command("proctor run-swebench", "--image"), Command("proctor run-tb", "--image --build-network"),
-            adr=(118, 119),
+            adr=(85, 86),
             proof=named("doors/test_proctor_engines", "an_instance_in_its_image_resolves_by_its_own_patch_alone",
                         "podman_builds_and_exports_the_same_roots") +
             named(_SWE, "in_an_image_the_repository_alone_is_graded")),
@@ -112,7 +112,7 @@ _ISOLATION = Group(title="Isolation and record", rows=(
     limited("approved hosts through a proxy on the host, over a Unix socket",
             "A gateway in its place: sockets of the sandbox are accepted outside, so that programs without proxy "
             "settings reach listed hosts too. CONNECT and SOCKS are understood.", Command("ringfence run", "--network"),
-            adr=(106, 107), proof=named("doors/test_network_clients", "curl", "raw_tcp_by_socks")),
+            adr=(73, 74), proof=named("doors/test_network_clients", "curl", "raw_tcp_by_socks")),
     works("the repository at its base commit, without later history",
           Name("ringfence.proctor.history.materialise"),
           proof=named("unit/proctor/test_history", "it_has_the_true_ancestors_and_no_other_object",
@@ -121,7 +121,7 @@ _ISOLATION = Group(title="Isolation and record", rows=(
     limited("a seccomp monitor records `open`, `openat`, `openat2` of forbidden paths and direct connects",
             "Tripwires record every call that names a hidden path; the monitor stands in where none can be laid, "
             "with a race that is told. A look alone (`stat`) is a probe and no violation "
-            "([findings](reference/proctor/findings.md)).", Name("ringfence.kernel.tripwire"), adr=(12, 50, 116),
+            "([findings](reference/proctor/findings.md)).", Name("ringfence.kernel.tripwire"), adr=(12, 26, 83),
             proof=named(_FINDINGS, "every_route_is_graded_by_what_it_asks_for",
                         "what_honest_tools_do_is_no_violation") +
             named("escape/test_watched_paths")),
@@ -155,7 +155,7 @@ _AROUND = Group(title="Around it, and the road map", rows=(
                         "hostile_inputs_of_the_run_are_words_and_nothing_more")),
     limited("a prebuilt binary for Linux on x86_64; from source",
             "A Python package: `pip install .`, or wheels for x86_64 and aarch64 by `make dist`. No release is "
-            "published yet.", File("docs/release.md"), Command("ringfence verify-release"), adr=(165, 166),
+            "published yet.", File("docs/release.md"), Command("ringfence verify-release"), adr=(128, 129),
             proof=named("release/test_dist") + named("release/test_smoke")),
     works("«verify it yourself»: an example bundle, and the bundle's specification",
           File("docs/how-to/verify-somebodys-result.md"), File("docs/explanation/bundle.md"),
@@ -169,12 +169,12 @@ _AROUND = Group(title="Around it, and the road map", rows=(
     limited("v0.2: a signed manifest of all that is handed in",
             "An answer that is carried in is found in plain and common disguises, not in all.",
             Command("proctor manifest", "create verify"),
-            Command("proctor run", "--manifest --scaffold --instructions --agent-binary"), adr=(122,),
+            Command("proctor run", "--manifest --scaffold --instructions --agent-binary"), adr=(89,),
             proof=named("doors/test_proctor_manifest",
                         "a_manifest_is_bound_into_the_bundle_and_a_carried_answer_compromises")),
     limited("later: graders against printed passes, hard-coded outputs and mocks",
             "Counter-tests tell forged results; answers that an agent knows by heart pass.",
-            Name("ringfence.proctor.counter_tests"), adr=(114, 124),
+            Name("ringfence.proctor.counter_tests"), adr=(81, 91),
             proof=named("doors/test_proctor_pytest", "forgeries_are_told_apart", "honest_submissions_pass")),
     limited("later: more adapters",
             "Terminal-Bench 1 and whole suites; others are rows of a loader.", Command("proctor bench", "--jobs --out"),

@@ -30,7 +30,7 @@ _VALIDATION = Group(title="SecurityValidator", rows=(
           proof=named(_VALIDATOR, "the_result_has_the_fields_of_the_specification_first")),
     limited("it prevents code injection",
             "It reads code and is no boundary: Python can spell any name at run time. The attacks of the tests run "
-            "with it switched off too.", Name("ringfence.SecurityValidator"), adr=(130,),
+            "with it switched off too.", Name("ringfence.SecurityValidator"), adr=(96,),
             proof=named(_ENGINE, "an_attack_fails_with_the_validator_off")),
 ))  # fmt: skip
 
@@ -42,7 +42,7 @@ _EXECUTION = Group(title="DockerExecutor and its result", rows=(
     limited("`execute_strategy(code, data: Any) -> dict`",
             "`data` is what JSON has, or the path of a file: no pickle goes in. The strategy is a function "
             "`run(data)` that returns a dict.", Call("ringfence.DockerExecutor.execute_strategy", "code, data"),
-            Command("ringfence strategy", "run"), adr=(138,),
+            Command("ringfence strategy", "run"), adr=(103,),
             proof=named(_EXECUTOR, "execute_strategy_returns_the_result_as_a_dict",
                         "what_the_caller_gets_wrong_is_raised")),
     works("`_create_container(code) -> str`, `_run_container(container_id, timeout) -> dict`, "
@@ -63,7 +63,7 @@ _EXECUTION = Group(title="DockerExecutor and its result", rows=(
           proof=named(_EXECUTOR, "a_strategy_is_run_and_its_container_removed")),
     limited("results by a bind mount at `/output`",
             "`/output/result.json` is written inside, in memory with a size, and its bytes come out by the "
-            "container's streams.", Keys({"docker.output_dir": "sandbox_output"}), adr=(138,),
+            "container's streams.", Keys({"docker.output_dir": "sandbox_output"}), adr=(103,),
             proof=named(_EXECUTOR, "results_are_kept_in_a_folder") + named(_ENGINE, "a_file_is_in_input")),
     works("no network, a root that can't be written, a writable `/tmp`",
           Name("ringfence.DockerExecutor"),
@@ -101,11 +101,11 @@ _CONFIGURATION = Group(title="DockerConfig and its files", rows=(
                 "containers_are_kept_where_the_configuration_says_so")),
     limited("`docker.memory_swap_limit: 2g`",
             "Its default is empty, which means `memory_limit`: no swap, also for whoever lowers `memory_limit` "
-            "alone.", Keys({"docker.memory_swap_limit": ""}), adr=(137,),
+            "alone.", Keys({"docker.memory_swap_limit": ""}), adr=(102,),
             proof=named(_CONFIG, "the_specifications_file_means_the_defaults")),
     limited("`docker.network_mode: none`",
             "`none` or `bridge`; `host` and another container's network are refused.",
-            Keys({"docker.network_mode": "none"}), adr=(137,),
+            Keys({"docker.network_mode": "none"}), adr=(102,),
             proof=named(_CONFIG, "a_wrong_value_is_refused_by_its_key")),
     works("section `monitoring`",
           Keys({
@@ -122,7 +122,7 @@ _CONFIGURATION = Group(title="DockerConfig and its files", rows=(
     refused("the engine's settings in a project's own file, `config/learning_system.yaml`",
             "The file has the sections `docker` and `monitoring` and no other: among keys that nobody knows, a "
             "misspelled limit would be one more. Keep it beside the project's own.",
-            Call("ringfence.DockerConfig.from_yaml", "path"), adr=(137, 178),
+            Call("ringfence.DockerConfig.from_yaml", "path"), adr=(102, 139),
             tried=Tried(
                 written="ringfence.DockerConfig.from_yaml('learning_system.yaml')",
                 words="settings of other programs go into another file",
@@ -131,14 +131,14 @@ _CONFIGURATION = Group(title="DockerConfig and its files", rows=(
     limited("`config/seccomp_profile.json`: no `execve`, `fork`, `clone`, `socket`, `connect`, `bind`",
             "Under the specification's list no program starts. Ours is made of our own tables and leaves `execve` "
             "open; the runner closes it, too, before the strategy runs.", File("config/seccomp_profile.json"),
-            adr=(135,),
+            adr=(100,),
             proof=named("unit/container/test_seccomp_profile",
                         "what_python_needs_is_open_and_what_the_specification_closes_is_closed") +
             named(_ENGINE, "no_program_no_process_and_no_socket_once_python_runs")),
     refused("`src/sandbox/docker_executor.py`, `security_validator.py`, `docker_config.py` and test files of these "
             "names",
             "Names come from `ringfence`: change the import. Tests are named by what they show.",
-            Name("ringfence.DockerExecutor"), adr=(178,)),
+            Name("ringfence.DockerExecutor"), adr=(139,)),
 ))  # fmt: skip
 
 _SCENARIOS = Group(title="Error scenarios and metrics", rows=(
@@ -146,7 +146,7 @@ _SCENARIOS = Group(title="Error scenarios and metrics", rows=(
             "`docker_fallback_total`",
             "Never bare: `fallback_to_direct` runs at `fallback_level`, our own `strict` or `process`, and the "
             "warning names it (`Docker unavailable, falling back to STRICT (UNSAFE)`).",
-            Keys({"docker.fallback_to_direct": False}), Metrics(("docker_fallback_total",)), adr=(137, 138),
+            Keys({"docker.fallback_to_direct": False}), Metrics(("docker_fallback_total",)), adr=(102, 103),
             proof=named(_EXECUTOR, "without_an_engine_the_strategy_is_not_run",
                         "a_fallback_runs_at_a_level_of_ours_and_says_so",
                         "a_fallback_holds_what_the_container_would")),
@@ -193,7 +193,7 @@ _SCENARIOS = Group(title="Error scenarios and metrics", rows=(
     limited("`memory_usage` and `cpu_usage` of containers",
             "They are called `container_memory_usage_bytes` and `container_cpu_usage_percent`. Metrics are off until "
             "`RINGFENCE_METRICS` asks for them.",
-            Metrics(("container_memory_usage_bytes", "container_cpu_usage_percent")), adr=(139,),
+            Metrics(("container_memory_usage_bytes", "container_cpu_usage_percent")), adr=(104,),
             proof=named(_ENGINE, "metrics_of_containers_are_the_engines") +
             named(_METRICS, "every_metric_of_the_specification_is_there_once")),
     works("a structured JSON log of every event, with the trace",
@@ -201,17 +201,17 @@ _SCENARIOS = Group(title="Error scenarios and metrics", rows=(
           proof=named(_METRICS, "a_line_of_the_log_is_json_with_the_trace_id")),
     refused("the project's own `MetricsCollector`, JSON logger and AST validator",
             "They are the project's. Prometheus' client, Python's `logging` and our own validator stand in their "
-            "place.", Name("ringfence.metrics.recorder"), adr=(178,)),
+            "place.", Name("ringfence.metrics.recorder"), adr=(139,)),
 ))  # fmt: skip
 
 _OPERATION = Group(title="Operation, and what the specification leaves for later", rows=(
     limited("the autonomous loop runs its strategies in containers",
             "The loop is the project's; examples/autonomous_loop.py is one of ten iterations, some of them hostile.",
-            File("examples/autonomous_loop.py"), adr=(178,),
+            File("examples/autonomous_loop.py"), adr=(139,),
             proof=named("doors/test_docker_validated", "the_loop_of_the_example_goes_through_its_ten_iterations")),
     limited("Docker Engine 20.10 and later",
             "The tests start Debian's own (20.10.24 in bookworm), and Podman's 4.3.",
-            Command("ringfence selfcheck", "--level container"), adr=(134,),
+            Command("ringfence selfcheck", "--level container"), adr=(99,),
             proof=named("doors/test_container_level", "the_promise_holds_in_a_container") +
             named("doors/test_container_podman", "podman_runs_strategies_and_holds_their_limits")),
     limited("coverage: validator 90 %, executor 85 %, configuration 100 %",
@@ -228,13 +228,13 @@ _OPERATION = Group(title="Operation, and what the specification leaves for later
                       "the_alert_on_orphans_and_on_fallbacks_is_there")),
     limited("later: container pooling",
             "Containers stand by, and each is used once: none is used again.", Keys({"docker.warm_containers": 2}),
-            adr=(138, 154), proof=named(_EXECUTOR, "warm_containers_stand_by_and_each_is_used_once")),
+            adr=(103, 119), proof=named(_EXECUTOR, "warm_containers_stand_by_and_each_is_used_once")),
     limited("later: a network with permitted hosts",
             "For jobs of the level `container`, called by root; not for strategies.",
-            Command("ringfence run", "--network --isolation"), adr=(136,),
+            Command("ringfence run", "--network --isolation"), adr=(101,),
             proof=named("doors/test_container_network", "what_is_listed_is_reached_by_the_first_word_of_a_program")),
     refused("later: GPU access",
-            "No level gives a job a device.", adr=(160,),
+            "No level gives a job a device.", adr=(125,),
             tried=Tried(written="ringfence.SandboxPolicy(gpu=1)", words="no level gives a job a GPU")),
     not_yet("later: a package cache that is mounted",
             "A container of a strategy shows no folder of the host; what it needs belongs into the image ([base "

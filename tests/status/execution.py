@@ -20,7 +20,7 @@ _SANDBOXES = Group(title="SandboxManager", rows=(
             "`allow_partial`.",
             Members("ringfence.IsolationLevel", {
                 "NONE": "none", "PROCESS": "process", "CONTAINER": "container", "STRICT": "strict"}),
-            adr=(92,),
+            adr=(59,),
             proof=named("unit/model/test_words") + named(_MANAGER, "no_isolation_is_refused_unless_less_is_accepted")),
     works("`create_sandbox(config) -> SandboxContext`, `destroy_sandbox(sandbox_id)`, `list_active_sandboxes()`",
           Call("ringfence.SandboxManager.create_sandbox", "config"),
@@ -48,16 +48,16 @@ _SANDBOXES = Group(title="SandboxManager", rows=(
                       "nothing_outside_can_be_written", "what_is_not_allowed_or_blocked_cannot_be_had")),
     limited("import restrictions",
             "`allowed_imports` holds import statements of honest code and is no wall; `enforced` says so.",
-            Name("ringfence.SandboxConfig"), adr=(89,),
+            Name("ringfence.SandboxConfig"), adr=(56,),
             proof=named(_MANAGER, "imports_can_be_restricted", "a_restriction_of_imports_is_said_to_be_no_wall")),
     limited("level `container`, if Docker is there",
             "Working copies in a container; functions are called by the image's Python, which has to be of the "
             "caller's version. Without an engine it is refused.", Name("ringfence.IsolationLevel.CONTAINER"),
-            adr=(155,),
+            adr=(120,),
             proof=named("doors/test_container_transactions", "the_manager_undoes_and_commits") +
             named(_MANAGER, "levels_that_are_not_there_say_so")),
     refused("a level of virtual machines, optional",
-            "Start ringfence inside one, or use `container` with gVisor.", adr=(89, 159),
+            "Start ringfence inside one, or use `container` with gVisor.", adr=(56, 124),
             tried=Tried(
                 written="ringfence.SandboxConfig(isolation_level='vm')",
                 words="there is no level that starts a machine"),
@@ -73,7 +73,7 @@ _SETTINGS = Group(title="SandboxConfig", rows=(
           proof=named(_CONFIG, "the_defaults_are_the_specifications", "the_fields_stand_in_the_specifications_order")),
     limited("`sandbox_root: Path = ./sandboxes`",
             "The default is the state folder: what lies in a project could be somebody else's record.",
-            Name("ringfence.SandboxConfig"), adr=(70,),
+            Name("ringfence.SandboxConfig"), adr=(37,),
             proof=named(_CONFIG, "sandboxes_are_kept_in_the_state_folder_and_never_below_the_current_one")),
     works("`allowed_paths`, `blocked_paths` with `/etc`, `/sys`, `/boot` and those of Windows",
           Fields("ringfence.SandboxConfig", {"allowed_paths": [], "blocked_paths": _BLOCKED}),
@@ -82,17 +82,17 @@ _SETTINGS = Group(title="SandboxConfig", rows=(
                 "an_attempt_on_what_is_blocked_by_default_is_recorded")),
     limited("attempts on blocked paths are recorded",
             "At `strict`; at `process` they are refused and not recorded.", Name("ringfence.SandboxManager"),
-            adr=(63, 64), proof=named(_MANAGER, "an_attempt_on_a_secret_is_a_violation_and_rolled_back")),
+            adr=(30, 31), proof=named(_MANAGER, "an_attempt_on_a_secret_is_a_violation_and_rolled_back")),
     limited("`allow_network`, `allowed_hosts`",
             "A list of hosts at `strict`. The host's network (`allow_network` alone) is counted for nobody, so it "
             "needs `allow_partial`. At `process` a list is refused.",
-            Fields("ringfence.SandboxConfig", {"allow_network": False, "allowed_hosts": []}), adr=(105,),
+            Fields("ringfence.SandboxConfig", {"allow_network": False, "allowed_hosts": []}), adr=(72,),
             proof=named(_MANAGER, "levels_that_are_not_there_say_so",
                         "a_limit_of_the_network_that_nothing_holds_is_refused_or_said") +
             named("unit/manager/test_permissions", "the_network_is_none_the_hosts_or_some_hosts")),
     limited("no network by default; permitted hosts; traffic is monitored and logged",
             "A decision each in `result.outcome.events`, where there is a list of hosts. The host's own network is "
-            "not logged.", Name("ringfence.Event"), adr=(106,),
+            "not logged.", Name("ringfence.Event"), adr=(73,),
             proof=named("unit/engine/test_egress_events", "both_kinds_are_one_stream_in_the_order_of_time") +
             named("unit/backends/test_walled", "there_is_no_network_unless_the_policy_has_it")),
     works("`enable_auto_rollback`, `checkpoint_before_execution`",
@@ -163,7 +163,7 @@ _UNDO = Group(title="RollbackSystem", rows=(
             "in it on request: as root, at `strict`, with CRIU.",
             Fields("ringfence.Checkpoint", needed(
                 "checkpoint_id", "timestamp", "sandbox_id", "filesystem_snapshot", "state_data", "metadata")),
-            adr=(69,),
+            adr=(36,),
             proof=named(_MANAGER, "a_checkpoint_can_be_opened_as_a_folder") +
             named("unit/manager/test_live_state",
                   "a_process_goes_on_where_it_was_with_the_file_of_the_restored_layer")),
@@ -203,17 +203,17 @@ _SAFE = Group(title="SafeDeepAgent and the rest", rows=(
             Call("ringfence.integrations.deep_agent.SafeDeepAgent._authorize_action", "call"),
             Call("ringfence.integrations.deep_agent.SafeDeepAgent._check_phase2_security", "call, risk_score"),
             Call("ringfence.integrations.deep_agent.SafeDeepAgent._execute_in_sandbox", "call, decision"),
-            Call("ringfence.integrations.deep_agent.SafeDeepAgent._execute_directly", "call, decision"), adr=(68,),
+            Call("ringfence.integrations.deep_agent.SafeDeepAgent._execute_directly", "call, decision"), adr=(35,),
             proof=named(_PHASES, "a_function_of_the_callers_that_fails_runs_nothing",
                         "a_detector_may_answer_with_texts")),
     limited('use case 1: `agent.run("Execute this Python script …")`',
             "No planner is built in: `planner=` is asked, and without one it is an error. `run_tool` is for those "
-            "who plan themselves.", Call("ringfence.integrations.deep_agent.SafeDeepAgent.run", "request"), adr=(89,),
+            "who plan themselves.", Call("ringfence.integrations.deep_agent.SafeDeepAgent.run", "request"), adr=(56,),
             proof=named(_PHASES, "a_planner_is_asked_and_without_one_run_is_an_error") +
             named(_AGENT, "what_a_risky_call_changed_is_committed_when_it_succeeds")),
     limited("use case 2: an attack ends the sandbox and is rolled back",
             "Detection is a heuristic, and whoever writes the parameters can defeat it. What `Commit.EACH_CALL` has "
-            "committed stays.", Name("ringfence.AttackError"), adr=(68,),
+            "committed stays.", Name("ringfence.AttackError"), adr=(35,),
             proof=named(_AGENT, "an_attack_is_undone_to_where_it_began_and_stops_the_agent",
                         "by_default_an_attack_restores_everything")),
     works("use case 3: a program that takes too much is ended, rolled back and told",
@@ -226,10 +226,10 @@ _SAFE = Group(title="SafeDeepAgent and the rest", rows=(
           File("docs/reference/manager.md"), File("docs/reference/monitor.md"), File("docs/reference/safe-agent.md"),
           proof=named("doors/test_readme", "an_example_prints_what_is_written_under_it")),
     refused("the files `deepagent/sandbox/…` and `tests/test_sandbox_manager.py` …",
-            "Names come from `ringfence`: change the import.", Name("ringfence.SandboxManager"), adr=(89,)),
+            "Names come from `ringfence`: change the import.", Name("ringfence.SandboxManager"), adr=(56,)),
     limited("later: network traffic inspection",
             "At `strict` and `container`, for hosts whose rule has `methods`, `paths` or `inject`.",
-            Command("ringfence run", "--network"), adr=(108,),
+            Command("ringfence run", "--network"), adr=(75,),
             proof=named("doors/test_inspected_requests",
                         "what_a_rule_does_not_allow_is_answered_in_words_and_reaches_nobody") +
             named("doors/test_container_network",
@@ -240,7 +240,7 @@ _SAFE = Group(title="SafeDeepAgent and the rest", rows=(
             proof=named("doors/test_ray_cluster", "a_cluster_runs_jobs_and_no_job_reaches_the_cluster",
                         "a_killed_node_loses_and_doubles_nothing")),
     refused("later: GPU limits",
-            "No level gives a job a device.", adr=(160,),
+            "No level gives a job a device.", adr=(125,),
             tried=Tried(
                 written="ringfence.SandboxPolicy(devices=['/dev/nvidia0'])", words="no level gives a job a GPU")),
 ))  # fmt: skip

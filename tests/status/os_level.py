@@ -29,7 +29,7 @@ _NAMES = Group(title="Functions and classes", rows=(
           proof=named(_POLICY, "a_wrong_value_is_refused_by_name", "all_that_is_wrong_is_told_at_once")),
     limited("`enforce_network` (Linux and seccomp)",
             "Held at `strict`, and at `process` where the policy names paths. Else it is what the host lacks: "
-            "`INTERNAL_ERROR`, or told with `allow_partial`.", Name("ringfence.SandboxPolicy"), adr=(64,),
+            "`INTERNAL_ERROR`, or told with `allow_partial`.", Name("ringfence.SandboxPolicy"), adr=(31,),
             proof=named(_DOOR, "what_the_host_lacks_is_an_internal_error_with_the_fix") +
             named("unit/backends/test_walled", "there_is_no_network_unless_the_policy_has_it") +
             named("escape/test_corpus", "the_attack_fails")),
@@ -45,11 +45,11 @@ _NAMES = Group(title="Functions and classes", rows=(
                       "partial_enforcement_runs_and_says_so")),
     limited("the test agent's optional path (`traceId`, `status`)",
             "The agent is its project's own; none is here. It goes on with `run_pytests`, or calls `run_pytests_v2` "
-            "([pytest](how-to/pytest.md#from-python)).", Call("ringfence.run_pytests_v2", "paths, policy"), adr=(178,),
+            "([pytest](how-to/pytest.md#from-python)).", Call("ringfence.run_pytests_v2", "paths, policy"), adr=(139,),
             proof=named(_DOOR, "the_shim_returns_the_code_and_the_output") +
             named("doors/test_readme", "a_page_can_be_followed_from_top_to_bottom")),
     refused("the file `exec/sandbox.py`",
-            "Names come from `ringfence`: change the import.", Name("ringfence.run_pytests"), adr=(178,)),
+            "Names come from `ringfence`: change the import.", Name("ringfence.run_pytests"), adr=(139,)),
 ))  # fmt: skip
 
 _STATUSES = Group(title="Statuses and return codes", rows=(
@@ -69,7 +69,7 @@ _STATUSES = Group(title="Statuses and return codes", rows=(
             named("doors/test_pytest_limits", "a_limit_that_fails_a_test_is_the_status_of_the_run")),
     limited("`FORBIDDEN_SYSCALL`, by seccomp",
             "Where a filter is in force: at `strict`, and at `process` where the policy names paths. Most closed "
-            "calls are refused with an error instead.", Name("ringfence.Status"), adr=(30,),
+            "calls are refused with an error instead.", Name("ringfence.Status"), adr=(23,),
             proof=named("unit/kernel/test_seccomp_attacks", "an_attack_without_a_supervisor_ends_the_process") +
             named("escape/test_corpus", "the_attack_fails")),
     works("`INTERNAL_ERROR` where a capability is missing; with `allow_partial` the `reason` is "
@@ -91,7 +91,7 @@ _MATRIX = Group(title="The feature matrix", rows=(
           named("unit/kernel/test_rlimits")),
     limited("Linux: memory by `RLIMIT_AS` as a fallback",
             "`RLIMIT_DATA` and a watchdog in its place: private memory, not address space. A control group where one "
-            "is to be had.", Command("ringfence run", "--memory"), adr=(79,),
+            "is to be had.", Command("ringfence run", "--memory"), adr=(46,),
             proof=named("unit/backends/test_process_group", "the_kernel_holds_memory_and_tasks_of_a_plain_job",
                         "where_no_group_is_to_be_had_the_table_says_what_holds_it_instead")),
     limited("Linux: processes by `RLIMIT_NPROC` as a fallback",
@@ -101,26 +101,26 @@ _MATRIX = Group(title="The feature matrix", rows=(
     limited("Linux: control groups v2 (`memory.max`, `pids.max`, `cpu.max`), by sysfs or a scope of systemd",
             "v1 and both at once too. `cpu.max` at `strict` alone (`cpu_share`). No scope is started: `ringfence "
             "probe` prints the `systemd-run` line. v2 is shown in a guest kernel (`make test-all`).",
-            Command("ringfence probe"), adr=(40, 100),
+            Command("ringfence probe"), adr=(25, 67),
             proof=named("hosts/test_cgroup_v2_guest") + named("unit/kernel/test_cgroups_enforced")),
     limited("Linux: seccomp-bpf, when the policy asks for it",
             "At `strict` always, at `process` where the policy names paths; a job of `process` without paths has "
-            "none. libseccomp is not needed.", Name("ringfence.model.limits.SyscallProfile"), adr=(30,),
+            "none. libseccomp is not needed.", Name("ringfence.model.limits.SyscallProfile"), adr=(23,),
             proof=named("unit/kernel/test_seccomp_attacks", "an_attack_that_works_without_the_filter_fails_under_it") +
             named("unit/backends/test_walled", "calls_are_filtered_by_the_profile_that_is_asked_for")),
     limited("Windows: Job Objects (wall and CPU time, memory, active processes), working folder, output caps",
             f"{_WINE} Wine's job objects hold neither memory, processes nor CPU time: a watchdog holds the first two "
             "there, and CPU time is refused.", Name("ringfence.windows.job_object"),
-            File("tests/programs/windows_checks.py"), adr=(144, 145),
+            File("tests/programs/windows_checks.py"), adr=(109, 110),
             proof=named("unit/windows/test_job_limits") + named("unit/windows/test_visit_by_hand")),
     limited("Windows, optional: Restricted Token",
             "A token without privileges, and low integrity where the policy names writable paths. Wine has neither, "
-            "and on Windows itself nothing has run yet.", Name("ringfence.windows.integrity"), adr=(148,),
+            "and on Windows itself nothing has run yet.", Name("ringfence.windows.integrity"), adr=(113,),
             proof=named("unit/windows/test_integrity", "the_token_of_a_job_is_lowered_before_it_is_made",
                         "where_nothing_is_promised_the_policy_is_refused")),
     limited("macOS: rlimits, wall timeout, working folder, output caps",
             f"{_NO_MAC} Memory and processes by a watchdog, as best effort.",
-            Name("ringfence.backends.tables.ON_MACOS"), File("tests/programs/macos_checks.py"), adr=(147,),
+            Name("ringfence.backends.tables.ON_MACOS"), File("tests/programs/macos_checks.py"), adr=(112,),
             proof=named("unit/test_other_systems", "the_process_level_runs_without_anything_of_linux",
                         "what_a_system_lacks_is_lacking")),
     works("capability detection: what is enforced here, and how to have the rest",

@@ -26,7 +26,7 @@ Four specifications say what ringfence has to have. This page names every interf
 | refused | it will not be there. The decision (ADR) says why |
 
 The table is data ([tests/status](../tests/status/__init__.py)), and tests hold it to the code
-([ADR 0179](adr/0179-what-works-is-a-table-that-is-tried.md)): every name can be imported and has these parameters,
+([ADR 0140](adr/0140-what-works-is-a-table-that-is-tried.md)): every name can be imported and has these parameters,
 fields and defaults, every option is one that the parser knows, every test and every decision exists, and of what is
 not there the line that is shown was tried. A test that is named here may run in `make test-all` alone, and not in the
 gate. What the levels promise against an attacker is another table: [guarantees](explanation/guarantees.md).

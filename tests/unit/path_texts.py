@@ -1,7 +1,7 @@
 """Every place where the package reads a path as text, or follows links beside ``model/ways``, with the reason.
 
 ``file:function`` or ``file:function:count``; a file with two reasons stands at both. Where a path leads is asked of the
-resolver (ADR 0167): ``abspath`` and the kernel read ``link/..`` differently, and a guest may have made the link.
+resolver (ADR 0130): ``abspath`` and the kernel read ``link/..`` differently, and a guest may have made the link.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ def test_no_document_has_marks_of_a_merge(tmp_path: Path) -> None:
     assert _marked(copy)
 
 
-def test_the_table_of_decisions_names_each_once_and_in_order() -> None:
+def test_the_table_of_decisions_names_each_once_in_order_and_without_gaps() -> None:
     decisions = ROOT / "docs" / "adr"
     listed = re.findall(r"^\| \[\d+\]\(([^)]+)\)", (decisions / "README.md").read_text("utf-8"), re.MULTILINE)
     assert listed == sorted(path.name for path in decisions.glob("[0-9]*.md"))
+    assert [int(name[:4]) for name in listed] == [*range(1, len(listed) + 1)], "a number is missing, or there twice"

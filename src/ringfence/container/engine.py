@@ -1,7 +1,7 @@
 """``Engine``: docker or podman, by its command. It builds images, tells what they are, and gives out their roots.
 
 An engine of somebody else's choice is never fallen back to: what is asked for is there, or the error says how to get it
-(ADR 0119).
+(ADR 0086).
 """
 
 from __future__ import annotations

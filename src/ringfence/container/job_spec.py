@@ -2,7 +2,7 @@
 looking at the policy's paths: where links lead, what is mounted below them, and which are folders.
 
 Nothing of the host is writable unless the policy names it. The working folder of a job that has none is in memory; a
-workspace is shown at its own path, read-only unless it lies in a writable path (ADR 0134).
+workspace is shown at its own path, read-only unless it lies in a writable path (ADR 0099).
 """
 
 from __future__ import annotations

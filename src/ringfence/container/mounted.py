@@ -2,7 +2,7 @@
 
 What is to be shown is opened before, by a path without links, and compared with what is mounted before anything of a
 guest runs: by the process that is pid 1 there, found by the container's control group. Takes root, and an engine on
-this host; elsewhere nothing is said (ADR 0143).
+this host; elsewhere nothing is said (ADR 0108).
 """
 
 from __future__ import annotations

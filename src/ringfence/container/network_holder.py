@@ -2,7 +2,7 @@
 
 An engine starts a program as soon as it has made the container's network, so the network has to be there before: a
 first container, whose program waits and does nothing else, has one. A helper process enters it and makes the sockets
-that the gateway accepts on. Only then the job's container is made, which joins that network (ADR 0136).
+that the gateway accepts on. Only then the job's container is made, which joins that network (ADR 0101).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The filter of system calls as an engine takes it: our own profiles (``kernel/seccomp/profiles``) as its JSON.
 
 An engine puts the filter up before the program is executed, so ``execve`` has to be open in it. Who runs code in its
-own process closes that afterwards by a second filter, ``closing()``: our ``tight`` profile (ADR 0135).
+own process closes that afterwards by a second filter, ``closing()``: our ``tight`` profile (ADR 0100).
 
 ``python -m ringfence.container.seccomp_profile`` writes the shipped file anew.
 """

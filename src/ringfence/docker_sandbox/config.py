@@ -216,7 +216,7 @@ def _unknown(name: str, where: str) -> PolicyError:
 
 
 def _no_section(name: str) -> PolicyError:
-    """Of a file that has settings of other programs too, nobody could tell a misspelled key (ADR 0137)."""
+    """Of a file that has settings of other programs too, nobody could tell a misspelled key (ADR 0102)."""
     from difflib import get_close_matches
 
     near = [BY_FIELD[name].path] if name in BY_FIELD else get_close_matches(name, _SECTIONS, n=1)

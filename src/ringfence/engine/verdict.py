@@ -1,7 +1,7 @@
 """From the bare facts of an end to a status, a return code and a reason with the evidence in it.
 
 Only here is decided what an end means, and by what the kernel says: groups, signals, refused calls that were seen,
-peaks. What a program prints is asked only where these numbers make a limit plausible and do not prove it (ADR 0080).
+peaks. What a program prints is asked only where these numbers make a limit plausible and do not prove it (ADR 0047).
 A program can make its failure look like another failure, never like a success.
 """
 

@@ -3,9 +3,9 @@
 Owns the record of one attempt and the recorder's own health. Touches no file, no kernel interface and no
 clock: records come from ``tripwire`` and ``notify``, and leave through a writer that the caller passes in. It
 decides nothing, and nothing it does can raise into the path of a guest that waits for an answer. One thread.
-What it records is a page for each result that it belongs to (docs/adr/0170): in a box one recorder has many.
+What it records is a page for each result that it belongs to (docs/adr/0131): in a box one recorder has many.
 
-Each aim has a budget of its own (docs/adr/0075): no number of harmless calls keeps an attempt on a hidden path out.
+Each aim has a budget of its own (docs/adr/0042): no number of harmless calls keeps an attempt on a hidden path out.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ SHARES = (
     ("RLIMIT_NICE", 0),
 )
 
-# Private writable memory, and not address space: node, Go and Java reserve gigabytes that they never use (ADR 0079).
+# Private writable memory, and not address space: node, Go and Java reserve gigabytes that they never use (ADR 0046).
 # Elsewhere it does not count what mmap gives, and macOS takes RLIMIT_AS without holding it: the watchdog does.
 MEMORY = "RLIMIT_DATA"
 

@@ -2,7 +2,7 @@
 
 Reading executes nothing, imports only the standard library's value types, and builds nothing larger than a
 fixed multiple of the bytes that arrived: lists and objects of two bytes become some sixty. It takes time in
-proportion to the bytes too, so it bounds what a dict or a set of chosen keys would cost (ADR 0073). It does not
+proportion to the bytes too, so it bounds what a dict or a set of chosen keys would cost (ADR 0040). It does not
 tell an honest value from a dishonest one: whatever it returns is the guest's word.
 """
 

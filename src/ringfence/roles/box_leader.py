@@ -7,7 +7,7 @@ Must not have: a child; what the box may use in all, which its supervisor holds;
 
 It holds the visit's time. What the box may use in all is held by the leader of the box; what a visit leaves running
 when its job has ended stays, and ends with the box. As long as it runs somebody has to answer for its filter, and what
-it tries is told to the caller, who asks for it (docs/adr/0170).
+it tries is told to the caller, who asks for it (docs/adr/0131).
 """
 
 from __future__ import annotations

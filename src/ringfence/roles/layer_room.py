@@ -4,7 +4,7 @@ Part of: leader
 
 The kernel adds what a child wrote to nobody's count when its parent ignores SIGCHLD, so counting writes is not enough.
 Free room is cheap to ask for, but it is everybody's: it only says when to add up what the job has, a few milliseconds
-at a time, since a job can fill its folders with names. What the job keeps from being added up is its own (ADR 0175).
+at a time, since a job can fill its folders with names. What the job keeps from being added up is its own (ADR 0136).
 """
 
 from __future__ import annotations

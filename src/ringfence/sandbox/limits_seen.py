@@ -1,7 +1,7 @@
 """What a job reads of its own limits: /sys/fs/cgroup in the form of cgroup v2, and the totals of /proc/meminfo.
 
 Runtimes size themselves by these files: a JVM its heap, node its generations, Go its threads. They are plain files that
-say what the policy says; nothing is enforced by them, and nothing in them is the host's (ADR 0087).
+say what the policy says; nothing is enforced by them, and nothing in them is the host's (ADR 0054).
 """
 
 from __future__ import annotations

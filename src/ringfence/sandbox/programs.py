@@ -2,7 +2,7 @@
 
 Follows links, ``#!`` lines as the kernel reads them, and the ``home`` of a pyvenv.cfg. The program, or whoever made the
 folder that it lies in, may be hostile: what a file merely names is shown only where it is an interpreter, and then
-the interpreter alone with its library (ADR 0084).
+the interpreter alone with its library (ADR 0051).
 """
 
 from __future__ import annotations

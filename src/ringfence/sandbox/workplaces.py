@@ -1,4 +1,4 @@
-"""Which folder of the host can be a workspace under STRICT, and which only if the caller names it (ADR 0086).
+"""Which folder of the host can be a workspace under STRICT, and which only if the caller names it (ADR 0053).
 
 The whole workspace is shown to the job. A program is started in a home, or in /etc, rather by chance than on purpose.
 """

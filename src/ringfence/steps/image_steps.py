@@ -1,4 +1,4 @@
-"""The step that lays a cover over a folder which is to be the root, and goes on in the two together (ADR 0118).
+"""The step that lays a cover over a folder which is to be the root, and goes on in the two together (ADR 0085).
 
 What the folder holds is anybody's. It is looked at by descriptors that never leave it, and no link in it is followed:
 every place that something is mounted on later is made in the cover, which hides what the folder has there.

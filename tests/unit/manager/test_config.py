@@ -38,7 +38,7 @@ def test_the_defaults_are_the_specifications(name: str) -> None:
 
 def test_the_fields_stand_in_the_specifications_order() -> None:
     names = [each.name for each in dataclasses.fields(SandboxConfig)]
-    assert names.pop(4) == "sandbox_root", "whose default is another than the specification's: ADR 0070"
+    assert names.pop(4) == "sandbox_root", "whose default is another than the specification's: ADR 0037"
     assert names[: len(SPECIFIED)] == list(SPECIFIED)
 
 

@@ -2,7 +2,7 @@
 
 The leader of a visit stays with what the visit left, and records on; tripwires are the supervisor's. Both are asked
 when a visit ends and before a commit. What belongs to no visit that runs is told with the next result, or refuses the
-commit (docs/adr/0170). Starts and ends nothing.
+commit (docs/adr/0131). Starts and ends nothing.
 """
 
 from __future__ import annotations

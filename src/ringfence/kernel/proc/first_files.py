@@ -1,7 +1,7 @@
 """Files of pid 1 of a sandbox, the one process in there that is ours: which of them are wired, and who only walks.
 
 The kernel refuses all of them. Here stands whose opening is recorded; how grave that is, is no matter of the kernel's
-(docs/adr/0200).
+(docs/adr/0145).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A grading script of an image runs the image's programs. Those that every script relies on (the shell, its loader and
 libc, the small tools, Python and the runner of tests) come from the image as it was; all else is as the agent left it.
-New programs stay, for tasks ask for them, unless they would be found in the place of one of these. ADR 0118 says why.
+New programs stay, for tasks ask for them, unless they would be found in the place of one of these. ADR 0085 says why.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ties a manifest to a run: what is there is what the manifest says, before the agent begins and after it has ended.
 
 What does not match is the operator's to mend, and there is no run. What is found in it is the submitter's: it is on
-record, and the run is compromised (ADR 0122).
+record, and the run is compromised (ADR 0089).
 """
 
 from __future__ import annotations
