@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import threading
 from pathlib import Path
@@ -145,6 +146,17 @@ def test_a_box_that_can_not_be_entered_because_it_has_ended_is_a_fact(monkeypatc
     step, visit._settled = "exec", None
     with pytest.raises(SetupError):
         visit.receive()
+
+
+def test_the_gateways_side_hears_a_call_before_anybody_asks_who_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call and the end of its visit may come together: then what was decided has to be told at once."""
+    visit, heard = _visit(BoxSupervisor(), monkeypatch), []
+    visit._supervisor.hear = heard.extend  # type: ignore[method-assign]
+    visit._notes, visit._copies, visit._report = [], [], None
+    visit._handle(wire.NOTED, json.dumps({"operation": "connect", "path": "10.0.0.1:80"}).encode())
+    assert [note["path"] for note in heard] == ["10.0.0.1:80"]
+    visit._handle(wire.LEFT, b"")
+    assert len(heard) == 1
 
 
 @pytest.mark.system

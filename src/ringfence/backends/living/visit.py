@@ -88,6 +88,8 @@ class VisitToBox(LeaderClient):
 
     def _with_late(self, report: Report) -> Report:
         self._late = self._hearing.settle(self)
+        for late in self._late:
+            self._supervisor.hear([dict(note) for note in late.notes])
         self._take_beside()
         return replace(report, recorder=with_late(report.recorder, self._wired, self._late))
 
@@ -139,12 +141,10 @@ class VisitToBox(LeaderClient):
 
     def take_notes(self) -> list[dict[str, object]]:
         own = super().take_notes()
-        self._supervisor.hear(own)
         self._take_beside()
         beside, self._beside = self._beside, []
         late = [dict(note) for each in self._late for note in each.notes]
         self._late = []
-        self._supervisor.hear(late)
         return [*own, *beside, *late]
 
     def _take_beside(self) -> None:
@@ -155,8 +155,11 @@ class VisitToBox(LeaderClient):
         self._beside += taken
 
     def _handle(self, kind: bytes, body: bytes) -> None:
+        """Its notes are heard at once: what the gateway decided is told with the process that asked, and both may come
+        together with the end."""
         before = len(self._notes)
         super()._handle(kind, body)
+        self._supervisor.hear(self._notes[before:])
         if self._report is None:
             self._copies += self._notes[before:]
 
