@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
@@ -24,6 +25,8 @@ from ringfence.model.record import record
 IMAGE_STEP = "find the image"
 """The step of the SetupError that says that the engine has no such image."""
 _GONE, _CONFLICT = 404, 409
+_REMOVE = "remove the container"
+_REMOVAL_S, _REMOVAL_LOOK_S = 10.0, 0.05
 _T = TypeVar("_T")
 
 
@@ -182,8 +185,16 @@ class Client:
         return self._unless_gone("kill the container", lambda: self._sdk.kill(container, signal))
 
     def remove(self, container: str, force: bool = True) -> None:
-        """Remove it and its volumes; that it is not there any more is fine."""
-        self._unless_gone("remove the container", lambda: self._sdk.remove_container(container, v=True, force=force))
+        """Remove it and its volumes; that it is not there any more is fine. Whoever else removes it is waited for."""
+        if not self._unless_gone(_REMOVE, lambda: self._sdk.remove_container(container, v=True, force=force)):
+            self._await_removal(container)
+
+    def _await_removal(self, container: str) -> None:
+        give_up = time.monotonic() + _REMOVAL_S
+        while self._unless_gone("look at the container", lambda: self._sdk.inspect_container(container)):
+            if time.monotonic() > give_up:
+                raise SetupError(_REMOVE, f"{container[:12]} is still there: the engine is removing it")
+            time.sleep(_REMOVAL_LOOK_S)
 
     def inspect(self, container: str) -> dict[str, object]:
         with self._asked("look at the container"):

@@ -78,6 +78,26 @@ def test_what_is_gone_already_is_no_mistake(client: api.Client) -> None:
     assert not client.has_image("python:3.10-slim")
 
 
+def test_what_somebody_else_removes_is_gone_before_it_is_said_to_be(
+    fake: FakeEngine, client: api.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answers |= {f"DELETE /containers/{ID}": (409, {"message": f"removal of {ID} is already in progress"}),
+                     f"GET /containers/{ID}/json": (200, {"State": {"Status": "removing"}})}  # fmt: skip
+    slept: list[float] = []
+
+    def gone(pause_s: float) -> None:
+        slept.append(pause_s)
+        del fake.answers[f"GET /containers/{ID}/json"]
+
+    monkeypatch.setattr(api.time, "sleep", gone)
+    client.remove(ID)
+    assert len(slept) == 1
+    fake.answers[f"GET /containers/{ID}/json"] = (200, {"State": {"Status": "removing"}})
+    monkeypatch.setattr(api, "_REMOVAL_S", -1.0)
+    with pytest.raises(SetupError, match="still there"):
+        client.remove(ID)
+
+
 def test_a_missing_image_is_told_from_another_refusal(fake: FakeEngine, client: api.Client) -> None:
     fake.answers["POST /containers/create"] = (404, {"message": "No such image: python:3.10-slim"})
     with pytest.raises(SetupError, match=r"No such image: python:3.10-slim") as caught:
