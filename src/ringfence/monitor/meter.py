@@ -23,6 +23,8 @@ DEEP_EVERY_S = 1.0
 """How often the whole tree is walked where a group, or the last walk, has the figures that change fast."""
 REST_S = 0.0015
 """For each process of a tree, between two walks of it: one huge tree must not take a processor."""
+_AGAIN = 3
+"""So often those are asked again whose counts were read while one of them ended."""
 _SHORTEST_S = 0.001
 """Over less than this a share of the processor means nothing."""
 
@@ -160,19 +162,39 @@ class Meter:
         )
 
     def _count(self, led: _Led, rows: list[Any], deep: bool) -> None:
-        files = self._files
+        """Parents before their children. Of one that ends in the middle nobody knows whether its parent was asked
+        before it had that one's counts, or after: all are asked again. Who has some end all the time is counted as it
+        is found, rather too much than not at all."""
+        counts, ended = self._counts(rows, deep)
+        for _ in range(_AGAIN):
+            if not ended:
+                break
+            rows = [row for row in rows if row.pid not in ended]
+            counts, ended = self._counts(rows, deep=True)
         written: dict[int, Counted] = {}
         operations: dict[int, Counted] = {}
         for row in rows:
-            pid, start, parent = row.pid, row.start, files.parents[row.pid]
-            counts = files.counts(pid, anew=deep or pid in files.stirred)
-            if counts is None:
+            pid, start, parent = row.pid, row.start, self._files.parents[row.pid]
+            found = counts[pid]
+            if found is None:
                 self._unreadable += not row.zombie
-                counts = led.written.known(pid, start), led.operations.known(pid, start)
-            written[pid] = Counted(start, parent, counts[0])
-            operations[pid] = Counted(start, parent, counts[1])
+                found = led.written.known(pid, start), led.operations.known(pid, start)
+            written[pid] = Counted(start, parent, found[0])
+            operations[pid] = Counted(start, parent, found[1])
         led.written.update(written)
         led.operations.update(operations)
+
+    def _counts(self, rows: list[Any], deep: bool) -> tuple[dict[int, Any], set[int]]:
+        """What each has counted, None where that can't be read; and those that were found to have ended."""
+        files = self._files
+        counts: dict[int, Any] = {}
+        ended: set[int] = set()
+        for row in rows:
+            anew = deep or row.pid in files.stirred
+            counts[row.pid] = files.counts(row.pid, anew=anew)
+            if anew and files.has_ended(row.pid):
+                ended.add(row.pid)
+        return counts, ended
 
     def _count_network(self, led: _Led, pids: list[int]) -> None:
         if led.connected not in pids:
@@ -242,6 +264,9 @@ class _Table:
 
     def counts(self, pid: int, *, anew: bool) -> None:
         return None
+
+    def has_ended(self, pid: int) -> bool:
+        return False
 
     def proportional_bytes(self, row: Any) -> int:
         return int(row.rss_bytes)

@@ -21,8 +21,10 @@ from ringfence.kernel.cgroup.limits import CgroupLimits
 from ringfence.kernel.proc import procfs
 from ringfence.kernel.proc.group_reader import GroupFiles
 from ringfence.kernel.proc.open_files import DescriptorBudget, PinnedFile
+from ringfence.kernel.proc.tally import Counted
 from ringfence.kernel.proc.tree_reader import own_network
 from ringfence.model.record import replace
+from ringfence.monitor.meter import _AGAIN, Meter, _Led
 from ringfence.monitor.source import Source
 
 pytestmark = [pytest.mark.system, pytest.mark.unmeasured]
@@ -320,3 +322,46 @@ def test_what_went_through_the_gateway_is_its_network() -> None:
     with measuring(Source(network=lambda: 4321)) as meter:
         assert meter.measure().network_bytes == 4321
         assert meter.measure(whole=True).network_bytes == 4321
+
+
+class _Ending:
+    """A parent and its child, which ends while they are asked: ``asked_late``: the parent has its count by then."""
+
+    def __init__(self, *, asked_late: bool) -> None:
+        self.parents, self.stirred = {10: 1, 11: 10}, {10, 11}
+        self._parents_counts = [(0, 150), (0, 151)] if asked_late else [(0, 100), (0, 151)]
+        self.is_there = True
+
+    def counts(self, pid: int, *, anew: bool) -> tuple[int, int] | None:
+        if pid == 10:
+            return self._parents_counts.pop(0) if len(self._parents_counts) > 1 else self._parents_counts[0]
+        self.is_there = False
+        return None
+
+    def has_ended(self, pid: int) -> bool:
+        return pid == 11 and not self.is_there
+
+
+@pytest.mark.parametrize("asked_late", [False, True])
+def test_one_that_ends_in_the_middle_of_a_look_counts_once(asked_late: bool) -> None:
+    measured = Meter.__new__(Meter)
+    measured._unreadable = 0
+    led, rows = _Led(), [SimpleNamespace(pid=pid, start=1, zombie=False) for pid in (10, 11)]
+    led.operations.update({10: Counted(1, 1, 100), 11: Counted(1, 10, 50)})
+    measured._files = _Ending(asked_late=asked_late)
+    measured._count(led, rows, deep=False)
+    assert led.operations.total == 151 and measured._unreadable == 0
+
+
+def test_who_has_some_end_all_the_time_is_counted_all_the_same() -> None:
+    """Ten processes with seven calls each; each time that all are asked, the last of them has ended."""
+    pids = range(20, 30)
+    ending = (place == left - 1 for left in range(10, 0, -1) for place in range(left))
+    measured, led = Meter.__new__(Meter), _Led()
+    measured._unreadable = 0
+    measured._files = SimpleNamespace(
+        parents=dict.fromkeys(pids, 1), stirred=set(pids), counts=lambda pid, anew: (0, 7),
+        has_ended=lambda pid: next(ending),
+    )  # fmt: skip
+    measured._count(led, [SimpleNamespace(pid=pid, start=1, zombie=False) for pid in pids], deep=False)
+    assert led.operations.total == 7 * (10 - _AGAIN)

@@ -18,6 +18,8 @@ Counts = tuple[int, int]
 
 
 _NO_PULSE = (b"", b"0 0 0\n")
+_COLLECTED = b"X"
+"""The state of one that its parent has waited for."""
 
 
 class _Files:
@@ -193,6 +195,15 @@ class TreeFiles:
             words = text.split()
             files.counts = int(words[11]), int(words[5]) + int(words[7])
         return files.counts
+
+    def has_ended(self, pid: int) -> bool:
+        """Whether one that was found has been collected since: its parent may have its counts already."""
+        files = self._files[pid]
+        line, before = files.stat.read(), files.row
+        row = _parsed(pid, line)
+        if row is None or before is None or row.start != before.start:
+            return True
+        return line.rpartition(b") ")[2].startswith(_COLLECTED)
 
     def network_bytes(self, pid: int) -> tuple[int, int]:
         """(received and sent, over loopback) in the network namespace of one that was found, since that began."""
