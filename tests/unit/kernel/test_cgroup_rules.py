@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -186,3 +187,12 @@ def test_a_copy_forked_while_the_lock_is_held_does_not_wait_for_ever() -> None:
         if child == 0:
             os._exit(0 if cgroups._preparing.acquire(timeout=60) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_process_that_ends_while_its_groups_are_read_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(*_: object) -> bytes:
+        raise ProcessLookupError(errno.ESRCH, "No such process")
+
+    assert cgroup_tree.read("/proc/self/cgroup")
+    monkeypatch.setattr(cgroup_tree.os, "read", ended)
+    assert cgroup_tree.read("/proc/self/cgroup") is None

@@ -43,7 +43,7 @@ def write(path: str, text: str) -> None:
 
 
 def read(path: str) -> str | None:
-    """The content, or None if this kernel has no such file or the group is gone."""
+    """The content, or None if this kernel has no such file, or the group or process is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # twice as fast as open(), and there are many of these
         try:
@@ -51,7 +51,7 @@ def read(path: str) -> str | None:
         finally:
             os.close(fd)
     except OSError as error:
-        if error.errno in (*GONE, errno.EOPNOTSUPP):
+        if error.errno in (*GONE, errno.ESRCH, errno.EOPNOTSUPP):
             return None
         raise SupervisionError(f"{path}: {error.strerror}") from error
 
