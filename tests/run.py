@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -119,11 +120,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("command", choices=[*COMMANDS, "user"])
     given, rest = parser.parse_known_args(arguments)
     _open_standard_streams()
+    clean_up_when_ended()
     # Else each of some thousand processes compiles the whole package, and each worker all tests.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     code = user(rest) if given.command == "user" else COMMANDS[given.command]()
     _say(f"{given.command}: {'failed' if code else 'passed'} after {_minutes(time.monotonic() - STARTED)}")
     return 1 if code else 0
+
+
+def clean_up_when_ended() -> None:
+    """As after Ctrl-C: by SIGTERM alone nothing that was made for a pass would be removed."""
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def _open_standard_streams() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +81,20 @@ def test_apt_is_tried_three_times_and_its_words_are_shown(
     with pytest.raises(SystemExit, match="can't install one: the lock is held"):
         packages._install(["one"])
     assert capsys.readouterr().err.count("the lock is held") == packages.TRIES
+
+
+_INTERRUPTED = """
+import os, sys, tempfile
+from tests import run
+run.clean_up_when_ended()
+with tempfile.TemporaryDirectory(dir=sys.argv[1]):
+    os.kill(os.getpid(), int(sys.argv[2]))
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_end_leaves_nothing(number: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _INTERRUPTED, str(tmp_path), str(int(number))]
+    ended = subprocess.run(command, cwd=Path(__file__).parents[2], check=False, timeout=60)
+    assert ended.returncode == 128 + number and list(tmp_path.iterdir()) == []
