@@ -270,7 +270,7 @@ def test_sandboxes_lists_what_is_kept_and_prunes_what_is_old(shell: Shell) -> No
         assert f"in use by process {os.getpid()}" in shell("sandboxes", "--prune", "0s").stdout
         assert "in use" in shell("discard", second, code=1).stderr
     assert shell.kept() == [second]
-    assert "is no age" in shell("sandboxes", "--prune", "soon", code=2).stderr
+    assert "is not an age" in shell("sandboxes", "--prune", "soon", code=2).stderr
 
 
 def test_ids_may_be_cut_short_and_a_wrong_one_names_the_nearest(shell: Shell) -> None:

@@ -170,8 +170,8 @@ def test_files_come_out_only_where_they_are_files(box: Box, tmp_path: Path) -> N
     assert box.run(["sh", "-c", made]).ok
     python(box, "import os\nos.mkfifo('pipe')\nos.truncate('big', 1 << 24)")
     assert os.path.exists(tmp_path / "secret"), "the link leads somewhere on the host"
-    for name, words in (("link", "No such file"), ("folder", "no regular file"), ("pipe", "no regular file"),
-                        ("/dev/zero", "no regular file"), ("nothing", "No such file")):  # fmt: skip
+    for name, words in (("link", "No such file"), ("folder", "not a regular file"), ("pipe", "not a regular file"),
+                        ("/dev/zero", "not a regular file"), ("nothing", "No such file")):  # fmt: skip
         with pytest.raises(FileError, match=words):
             box.get(name)
     with pytest.raises(FileError, match="larger than 1000 bytes"):

@@ -137,7 +137,7 @@ def test_the_files_of_an_image_are_the_root(tmp_path: Path, port: int) -> None:
     assert _reward(told) == 1.0, told
     assert not (root / "app" / "answer.txt").exists(), "a trial works on a layer over it"
     done = _ended(tmp_path / "missing", task, "--ek", f"root={tmp_path / 'nowhere'}")
-    assert "is no folder" in done.stdout + done.stderr
+    assert "is not a folder" in done.stdout + done.stderr
 
 
 def test_what_the_host_lacks_is_refused_by_file_and_line(tmp_path: Path, port: int) -> None:

@@ -213,7 +213,7 @@ def _pixels(png: bytes) -> tuple[int, int, list[bytes]]:
 
 
 NO_USAGE = {
-    "empty": "", "no format": "{}\n", "a list": "[]\n", "no JSON": "not JSON\n", "zero": "\x00\n",
+    "empty": "", "no format": "{}\n", "a list": "[]\n", "not JSON": "not JSON\n", "zero": "\x00\n",
     "another format": '{"ringfence_usage": 2}\n', "half a sample": '{"ringfence_usage": 1}\n{"time_s": 1}\n',
     "too deep": '{"ringfence_usage": 1}\n' + "[" * 100_000 + "\n",
 }  # fmt: skip

@@ -58,7 +58,7 @@ def moment(time_s: float) -> datetime:
     try:
         return datetime.fromtimestamp(time_s, UTC)
     except (ValueError, OverflowError, OSError) as error:
-        raise EvidenceError(f"{time_s!r} is no time of an event") from error
+        raise EvidenceError(f"{time_s!r} is not an event time") from error
 
 
 def _time(time_s: float) -> str:

@@ -66,7 +66,7 @@ class Newest:
     def read(self, since: int, timeout_s: float | None) -> Heard:
         """What has come since a position. Where that is nothing, wait for more, or for the end."""
         if type(since) is not int or since < 0:
-            raise UsageError(f"since: {since!r} is no position", hint="pass the position of the last reading, or 0")
+            raise UsageError(f"since: {since!r} is not a position", hint="pass the position of the last reading, or 0")
         with self._lock:
             self._changed.wait_for(lambda: self._ended or self._end > since, _seconds(timeout_s))
             begin = max(since, self._first)

@@ -154,7 +154,7 @@ def from_row(row: Mapping[str, object]) -> Entry:
         if type(value) is not _FIELDS[name]:
             raise TypeError(f"{name} is {value!r}")
     if values["kind"] not in _ALL_KINDS:
-        raise ValueError(f"{values['kind']!r} is no kind")
+        raise ValueError(f"{values['kind']!r} is not a kind")
     if values.get("twin"):
         inside(str(values["twin"]))
     return Entry(**values)  # type: ignore[arg-type]
@@ -182,5 +182,5 @@ def index_from(rows: Mapping[str, tuple[Mapping[str, object], list[int]]]) -> di
 
 def _mark(numbers: list[int]) -> tuple[int, ...]:
     if len(numbers) != 6 or not all(isinstance(number, int) for number in numbers):
-        raise ValueError(f"{numbers!r} is no fingerprint")
+        raise ValueError(f"{numbers!r} is not a fingerprint")
     return tuple(numbers)

@@ -126,7 +126,7 @@ class Layout:
 def make(folder: str, bases: Iterable[str], kind: str, hidden: Iterable[str], root: str = "") -> Layout:
     """A new folder, which must not be there yet or be empty and ours; what it is about is not written yet."""
     if kind not in (OVERLAY, SNAPSHOT):
-        raise UsageError(f"{kind!r} is no kind of transaction", hint=f"choose {OVERLAY} or {SNAPSHOT}")
+        raise UsageError(f"{kind!r} is not a kind of transaction", hint=f"choose {OVERLAY} or {SNAPSHOT}")
     place, root = _itself(folder), _real(root) if root else ""
     real = tuple(_checked_base(os.fspath(base), (place, *_ours(root or place))) for base in bases)
     _refuse_overlap(real)
@@ -149,7 +149,7 @@ def load(place: Documents) -> Layout:
     """Of a folder that is there; ForeignError where somebody else has written what it is about."""
     document = place.read(_DOCUMENT)
     if document is None:
-        raise CheckpointError(f"{place.tree.path} is no transaction",
+        raise CheckpointError(f"{place.tree.path} is not a transaction",
                               hint="it may have been broken off while it was made")  # fmt: skip
     try:
         if document["version"] != _VERSION or document["kind"] not in (OVERLAY, SNAPSHOT):
@@ -224,7 +224,7 @@ def _itself(path: str) -> str:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not os.path.isabs(value):
-        raise ValueError(f"{value!r} is no absolute path")
+        raise ValueError(f"{value!r} is not an absolute path")
     return value
 
 

@@ -66,7 +66,7 @@ class Lock:
         """Whoever has the folder may have put anything in its place: no pipe is waited for."""
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             os.close(self._descriptor)
-            raise CheckpointError("the lock of the transaction is no file")
+            raise CheckpointError("the lock of the transaction is not a file")
         pid, _, place = os.read(self._descriptor, 8192).partition(b"\n")
         return int(pid) if pid.isdigit() and len(pid) < 12 else 0, place
 

@@ -143,7 +143,7 @@ class Store:
 
     def open(self, digest: str) -> int:
         if not digest.isalnum():  # a journal may have been written by hand
-            raise CheckpointError(f"{digest[:80]!r} is no content's name")
+            raise CheckpointError(f"{digest[:80]!r} is not the name of a content")
         try:
             name, where = self.tree.at(f"{_BLOBS}/{digest}")
             return os.open(name, FILE_FLAGS, **where)

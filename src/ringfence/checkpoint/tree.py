@@ -226,7 +226,7 @@ class Tree:
         descriptor = os.open(name, FILE_FLAGS, **where)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise CheckpointError(f"{shown(path)} is no regular file any more")
+            raise CheckpointError(f"{shown(path)} is no longer a regular file")
         return descriptor
 
     def join(self, twin: str, path: str) -> bool:

@@ -108,7 +108,7 @@ def _has_verdict(out: str) -> bool:
 def _plain(name: str, text: str) -> str:
     """A path in one line: the runner reads outputs and artifacts by lines."""
     if not text or not text.isprintable() or text.startswith("-"):
-        raise UsageError(f"{name}: {text!r} is no path", hint="name a folder in one line of printable characters")
+        raise UsageError(f"{name}: {text!r} is not a path", hint="name a folder in one line of printable characters")
     return text
 
 

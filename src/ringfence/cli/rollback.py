@@ -58,7 +58,7 @@ def _check(kept: StoredSandbox, chosen: Checkpoint, words: list[str], *, is_defa
         if not is_default:
             raise
         hint = f"ringfence checkpoints {kept.sandbox_id} lists them"
-        raise UsageError(f"{error}, and {words[0]} is no checkpoint", hint=hint) from None
+        raise UsageError(f"{error}, and {words[0]} is not a checkpoint", hint=hint) from None
 
 
 def _chosen(found: list[Checkpoint], words: list[str]) -> tuple[Checkpoint, list[str]]:

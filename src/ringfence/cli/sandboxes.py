@@ -138,7 +138,7 @@ def _seconds(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError:
-        raise UsageError(f"{text!r} is no age", hint="write 90m or 24h") from None
+        raise UsageError(f"{text!r} is not an age", hint="write 90m or 24h") from None
 
 
 def age(created_s: float) -> str:

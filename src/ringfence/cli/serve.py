@@ -41,7 +41,7 @@ def execute(arguments: argparse.Namespace) -> int:
         return _new_token(arguments)
     settings = read_settings(arguments.config) if arguments.config else Settings()
     if arguments.port is not None and not 0 <= arguments.port <= 65535:
-        raise UsageError(f"--port: {arguments.port} is no port")
+        raise UsageError(f"--port: {arguments.port} is not a port")
     settings = changed(settings, host=arguments.host, port=arguments.port, tokens=arguments.tokens,
                        state=arguments.state).checked()  # fmt: skip
     _log_to_stderr(arguments.log.upper())

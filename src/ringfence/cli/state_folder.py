@@ -48,6 +48,6 @@ def _check_writable(folder: str) -> None:
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
-        raise UsageError(f"{folder} is no folder")
+        raise UsageError(f"{folder} is not a folder")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{folder} can't be written")

@@ -123,4 +123,4 @@ def _number(text: str, base: int) -> int:
     try:
         return int(text, base)
     except ValueError:
-        raise http.client.HTTPException(f"{text[:40]!r} is no size") from None
+        raise http.client.HTTPException(f"{text[:40]!r} is not a size") from None

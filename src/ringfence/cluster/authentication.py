@@ -38,7 +38,7 @@ def _check_file(path: str) -> None:
     except OSError as error:
         raise _unsafe(path, error.strerror or "can't be looked at", "ray get-auth-token --generate") from error
     if not stat.S_ISREG(status.st_mode):
-        raise _unsafe(path, "is no regular file", "put the token itself there")
+        raise _unsafe(path, "is not a regular file", "put the token itself there")
     if status.st_uid != os.geteuid():
         raise _unsafe(path, "belongs to another user", f"chown it, or name another with {TOKEN_FILE}")
     if stat.S_IMODE(status.st_mode) & _OTHERS:

@@ -177,7 +177,7 @@ class Client:
                 raise
         code = said.get("StatusCode")
         if not isinstance(code, int):
-            raise SetupError("wait for the container", f"{code!r} is no exit code")
+            raise SetupError("wait for the container", f"{code!r} is not an exit code")
         return code
 
     def kill(self, container: str, signal: int = 9) -> bool:

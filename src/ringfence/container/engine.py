@@ -198,7 +198,7 @@ def read_image(data: bytes, ref: str) -> Image:
 def _id(text: object) -> str:
     digits = str(text).removeprefix("sha256:")
     if len(digits) != _ID_CHARS or not _HEX.issuperset(digits):
-        raise ValueError(f"{str(text)[:80]!r} is no id of an image")
+        raise ValueError(f"{str(text)[:80]!r} is not an image id")
     return f"sha256:{digits}"
 
 
@@ -206,24 +206,24 @@ def _variables(rows: Sequence[str]) -> Iterator[tuple[str, str]]:
     for row in rows:
         name, equal, value = row.partition("=")
         if not equal or not name or not is_system_text(row):
-            raise ValueError(f"{row[:80]!r} is no variable")
+            raise ValueError(f"{row[:80]!r} is not a variable")
         yield name, value
 
 
 def _workdir(text: str) -> str:
     plain = "/" + os.path.normpath(text).lstrip("/")
     if not text.startswith("/") or not is_system_text(text):
-        raise ValueError(f"{text[:80]!r} is no working folder")
+        raise ValueError(f"{text[:80]!r} is not a working folder")
     return plain
 
 
 def _user(text: str) -> str:
     if not is_system_text(text) or (text and "" in text.split(":")):
-        raise ValueError(f"{text[:80]!r} is no user")
+        raise ValueError(f"{text[:80]!r} is not a user")
     return text
 
 
 def _check_ref(ref: str) -> None:
     """It stands among the words of a command."""
     if not ref or ref.startswith("-") or not ref.isprintable() or " " in ref:
-        raise UsageError(f"{ref!r} is no name of an image")
+        raise UsageError(f"{ref!r} is not an image name")

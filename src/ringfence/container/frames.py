@@ -41,7 +41,7 @@ class Frames:
     def _open_frame(self) -> None:
         header, self._header = self._header, b""
         if header[0] not in _STREAMS or header[1:4] != b"\0\0\0":
-            raise SetupError("read the container's output", f"{header.hex()} is no header of a frame")
+            raise SetupError("read the container's output", f"{header.hex()} is not a frame header")
         self._stream, self._left = header[0], int.from_bytes(header[4:], "big")
 
     @property

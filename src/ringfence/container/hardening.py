@@ -109,7 +109,7 @@ def _problems(spec: ContainerSpec) -> list[str]:
     if spec.network_mode == "host" or spec.network_mode.startswith("container:"):
         found.append(f"network mode {spec.network_mode} would be the network of somebody else")
     if spec.network_of and (len(spec.network_of) != _ID_DIGITS or set(spec.network_of) - _HEX):
-        found.append(f"{spec.network_of!r} is no id of a container")
+        found.append(f"{spec.network_of!r} is not a container id")
     found += [f"{path!r} is no absolute path" for path in _paths(spec) if not _is_plain(path)]
     return found
 

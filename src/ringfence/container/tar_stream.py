@@ -120,7 +120,7 @@ class TarStream:
 def _check_sum(header: bytes) -> None:
     """By this alone a stream that is no archive is told from one."""
     if sum(header) - sum(header[148:156]) + 8 * 32 != _number(header[148:156]):
-        raise UsageError("this is no tar archive, or a damaged one")
+        raise UsageError("this is not a tar archive, or a damaged one")
 
 
 def _number(field: bytes) -> int:

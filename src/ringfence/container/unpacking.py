@@ -148,7 +148,7 @@ class _Unpacking:
         try:
             found = os.stat(first[-1], dir_fd=source, follow_symlinks=False)
             if not stat.S_ISREG(found.st_mode) and not stat.S_ISLNK(found.st_mode):
-                raise UsageError(f"the archive has the hard link {member.name[:200]!r} to what is no file")
+                raise UsageError(f"the archive has the hard link {member.name[:200]!r} to what is not a file")
             os.link(first[-1], parts[-1], src_dir_fd=source, dst_dir_fd=self._enter(parts[:-1]), follow_symlinks=False)
         except FileNotFoundError:
             raise UsageError(f"the archive has the hard link {member.name[:200]!r} to what is not there") from None
@@ -177,7 +177,7 @@ class _Unpacking:
         except OSError as error:
             if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                 raise
-            raise UsageError(f"the archive goes through {'/'.join(parts)[:200]!r}, which is no folder") from error
+            raise UsageError(f"the archive goes through {'/'.join(parts)[:200]!r}, which is not a folder") from error
         os.mkdir(name, 0o700, dir_fd=above)
         self._folders[parts] = 0o755, self._now_ns  # until an entry says more
         return os.open(name, FOLDER_FLAGS, dir_fd=above)

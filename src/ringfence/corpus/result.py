@@ -47,7 +47,7 @@ def parse(data: bytes) -> Result:
     try:
         fields = json.loads(data.decode("utf-8"), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{NAME} is no JSON: {error}") from None
+        raise UsageError(f"{NAME} is not JSON: {error}") from None
     if not isinstance(fields, dict) or fields.keys() != {"reward", "recorded"}:
         raise UsageError(f"{NAME} must be an object with reward and recorded, and nothing else")
     return Result(reward=_number(fields["reward"]), recorded=_truth(fields["recorded"]))

@@ -73,7 +73,7 @@ def read_reply(said: bytes | bytearray, most_bytes: int) -> Reply | None:
     head = _head(bytes(said[_LENGTH : _LENGTH + length]))
     count = head.get("bytes")
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise UsageError("the head of the result is no head")
+        raise UsageError("the head of the result is not a valid head")
     if count > most_bytes:
         raise Overflow(f"the result has {count:,} bytes; {most_bytes:,} are the most that is read")
     if len(said) < _LENGTH + length + count:
@@ -102,7 +102,7 @@ def read_result(payload: bytes) -> dict[str, object]:
     except EvidenceError as error:
         raise UsageError(f"the result is not JSON that can be read: {error}") from None
     if not isinstance(found, dict):
-        raise UsageError("the result is no object")
+        raise UsageError("the result is not an object")
     return found
 
 

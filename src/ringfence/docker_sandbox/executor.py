@@ -163,7 +163,7 @@ class DockerExecutor:
     def _run_container(self, container_id: str, timeout: int) -> Told:
         """Hand the strategy over and wait for what it comes to, at most so many seconds."""
         if container_id not in self._assigned:
-            raise UsageError(f"{container_id[:80]!r} is no container of this executor")
+            raise UsageError(f"{container_id[:80]!r} is not a container of this executor")
         self._containers().limit(self._assigned[container_id].living, timeout)
         return OneRun(self._engine(), self.config, self.monitor, self._assigned[container_id], timeout).run()
 

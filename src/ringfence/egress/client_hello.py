@@ -177,12 +177,12 @@ def _name(extension: _Fields) -> str:
     if extension.left or names.left < 4:
         raise _Bad("a length in its server name is wrong")
     if names.number(1) != 0:
-        raise _Bad("its server name is no host name")
+        raise _Bad("its server name is not a host name")
     name = names.vector(2).data.lower().removesuffix(b".")
     if names.left:
         raise _Bad("it names more than one server")
     if not 0 < len(name) <= 253 or not _NAME_BYTES.issuperset(name) or b"" in name.split(b"."):
-        raise _Bad("its server name is no name of a host")
+        raise _Bad("its server name is not a host name")
     return name.decode("ascii")
 
 

@@ -65,5 +65,5 @@ def canonical_address(packed: bytes) -> str:
 
 def _port(text: str) -> int:
     if not text or not _DIGITS.issuperset(text) or len(text) > 5 or text[0] == "0" or int(text) > LAST_PORT:
-        raise BadHost(f"its port is no number from 1 to {LAST_PORT}")
+        raise BadHost(f"its port is not a number from 1 to {LAST_PORT}")
     return int(text)

@@ -205,7 +205,7 @@ def _check_framing(request: h11.Request, lines: list[bytes], names: list[bytes])
         raise BadRequest("CONNECT has no body")
     length = lines[names.index(b"content-length")].partition(b":")[2].strip(b" \t") if lengths else b"0"
     if not length.isdigit() or len(length) > _MOST_DIGITS:
-        raise BadRequest(f"Content-Length is no number of at most {_MOST_DIGITS} digits")
+        raise BadRequest(f"Content-Length is not a number of at most {_MOST_DIGITS} digits")
     if any(value.lower() != b"100-continue" for name, value in request.headers if name == b"expect"):
         raise BadRequest("of expectations there is only 100-continue", 417)
 
@@ -286,7 +286,7 @@ class UpstreamSide:
         try:
             return self._cycle.next_event()
         except h11.RemoteProtocolError as error:
-            raise BadResponse(f"the server's response is no valid HTTP/1.1 ({error.error_status_hint})") from None
+            raise BadResponse(f"the server's response is not valid HTTP/1.1 ({error.error_status_hint})") from None
 
     def next_cycle(self) -> bool:
         """Get ready for another request; return whether this connection can take one."""

@@ -86,7 +86,7 @@ class Requests:
 
 def _check_host(head: RequestHead, name: str, port: int) -> None:
     if head.method == "CONNECT":
-        raise Refused(f"{name} is no proxy for others: CONNECT is not passed on")
+        raise Refused(f"{name} is not a proxy for others: CONNECT is not passed on")
     if head.host.host != name or head.host.port not in (None, port):
         raise Refused(f"the connection is to {name}:{port}, but a request on it is for {head.host}", 421)
 

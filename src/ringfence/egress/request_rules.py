@@ -189,4 +189,4 @@ def _check_utf8(path: str) -> None:
     try:
         _ESCAPE.sub(lambda match: chr(int(match["digits"], 16)), path).encode("latin-1").decode("utf-8")
     except UnicodeError:
-        raise BadPath("what is encoded in it is no UTF-8") from None
+        raise BadPath("what is encoded in it is not UTF-8") from None

@@ -117,5 +117,5 @@ def _target(kind: int, host: bytes, port: int) -> HostPort:
     try:
         name = canonical_host(host.decode("ascii"))
     except (BadHost, UnicodeDecodeError):
-        raise BadSocks("the name is no name of a host", reply(Reply.FAILED)) from None
+        raise BadSocks("the name is not a host name", reply(Reply.FAILED)) from None
     return HostPort(host=name, port=port, is_address=is_address(name))

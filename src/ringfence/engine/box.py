@@ -313,7 +313,7 @@ class Box:
 
 def _folder(workspace: object) -> str:
     if not isinstance(workspace, str | bytes | os.PathLike):
-        raise UsageError(f"{workspace!r} is no folder", hint="name the folder that the box works on")
+        raise UsageError(f"{workspace!r} is not a folder", hint="name the folder that the box works on")
     return absolute(os.fsdecode(workspace))
 
 

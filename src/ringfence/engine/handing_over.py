@@ -51,7 +51,7 @@ def _made(pool: Pool, job: Handed, place: int, packed: _Packed) -> tuple[type[Jo
             return JobFuture, Job.of(job)  # type: ignore[arg-type]  # checked there
     except UsageError as error:
         raise UsageError(f"jobs[{place}]: {error}", hint=error.hint or _HINT) from error
-    raise UsageError(f"jobs[{place}]: {_shown(job)} is no job", hint=_HINT)
+    raise UsageError(f"jobs[{place}]: {_shown(job)} is not a job", hint=_HINT)
 
 
 class _Packed:

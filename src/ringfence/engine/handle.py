@@ -109,7 +109,7 @@ class Handle(BackgroundStreams):
     def signal(self, number: int) -> None:
         """Signal the job; SIGKILL ends all that belongs to this visit."""
         if number not in _SIGNALS:
-            raise UsageError(f"{number!r} is no signal")
+            raise UsageError(f"{number!r} is not a signal")
         if self._visit is not None and not self.done and self._visit.filenos():
             self._visit.signal(number)
 

@@ -48,7 +48,7 @@ def job_of(
 ) -> Job:
     """A command or a job, with what was said beside it. ``env`` adds to the job's environment."""
     for name in unknown:
-        raise UsageError(f"{name!r} is no keyword here", hint=_ELSEWHERE.get(name, f"there are {KNOWN}"))
+        raise UsageError(f"{name!r} is not a keyword here", hint=_ELSEWHERE.get(name, f"there are {KNOWN}"))
     job = Job.of(what)
     if cwd is not None:
         job = replace(_without(job, "cwd"), cwd=_path(cwd))
@@ -65,7 +65,7 @@ def _without(job: Job, field: str) -> Job:
 
 def _path(cwd: object) -> str:
     if not isinstance(cwd, str | bytes | os.PathLike):
-        raise UsageError(f"cwd: {cwd!r} is no path", hint="name a directory")
+        raise UsageError(f"cwd: {cwd!r} is not a path", hint="name a directory")
     return os.fsdecode(cwd)
 
 
@@ -78,7 +78,7 @@ def _fed(input: object) -> bytes:
 
 def _added(environment: Mapping[str, str], env: object) -> Mapping[str, str]:
     if not isinstance(env, Mapping):
-        raise UsageError(f"env: {type(env).__name__} is no mapping", hint="write env={'NAME': 'text'}")
+        raise UsageError(f"env: {type(env).__name__} is not a mapping", hint="write env={'NAME': 'text'}")
     return {**environment, **env}
 
 
@@ -86,7 +86,7 @@ def policy_of(policy: SandboxPolicy | None, timeout: float | None = None) -> San
     """The policy, with the time that was asked for in place of its own."""
     policy = SandboxPolicy() if policy is None else policy
     if not isinstance(policy, SandboxPolicy):
-        raise UsageError(f"policy: {type(policy).__name__} is no SandboxPolicy",
+        raise UsageError(f"policy: {type(policy).__name__} is not a SandboxPolicy",
                          hint="write SandboxPolicy(…), or put arguments into the list of the command")  # fmt: skip
     if timeout is None:
         return policy

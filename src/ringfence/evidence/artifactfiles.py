@@ -29,7 +29,7 @@ def check_files(case: Case) -> None:
 def _check_file(case: Case, artifact: dict[str, Any]) -> None:
     name = artifact["name"]
     if not PATH_NAME.accepts(name):
-        raise EvidenceError(f"{name!a} is no name to look for on a disk")
+        raise EvidenceError(f"{name!a} is not a name to look for on a disk")
     descriptor = _open_below(case.artifacts_folder or "", name.split("/"))
     with os.fdopen(descriptor, "rb") as file:
         found = hash_open_file(descriptor, name)

@@ -85,7 +85,7 @@ class RingfenceEnvironment(BaseEnvironment):
         """What the task's image would have and this host lacks is a UsageError with file and line."""
         if self._root != HOST:
             if not os.path.isdir(self._root):
-                raise UsageError(f"root: {self._root} is no folder", hint="name the files of the task's image")
+                raise UsageError(f"root: {self._root} is not a folder", hint="name the files of the task's image")
             return
         dockerfile = os.path.join(str(self.environment_dir), "Dockerfile")
         if not os.path.exists(dockerfile):

@@ -88,11 +88,11 @@ class Ruleset:
         for place, rights in beneath:
             _check("beneath", FILE_RIGHTS, rights)
             if isinstance(place, str) and "\0" in place:
-                raise PolicyError("beneath", f"{place!r} is no path")
+                raise PolicyError("beneath", f"{place!r} is not a path")
         for port, rights in open_ports:
             _check("open_ports", PORT_RIGHTS, rights)
             if not 0 <= port <= 65535:
-                raise PolicyError("open_ports", f"{port} is no port")
+                raise PolicyError("open_ports", f"{port} is not a port")
 
 
 def _check(field: str, known: dict[str, tuple[int, int]], names: tuple[str, ...]) -> None:

@@ -91,7 +91,7 @@ def _digest(descriptor: int) -> str:
     found = hashlib.sha256()
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError("an image that is no file")
+            raise OSError("an image that is not a file")
         while piece := file.read(_CHUNK_BYTES):
             found.update(piece)
     return found.hexdigest()

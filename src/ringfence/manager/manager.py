@@ -99,7 +99,7 @@ class SandboxManager:
 
     def _of(self, context: SandboxContext) -> Sandbox:
         if not isinstance(context, SandboxContext):
-            raise UsageError(f"{context!r:.80} is no SandboxContext", hint="create_sandbox and attach give one")
+            raise UsageError(f"{context!r:.80} is not a SandboxContext", hint="create_sandbox and attach give one")
         return self._find(context.sandbox_id)
 
     # ---- life
@@ -391,5 +391,5 @@ def _is_old(registry: Registry, metadata: Metadata) -> bool:
 
 def _checked(config: object) -> SandboxConfig | None:
     if config is not None and not isinstance(config, SandboxConfig):
-        raise UsageError(f"{config!r:.80} is no SandboxConfig")
+        raise UsageError(f"{config!r:.80} is not a SandboxConfig")
     return config

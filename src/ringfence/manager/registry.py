@@ -272,7 +272,7 @@ class Registry:
             raise UsageError(f"no sandbox {sandbox_id} in {self.root}", hint=self._nearest(sandbox_id))
         with self._open(sandbox_id) as tree:
             if not self._is_ours(sandbox_id):
-                raise UsageError(f"{folder} is no sandbox", hint="what else it is, remove by hand")
+                raise UsageError(f"{folder} is not a sandbox", hint="what else it is, remove by hand")
             if force:
                 finish(folder)
             elif is_begun(folder):

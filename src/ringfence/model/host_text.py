@@ -192,7 +192,7 @@ def _not_an_address(text: str) -> str:
 def _sole(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     """Refuse an address to which no connection leads, or that the sandbox needs for itself."""
     if address.is_unspecified:
-        raise ValueError(f"{address} is no address of anybody; write the one that is meant")
+        raise ValueError(f"{address} is nobody's address; write the one that is meant")
     if address.is_multicast or str(address) == "255.255.255.255":
         raise ValueError(f"no connection leads to {address}; write the address of one host")
     _refuse_own(int(address), int(address), address.version)

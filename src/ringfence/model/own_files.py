@@ -52,7 +52,7 @@ def read_regular(path: str, most_bytes: int, *, dir_fd: int | None = None) -> tu
     with open(os.open(path, _READ_FLAGS, dir_fd=dir_fd), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"{path} is no regular file")
+            raise UsageError(f"{path} is not a regular file")
         return file.read(min(most_bytes, status.st_size) + 1), status
 
 

@@ -67,7 +67,7 @@ def check_root(policy: SandboxPolicy) -> Iterator[Problem]:
 def check_image(policy: SandboxPolicy) -> Iterator[Problem]:
     image = policy.image
     if not isinstance(image, str) or not is_system_text(image) or not _is_image(image):
-        yield "image", f"{image!r} is no name of an image"
+        yield "image", f"{image!r} is not an image name"
     elif image and policy.isolation is not IsolationLevel.CONTAINER:
         yield "image", f"at isolation {policy.isolation} a job has the host's own files; choose container"
 

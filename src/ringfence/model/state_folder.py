@@ -167,7 +167,7 @@ def _read(top: str) -> bytes:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     if len(found) != _KEY_BYTES or not _is_ours_alone(status):
-        raise UsageError(f"{path} is no key of ours, or others can read it",
+        raise UsageError(f"{path} is not a key of ours, or others can read it",
                          hint="remove it; then each kept sandbox must be trusted anew")  # fmt: skip
     return found
 

@@ -59,7 +59,7 @@ static const char *words(long error)
     case NAME_TOO_LONG: return "File name too long";
     case 39: return "Directory not empty";
     case 40: return "Too many levels of symbolic links";
-    case NO_REGULAR_FILE: return "it is no regular file";
+    case NO_REGULAR_FILE: return "it is not a regular file";
     case 122: return "Disk quota exceeded";
     default: return "it can't be opened, read or written";
     }

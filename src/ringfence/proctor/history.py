@@ -90,7 +90,7 @@ def _objects(repository: str) -> str:
         folder = os.path.join(folder, _line(shared))
     objects = os.path.join(folder, "objects")
     if not os.path.isdir(objects):
-        raise UsageError(f"{repository} is no git repository", hint="with git.base_commit the workspace has to be one")
+        raise UsageError(f"{repository} is not a git repository", hint="with git.base_commit it has to be one")
     return real(objects)
 
 
@@ -116,7 +116,7 @@ def _refuse_special(objects: str) -> None:
         for name in names:
             path = os.path.join(folder, name)
             if os.path.exists(path) and not os.path.isfile(path):
-                raise UsageError(f"{quoted(path)} is no file", hint="a folder of git's objects has files only")
+                raise UsageError(f"{quoted(path)} is not a file", hint="a folder of git's objects has files only")
 
 
 def _check_commit(ours: Repository, repository: str, commit: str) -> None:

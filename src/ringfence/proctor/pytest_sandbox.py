@@ -163,7 +163,7 @@ def with_reference(task: Task, staged: str, folder: str) -> str:
     if not reference:
         return staged
     if not os.path.isdir(reference):
-        raise UsageError(f"{reference}: the reference solution is no folder")
+        raise UsageError(f"{reference}: the reference solution is not a folder")
     shutil.copytree(staged, folder, symlinks=True)
     shutil.copytree(reference, folder, symlinks=True, dirs_exist_ok=True)
     return folder

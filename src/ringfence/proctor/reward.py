@@ -83,7 +83,7 @@ def read(data: bytes) -> float:
     try:
         text = data.decode("ascii" if not data.lstrip().startswith(b"{") else "utf-8").strip()
     except UnicodeDecodeError:
-        raise ValueError("it is no text") from None
+        raise ValueError("it is not text") from None
     value = _of_object(text) if text.startswith("{") else _of_text(text)
     if not math.isfinite(value):
         raise ValueError("its number is not finite")
@@ -105,10 +105,10 @@ def _of_object(text: str) -> float:
     try:
         found = json.loads(text, object_pairs_hook=_without_doubles, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no plain JSON ({type(error).__name__})") from None
+        raise ValueError(f"it is not plain JSON ({type(error).__name__})") from None
     value = found.get(KEY)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"its key {KEY} is no number")
+        raise ValueError(f"its key {KEY} is not a number")
     try:
         return float(value)
     except OverflowError:
@@ -123,4 +123,4 @@ def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _refused(_: str) -> float:
-    raise ValueError("it is no number of JSON")
+    raise ValueError("it is not a JSON number")

@@ -48,7 +48,7 @@ class Root:
     def __post_init__(self) -> None:
         _freeze(self, "environment", "the image's environment")
         if not os.path.isabs(self.folder) or not os.path.isdir(self.folder) or real(self.folder) == "/":
-            raise UsageError(f"{self.folder!r} is no folder that can be a root", hint="give its absolute path")
+            raise UsageError(f"{self.folder!r} is not a folder that can be a root", hint="give its absolute path")
         if not _is_place(self.workdir):
             raise UsageError(f"the image's workdir, {self.workdir!r}, is not an absolute path in its plain form")
 
@@ -133,11 +133,11 @@ class Task:
         _freeze(self, "environment", "the task's environment")
         _freeze(self, "solution_environment", "the solution's environment")
         if self.kind not in KINDS:
-            raise UsageError(f"{self.kind!r} is no kind of task", hint=f"there are {', '.join(KINDS)}")
+            raise UsageError(f"{self.kind!r} is not a kind of task", hint=f"there are {', '.join(KINDS)}")
         if not self.id or len(self.id) > ID_CHARS or not self.id.isprintable():
-            raise UsageError(f"{self.id[:ID_CHARS]!r} is no id of a task", hint=f"write up to {ID_CHARS} characters")
+            raise UsageError(f"{self.id[:ID_CHARS]!r} is not a task id", hint=f"write up to {ID_CHARS} characters")
         if not os.path.isdir(self.workspace) and (self.workspace or self.root is None):
-            raise UsageError(f"{self.workspace or self.id}: the workspace is no folder")
+            raise UsageError(f"{self.workspace or self.id}: the workspace is not a folder")
         seen = {"workspace": self.workspace, "root": self.root.folder if self.root else ""}
         for what, path in self.own_paths():
             for other in (name for name, folder in seen.items() if folder and _overlap(path, folder)):
@@ -181,7 +181,7 @@ class _Folder:
     def __init__(self, path: str) -> None:
         self.path = real(path)
         if not os.path.isdir(self.path):
-            raise UsageError(f"{path} is no folder", hint="a task is a folder; proctor init makes one")
+            raise UsageError(f"{path} is not a folder", hint="a task is a folder; proctor init makes one")
 
     def _inside(self, name: str) -> str:
         """The place of a name, or nothing where there is none."""
@@ -196,13 +196,13 @@ class _Folder:
     def file(self, name: str, *, must: bool = False) -> str:
         place = self._inside(name)
         if (place or must) and not os.path.isfile(place):
-            raise UsageError(f"{os.path.join(self.path, name)} is no file")
+            raise UsageError(f"{os.path.join(self.path, name)} is not a file")
         return place
 
     def directory(self, name: str, *, must: bool = False) -> str:
         place = self._inside(name)
         if (place or must) and not os.path.isdir(place):
-            raise UsageError(f"{os.path.join(self.path, name)} is no folder")
+            raise UsageError(f"{os.path.join(self.path, name)} is not a folder")
         return place
 
     def text(self, name: str, *, must: bool = False) -> str:
@@ -337,7 +337,7 @@ def _freeze(made: object, name: str, what: str) -> None:
     """A mapping of variables that nobody changes any more; UsageError where it is none."""
     given = getattr(made, name)
     if not isinstance(given, Mapping) or not all(map(_is_variable, given.items())):
-        raise UsageError(f"{what} is no mapping of names to texts without NUL")
+        raise UsageError(f"{what} is not a mapping of names to texts without NUL")
     object.__setattr__(made, name, MappingProxyType(dict(given)))
 
 

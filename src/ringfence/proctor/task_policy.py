@@ -79,7 +79,7 @@ class TaskPolicy:
     def sandbox_policy(self, phase: str, **changes: object) -> SandboxPolicy:
         """Return what ``setup``, ``agent`` or ``grader`` may do; it names no paths."""
         if phase not in PHASES:
-            raise UsageError(f"{phase!r} is no phase of a task; there are {', '.join(PHASES)}")
+            raise UsageError(f"{phase!r} is not a task phase; there are {', '.join(PHASES)}")
         rules: tuple[NetworkRule, ...] = getattr(self, _NETWORKS[phase])
         wall = getattr(self, _WALLS[phase])
         values: dict[str, object] = {

@@ -156,7 +156,7 @@ class _Reading:
         else:
             self._keys_left -= sum(not has_random_hash(key) for key in keys)
         if self._keys_left < 0:
-            raise Undecodable(f"more than {MAX_PLAIN_KEYS} keys whose hash is no secret")
+            raise Undecodable(f"more than {MAX_PLAIN_KEYS} keys whose hash is not a secret")
         for group in _colliding(keys):
             self._comparisons_left -= len(group) * sum(map(_weight, group))
             if len(group) > MAX_EQUAL_HASHES or self._comparisons_left < 0:

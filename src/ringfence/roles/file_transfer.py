@@ -61,7 +61,7 @@ def _put(name: str) -> None:
 def _get(name: str, most_bytes: int) -> None:
     file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(file).st_mode):
-        raise OSError(NO_REGULAR_FILE, "it is no regular file")
+        raise OSError(NO_REGULAR_FILE, "it is not a regular file")
     # A guest can make a file that has no end, or none that anybody would live to see.
     while most_bytes and (piece := os.read(file, min(most_bytes, _PIECE_BYTES))):
         _write_all(1, piece)

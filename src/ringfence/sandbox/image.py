@@ -29,7 +29,7 @@ def folder_of(policy: SandboxPolicy) -> str:
     except OSError as error:
         raise PolicyError("root", f"{policy.root}: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode):
-        raise PolicyError("root", f"{policy.root} is no folder")
+        raise PolicyError("root", f"{policy.root} is not a folder")
     if place == "/" or os.path.samestat(found, hosts):
         raise PolicyError("root", f"{policy.root} is the host's own root; name the folder of another")
     return place

@@ -230,7 +230,7 @@ def _workspace(name: str, values: Mapping[str, object]) -> NamedWorkspace:
         raise ValueError(f"{name}: a workspace has a path and, perhaps, commit")
     path, commit = real(_text(values["path"])), values.get("commit", False)
     if not os.path.isdir(path):
-        raise ValueError(f"{name}: {path} is no directory")
+        raise ValueError(f"{name}: {path} is not a directory")
     if not isinstance(commit, bool):
         raise ValueError(f"{name}: commit is true or false")
     return NamedWorkspace(name=name, path=path, commit=commit)

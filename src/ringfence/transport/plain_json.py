@@ -33,4 +33,4 @@ def dumps(value: object) -> str:
         return f"[{', '.join(map(dumps, value))}]"
     if isinstance(value, Mapping):
         return "{" + ", ".join([f"{quoted(name)}: {dumps(each)}" for name, each in value.items()]) + "}"
-    raise TypeError(f"{value!r} is no plain value")
+    raise TypeError(f"{value!r} is not a plain value")

@@ -178,7 +178,7 @@ def test_a_folder_that_appeared_meanwhile_is_not_written_to(tmp_path: Path, monk
 def test_an_outcome_without_events_or_with_a_strange_clock_is_an_error() -> None:
     with pytest.raises(EvidenceError, match="without events"):
         bundle(outcome(events=()), key=KEY)
-    with pytest.raises(EvidenceError, match="no time"):
+    with pytest.raises(EvidenceError, match="not an event time"):
         bundle(outcome(event(EventKind.LIMIT, 1e300, capability="memory")), key=KEY)
 
 

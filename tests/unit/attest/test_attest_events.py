@@ -86,7 +86,7 @@ def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("time_s", [float("nan"), float("inf"), 1e300, -1e300])
 def test_an_event_without_a_time_is_an_error(time_s: float) -> None:
-    with pytest.raises(EvidenceError, match="no time"):
+    with pytest.raises(EvidenceError, match="not an event time"):
         as_record(Event(kind=EventKind.START, run_id="x", time_s=time_s))
 
 

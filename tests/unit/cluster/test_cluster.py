@@ -57,7 +57,8 @@ def test_what_is_no_file_of_ours_with_a_token_is_refused(token: Path, monkeypatc
     link.symlink_to(token)
     fifo = token.with_name("fifo")
     os.mkfifo(fifo, 0o600)
-    for path, word in ((link, "no regular file"), (fifo, "no regular file"), (token.with_name("none"), "No such file")):
+    regular = "not a regular file"
+    for path, word in ((link, regular), (fifo, regular), (token.with_name("none"), "No such file")):
         with pytest.raises(UnavailableError, match=word):
             check_authentication(_environment(path))
     token.write_text("")

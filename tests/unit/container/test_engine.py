@@ -193,7 +193,7 @@ def test_an_image_that_is_not_there_is_said_with_the_way_to_it(fake: Fake) -> No
         fake.engine.image("missing")
     assert "docker pull missing" in told_of.value.hint
     for name in ("", "-v", "a b", "a\n"):
-        with pytest.raises(UsageError, match="no name of an image"):
+        with pytest.raises(UsageError, match="not an image name"):
             fake.engine.image(name)
 
 

@@ -39,5 +39,5 @@ def test_a_frame_of_four_gib_is_handed_on_as_it_comes() -> None:
 
 @pytest.mark.parametrize("header", [b"\3\0\0\0\0\0\0\1", b"\1\0\0\1\0\0\0\1", b"HTTP/1.1"])
 def test_what_is_no_frame_is_an_error(header: bytes) -> None:
-    with pytest.raises(SetupError, match="no header"):
+    with pytest.raises(SetupError, match="not a frame header"):
         list(Frames().feed(header))

@@ -61,7 +61,7 @@ def test_the_jobs_container_joins_and_is_shown_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", ["somebody", "host", HOLDER[:-1], HOLDER.upper(), f"{HOLDER} "])
 def test_a_network_is_joined_by_a_whole_id_only(other: str) -> None:
-    with pytest.raises(UsageError, match="no id of a container"):
+    with pytest.raises(UsageError, match="not a container id"):
         ContainerSpec(argv=("a",), network_of=other)
 
 

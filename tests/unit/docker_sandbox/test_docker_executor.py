@@ -123,7 +123,7 @@ def test_the_methods_of_the_specification_work_one_by_one(made: Made, client: Fa
     executor._cleanup_container(container)
     assert client.containers == {}
     executor._cleanup_container("unknown")
-    with pytest.raises(UsageError, match="no container of this executor"):
+    with pytest.raises(UsageError, match="not a container of this executor"):
         executor._run_container(container, 5)
 
 

@@ -107,7 +107,7 @@ def test_files_of_a_job_that_has_another_folder_are_refused(box: Box) -> None:
 def test_a_signal_or_a_time_that_is_none_is_refused(box: Box) -> None:
     handle = box.start(["sleep", "30"])
     for number in (0, -1, 65, 300, 1.5, "TERM", None):
-        with pytest.raises(UsageError, match="no signal"):
+        with pytest.raises(UsageError, match="not a signal"):
             handle.signal(number)  # type: ignore[arg-type]
     for time_s in (float("nan"), "1"):
         with pytest.raises(UsageError, match="number of seconds"):
@@ -131,7 +131,7 @@ def test_a_workspace_may_be_named_in_every_way_that_a_folder_can(tmp_path: Path)
     for name in (tmp_path, str(tmp_path), os.fsencode(tmp_path)):
         with ringfence.open(SandboxPolicy(isolation="strict"), name) as opened:  # type: ignore[arg-type]
             assert opened.run(["pwd"]).stdout.decode().strip() == str(tmp_path)
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="not a folder"):
         ringfence.open(SandboxPolicy(isolation="strict"), 5)  # type: ignore[arg-type]
 
 
@@ -148,7 +148,7 @@ def test_what_is_written_to_a_visit_with_a_terminal_arrives_and_nothing_else(box
 
 @pytest.mark.parametrize(
     ("name", "problem", "hint"),
-    [("nope", "No such file or directory", "run(['ls', '-a'])"), ("folder", "no regular file", "tar")],
+    [("nope", "No such file or directory", "run(['ls', '-a'])"), ("folder", "not a regular file", "tar")],
 )
 def test_a_file_that_does_not_come_out_says_why_and_what_to_do(box: Box, name: str, problem: str, hint: str) -> None:
     box.run(["mkdir", "-p", "folder"])

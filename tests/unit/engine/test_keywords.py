@@ -29,17 +29,17 @@ def test_they_complete_a_job() -> None:
 @pytest.mark.parametrize(
     ("given", "problem", "hint"),
     [
-        ({"cwd": 3}, "cwd: 3 is no path", "directory"),
+        ({"cwd": 3}, "cwd: 3 is not a path", "directory"),
         ({"input": "text"}, "input: str is not bytes", "encode"),
         ({"input": 0}, "input: int is not bytes", "Job"),
-        ({"env": ["A=1"]}, "env: list is no mapping", "env="),
+        ({"env": ["A=1"]}, "env: list is not a mapping", "env="),
         ({"env": {"A": 1}}, "'A': 1 must be name/value strings", ""),
         ({"env": {"A=B": "1"}}, "must be name/value strings", ""),
-        ({"shell": True}, "'shell' is no keyword here", "'sh', '-c'"),
-        ({"check": True}, "'check' is no keyword here", "outcome.ok"),
-        ({"text": True}, "'text' is no keyword here", "decode"),
-        ({"capture_output": True}, "'capture_output' is no keyword here", "outcome.stdout"),
-        ({"colour": 1}, "'colour' is no keyword here", "cwd, input, timeout and env"),
+        ({"shell": True}, "'shell' is not a keyword here", "'sh', '-c'"),
+        ({"check": True}, "'check' is not a keyword here", "outcome.ok"),
+        ({"text": True}, "'text' is not a keyword here", "decode"),
+        ({"capture_output": True}, "'capture_output' is not a keyword here", "outcome.stdout"),
+        ({"colour": 1}, "'colour' is not a keyword here", "cwd, input, timeout and env"),
     ],
 )
 def test_a_bad_one_is_refused_by_name(given: dict[str, Any], problem: str, hint: str) -> None:
@@ -72,7 +72,7 @@ def test_a_timeout_is_a_wall_time() -> None:
 
 @pytest.mark.parametrize("policy", [{}, "hello", 5])
 def test_what_is_no_policy_is_refused(policy: Any) -> None:
-    with pytest.raises(UsageError, match="is no SandboxPolicy"):
+    with pytest.raises(UsageError, match="is not a SandboxPolicy"):
         run(["true"], policy)
 
 
@@ -157,5 +157,5 @@ def test_a_bad_keyword_starts_nothing_and_leaves_the_box_open(level: str) -> Non
                 with pytest.raises(UsageError):
                     use(["true"], **given)
         assert isinstance(box, Box) and box.run(["true"]).ok
-    with pytest.raises(UsageError, match="no keyword"):
+    with pytest.raises(UsageError, match="not a keyword"):
         run(["true"], shell=True)  # type: ignore[arg-type]

@@ -79,9 +79,9 @@ def test_each_has_the_time_that_was_given(pool: Pool) -> None:
         (5, "5 is not a list of jobs"),
         (None, "None is not a list of jobs"),
         (Job(argv=("true",)), "is not a list of jobs"),
-        (["print(1)", 5], r"jobs\[1\]: 5 is no job"),
-        ([None], r"jobs\[0\]: None is no job"),
-        ([{"source": "1"}], r"jobs\[0\]: .* is no job"),
+        (["print(1)", 5], r"jobs\[1\]: 5 is not a job"),
+        ([None], r"jobs\[0\]: None is not a job"),
+        ([{"source": "1"}], r"jobs\[0\]: .* is not a job"),
         ([[]], r"jobs\[0\]: no command"),
         ([()], r"jobs\[0\]: no command"),
         ([["true"], ["echo", 5]], r"jobs\[1\]: 5 is not an argument"),
@@ -182,7 +182,7 @@ def test_futures_are_awaited_and_gathered(pool: Pool) -> None:
 def test_what_a_call_raises_is_raised_where_it_is_awaited(pool: Pool) -> None:
     with pytest.raises(CallError, match="invalid literal"):
         asyncio.run(pool.run_async((int, "x")))
-    with pytest.raises(UsageError, match="no job"):
+    with pytest.raises(UsageError, match="not a job"):
         asyncio.run(pool.run_async(5))  # type: ignore[arg-type]
 
 

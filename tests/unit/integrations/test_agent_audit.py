@@ -46,7 +46,7 @@ TAMPERINGS = {
     "put in": lambda rows: [*rows[:2], rows[2].replace(b'"step":2', b'"step":7'), *rows[2:]],
     "first gone": lambda rows: rows[1:],
     "not ours": lambda rows: [*rows, b'{"chain":"0"}\n'],
-    "no JSON": lambda rows: [*rows[:2], b"garbage\n", *rows[2:]],
+    "not JSON": lambda rows: [*rows[:2], b"garbage\n", *rows[2:]],
     "an empty line": lambda rows: [*rows[:2], b"\n", *rows[2:]],
     "too deep": lambda rows: [*rows, b"[" * 100_000 + b"\n"],
     "torn": lambda rows: [*rows[:-1], rows[-1][:-5]],

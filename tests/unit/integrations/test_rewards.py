@@ -46,7 +46,7 @@ def test_code_is_found_in_what_a_model_wrote() -> None:
     said = "First\n```python\na = 1\n```\nthen\n```\nb = 2\n```\n"
     assert code_of(said) == "b = 2\n" == code_of([{"role": "assistant", "content": said}])
     assert code_of("c = 3") == "c = 3"
-    with pytest.raises(SandboxError, match="no completion"):
+    with pytest.raises(SandboxError, match="not a completion"):
         code_of(3)
 
 

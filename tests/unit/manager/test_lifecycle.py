@@ -220,7 +220,7 @@ def test_a_folder_that_is_no_sandbox_is_never_removed(manager: SandboxManager, r
         (root / name).mkdir(parents=True)
         for file in files:
             (root / name / file).write_text("{}")
-        with pytest.raises(UsageError, match="no sandbox"):
+        with pytest.raises(UsageError, match="not a sandbox"):
             manager.destroy_sandbox(name)
         assert sorted(os.listdir(root / name)) == sorted(files)
 
@@ -231,13 +231,13 @@ def test_what_can_be_no_id_or_context_is_an_error_that_says_so(manager: SandboxM
         with pytest.raises(UsageError):
             use(wrong)
     for use in (manager.diff, manager.commit, manager.rollback, lambda each: manager.execute_in_sandbox(each, int)):
-        with pytest.raises(UsageError, match="no SandboxContext"):
+        with pytest.raises(UsageError, match="not a SandboxContext"):
             use(wrong)
 
 
 def test_what_is_no_config_or_function_is_an_error_that_says_so(manager: SandboxManager) -> None:
     for make in (manager.create_sandbox, SandboxManager):
-        with pytest.raises(UsageError, match="no SandboxConfig"):
+        with pytest.raises(UsageError, match="not a SandboxConfig"):
             make({"isolation_level": "strict"})  # type: ignore[arg-type]
     for root in (5, "a\0b"):
         with pytest.raises(UsageError, match="not a valid sandbox root"):
@@ -434,7 +434,7 @@ def test_a_sandbox_whose_making_was_broken_off_can_be_destroyed(manager: Sandbox
     sandbox_id = manager.create_sandbox(config()).sandbox_id
     manager.detach(sandbox_id)
     os.unlink(root / sandbox_id / "transaction.json")
-    with pytest.raises(SandboxError, match="no transaction"):
+    with pytest.raises(SandboxError, match="not a transaction"):
         manager.attach(sandbox_id)
     manager.destroy_sandbox(sandbox_id)
     assert os.listdir(root) == []

@@ -82,7 +82,7 @@ def test_a_rule_has_one_spelling(text: str, one_spelling: str) -> None:
         ("１２７.０.０.１", "number"), ("127.0.0.01", "write 127.0.0.1"), ("a.0x", "number"), ("*.127.0.0.1", "number"),
         ("[::ffff:10.0.0.1]", "write 10.0.0.1"), ("[::ffff:a00:1]:80", "write 10.0.0.1"),
         ("[::ffff:10.0.0.0/104]", "write 10.0.0.0/8"), ("[::ffff:0:0/96]", "write 0.0.0.0/0"),
-        ("0.0.0.0", "no address of anybody"), ("[::]", "no address of anybody"), ("224.0.0.1", "no connection leads"),
+        ("0.0.0.0", "nobody's address"), ("[::]", "nobody's address"), ("224.0.0.1", "no connection leads"),
         ("224.0.0.0/4", "no connection leads"), ("[ff02::1]", "no connection leads"),
         ("255.255.255.255", "no connection"),
         ("127.64.0.1:53", "127.64.0.0/16"), ("127.64.9.0/24", "127.64.0.0/16"),

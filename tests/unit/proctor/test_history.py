@@ -300,7 +300,7 @@ def test_a_fifo_in_the_place_of_an_object_is_refused(tmp_path: Path, name: str) 
     place = folder / ".git" / "objects" / name.format(loose=f"{base[:2]}/{base[2:]}")
     place.unlink(missing_ok=True)
     os.mkfifo(place)
-    with pytest.raises(UsageError, match="is no file"):
+    with pytest.raises(UsageError, match="is not a file"):
         history.materialise(str(folder), base, str(tmp_path / "target"))
 
 

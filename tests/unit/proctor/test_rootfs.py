@@ -56,9 +56,10 @@ def test_what_the_host_has_is_taken(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "line", "word"), [
-    ("FROM alpine\nWORKDIR /app", 1, "no image of a distribution"),
+    ("FROM alpine\nWORKDIR /app", 1, "not of a distribution"),
     ("FROM python:3.12-alpine\nWORKDIR /app", 1, "alpine"),
-    ("FROM scratch\nWORKDIR /app", 1, "no image"), ("FROM node:20\nWORKDIR /app", 1, "no image"),
+    ("FROM scratch\nWORKDIR /app", 1, "not of a distribution"),
+    ("FROM node:20\nWORKDIR /app", 1, "not of a distribution"),
     ("FROM python:3.13-slim\nWORKDIR /app", 1, "has Python 3.13, and this host 3.11"),
     ("FROM debian AS a\nFROM a\nWORKDIR /app", 1, "several stages"),
     ("FROM --platform=linux/arm64 debian\nWORKDIR /app", 1, "another platform"),
@@ -186,7 +187,7 @@ def test_modes_are_set_and_the_same_is_laid_once(context: Path) -> None:
     ("COPY ../secret .", "leads out of the context"), ("COPY up/secret .", "not in the context"),
     ("COPY tests .", "the task's own files"), ("COPY tests/answer .", "the task's own files"),
     ("COPY . .", "the task's own files"), ("COPY t* .", "the task's own files"),
-    ("COPY absent .", "not in the context"), ("COPY data .", "is no file"),
+    ("COPY absent .", "not in the context"), ("COPY data .", "is not a file"),
     ("COPY data/out out\nCOPY run.sh out/planted", "leads out of the workspace"),
     ("COPY data/out out\nRUN mkdir out/planted", "leads out of the workspace"),
     ("RUN chmod 755 absent", "not in the workspace"),

@@ -45,7 +45,7 @@ def _without(key: str) -> dict[str, object]:
     *((_without(key), key, "is missing") for key in ("instance_id", "repo", "base_commit", "problem_statement",
                                                      "test_patch", "FAIL_TO_PASS", "PASS_TO_PASS")),
     ({**ROW, "instance_id": 3}, "instance_id", "a text"),
-    ({**ROW, "instance_id": "../up"}, "instance_id", "no name"),
+    ({**ROW, "instance_id": "../up"}, "instance_id", "not a name"),
     ({**ROW, "repo": "shapes"}, "repo", "owner/name"),
     ({**ROW, "repo": "a/b/c"}, "repo", "owner/name"),
     ({**ROW, "base_commit": "HEAD"}, "base_commit", "40 hex"),
@@ -70,7 +70,7 @@ def test_what_is_wrong_is_named_by_file_and_key(row: object, key: str, words: st
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("", "not JSON"), ("{", "not JSON"), ("[]", "0 rows"), ("[1]", "row 1 is no object"), ('"text"', "no object"),
+    ("", "not JSON"), ("{", "not JSON"), ("[]", "0 rows"), ("[1]", "row 1 is not an"), ('"text"', "not an object"),
     (json.dumps([ROW, ROW]), "2 rows"), (json.dumps(ROW) + "\n{\n", "line 2: not JSON"), ("[" * 100_000, "nested|JSON"),
 ])  # fmt: skip
 def test_a_file_that_is_no_data_set_is_named(text: str, words: str, tmp_path: Path) -> None:

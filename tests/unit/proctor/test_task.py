@@ -137,7 +137,7 @@ def test_a_link_inside_the_task_is_followed_once(folder: Path) -> None:
 
 def test_a_fifo_is_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "instruction.md")
-    _refused(folder, "instruction.md is no file")
+    _refused(folder, "instruction.md is not a file")
 
 
 @pytest.mark.parametrize("field", ["oracle", "script", "reference"])
@@ -153,7 +153,7 @@ def test_what_the_agent_must_not_see_is_not_in_the_workspace(folder: Path, field
 
 @pytest.mark.parametrize("name", ["", "a\nb", "a\x1b[2J", "x" * 201])
 def test_an_id_can_be_shown(folder: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="no id of a task"):
+    with pytest.raises(UsageError, match="not a task id"):
         Task(id=name, workspace=str(folder / "workspace"), grader=None)
 
 
@@ -173,7 +173,7 @@ def test_with_a_root_a_task_needs_no_workspace(tmp_path: Path) -> None:
 
 
 def test_without_a_root_it_needs_one() -> None:
-    with pytest.raises(UsageError, match="the workspace is no folder"):
+    with pytest.raises(UsageError, match="the workspace is not a folder"):
         Task(id="t", grader=None)
 
 
@@ -198,5 +198,5 @@ def test_nothing_of_the_graders_lies_in_the_root(tmp_path: Path) -> None:
 
 
 def test_the_kinds_of_tasks_are_known(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no kind of task"):
+    with pytest.raises(UsageError, match="not a kind of task"):
         Task(id="t", root=_root(tmp_path), grader=None, kind="terminal")

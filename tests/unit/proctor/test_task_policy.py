@@ -111,7 +111,7 @@ def test_changes_are_laid_over_it() -> None:
 
 
 def test_there_are_three_phases() -> None:
-    with pytest.raises(UsageError, match="no phase"):
+    with pytest.raises(UsageError, match="not a task phase"):
         TaskPolicy().sandbox_policy("judge")
 
 

@@ -311,7 +311,7 @@ def test_what_a_compose_file_may_say_is_honoured(tmp_path: Path) -> None:
 
 SPOILED: list[tuple[str, Path, Callable[[Path], object], str]] = [
     ("no task.toml", HARBOR / "hello-file", lambda f: (f / "task.toml").unlink(), "has no task.toml"),
-    ("no instruction", HARBOR / "hello-file", lambda f: (f / "instruction.md").unlink(), "instruction.md is no file"),
+    ("no instruction", HARBOR / "hello-file", lambda f: (f / "instruction.md").unlink(), "instruction.md is not"),
     ("no tests", HARBOR / "hello-file", lambda f: shutil.rmtree(f / "tests"), "has no tests/"),
     ("no test.sh", HARBOR / "hello-file", lambda f: (f / "tests" / "test.sh").unlink(), "tests/test.sh"),
     ("a compose file", HARBOR / "hello-file", lambda f: (f / "environment" / "docker-compose.yaml").touch(),

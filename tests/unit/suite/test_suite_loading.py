@@ -62,7 +62,7 @@ def test_what_a_build_may_reach_is_said_to_every_task(monkeypatch: pytest.Monkey
 def test_a_task_of_ours_has_no_image_and_a_kind_must_be_known(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="names no image"):
         load(s.entry(path=str(_task(tmp_path / "a")), options={"rootfs": "image"}))
-    with pytest.raises(UsageError, match="'moon' is no kind"):
+    with pytest.raises(UsageError, match="'moon' is not a kind"):
         load(s.entry(kind="moon"))
 
 

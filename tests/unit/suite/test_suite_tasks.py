@@ -48,7 +48,7 @@ def test_one_task_is_a_suite_of_one(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_task_is_an_error_and_can_be_left_out_by_name(tmp_path: Path) -> None:
     _generic(tmp_path / "a")
     (tmp_path / "scripts").mkdir()
-    with pytest.raises(UsageError, match="scripts is no task") as caught:
+    with pytest.raises(UsageError, match="scripts is not a task") as caught:
         tasks_of(str(tmp_path))
     assert "--skip" in caught.value.hint
     assert [entry.id for entry in tasks_of(str(tmp_path), skip=["scr*"])] == ["a"]
@@ -87,7 +87,7 @@ def test_what_is_wrong_with_a_task_is_told_before_any_runs_with_file_and_key(tmp
 def test_an_empty_or_missing_suite_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no task in it"):
         tasks_of(str(tmp_path))
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         tasks_of(str(tmp_path / "nowhere"))
 
 
@@ -101,7 +101,7 @@ def test_two_tasks_with_one_id_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [b"a\xff", b"a\x1b[2J", b"a\nb"])
 def test_a_name_that_is_no_text_or_steers_a_terminal_is_refused(tmp_path: Path, name: bytes) -> None:
     os.mkdir(os.path.join(os.fsencode(tmp_path), name))
-    with pytest.raises(UsageError, match="is no id of a task") as caught:
+    with pytest.raises(UsageError, match="is not a task id") as caught:
         tasks_of(str(tmp_path))
     assert str(caught.value).isprintable()
 
@@ -158,13 +158,13 @@ def test_a_list_and_one_object_are_data_sets_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("instances", "told"), [
     ([_instance(), {"instance_id": "x"}], r"set.jsonl: x: repo: is missing"),
     ([_instance(7)], r"set.jsonl: instance_id: "),  # type: ignore[arg-type]
-    ([7], r"set.jsonl: row 1 is no object"),
+    ([7], r"set.jsonl: row 1 is not an object"),
     ([_instance(), _instance()], "'o__n-1' is there twice"),
     ([_instance(repo="../../etc")], r"repo: '../../etc' is not owner/name"),
     ([_instance(repo="../n")], r"'../n' is not owner/name"),
     ([_instance(repo="other/one")], "no clone of other/one"),
-    ([_instance("a\x1b[2J")], "instance_id: .* is no name"),
-    ([_instance("x" * 300)], "is no id of a task"),
+    ([_instance("a\x1b[2J")], "instance_id: .* is not a name"),
+    ([_instance("x" * 300)], "is not a task id"),
 ])  # fmt: skip
 def test_a_wrong_instance_is_told_by_file_and_key(tmp_path: Path, instances: list[object], told: str) -> None:
     (tmp_path / "n").mkdir()

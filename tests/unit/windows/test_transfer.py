@@ -40,7 +40,7 @@ def test_why_it_fails_is_said(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc/passwd")
     assert _carried(tmp_path, "get file", "none", "9")[::2] == (2, b"No such file or directory")
     for name in ("folder", "link"):
-        assert _carried(tmp_path, "get file", name, "9") == (NO_REGULAR_FILE, b"", b"it is no regular file")
+        assert _carried(tmp_path, "get file", name, "9") == (NO_REGULAR_FILE, b"", b"it is not a regular file")
     assert _carried(tmp_path, "put file", "folder", given=b"x")[0] > 0 and os.listdir(tmp_path / "folder") == []
 
 

@@ -35,7 +35,7 @@ def get(name: str, most_bytes: int) -> None:
     """A regular file's content to standard output, so much of it and no more."""
     status = os.lstat(name)
     if not stat.S_ISREG(status.st_mode) or getattr(status, "st_file_attributes", 0) & _REPARSE_POINT:
-        raise OSError(NO_REGULAR_FILE, "it is no regular file")
+        raise OSError(NO_REGULAR_FILE, "it is not a regular file")
     with open(name, "rb") as file:
         while most_bytes and (piece := file.read(min(most_bytes, _PIECE_BYTES))):
             most_bytes -= len(piece)

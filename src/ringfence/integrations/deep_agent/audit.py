@@ -98,7 +98,7 @@ def _records(stream: BinaryIO, events: Counter[str], heads: set[str]) -> Iterato
         except EvidenceError as error:
             raise EvidenceError(f"record {number}: {error}") from error
         if not isinstance(entry, dict) or entry.get("format") != FORMAT:
-            raise EvidenceError(f"record {number} is no audit record")
+            raise EvidenceError(f"record {number} is not an audit record")
         yield entry
         events[str(entry.get("event"))] += 1
         heads.add(str(entry["chain"]))  # the caller of this generator has checked it by now

@@ -61,7 +61,7 @@ def read_connection(connection_file: str) -> Mapping[str, object]:
             asked: dict[str, object] = json.load(file)
         ports = [int(str(asked[name])) for name in PORTS]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{connection_file} is no connection file of Jupyter: {error}") from error
+        raise UsageError(f"{connection_file} is not a Jupyter connection file: {error}") from error
     is_near = asked.get("transport") == "tcp" and asked.get("ip") in _LOOPBACK
     if not is_near or not all(0 < port < 65536 for port in ports):
         raise UsageError("this kernel takes connections from this machine's loopback alone",

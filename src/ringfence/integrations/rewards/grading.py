@@ -252,4 +252,4 @@ def code_of(completion: object) -> str:
         return blocks[-1] if blocks else completion
     if isinstance(completion, Sequence) and completion and isinstance(completion[-1], Mapping):
         return code_of(str(completion[-1].get("content", "")))
-    raise SandboxError(f"{type(completion).__name__} is no completion", hint="give a text, or a list of messages")
+    raise SandboxError(f"{type(completion).__name__} is not a completion", hint="give a text, or a list of messages")

@@ -59,7 +59,7 @@ def resolve(agent: str, task: Task, variables: Mapping[str, str] | None = None) 
 def ready_agent(name: str) -> ReadyAgent:
     """The row of a name; UsageError with those that there are."""
     if name not in AGENTS:
-        raise UsageError(f"{MARK}{name} is no ready agent", hint=f"there are {', '.join(map(MARK.__add__, AGENTS))}")
+        raise UsageError(f"{MARK}{name} is not a ready agent", hint=f"there are {', '.join(map(MARK.__add__, AGENTS))}")
     return AGENTS[name]
 
 

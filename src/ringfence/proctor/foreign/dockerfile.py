@@ -158,7 +158,7 @@ def _instruction(text: str, line: int, path: str) -> Instruction:
     name, _, rest = re.sub(r"\s+", " ", text, count=1).partition(" ")
     name = name.upper()
     if name not in KNOWN:
-        raise UsageError(f"{path}:{line}: {name[:40]!r} is no instruction of a Dockerfile",
+        raise UsageError(f"{path}:{line}: {name[:40]!r} is not a Dockerfile instruction",
                          hint=f"there are {', '.join(KNOWN)}")  # fmt: skip
     flags, rest = [], rest.strip()
     while name in ("FROM", "COPY", "ADD", "RUN", "HEALTHCHECK") and (flag := _FLAG.match(rest)):
@@ -212,7 +212,7 @@ def assignments(dockerfile: Dockerfile, where: Instruction, variables: Mapping[s
     while rest:
         found_name, equal, rest = rest.partition("=")
         if not equal or not _NAME.fullmatch(found_name.strip()):
-            raise dockerfile.problem(where, f"{(found_name or rest)[:80]!r} is no NAME=value")
+            raise dockerfile.problem(where, f"{(found_name or rest)[:80]!r} is not a NAME=value")
         value, rest = _value(rest, dockerfile, where)
         found[found_name.strip()] = expanded(value, variables)
     return found
@@ -258,5 +258,5 @@ def declared(dockerfile: Dockerfile, where: Instruction, variables: Mapping[str,
     if "=" in where.text:
         return assignments(dockerfile, where, variables)
     if not all(_NAME.fullmatch(name) for name in where.text.split()):
-        raise dockerfile.problem(where, f"{where.text[:80]!r} is no NAME or NAME=value")
+        raise dockerfile.problem(where, f"{where.text[:80]!r} is not a NAME or NAME=value")
     return {}

@@ -79,7 +79,7 @@ def rows_of(path: str) -> list[Mapping[str, object]]:
     rows = [*_rows(path, text)]
     for number, row in enumerate(rows, 1):
         if not isinstance(row, Mapping):
-            raise UsageError(f"{path}: row {number} is no object", hint="a row is a JSON object with instance_id")
+            raise UsageError(f"{path}: row {number} is not an object", hint="a row is a JSON object with instance_id")
     return [row for row in rows if isinstance(row, Mapping)]
 
 
@@ -128,14 +128,14 @@ def _text(row: Mapping[str, object], key: str, where: str) -> str:
     if not isinstance(found, str) or not found:
         raise _wrong(where, key, "is missing" if key not in row else "is a text that is not empty")
     if not is_system_text(found):
-        raise _wrong(where, key, "has a NUL, or what is no text")
+        raise _wrong(where, key, "has a NUL, or what is not text")
     return found
 
 
 def _check_names(texts: Mapping[str, str], where: str) -> None:
     name = texts["instance_id"]
     if not name.isprintable() or "/" in name or name in (".", ".."):
-        raise _wrong(where, "instance_id", f"{name!r} is no name")
+        raise _wrong(where, "instance_id", f"{name!r} is not a name")
     owner, slash, project = texts["repo"].partition("/")
     if not (owner and slash and project) or "/" in project or not texts["repo"].isprintable():
         raise _wrong(where, "repo", f"{texts['repo']!r} is not owner/name")

@@ -146,7 +146,7 @@ class _Laying:
         self._count += 1
         kind = os.lstat(source).st_mode
         if self._count > _MAX_ENTRIES or not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
-            raise self._file.problem(step.where, f"{source} is no file, or there are more than {_MAX_ENTRIES:,}")
+            raise self._file.problem(step.where, f"{source} is not a file, or there are more than {_MAX_ENTRIES:,}")
         self._make_folder(os.path.dirname(place))
         if os.path.islink(place):
             os.unlink(place)

@@ -233,7 +233,7 @@ def _name(text: bytes, number: int) -> str:
         return ""
     first, slash, rest = path.partition("/")
     if not slash or not rest or not first:
-        raise PatchError(f"line {number}: {path!r} is no path of the form a/NAME")
+        raise PatchError(f"line {number}: {path!r} is not a path of the form a/NAME")
     return rest
 
 
@@ -359,7 +359,7 @@ def read_below(folder: str, most: int = sys.maxsize) -> Read:
             return None
         status = os.lstat(place)
         if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-            raise PatchError(f"{path} is no file" if status.st_size <= most else f"{path} is too large")
+            raise PatchError(f"{path} is not a file" if status.st_size <= most else f"{path} is too large")
         with open(place, "rb") as file:
             return Content(file.read(), bool(status.st_mode & 0o100))
 

@@ -142,7 +142,7 @@ class _Check:
     def _same_kind(self, each: Instruction, name: str, version: str, image: str) -> None:
         family = self._host.family()
         if name not in (*_OF_DEBIAN, "python") or "alpine" in image:
-            raise self._refused(each, f"{image} is no image of a distribution that can be compared with this host's")
+            raise self._refused(each, f"{image} is not of a distribution that can be compared with this host's")
         if "debian" not in family:
             raise self._refused(each, f"{image} is Debian's kind, and this host is {', '.join(sorted(family)) or '?'}")
         wanted = ".".join(version.split(".")[:2])

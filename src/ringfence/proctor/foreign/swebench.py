@@ -86,7 +86,7 @@ def _check(row: Instance, repo: str, rootfs: str, grade: bool) -> None:
     if rootfs not in (HOST, IMAGE):
         raise UsageError("an instance needs a root: its image, or the host's", hint="say --image or --rootfs host")
     if not os.path.isdir(repo):
-        raise UsageError(f"{repo} is no folder", hint=f"--repo names a clone of {row.repo}")
+        raise UsageError(f"{repo} is not a folder", hint=f"--repo names a clone of {row.repo}")
     if grade and not row.patch.strip():
         raise UsageError(f"{row.where}: patch: is missing, and grading needs it",
                          hint="it tells which tests can pass here")  # fmt: skip

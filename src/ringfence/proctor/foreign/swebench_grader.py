@@ -88,7 +88,7 @@ def prepare(task: Task, staged: str, *, rng: Random | None = None) -> Prepared:
 def instance_of(task: Task) -> Instance:
     """Return the instance that a task is graded by."""
     if task.grader is None or task.grader.instance is None:
-        raise UsageError(f"task {task.id} is no instance of SWE-bench")
+        raise UsageError(f"task {task.id} is not a SWE-bench instance")
     return task.grader.instance
 
 

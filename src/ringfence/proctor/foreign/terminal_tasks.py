@@ -31,7 +31,7 @@ def load(
     """The task, whichever format it has; UsageError where that is none of the two."""
     kind = kind_of(folder)
     if not kind:
-        raise UsageError(f"{folder} is no task of Harbor or Terminal-Bench: it has neither {harbor.FILE} nor "
+        raise UsageError(f"{folder} is not a Harbor or Terminal-Bench task: it has neither {harbor.FILE} nor "
                          f"{terminal_bench.FILE} and {terminal_bench.SCRIPT}",
                          hint="proctor run takes tasks of our own format")  # fmt: skip
     made = harbor.load if kind == "harbor" else terminal_bench.load

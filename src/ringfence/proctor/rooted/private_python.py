@@ -89,7 +89,7 @@ def _loader(path: str) -> str:
 def _segments(head: bytes) -> list[tuple[int, int, int, int]]:
     """(kind, offset, address, size in the file) of each."""
     if len(head) < 64 or head[:5] != b"\x7fELF\x02":
-        raise UnavailableError("this Python is no 64-bit program", missing=("root",))
+        raise UnavailableError("this Python is not a 64-bit program", missing=("root",))
     start, = struct.unpack_from("Q", head, 32)
     size, count = struct.unpack_from("HH", head, 54)
     rows = (struct.unpack_from("IIQQQQ", head, start + number * size) for number in range(count))

@@ -97,7 +97,7 @@ def _files(out: str, below: str = "") -> Iterator[tuple[str, str]]:
         if stat.S_ISDIR(mode):
             yield from _files(out, inside)
         elif not stat.S_ISREG(mode):
-            raise UsageError(f"{path} is no plain file")
+            raise UsageError(f"{path} is not a plain file")
         elif inside != RECEIPT:
             yield inside, file_digest(path).sha256
 

@@ -176,7 +176,7 @@ def _write(folder: str, files: Mapping[str, bytes]) -> None:
         raise UsageError(f"more than {_MOST_BYTES >> 30} GiB")
     for name, data in files.items():
         if not name or "/" in name or "\0" in name or name in (".", "..") or len(name) > _NAME_CHARS:
-            raise UsageError(f"{name[:_NAME_CHARS]!r} is no name of a file")
+            raise UsageError(f"{name[:_NAME_CHARS]!r} is not a file name")
         with open(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(data)
 

@@ -61,7 +61,7 @@ def _entries(suite: str, repos: str, options: Mapping[str, str]) -> Iterator[Ent
     if repos:
         raise UsageError(f"--repos is for a data set of SWE-bench, and {suite} is none")
     if not os.path.isdir(suite):
-        raise UsageError(f"{suite} is no folder", hint="a suite is a folder of tasks, or a *.json or *.jsonl")
+        raise UsageError(f"{suite} is not a folder", hint="a suite is a folder of tasks, or a *.json or *.jsonl")
     if kind := _kind_of(suite):
         yield Entry(id=os.path.basename(suite), kind=kind, path=suite, options=options)
         return
@@ -101,7 +101,7 @@ def _kind_of(folder: str) -> str:
 def _id(name: str, where: str) -> str:
     if not name or len(name) > ID_CHARS or not name.isprintable():
         shown = escape_controls(name[:ID_CHARS])
-        raise UsageError(f"{where}: {shown!r} is no id of a task", hint=f"up to {ID_CHARS} printable characters")
+        raise UsageError(f"{where}: {shown!r} is not a task id", hint=f"up to {ID_CHARS} printable characters")
     return name
 
 
@@ -132,7 +132,7 @@ def _checked(entries: Sequence[Entry]) -> Iterator[Entry]:
     for entry in entries:
         if not entry.kind:
             raise UsageError(
-                f"{entry.path} is no task: no task.toml, no task.yaml with run-tests.sh, no workspace/ and no grade.sh",
+                f"{entry.path} is not a task: no task.toml, no task.yaml with run-tests.sh, no workspace/, no grade.sh",
                 hint=f"leave it out with --skip {entry.id!r}",
             )
         if entry.kind in ("harbor", "terminal-bench") and "policy" in entry.options:
