@@ -88,7 +88,7 @@ def _with_name(name: str) -> str:
     (HEAD + "@@ -1,2 +1,2 @@\n one\n*two\n", "not what its hunk says"),
     (HEAD + "@@ -1 +1 @@\n\\ No newline at end of file\n-one\n+1\n", "belongs to no line"),
     (HUNK, "without the name"),
-    ("--- f\n+++ f\n" + HUNK, "no path of the form"),
+    ("--- f\n+++ f\n" + HUNK, "not a path of the form"),
     ("diff --git a/f b/f\n--- a/f\n+++ b/g\n" + HUNK, "two names"),
     ('--- "a/\\777"\n+++ b/f\n' + HUNK, "quotes"),
     (HEAD + HUNK.replace("three", "drei"), "does not fit"),
