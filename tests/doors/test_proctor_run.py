@@ -348,13 +348,32 @@ def test_a_step_that_is_not_there_at_all_is_the_operators_error(runs: Runs, task
         runs("true")
 
 
-def test_a_set_up_makes_the_workspace_and_one_that_fails_is_the_operators(runs: Runs, task: Path) -> None:
+def test_a_set_up_makes_the_workspace_and_one_that_fails_is_the_operators(
+    runs: Runs, task: Path, tmp_path: Path
+) -> None:
     (task / "setup.sh").write_text("echo made > given.txt\n")
     verdict = runs("sh -c 'cat given.txt; echo 42 > answer.txt'")
     assert verdict.passed and _log(verdict) == "made\n" and "given.txt" not in _log(verdict, "final.diff")
     (task / "setup.sh").write_text("echo no >&2; exit 3\n")
     with pytest.raises(SetupError, match="exit code 3"):
         runs(HONEST, "again")
+    assert not (tmp_path / "again").exists(), "a run that does not come to its agent leaves no folder"
+
+
+@pytest.mark.parametrize("wrong", ["a FIFO in the workspace", "a repository in the workspace", "a link to the oracle"])
+def test_a_task_that_is_refused_after_the_start_leaves_no_folder(
+    runs: Runs, task: Path, tmp_path: Path, wrong: str
+) -> None:
+    place = task / "workspace"
+    if "FIFO" in wrong:
+        os.mkfifo(place / "fifo")
+    elif "repository" in wrong:
+        (place / ".git").mkdir()
+    else:
+        (place / "link").symlink_to("../oracle")
+    with pytest.raises(UsageError):
+        runs(HONEST, "below/out")
+    assert [path.name for path in tmp_path.iterdir()] == ["sum"]
 
 
 def test_many_at_once_are_neither_lost_nor_mixed_up(task: Path, tmp_path: Path) -> None:

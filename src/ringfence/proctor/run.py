@@ -22,6 +22,7 @@ from ringfence.proctor.display import Display
 from ringfence.proctor.findings import Finding, findings_of, gaps_of
 from ringfence.proctor.grading import Grading
 from ringfence.proctor.place.holding import hold
+from ringfence.proctor.place.new_output import output_of_run
 from ringfence.proctor.place.workplace import workplace
 from ringfence.proctor.rooted import phase
 from ringfence.proctor.submission import Submission
@@ -72,26 +73,26 @@ def proctor(
     staging.refuse_output_in(task, os.fspath(out))
     scaffold = tuple(dict.fromkeys((*scaffold, *bound.shown)))
     agent_run.refuse_answers(task, agent, scaffold, os.fspath(out))
-    folder = staging.fresh_output(os.fspath(out))
-    key = key or chosen_key(folder=folder).key
-    started, watching = datetime.now(UTC), Watching(task, display)
-    given = records.inputs_of(task, agent, scaffold)
-    watching.tell(bound.findings)
-    with workplace(folder) as place:
-        staged = staging.stage(task, place)
-        held = hold(task, given, staged, place)
-        setup = agent_run.set_up(replace(task, setup=held.setup), staged, place, folder)
-        prepared = _prepare(held, staged)
-        ran, left = _run_agents(task, agent, staged, place, folder, scaffold, watching)
-        graded = _grade(held, prepared, left, watching)
-        bound.confirm()
-        found = (*bound.findings, *_findings(task, ran, left))
-        about = records.About(
-            task=task, agent=agent, nonce=nonce, started_at=started, inputs=given, setup=setup, ran=tuple(ran),
-            submission=left, grading=graded, findings=found, usage=tuple(watching.recorded),
-            attached={**ready.documents, **bound.documents},
-        )  # fmt: skip
-        signed = records.write_all(folder, about, key)
+    with output_of_run(os.fspath(out)) as folder:
+        key = key or chosen_key(folder=folder).key
+        started, watching = datetime.now(UTC), Watching(task, display)
+        given = records.inputs_of(task, agent, scaffold)
+        watching.tell(bound.findings)
+        with workplace(folder) as place:
+            staged = staging.stage(task, place)
+            held = hold(task, given, staged, place)
+            setup = agent_run.set_up(replace(task, setup=held.setup), staged, place, folder)
+            prepared = _prepare(held, staged)
+            ran, left = _run_agents(task, agent, staged, place, folder, scaffold, watching)
+            graded = _grade(held, prepared, left, watching)
+            bound.confirm()
+            found = (*bound.findings, *_findings(task, ran, left))
+            about = records.About(
+                task=task, agent=agent, nonce=nonce, started_at=started, inputs=given, setup=setup, ran=tuple(ran),
+                submission=left, grading=graded, findings=found, usage=tuple(watching.recorded),
+                attached={**ready.documents, **bound.documents},
+            )  # fmt: skip
+            signed = records.write_all(folder, about, key)
     if display is not None:
         display.verdict(signed, os.path.join(folder, records.REPORT))
     return _verdict(about, signed, folder, key)

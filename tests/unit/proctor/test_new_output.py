@@ -1,4 +1,5 @@
-"""A run whose caller named no folder writes into a new one, which nobody else can exchange."""
+"""A run whose caller named no folder writes into a new one, which nobody else can exchange. A run that does not come to
+write anything leaves no folder."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import UsageError
-from ringfence.proctor.place.new_output import FOLDER, new_output
+from ringfence.evidence.keyfile import SEED_FILE
+from ringfence.proctor.place.new_output import FOLDER, new_output, output_of_run
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="proctored runs need Linux")
 
@@ -69,3 +71,41 @@ def test_a_current_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file") as told, new_output("sum"):
         pytest.fail("there is no folder")
     assert "--out" in told.value.hint
+
+
+# ---- one that was named
+
+
+@pytest.mark.parametrize("key", [False, True])
+def test_a_refused_run_takes_back_all_that_was_made_for_it(tmp_path: Path, key: bool) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(UsageError), output_of_run(str(tmp_path / "there" / "a" / "b" / "out")) as folder:
+        if key:
+            Path(folder, SEED_FILE).write_text("00" * 32)
+        raise UsageError("found late")
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "there"]
+
+
+def test_a_folder_that_was_there_stays_and_is_empty_again(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir(mode=0o700)
+    with pytest.raises(KeyboardInterrupt), output_of_run(str(tmp_path / "out")) as folder:
+        Path(folder, SEED_FILE).write_text("00" * 32)
+        raise KeyboardInterrupt
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "out"]
+
+
+def test_what_a_run_wrote_stays_with_its_key(tmp_path: Path) -> None:
+    with pytest.raises(UsageError), output_of_run(str(tmp_path / "out")) as folder:
+        for name in (SEED_FILE, "final.diff"):
+            Path(folder, name).touch()
+        raise UsageError("found late")
+    assert {each.name for each in (tmp_path / "out").iterdir()} == {SEED_FILE, "final.diff"}
+    with output_of_run(str(tmp_path / "good")) as folder:
+        Path(folder, SEED_FILE).touch()
+    assert Path(folder, SEED_FILE).exists(), "control: a run that ends well keeps what it made"
+
+
+def test_an_output_that_is_refused_itself_leaves_no_folder_above_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError), output_of_run(str(tmp_path / "a" / ("o" * 300))):
+        pytest.fail("no folder has such a name")
+    assert list(tmp_path.iterdir()) == []

@@ -1,18 +1,59 @@
-"""Where a run writes whose caller named no folder: ``proctor-out/TASK-TIME``, below the current one."""
+"""Where a run writes: a folder that goes again where the run ends with nothing written into it. Whose caller named none
+has ``proctor-out/TASK-TIME``, below the current one."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from ringfence.errors import UsageError
+from ringfence.evidence.keyfile import SEED_FILE
 from ringfence.model import own_files
+from ringfence.model.ways.walk import absolute, itself
+from ringfence.proctor.staging import fresh_output
 from ringfence.proctor.suite.entry import folder_name
 
 FOLDER = "proctor-out"
 _TIME = "%Y%m%dT%H%M%SZ"
+
+
+@contextmanager
+def output_of_run(path: str) -> Iterator[str]:
+    """``fresh_output`` for one run. A run that is refused later, and has left nothing but a new key in it, takes that
+    key back, which has signed nothing, and every folder that was made for it."""
+    made = _missing(itself(absolute(path)))
+    try:
+        folder = fresh_output(path)
+        try:
+            yield folder
+        except BaseException:
+            _drop_unused_key(folder)
+            raise
+    except BaseException:
+        _remove_empty(made)
+        raise
+
+
+def _missing(path: str) -> list[str]:
+    """It and the folders above it that are not there, the innermost first."""
+    found = []
+    while not os.path.lexists(path):
+        found.append(path)
+        path = os.path.dirname(path)
+    return found
+
+
+def _drop_unused_key(folder: str) -> None:
+    if os.listdir(folder) == [SEED_FILE]:  # it was empty, so this one is new
+        os.unlink(os.path.join(folder, SEED_FILE))
+
+
+def _remove_empty(folders: Iterable[str]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # there is something in it
+            os.rmdir(folder)
 
 
 @contextmanager
@@ -25,9 +66,7 @@ def new_output(task_id: str) -> Iterator[str]:
     try:
         yield path
     finally:
-        for left in (path, os.path.dirname(path)):
-            with suppress(OSError):  # there is something in it
-                os.rmdir(left)
+        _remove_empty((path, os.path.dirname(path)))
 
 
 def _made(name: str) -> str:
