@@ -94,10 +94,11 @@ class Engine:
 
     def build(
         self, folder: str, dockerfile: str, *, args: Mapping[str, str] = MappingProxyType({}), network: str = "none",
-        deadline_s: float = BUILD_S, log: str,
+        deadline_s: float = BUILD_S, log: str, original: str = "",
     ) -> Image:  # fmt: skip
         """Build an image of a folder. What its steps say is in the new file ``log``. ``network``: what the steps have,
-        one of ``NETWORKS``. What was begun is dropped where it fails, takes too long or is interrupted."""
+        one of ``NETWORKS``. ``original``: the file that ``dockerfile`` is a copy of, for errors; absent: it is none.
+        What was begun is dropped where it fails, takes too long or is interrupted."""
         with tempfile.TemporaryDirectory(prefix="build-", dir=state_folder.private_place()) as place:
             told = os.path.join(place, "id")
             words = ["build", "--force-rm", "--file", dockerfile, "--iidfile", told]
@@ -108,7 +109,8 @@ class Engine:
             said = command.run_logged((self.path, *words, folder), log, deadline_s=deadline_s, step="build the image",
                                       **self._builder())  # fmt: skip
             if said.code:
-                raise SetupError("build the image", f"{dockerfile}: {said.last_line}",
+                shown = original or dockerfile
+                raise SetupError("build the image", f"{shown}: {said.last_line.replace(dockerfile, shown)}",
                                  hint=f"{self._fix(said.last_line)}{log} has all it said")  # fmt: skip
             with open(told, encoding="ascii") as file:
                 return self.image(file.read().strip())

@@ -144,6 +144,18 @@ def test_a_build_that_fails_says_its_last_line_and_where_the_rest_is(fake: Fake)
 
 
 @pytest.mark.system
+def test_a_failed_build_names_the_users_file_and_not_the_copy_that_was_built(fake: Fake) -> None:
+    (fake.folder / "fail").write_text("failed to solve: Dockerfile:3: no such command in Dockerfile\n")
+    with pytest.raises(SetupError) as told_of:
+        fake.build(original="/tasks/hello/environment.txt")
+    named = "/tasks/hello/environment.txt"
+    assert str(told_of.value) == f"build the image: {named}: failed to solve: {named}:3: no such command in {named}"
+    os.unlink(fake.folder / "build.log")
+    with pytest.raises(SetupError, match="build the image: Dockerfile: failed"):
+        fake.build()  # control: a file that is no copy is named as it is
+
+
+@pytest.mark.system
 @pytest.mark.parametrize(
     "line",
     [

@@ -397,6 +397,7 @@ class Built(Engine):
     def __init__(self, triggers: tuple[str, ...] = ()) -> None:
         super().__init__("docker")
         self.triggers, self.text = triggers, ""
+        self.original: object = ""
 
     def has_network(self) -> bool:
         return True
@@ -407,8 +408,8 @@ class Built(Engine):
     def image(self, ref: str) -> Image:
         return Image(id="sha256:" + "a" * 64, ref=ref, triggers=self.triggers)
 
-    def build(self, folder: str, dockerfile: str, **_: object) -> Image:  # type: ignore[override]
-        self.text = Path(dockerfile).read_text()
+    def build(self, folder: str, dockerfile: str, **given: object) -> Image:  # type: ignore[override]
+        self.text, self.original = Path(dockerfile).read_text(), given["original"]
         raise SetupError("build the image", "no further")
 
 
@@ -419,6 +420,7 @@ def test_what_is_built_is_what_was_read_by_the_engine_s_own_reader(task: Callabl
     with pytest.raises(SetupError, match="no further"):
         harbor.load(str(folder), rootfs="image", engine=engine)
     assert engine.text == "# escape=`\nFROM debian\n"
+    assert engine.original == str(file), "what is built is a copy, and errors name the task's own file"
 
 
 def test_an_image_with_steps_for_later_builds_is_no_base(task: Callable[[Path], Path]) -> None:

@@ -142,7 +142,8 @@ def _image(said: Described, found: Dockerfile | None, text: str, engine: Engine)
         text = reading.without_line(text, found.syntax_line)
         notes.append(f"{said.dockerfile}: syntax: the engine's own reader stands for {found.syntax}")
     with _as_read(text, said.dockerfile) as file:
-        built = engine.build(said.context, file, network=network, deadline_s=said.build_s, log=_new_log(said.name))
+        built = engine.build(said.context, file, network=network, deadline_s=said.build_s, log=_new_log(said.name),
+                             original=said.dockerfile)  # fmt: skip
     return built, tuple(notes)
 
 
