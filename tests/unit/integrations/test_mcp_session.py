@@ -11,7 +11,7 @@ import pytest
 
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.engine.run import transaction_kind
-from ringfence.errors import SandboxError
+from ringfence.errors import FileError, SandboxError, UsageError
 from ringfence.integrations.living.session import Session
 from ringfence.model.job import Job
 from ringfence.model.policy import SandboxPolicy
@@ -84,3 +84,43 @@ def test_the_operator_is_told_what_is_not_shown_before_anything_the_program_chos
     assert session.place.run(Job(argv=("sh", "-c", "echo NOT ALL OF IT IS SHOWN > long"))).ok
     short = session.to_commit().text.splitlines()
     assert not short[1].startswith("NOT ALL") and len(kept) == 1
+
+
+# ---- a file that can't be read
+
+
+@pytest.mark.parametrize(("path", "wrong", "hint"), [
+    ("none", "there is no such file", "list_files"),
+    ("plain/below", "a part of its path is a file", "list_files"),
+    ("folder", "it is a directory", "list_files lists it"),
+    ("fifo", "it is a FIFO, a socket or a device", "run_command"),
+    ("large", "it is larger than 16 MiB", "head -c"),
+    ("picture", "it is no UTF-8 text: byte 0xff at 3", "iconv"),
+    ("zeros", "it is no UTF-8 text: byte 0x00 at 0", "xxd"),
+    ("around", "its links lead in a circle", "ls -l"),
+    ("closed", "its permissions", "chmod"),
+    ("x" * 5000, "its path is too long", "list_files"),
+])  # fmt: skip
+def test_what_can_t_be_read_says_what_is_wrong_where_and_what_to_do(
+    readable: Session, path: str, wrong: str, hint: str
+) -> None:
+    with pytest.raises(FileError) as told:
+        readable.read_file(path, 0)
+    assert str(told.value).startswith(f"{path!r} could not be read: {wrong}") and hint in told.value.hint
+    assert "max_bytes" not in told.value.hint and "run([" not in told.value.hint, "a model has tools, and no library"
+    assert readable.read_file("plain", 0) == "hellö\n", "control"
+
+
+def test_an_offset_behind_the_end_is_told(readable: Session) -> None:
+    with pytest.raises(UsageError, match="9 is not within its 6 characters") as told:
+        readable.read_file("plain", 9)
+    assert told.value.hint
+
+
+@pytest.fixture(scope="module")
+def readable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    make = ("mkdir folder; mkfifo fifo; truncate -s 17M large; printf 'abc\\377' > picture; ln -s around around; "
+            "truncate -s 3 zeros; printf 'hell\\303\\266\\n' > plain; echo x > closed; chmod 0 closed")  # fmt: skip
+    with Session.opened(POLICY, tmp_path_factory.mktemp("workspace")) as made:
+        assert made.run(make).ok
+        yield made

@@ -21,6 +21,7 @@ from ringfence.engine.run import transaction_kind
 from ringfence.errors import CheckpointError, UsageError
 from ringfence.integrations.living import words
 from ringfence.integrations.living.cut import cut
+from ringfence.integrations.living.file_text import text_of_file
 from ringfence.integrations.living.place import Place
 from ringfence.integrations.living.python import Cell, LivingPython
 from ringfence.model import state_folder
@@ -166,7 +167,7 @@ class Session:
         return f"wrote {len(data)} bytes to {path}"
 
     def read_file(self, path: str, offset: int) -> str:
-        return _window(words.text_of(self.place.get(path, MAX_FILE_BYTES)), offset, "read_file with")
+        return _window(text_of_file(self.place, path, MAX_FILE_BYTES), offset, "read_file with")
 
     def list_files(self, path: str) -> str:
         """The names in a directory; those of directories end with a slash."""
@@ -233,6 +234,6 @@ class Session:
 
 def _window(text: str, offset: int, how: str) -> str:
     if offset < 0 or (offset >= len(text) and offset):
-        raise UsageError(f"offset: {offset} is not within its {len(text)} characters")
+        raise UsageError(f"offset: {offset} is not within its {len(text)} characters", hint="begin at a smaller one")
     part, left = text[offset : offset + MOST_CHARS], len(text) - offset - MOST_CHARS
     return part + (f"\n[… {left} more characters; {how} offset={offset + MOST_CHARS} reads on]" if left > 0 else "")
