@@ -24,6 +24,7 @@ from ringfence import __version__
 from ringfence.cli import COMMANDS, main
 from ringfence.cli.hostile import ATTEMPTS
 from ringfence.roles import spawner
+from ringfence.sandbox import host
 
 pytestmark = pytest.mark.privileges
 
@@ -149,6 +150,19 @@ def test_a_mistake_is_explained_and_has_its_exit_code(
     assert done.returncode == code, done.stderr
     assert word in done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 3
+
+
+@pytest.mark.parametrize("partial", [[], ["--allow-partial"]])
+@pytest.mark.parametrize("flag", ["--discard", "--commit", "--ask"])
+def test_where_strict_is_blocked_what_needs_its_layer_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flag: str, partial: list[str]
+) -> None:
+    why = ("user namespaces, which this host has switched off", "sysctl -w kernel.of_a_test=1")
+    monkeypatch.setattr(host, "user_namespaces_blocked", lambda: why)
+    assert main(["run", "--strict", flag, *partial, "--", "true"]) == 2
+    told = capsys.readouterr().err
+    assert f"{flag} needs a layer" in told and all(words in told for words in why), told
+    assert "write --strict" not in told, "it was written"
 
 
 def test_an_engine_that_is_missing_is_said_to_be_whatever_image_is_named(

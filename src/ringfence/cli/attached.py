@@ -31,9 +31,16 @@ LESS = "or, with less protection, where it writes and reads what you can: --isol
 
 
 def need_layer(policy: SandboxPolicy, flag: str) -> None:
-    if transaction_kind(policy) != "overlay":
+    """UnavailableError where the level has a layer, and this host none for it."""
+    if transaction_kind(policy) == "overlay":
+        return
+    backend = backend_for(policy.isolation)
+    if not backend.traits.has_layer:
         raise UsageError(f"{flag} needs isolation strict: else the current folder itself is written",
                          hint="leave --isolation away, or write --strict")  # fmt: skip
+    lack = backend.lacks(policy)[0]  # what the level stands on; --allow-partial would do without a layer too
+    raise UnavailableError(f"{flag} needs a layer, and isolation {policy.isolation} has none on this host: "
+                           f"{lack.capability} requires {lack.missing}", missing=(lack.capability,), fixes=(lack.fix,))
 
 
 def run_attached(
