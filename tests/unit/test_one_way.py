@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "ringfence"
@@ -35,3 +37,53 @@ def test_whoever_waits_for_a_change_takes_its_lock_and_not_the_condition() -> No
     conditions = {name for path in PACKAGE.rglob("*.py")
                   for name in re.findall(r"(self\.\w+) = threading\.Condition", path.read_text("utf-8"))}  # fmt: skip
     assert conditions and _with("|".join(rf"with {re.escape(name)}\b" for name in conditions)) == []
+
+
+ELSEWHERE = {
+    "egress/upstream.py _connected": "connect, which calls it, catches it by name",
+    "egress/spare_sockets.py _another": "listening, which calls it, catches it by name",
+    "corpus/outside.py answer": "a server of the corpus that nobody has to come to",
+    "corpus/outside.py _serve": "the same",
+}
+"""Functions that set a deadline and leave its end to others."""
+
+
+def _parts(tree: ast.AST, above: tuple[ast.AST, ...] = ()) -> Iterator[tuple[ast.AST, tuple[ast.AST, ...]]]:
+    """Each node with those above it, the nearest last."""
+    for child in ast.iter_child_nodes(tree):
+        yield child, (*above, tree)
+        yield from _parts(child, (*above, tree))
+
+
+def _sets_a_deadline(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name, none = ast.unparse(node.func), [ast.unparse(each) for each in node.args] == ["None"]
+    return name in ("asyncio.timeout", "asyncio.wait_for") or (name.endswith(".settimeout") and not none)
+
+
+def _catches(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Try) and any(
+        handler.type is not None and name in re.findall(r"\w+", ast.unparse(handler.type)) for handler in node.handlers)
+
+
+def _unnamed_deadlines(source: str) -> list[str]:
+    """The functions in which a deadline is set and its end is not caught by its name."""
+    found = []
+    for node, above in _parts(ast.parse(source)):
+        functions = [each for each in above if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+        if functions and _sets_a_deadline(node):
+            own = functions[-1]
+            tries = [each for each in ast.walk(own) if isinstance(each, ast.Try)]
+            found += [own.name] if not any(_catches(each, "TimeoutError") for each in tries) else []
+    return found
+
+
+def test_the_end_of_a_deadline_is_caught_by_its_name() -> None:
+    """A TimeoutError is an OSError: who catches that one alone takes a deadline of ours for a fault of the system."""
+    found = {f"{path.relative_to(PACKAGE)} {name}" for path in PACKAGE.rglob("*.py")
+             for name in _unnamed_deadlines(path.read_text("utf-8"))}  # fmt: skip
+    assert found == ELSEWHERE.keys()
+    swallowed = "async def f():\n try:\n  async with asyncio.timeout(1): pass\n except OSError: pass\n"
+    assert _unnamed_deadlines(swallowed) == ["f"], "control"
+    assert _unnamed_deadlines(swallowed.replace("OSError", "(OSError, TimeoutError)")) == []

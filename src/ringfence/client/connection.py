@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from ringfence.client.link import Link
 from ringfence.client.wire import read_error
-from ringfence.errors import SandboxError, SupervisionError, UnavailableError, UsageError
+from ringfence.errors import SandboxError, SupervisionError, UnavailableError, UsageError, is_of_a_call
 
 _MOST_ANSWER_BYTES = 1 << 30
 _LOST = (http.client.RemoteDisconnected, http.client.IncompleteRead, ConnectionResetError, BrokenPipeError)
@@ -94,14 +94,21 @@ class Connection:
             link = self._own.link = Link(self._parts.hostname, self._parts.port, self._timeout_s, tls=tls)
         try:
             status, told, body = link.exchange(method, target, data, headers, _MOST_ANSWER_BYTES)
-        except BaseException:
+        except BaseException as error:
             self._own.link = None
             link.close()
+            if isinstance(error, TimeoutError) and not is_of_a_call(error):
+                raise self._silence() from error
             raise
         if "close" in told.get("connection", "").lower():
             self._own.link = None
             link.close()
         return status, told, body
+
+    def _silence(self) -> SupervisionError:
+        """It was heard, and is there: nobody has to start it, and nothing is sent again."""
+        problem = f"the service has said nothing for {self._timeout_s:g} s, and may still do what it was asked"
+        return SupervisionError(problem, hint="give it more time with timeout_s, or ask for the run by its id")
 
     @property
     def _was_idle(self) -> bool:

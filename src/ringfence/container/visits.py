@@ -134,12 +134,14 @@ class Listener:
 def _greeted(connected: socket.socket, give_up: float) -> Door:
     connected.settimeout(max(0.1, give_up - time.monotonic()))
     try:
-        said = connected.recv(len(_READY))
-    except OSError:
-        said = b""
+        said, problem = connected.recv(len(_READY)), "its first process has not said that it is ready"
+    except TimeoutError:
+        said, problem = b"", f"its first process has said nothing within {_START_S:g} s"
+    except OSError as error:
+        said, problem = b"", f"its first process is gone: {error.strerror}"
     if said != _READY:
         connected.close()
-        raise SetupError(STEP, "its first process has not said that it is ready")
+        raise SetupError(STEP, problem)
     connected.settimeout(None)
     return Door(connected)
 

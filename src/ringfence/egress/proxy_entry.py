@@ -6,12 +6,16 @@ What is asked for is decided as if it had been asked for by address, and what is
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ringfence.egress import http_head, plain_http, socks
 from ringfence.egress.host_port import HostPort
+from ringfence.egress.relay import LimitReached
 from ringfence.egress.sniffing import MOST_BYTES
 from ringfence.egress.upstream import Refused
+from ringfence.errors import is_of_a_call
 
 if TYPE_CHECKING:
     from ringfence.egress.connection import Connection
@@ -22,10 +26,22 @@ _ACCESS_DENIED, _INTERNAL_ERROR = 49, 80
 _CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
+@asynccontextmanager
+async def _deadline() -> AsyncIterator[None]:
+    """For what a client asks the proxy. Its end is ours: a connection that the kernel gives up is the client's."""
+    try:
+        async with asyncio.timeout(_ASK_S):
+            yield
+    except TimeoutError as error:
+        if is_of_a_call(error):
+            raise
+        raise LimitReached(f"the client did not say within {_ASK_S:g} s what it wants of the proxy") from None
+
+
 async def serve(connection: Connection) -> None:
     """Read what the client asks the proxy for, and carry it."""
     connection.address, connection.port = "", 0
-    async with asyncio.timeout(_ASK_S):
+    async with _deadline():
         first = await connection.loop.sock_recv(connection.client, MOST_BYTES)
     if first[:1] == bytes((socks.FIRST_BYTE,)):
         await _socks(connection, first)
@@ -38,7 +54,7 @@ async def _socks(connection: Connection, data: bytes) -> None:
     reader = socks.SocksReader()
     asked = None
     try:
-        async with asyncio.timeout(_ASK_S):
+        async with _deadline():
             while asked is None:
                 answer, asked = reader.receive(data)
                 if answer:
@@ -58,7 +74,7 @@ async def _socks(connection: Connection, data: bytes) -> None:
 async def _http(connection: Connection, data: bytes) -> None:
     connection.speaks = "http"
     requests = plain_http.Requests(connection, data)
-    async with asyncio.timeout(_ASK_S):
+    async with _deadline():
         head = await requests.next_head()
     if head is None:
         return

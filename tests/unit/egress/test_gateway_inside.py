@@ -21,7 +21,7 @@ from tests.unit.egress.test_gateway_kinds import certificate
 from tests.unit.egress.tls_hellos import real_hello
 from tests.unit.egress.world import NEWNET, _bound, check, echo, http, libc, read_all, response
 
-from ringfence.egress import client, gateway, upstream
+from ringfence.egress import client, gateway, proxy_entry, upstream
 from ringfence.egress.addresses import SPARES, AddressPlan
 from ringfence.egress.sandbox_side import SandboxSide
 from ringfence.errors import SetupError
@@ -224,6 +224,22 @@ def test_the_proxy_port(inside: Any) -> None:
                 assert got.startswith(expected), (request, got)
         to("127.64.0.2", 3128).close()
         assert len(there.events(guest, 10)) == 10
+
+    inside(body)
+
+
+def test_who_does_not_ask_the_proxy_in_time_is_ended_and_told_of(inside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of our own deadline is an OSError too, and was taken for a client that is gone."""
+    monkeypatch.setattr(proxy_entry, "_ASK_S", 0.05)
+
+    def body(there: Inside) -> None:
+        guest = there.guest("api.example.com")
+        for begun in (b"", b"CONNECT api.", bytes((5, 1))):
+            with to("127.64.0.2", 3128) as link:
+                link.sendall(begun)
+                assert read_all(link) == b""
+        for event in there.events(guest, 3):
+            assert event["decision"] == "ended" and "within 0.05 s what it wants of the proxy" in event["reason"]
 
     inside(body)
 

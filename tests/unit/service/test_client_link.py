@@ -12,7 +12,7 @@ import pytest
 
 from ringfence.client.connection import Connection
 from ringfence.client.link import Link
-from ringfence.errors import SandboxError, SupervisionError, UsageError
+from ringfence.errors import SandboxError, SupervisionError, UnavailableError, UsageError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b \r\n\r\n{}"
 
@@ -102,3 +102,15 @@ def test_a_request_that_was_heard_is_not_sent_again_unless_that_changes_nothing(
         assert Connection(f"http://127.0.0.1:{port}", "", 0, 30).json("POST", "/x", {}, key="once") == {}
     with _server(b"nonsense\r\n") as (port, _), pytest.raises(SandboxError):
         Connection(f"http://127.0.0.1:{port}", "", 0, 30).json("GET", "/x")
+
+
+def test_a_service_that_says_nothing_is_not_said_to_be_missing() -> None:
+    """A deadline of ours is an OSError too: nobody has to start what took a request and is at work."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asked = Connection(f"http://127.0.0.1:{silent.getsockname()[1]}", "", 0, 0.05)
+        with pytest.raises(SupervisionError, match=r"said nothing for 0\.05 s, and may still do") as told:
+            asked.json("POST", "/v1/runs", {})
+    assert "timeout_s" in told.value.hint
+    with pytest.raises(UnavailableError) as told:  # control: by now nobody listens there
+        asked.json("POST", "/v1/runs", {})
+    assert "ringfence serve" in told.value.hint
