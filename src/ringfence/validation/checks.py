@@ -9,11 +9,12 @@ from collections.abc import Callable
 from ringfence.model.system_text import escape_controls
 from ringfence.validation.call_checks import CallChecks
 from ringfence.validation.evaluation import Evaluator
-from ringfence.validation.result import Finding
+from ringfence.validation.result import ERROR, Finding
 from ringfence.validation.rule import Rule
 from ringfence.validation.rule_words import (
     DROP_ADDRESSES,
     PURE_LIBRARIES,
+    REACHED,
     SECRET_PATHS,
     THROUGH,
     WALK_STRINGS,
@@ -155,6 +156,15 @@ class Checker:
         base = self.evaluator.value(node.value, scope)
         if base is not None:
             self._attribute_of(base, node, called or id(node) in self.gathered.based)
+        elif type(node.value) is ast.Attribute:
+            self._reached(node.value.attr, node)
+
+    def _reached(self, above: str, node: ast.Attribute) -> None:
+        """``x.sys.modules`` of an unknown ``x``: an attribute may have any name; the two together say what it is."""
+        name = f"{above.lstrip('_')}.{node.attr}"
+        rule = self.rules.names.get(name)
+        if (name in REACHED or (rule is not None and rule.level == ERROR)) and name not in self.rules.let_through:
+            self.report.add("through-module", node, f".{above}.{node.attr}")
 
     def _attribute_of(self, base: Value, node: ast.Attribute, used: bool) -> None:
         for known in base.values if isinstance(base, Many) else (base,):
