@@ -17,7 +17,8 @@ from ringfence.model.network_rule import NetworkRule
 def reasons(rules: Iterable[NetworkRule], asked: Iterable[str]) -> dict[tuple[str, int], str]:
     """Return host, port and reason of each. ``asked``: addresses with their ports, as the recorder writes them.
 
-    Of sub-domains of a wildcard only the gateway knows which addresses they have: they are left out.
+    Of sub-domains of a wildcard only the gateway knows which addresses they have: they are left out. So is the sandbox'
+    own loopback, unless the list names ``localhost`` and means this host's: inside, that name leads to the former.
     """
     rules = tuple(rules)
     plan, judge = AddressPlan.of(rules), RuleSet.of(rules)
@@ -26,7 +27,8 @@ def reasons(rules: Iterable[NetworkRule], asked: Iterable[str]) -> dict[tuple[st
     for address, port in filter(None, map(_parts, dict.fromkeys(asked))):
         every = EVERY_IPV6 if ":" in address else EVERY_IPV4
         target = plan.target(address, port)
-        own = target.kind is TargetKind.ADDRESS and ip_address(address).is_loopback
+        inside = target.kind is TargetKind.ADDRESS and ip_address(address).is_loopback
+        own = inside and not judge.decide("localhost", port).allowed
         if port and not own and not heard & {(address, port), (every, port)} and target.kind in _NAMED:
             decision = judge.decide(target.host, port)
             if not decision.allowed:

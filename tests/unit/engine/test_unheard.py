@@ -29,3 +29,11 @@ def test_what_to_add_is_said_of_ports_and_addresses_that_nobody_listens_on(asked
 ])  # fmt: skip
 def test_nothing_is_said_of_what_the_gateway_tells_or_stays_inside(asked: str) -> None:
     assert reasons(read_rules(LIST), [asked]) == {}
+
+
+@pytest.mark.parametrize(("asked", "add"), [("127.0.0.1:8082", "127.0.0.1:8082"), ("[::1]:8082", "[::1]:8082")])
+def test_who_lists_localhost_is_told_to_list_its_address(asked: str, add: str) -> None:
+    (reason,) = reasons(read_rules(["localhost:8082"]), [asked]).values()
+    assert f'is a loopback address; add "{add}" to network' in reason
+    assert reasons(read_rules(["localhost:8083"]), [asked]) == {}, "another port is the sandbox' own business"
+    assert reasons(read_rules(["localhost:8082", add]), [asked]) == {}
