@@ -192,8 +192,9 @@ def test_hostile_inputs_of_the_run_are_words_and_nothing_more(tmp_path: Path, in
 @pytest.mark.parametrize("inputs", [
     {"proctor_version": HOSTILE}, {"proctor_version": "1.0 --index-url x"}, {"proctor_ref": HOSTILE},
     {"proctor_ref": "--upload-pack=touch pwned"}, {"proctor_ref": "a b"}, {"proctor_ref": "main#egg=x"},
+    {"upload": "yes"}, {"upload": HOSTILE}, {"fail_on_compromised": "maybe"}, {"fail_on_compromised": HOSTILE},
 ])  # fmt: skip
-def test_hostile_inputs_of_the_installation_install_nothing(tmp_path: Path, inputs: Mapping[str, str]) -> None:
+def test_wrong_inputs_of_the_installation_install_nothing(tmp_path: Path, inputs: Mapping[str, str]) -> None:
     runner = _Runner(tmp_path, run_args="run", **inputs)
     assert runner.step("Install").returncode == 2
     assert not (tmp_path / "temp" / "installed").exists()
@@ -250,3 +251,10 @@ def test_words_are_split_as_a_shell_does_it() -> None:
         "run", "--task", "a b", "--agent", 'x "y" $HOME', "--out", "o"]  # fmt: skip
     with pytest.raises(UsageError, match="run-args"):
         words_of("rm -rf /", "o")
+
+
+def test_a_python_that_is_too_old_is_named_before_anything_is_installed(tmp_path: Path) -> None:
+    runner = _Runner(tmp_path, run_args="run")
+    (tmp_path / "bin" / "python3").write_text('#!/bin/sh\ntest "$2" = -c && exit 1\necho Python 3.10.12\n')
+    done = runner.step("Install")
+    assert done.returncode == 2 and "python3 is Python 3.10.12, ringfence needs 3.11 or later" in done.stderr
