@@ -28,6 +28,7 @@ def test_a_test_that_says_so_can() -> None:
     assert subprocess.run(["true"], check=False).returncode == 0
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.system
 def test_a_test_that_hangs_ends_its_worker_and_is_named(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_runtest_protocol\n")
