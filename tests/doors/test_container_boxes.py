@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,11 +21,13 @@ from tests.private_folders import left_in
 
 import ringfence
 from ringfence import Job, Outcome, SandboxPolicy
+from ringfence.backends.in_container.hidden_watch import HiddenWatch
 from ringfence.container import mounted, orphans
 from ringfence.container.api import Client
 from ringfence.container.hardening import ContainerSpec
 from ringfence.engine.box import Box
-from ringfence.errors import FileError, SetupError, UnavailableError
+from ringfence.errors import FileError, SetupError, UnavailableError, UsageError
+from ringfence.model import state_folder
 from ringfence.model.limits import IsolationLevel, SyscallProfile
 from ringfence.model.outcome import Status
 
@@ -341,3 +343,49 @@ def undo(tmp_path: Path, exchanged: str) -> None:
     put = above if exchanged == "above it" else above / "shown"
     put.unlink() if put.is_symlink() else put.rename(tmp_path / "secret")
     (tmp_path / "away").rename(put)
+
+
+def _come(path: Path) -> None:
+    path.write_text("ESCAPED")
+
+
+def _replace(path: Path) -> None:
+    new = path.with_suffix(".new")
+    new.write_text("ESCAPED")
+    new.replace(path)
+
+
+def _exchange_its_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_suffix(".old"))
+    path.parent.mkdir()
+    path.write_text("ESCAPED")
+
+
+@pytest.mark.parametrize("change", [_come, _replace, _exchange_its_folder])
+def test_a_hidden_path_that_comes_or_is_exchanged_is_seen_by_no_later_visit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    key = tmp_path / "shown" / "folder" / "key"
+    policy = POLICY.with_changes(readable_paths=(str(tmp_path / "shown"),), hidden_paths=(str(key),))
+    key.parent.mkdir(parents=True)
+    if change is not _come:
+        key.write_text("ESCAPED")
+    with ringfence.open(policy) as box, ringfence.open(policy) as unwatched:
+        assert all(b"ESCAPED" not in each.run(["cat", str(key)]).stdout for each in (box, unwatched))
+        change(key)
+        with pytest.raises(UsageError, match=f"{key} is hidden"):
+            box.run(["cat", str(key)])
+        assert box.ended
+        with ringfence.open(policy) as another:
+            assert another.run(["cat", str(key)]).stdout == b""
+        monkeypatch.setattr(HiddenWatch, "exposed", lambda self: "")
+        assert unwatched.run(["cat", str(key)]).stdout == b"ESCAPED", "the attack proves nothing"
+
+
+def test_a_state_folder_that_comes_is_seen_by_no_later_visit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with ringfence.open(POLICY.with_changes(readable_paths=(str(tmp_path),))) as box:
+        assert box.run(["true"]).ok
+        state_folder.key()
+        with pytest.raises(UsageError, match="is hidden"):
+            box.run(["ls", str(tmp_path / "state" / "ringfence")])

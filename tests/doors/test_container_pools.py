@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from tests.patience import eventually
@@ -13,6 +14,7 @@ import ringfence
 from ringfence import Job, Outcome, Pool, SandboxPolicy
 from ringfence.backends import conformance, container
 from ringfence.backends.in_container import standby
+from ringfence.backends.in_container.hidden_watch import HiddenWatch
 from ringfence.container import orphans
 from ringfence.container.api import Client, connect
 from ringfence.engine.run import traits_of
@@ -145,3 +147,17 @@ def test_the_promise_holds_in_a_container_that_takes_visits(
     level = IsolationLevel.CONTAINER
     finding = conformance.perform_one(way, level, check, traits=traits_of(level))
     assert finding.held and finding.proven, finding.problem
+
+
+def test_one_that_stood_by_while_a_hidden_path_came_gets_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "shown" / "key"
+    key.parent.mkdir()
+    policy = POLICY.with_changes(readable_paths=(str(key.parent),), hidden_paths=(str(key),))
+    with Pool(policy, warm=1) as pool, Pool(policy, warm=1) as unwatched:
+        key.write_text("ESCAPED")
+        done = pool.run(["cat", str(key)])
+        assert done.ok and done.stdout == b""
+        monkeypatch.setattr(HiddenWatch, "exposed", lambda self: "")
+        assert unwatched.run(["cat", str(key)]).stdout == b"ESCAPED", "the attack proves nothing"

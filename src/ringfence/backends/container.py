@@ -15,6 +15,7 @@ from ringfence.backends.closing import Closing
 from ringfence.backends.container_visit import ContainerVisit, ListedVisit
 from ringfence.backends.facts import Traits
 from ringfence.backends.in_container import promises, standby
+from ringfence.backends.in_container.hidden_watch import HiddenWatch
 from ringfence.backends.in_container.place import Place, is_running, once, removed
 from ringfence.backends.in_container.standby import Standby
 from ringfence.backends.in_container.working_copies import WorkingCopies
@@ -29,7 +30,7 @@ from ringfence.model import state_folder
 from ringfence.model.job import Job
 from ringfence.model.lack import Lack
 from ringfence.model.limits import IsolationLevel, SyscallProfile
-from ringfence.model.outcome import Changes, Enforcement, Mechanism
+from ringfence.model.outcome import Changes, Enforcement
 from ringfence.model.own.own_watch import OwnWatch
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
@@ -111,7 +112,7 @@ class ContainerBox:
         self._link: EgressLink | None = None
         self._place: Place | None = None
         self._standby: Standby | None = None
-        self._watch: OwnWatch | None = None
+        self._watches: tuple[HiddenWatch | OwnWatch, ...] = ()
         self._copies: WorkingCopies | None = None
         self._name, self._has_slot = "", False
         self.network_limits: dict[str, float] = dict(policy.network_limits)
@@ -132,7 +133,7 @@ class ContainerBox:
         self._place = self._opened(workspace)
 
     def ended(self) -> bool:
-        return self._place is not None and (self._place.ended() or bool(self._watch and self._watch.exposed()))
+        return self._place is not None and (self._place.ended() or any(watch.exposed() for watch in self._watches))
 
     def source(self) -> Source:
         assert self._place is not None
@@ -145,8 +146,8 @@ class ContainerBox:
         return self._link
 
     def start_steps(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> PlaceVisit:
-        assert self._place is not None and self._watch is not None
-        self._watch.refuse()
+        assert self._place is not None
+        self._refuse_exposed()
         return self._place.transfer(steps, streams)
 
     # ---- a container that stands by
@@ -181,8 +182,11 @@ class ContainerBox:
         name = self._name = orphans.new_name()
         folder = os.path.join(os.path.dirname(self._scratch.prepare()), "door")
         stamp, ours = state_folder.own_stamp(), state_folder.own_places()
+        shown = None if self._copies is not None else workspace  # a copy is made without what is hidden
+        hidden = HiddenWatch(job_spec.hidden_in_shown(self.policy, shown), self.let_go)
+        self._closing.add(hidden.close)
         spec = self._spec_of_visits(client, workspace, folder, alone=alone)
-        self._watch = OwnWatch(stamp, ours, [bind.source for bind in spec.binds], self.let_go)
+        self._watches = (OwnWatch(stamp, ours, [bind.source for bind in spec.binds], self.let_go), hidden)
         listener = visits.Listener(folder)
         guardian_of(client.url).add(name)
         remove = once(self._remove_used, name)
@@ -204,6 +208,10 @@ class ContainerBox:
         self._read_back(spec, client.inspect(container), group_files.limits(place.places))
         self._scratch.remove()  # what the container needs of it is mounted
         return place
+
+    def _refuse_exposed(self) -> None:
+        for watch in self._watches:
+            watch.refuse()
 
     def _spec_of_visits(self, client: Client, workspace: str | None, folder: str, *, alone: bool) -> ContainerSpec:
         shown = None if self._copies is not None else workspace
@@ -239,8 +247,8 @@ class ContainerBox:
             guardian_of(self._place.client.url).add(self._name, self.policy.wall_time_s)
             for name, content in job.files.items():
                 self._place.put(name, content)
-        if self._place is not None and self._watch is not None:
-            self._watch.refuse()
+        if self._place is not None:
+            self._refuse_exposed()
             return self._place.start(job, streams)
         if job.channel:
             _refuse("calls of Python functions")
@@ -364,7 +372,7 @@ class ContainerBox:
                                    fixes=("use another engine", "or accept less with allow_partial"))  # fmt: skip
         lost = {name: replace(entry, applied=False, mechanism="none", details=missing[name], by=())
                 for name, entry in held.items()}  # fmt: skip
-        self.enforced = {**self.enforced, **_told(self.enforced, found), **lost}
+        self.enforced = {**self.enforced, **promises.told(self.enforced, found), **lost}
 
     def _remove_used(self, name: str) -> None:
         self._remove(name, name)
@@ -383,13 +391,6 @@ class ContainerBox:
     def close(self) -> str:
         left = self._closing.close()
         return "; ".join(filter(None, (left, self._left)))
-
-
-def _told(enforced: Mapping[str, Enforcement], found: Mapping[str, Enforcement]) -> dict[str, Enforcement]:
-    """What was read back of limits of the group, in the policy's own words for what was asked."""
-    both = ((name, enforced[name], entry) for name, entry in found.items() if name in enforced)
-    return {name: replace(ours, details=f"{promises.CONTAINER[name][1]}; {entry.details}") for name, ours, entry in both
-            if ours.applied and entry.applied and entry.by == (Mechanism.CGROUP,)}  # fmt: skip
 
 
 def _refuse(what: str) -> NoReturn:

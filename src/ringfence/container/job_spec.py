@@ -162,6 +162,13 @@ def _hidden(hidden: HiddenPaths, shown: list[Bind]) -> tuple[list[str], list[Bin
     return folders, [Bind(source=os.devnull, target=target) for target in there if target not in folders]
 
 
+def hidden_in_shown(policy: SandboxPolicy, workspace: str | None) -> list[str]:
+    """What of the hidden lies in what is shown of the host, whether it is there yet or not."""
+    job = Job(argv=("true",), cwd=workspace)
+    hidden = _hiding(policy, job)
+    return list(dict.fromkeys(path for bind in _shown(policy, job) for path in hidden.within(bind.source)))
+
+
 def _refuse_engine(source: str, socket: str) -> None:
     """Whoever reaches the engine's socket has the host."""
     if socket and (_lies_in(real(socket), source) or _lies_in(source, real(socket))):

@@ -10,8 +10,9 @@ from ringfence.container import applied, job_spec, network_holder, visits
 from ringfence.errors import UnavailableError
 from ringfence.model.lack import Lack
 from ringfence.model.limits import SyscallProfile
-from ringfence.model.outcome import Mechanism
+from ringfence.model.outcome import Enforcement, Mechanism
 from ringfence.model.policy import HOST_NETWORK, SandboxPolicy
+from ringfence.model.record import replace
 from ringfence.sandbox import networks
 
 RUNTIME_VARIABLE = "RINGFENCE_RUNTIME"
@@ -36,7 +37,8 @@ CONTAINER: Mechanisms = {
                        Mechanism.MOUNT_NAMESPACE),
     "writable_paths": ("mount namespace", "shown writable; the workspace too, where it lies in one of them",
                        Mechanism.MOUNT_NAMESPACE),
-    "hidden_paths": ("mount namespace", "empty, or absent", Mechanism.MOUNT_NAMESPACE),
+    "hidden_paths": ("mount namespace", "empty, or absent; who runs while one comes or is exchanged can see it",
+                     Mechanism.MOUNT_NAMESPACE),
     "syscalls": ("seccomp", "a filter that the job can't take off; nobody is told of what it refuses",
                  Mechanism.SECCOMP),
 }  # fmt: skip
@@ -91,3 +93,10 @@ def refuse_without_visits(*, is_local: bool) -> None:
     if missing:
         raise UnavailableError(f"a container that takes visits requires {missing}", missing=("visits",),
                                fixes=(fix, f"or {FIX}"))  # fmt: skip
+
+
+def told(enforced: Mapping[str, Enforcement], found: Mapping[str, Enforcement]) -> dict[str, Enforcement]:
+    """What was read back of limits of the group, in the policy's own words for what was asked."""
+    both = ((name, enforced[name], entry) for name, entry in found.items() if name in enforced)
+    return {name: replace(ours, details=f"{CONTAINER[name][1]}; {entry.details}") for name, ours, entry in both
+            if ours.applied and entry.applied and entry.by == (Mechanism.CGROUP,)}  # fmt: skip

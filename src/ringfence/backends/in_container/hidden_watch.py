@@ -1,0 +1,75 @@
+"""Hidden paths in what a living container shows: whether each is still the file that was hidden when it was made.
+
+An engine hides a path by a mount over what lies there. Over a name that is not there yet it can mount nothing, and the
+kernel takes the mount away when somebody removes or replaces the file below it, as every editor does. So the paths are
+looked at before each visit and each job; where one has come or was exchanged, the container is ended (ADR 0146). What a
+guest reads in the moment between is not undone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable
+
+from ringfence.errors import SetupError, UsageError
+
+_MISSING = -1
+_NO_ROOM = (errno.EMFILE, errno.ENFILE)
+
+
+class HiddenWatch:
+    """Of one container. May be used by several threads."""
+
+    def __init__(self, paths: Iterable[str], end: Callable[[], object]) -> None:
+        """``paths``: on the host, before they are hidden. ``end``: ends all in it."""
+        self._end = end
+        self._exposed = ""
+        self._held: dict[str, int] = {}
+        try:
+            for path in paths:
+                self._held[path] = _opened(path)
+        except BaseException:
+            self.close()
+            raise
+
+    def exposed(self) -> str:
+        """A path that its guest can see; empty: none."""
+        if not self._exposed:
+            self._exposed = next((path for path, held in self._held.items() if _is_another(path, held)), "")
+            if self._exposed:
+                self._end()
+        return self._exposed
+
+    def refuse(self) -> None:
+        """UsageError where a hidden path lies open in it, and it was ended for that."""
+        if path := self.exposed():
+            problem = f"{path} is hidden, and has come or was exchanged since this container was made, so it was ended"
+            raise UsageError(problem, hint="open another box: it hides it; what lies in a transaction is not lost")
+
+    def close(self) -> None:
+        held, self._held = self._held, {}
+        for descriptor in held.values():
+            if descriptor != _MISSING:
+                os.close(descriptor)
+
+
+def _opened(path: str) -> int:
+    """Held, so that nothing else gets the number of its inode."""
+    try:
+        return os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            return _MISSING
+        raise SetupError("watch hidden paths", str(error.strerror), errno=error.errno,
+                         hint="hide folders in place of many files in them, or raise ulimit -n") from error  # fmt: skip
+
+
+def _is_another(path: str, held: int) -> bool:
+    """A link shows nothing by itself: what it leads to is hidden by its own name."""
+    try:
+        now = os.lstat(path)
+        return not stat.S_ISLNK(now.st_mode) and (held == _MISSING or not os.path.samestat(now, os.fstat(held)))
+    except OSError:
+        return False
