@@ -117,6 +117,15 @@ def test_output_and_attempts_come_as_they_happen(client: Client, place: Path) ->
     assert any("answer" in str(event.details.get("path")) for event in told), heard
 
 
+def test_what_honest_programs_do_is_heard_and_is_no_attempt(client: Client, place: Path) -> None:
+    """ls asks for names of users by a socket that is not there; the control reads what is hidden."""
+    for argv, is_attempt in ((["ls", "-l", "/"], False), (["cat", f"{place}/shown/answer"], True)):
+        heard: list[ringfence.Event] = []
+        client.run(argv, "watched", on_event=heard.append)
+        row = next(each for each in client.connection.json("GET", "/v1/runs")["runs"] if each["argv"] == argv)
+        assert heard and bool(row["attempts"]) is is_attempt, heard
+
+
 def _read_events(answer: http.client.HTTPResponse, until: str = "end") -> Iterator[tuple[int, str, Any]]:
     number, name = 0, ""
     while line := answer.readline():

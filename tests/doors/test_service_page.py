@@ -121,8 +121,10 @@ def test_a_run_shows_output_protections_and_the_verdict_on_its_evidence(seen: ch
     said = _text(page, "#panel", "warning")
     assert EVIL in said and "\\u001b[2Jgone" in said
     _shot(seen, "output")
+    _text(page, "#dfacts", "peak memory")
     page.keyboard.press("2")
     assert "memory" in _text(page, "#panel", "wall_time")
+    assert "peak memory" in str(page.text_content("#dfacts")), "what is known of a run stays"
     _shot(seen, "protections")
     page.keyboard.press("3")
     assert "The bundle holds" in _text(page, "#panel", "The bundle holds")
@@ -153,7 +155,7 @@ def test_the_keyboard_is_enough(seen: chromium.Watched) -> None:
     page.keyboard.press("k")
     assert page.evaluate("document.activeElement.parentElement.dataset.key") == first
     page.keyboard.press("?")
-    assert page.is_visible("#keys")
+    assert page.is_visible("#keys") and "1–3" in str(page.text_content("#keys")), "as many as there are tabs"
     page.keyboard.press("Escape")
     assert not page.is_visible("#keys")
 

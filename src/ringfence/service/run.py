@@ -24,6 +24,14 @@ QUEUED, RUNNING, ENDED, FAILED, CANCELLED, LOST = "queued", "running", "ended", 
 STATES = (QUEUED, RUNNING, ENDED, FAILED, CANCELLED, LOST)
 OVER = frozenset(STATES) - {QUEUED, RUNNING}
 TOLD = (EventKind.VIOLATION, EventKind.EGRESS, EventKind.LIMIT)
+"""Kinds of events that the run's own client hears of."""
+
+
+def is_attempt(event: Event) -> bool:
+    """Whether something was tried that is forbidden. A connection that the gateway allows is none, nor a call that goes
+    on and stays inside: ``ls -l`` looks for a socket by which to ask for names of users."""
+    decision, aim = event.details.get("decision", "refused"), event.details.get("aim")
+    return event.kind in TOLD and (event.kind is not EventKind.EGRESS or (decision == "refused" and aim != "noted"))
 
 
 class Run:
@@ -100,12 +108,12 @@ class Run:
 
     # ---- told by the thread that leads it
 
-    def listeners(self, on_attempt: Callable[[Run, Event], None]) -> Listeners:
+    def listeners(self, on_told: Callable[[Run, Event], None]) -> Listeners:
         def on_output(stream: str, piece: bytes) -> None:
             self.log.tell("output", {"stream": stream, "data": from_bytes(piece)}, size=len(piece) + 64)
 
         def on_event(event: Event) -> None:
             if event.kind in TOLD:
-                on_attempt(self, event)
+                on_told(self, event)
 
         return Listeners(on_event=on_event, on_output=on_output)

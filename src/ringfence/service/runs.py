@@ -23,7 +23,7 @@ from ringfence.service.admission import Admission, Full
 from ringfence.service.event_log import Feed
 from ringfence.service.figures import Figures
 from ringfence.service.json_text import Written
-from ringfence.service.run import CANCELLED, ENDED, FAILED, LOST, OVER, QUEUED, RUNNING, Run
+from ringfence.service.run import CANCELLED, ENDED, FAILED, LOST, OVER, QUEUED, RUNNING, Run, is_attempt
 from ringfence.service.tokens import Tenant
 from ringfence.service.work import Work
 
@@ -139,7 +139,7 @@ class Runs:
         """Now: of a run that somebody waits for, no turn of the loop is spent before it begins."""
         assert run.work is not None
         try:
-            run.begun = run.work.start(run.listeners(self._on_attempt))
+            run.begun = run.work.start(run.listeners(self._on_told))
         except BaseException as error:  # told by who leads it
             run.begun = Future()
             run.begun.set_exception(error)
@@ -185,22 +185,23 @@ class Runs:
     def _warn(self, what: str, run: Run, error: Exception) -> None:
         logging.getLogger("ringfence.service").error(what, exc_info=error, extra={"ringfence": {"run": run.id}})
 
-    def _on_attempt(self, run: Run, event: Event) -> None:
+    def _on_told(self, run: Run, event: Event) -> None:
         """By the thread that leads the run."""
-        run.attempts += 1
         told, size = self.tell_attempt(run.tenant.name, run.id, run.box, event)
-        run.log.tell("attempt", told, size=size)
+        run.attempts += is_attempt(event)
+        run.log.tell("attempt", told, size=size)  # all of it: its client's on_event
 
     def tell_attempt(self, tenant: str, run_id: str, box_id: str, event: Event) -> tuple[dict[str, object], int]:
-        """To whoever watches everything; what is told, and its size. From any thread."""
+        """To whoever watches everything, if it is one; what is told, and its size. From any thread."""
         details = {str(name): shown(str(value))[:400] for name, value in event.details.items()}
         told: dict[str, object] = {
             "run": run_id or None, "box": box_id or None, "tenant": tenant, "time": event.time_s,
             "kind": str(event.kind), "details": details,
         }  # fmt: skip
         size = 256 + sum(len(name) + len(value) for name, value in details.items())
-        self.feed.tell(tenant, "attempt", told, size)
-        self._loop.call_soon_threadsafe(self._figures.add, "ringfence_service_attempts_total", str(event.kind))
+        if is_attempt(event):
+            self.feed.tell(tenant, "attempt", told, size)
+            self._loop.call_soon_threadsafe(self._figures.add, "ringfence_service_attempts_total", str(event.kind))
         return told, size
 
     # ---- asking

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from ringfence import errors
 from ringfence.client.wire import from_bytes, plain_error, read_error, to_bytes
 from ringfence.errors import ConflictError, PolicyError, SandboxError, SetupError, UsageError
+from ringfence.model.events import Event, EventKind
 from ringfence.service.event_log import EventLog, Feed, as_sse
 from ringfence.service.figures import COUNTERS, Figures
+from ringfence.service.run import is_attempt
 from ringfence.service.schema import told
 from ringfence.service.shapes import RUN
 from ringfence.service.store import ID, Store, new_id
@@ -72,6 +74,21 @@ def test_events_are_numbered_and_of_a_flood_the_newest_stay() -> None:
     log.tell("end", {}, last=True)
     log.tell("output", "after the end")
     assert log.since(500)[0] == [(501, "end", "{}")]
+
+
+@pytest.mark.parametrize(("kind", "details", "is_one"), [
+    (EventKind.VIOLATION, {"aim": "hidden", "path": "/answer"}, True),
+    (EventKind.LIMIT, {"capability": "wall_time"}, True),
+    (EventKind.EGRESS, {"aim": "outward", "path": "192.0.2.7:443"}, True),
+    (EventKind.EGRESS, {"decision": "refused", "name": "evil.example"}, True),
+    (EventKind.EGRESS, {"reason": "the gateway was lost"}, True),
+    (EventKind.EGRESS, {"aim": "noted", "path": "unix /var/run/nscd/socket"}, False),
+    (EventKind.EGRESS, {"decision": "allowed", "name": "api.example"}, False),
+    (EventKind.EGRESS, {"decision": "ended", "name": "api.example"}, False),
+    (EventKind.EXIT, {}, False),
+])  # fmt: skip
+def test_what_goes_on_as_it_may_is_no_attempt(kind: EventKind, details: dict[str, object], is_one: bool) -> None:
+    assert is_attempt(Event(kind=kind, run_id="", time_s=0, details=details)) is is_one
 
 
 def test_a_flood_of_one_tenants_attempts_pushes_out_nobody_elses() -> None:

@@ -96,7 +96,8 @@ function find_selected() {
 
 function select(kind, id, tab = 0) {
   if (selected) selected.stop.abort();
-  selected = { kind, id, tab, stop: new AbortController(), document: null };
+  const known = selected && selected.kind === kind && selected.id === id ? selected.document : null;
+  selected = { kind, id, tab, stop: new AbortController(), document: known };
   const row = find_selected();
   if (!row) return;
   const panel = el("div", { role: "tabpanel", id: "panel", tabindex: "0" });
