@@ -13,6 +13,8 @@ SLOTS = "sandbox_slots"
 """The resource of a node that says how many sandboxes may run there at once."""
 AUTO = "auto"
 
+_REACH_S = 10.0
+
 Ref = object
 """What Ray knows a result by."""
 
@@ -59,8 +61,9 @@ def connect(address: str = AUTO) -> RayModule:
     ray = ray_module()
     if not ray.is_initialized():
         try:
+            _reach(address)
             ray.init(address=address, log_to_driver=False, namespace="ringfence")
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             said = str(error).strip().splitlines() or ["it said nothing"]
             raise UnavailableError(f"no Ray cluster at {address}: {said[0]}", missing=("cluster",),
                                    hint=f"ray start --head --resources='{{\"{SLOTS}\": 4}}'") from error  # fmt: skip
@@ -68,6 +71,15 @@ def connect(address: str = AUTO) -> RayModule:
         raise UnavailableError("no node of the cluster has room for sandboxes", missing=(SLOTS,),
                                hint=f"ray start … --resources='{{\"{SLOTS}\": 4}}'")  # fmt: skip
     return ray
+
+
+def _reach(address: str) -> None:
+    """OSError where nobody listens at ``host:port``: Ray itself would ask for minutes before it says so."""
+    import socket
+
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "://" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
 
 
 def keep_stdout() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -79,8 +80,13 @@ def test_no_cluster_no_slots_and_no_ray_are_told_apart(token: Path, monkeypatch:
     with pytest.raises(UnavailableError, match="no node of the cluster has room"):
         ray_module.connect()
     ray.initialized = False
-    with pytest.raises(UnavailableError, match="no Ray cluster at 10"):
-        ray_module.connect("10.0.0.9:6379")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(UnavailableError, match=f"no Ray cluster at {address}: nobody at {address}"):
+            ray_module.connect(address)
+    monkeypatch.setattr(ray, "init", None)  # Ray is not asked: it would go on for minutes
+    with pytest.raises(UnavailableError, match=f"no Ray cluster at {address}: .*refused"):
+        ray_module.connect(address)
     monkeypatch.setenv(MODE, "disabled")
     with pytest.raises(UnavailableError, match="authentication"):
         ray_module.connect()
