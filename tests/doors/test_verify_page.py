@@ -131,6 +131,14 @@ def test_a_pinned_bundle_shows_verdict_signer_timeline_and_inputs(seen: chromium
     assert seen.page.locator(".proven li").count() >= 5 and seen.page.locator(".unproven li").count() >= 5
 
 
+def test_steps_that_do_not_apply_are_not_counted_as_failures(seen: chromium.Watched) -> None:
+    assert ask(seen.page, GOOD, pubkey=PUBKEY)[0] == "ok"
+    (told,) = [text for text in seen.page.locator(".count").all_inner_texts() if " hold" in text]
+    counted = re.fullmatch(r"(\d+) of (\d+) hold, (\d+) do not apply", told)
+    assert counted, told
+    assert counted[1] == counted[2] and int(counted[3]) > 0
+
+
 def test_a_run_without_a_grader_is_shown_as_not_graded(seen: chromium.Watched) -> None:
     assert ask(seen.page, os.path.join(VECTORS, "good-ringfence-run-1-unsure.json"), pubkey=PUBKEY) == ("ok", 0)
     text = seen.page.inner_text("#report")

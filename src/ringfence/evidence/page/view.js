@@ -229,6 +229,13 @@ function signersSection(result) {
 
 const STEP_STATES = { held: "holds", failed: "fails", idle: "", other: "not in this format", unreached: "not reached" };
 
+/* Steps that have nothing to look at in this bundle are no failures, and are told apart. */
+function stepsCounted(steps) {
+  const held = steps.filter((step) => step.state === "held").length;
+  const idle = steps.filter((step) => step.state === "idle" || step.state === "other").length;
+  return `${held} of ${steps.length - idle} hold${idle ? `, ${idle} do not apply` : ""}`;
+}
+
 function stepsSection(result) {
   const rows = result.steps.map((step) => {
     const state = element("td", `state ${step.state}`, step.idle || STEP_STATES[step.state]);
@@ -237,8 +244,7 @@ function stepsSection(result) {
   });
   const table = tableOf("Step", "Word", "What must hold", "Result");
   table.tBodies[0].append(...rows);
-  const held = result.steps.filter((step) => step.state === "held").length;
-  const count = `${held} of ${result.steps.length} hold`;
+  const count = stepsCounted(result.steps);
   return section("The steps of the verification", count, result.state === "failed", element("div", "scroll", table));
 }
 
