@@ -304,6 +304,29 @@ def test_a_scaffold_above_the_task_shows_nothing_of_it(runs: Runs, tmp_path: Pat
     assert _log(verdict, "final.diff").count("+42\n") == 1 and len(verdict.findings) == 2
 
 
+def test_a_scaffold_that_holds_another_run_shows_nothing_of_it(runs: Runs, tmp_path: Path) -> None:
+    """What another agent handed in, its key, and the copies of oracle and grader beside it while it goes on."""
+    data = tmp_path / "data"
+    runs(HONEST, "data/earlier")
+    (data / ".now.proctor-run-x" / "held").mkdir(parents=True)
+    for name in (".now.proctor-run-x/held/expected.txt", "hint.md"):
+        (data / name).write_text("42\n")
+    read = f"cd {data}; ls -A; cat hint.md; cat earlier/final.diff; cat .now.proctor-run-x/held/expected.txt; true"
+    verdict = runs(f'sh -c "{read}"', scaffold=[str(data)])
+    assert _log(verdict) == "hint.md\n42\n", "the control: the rest of the scaffold is there"
+    assert verdict.status == "compromised"
+    asked = {finding.path for finding in verdict.findings}
+    assert {f"{data}/earlier/final.diff", f"{data}/.now.proctor-run-x/held/expected.txt"} <= asked, asked
+
+
+def test_a_workspace_that_holds_another_run_is_refused(runs: Runs, task: Path, tmp_path: Path) -> None:
+    runs(HONEST, "earlier")
+    (tmp_path / "earlier").rename(task / "workspace" / "earlier")
+    with pytest.raises(UsageError, match="folder of another proctored run"):
+        runs(HONEST)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(("agent", "scaffold", "name"), [
     ("sh agent.sh", ".", "out"), ("sh agent.sh", ".", "below/out"), ("cat sum/oracle/expected.txt", "", "out"),
     ("true", "sum/oracle", "out"),

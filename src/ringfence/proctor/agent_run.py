@@ -20,6 +20,7 @@ from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import record, replace
 from ringfence.model.ways.walk import absolute, real
+from ringfence.proctor.place import other_runs
 from ringfence.proctor.rooted import phase
 from ringfence.proctor.submission import let_in
 from ringfence.proctor.suite import agents
@@ -202,7 +203,7 @@ def policy_of(
     shown = {**_workspace(task, staged), instruction: INSTRUCTION, **own}
     readable = tuple(dict.fromkeys(map(real, given)))
     open_to_it = [*map(real, own), *own.values()]
-    seen = never_seen(task, out, readable)
+    seen = (*never_seen(task, out, readable), *other_runs.found_in(readable))
     hidden = tuple(path for path in seen if not any(_overlap(path, each) for each in open_to_it))
     variables = {**task.environment, **task.solution_environment} if own else task.environment
     return task.policy.sandbox_policy(

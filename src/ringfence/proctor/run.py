@@ -21,6 +21,7 @@ from ringfence.proctor.agents.resolve import resolve
 from ringfence.proctor.display import Display
 from ringfence.proctor.findings import Finding, findings_of, gaps_of
 from ringfence.proctor.grading import Grading
+from ringfence.proctor.place import other_runs
 from ringfence.proctor.place.holding import hold
 from ringfence.proctor.place.new_output import output_of_run
 from ringfence.proctor.place.workplace import workplace
@@ -69,10 +70,8 @@ def proctor(
     """
     ready = resolve(agent, task)
     agent, task = ready.command, ready.task
-    staging.refuse_pytest_in_root(task)
-    staging.refuse_output_in(task, os.fspath(out))
     scaffold = tuple(dict.fromkeys((*scaffold, *bound.shown)))
-    agent_run.refuse_answers(task, agent, scaffold, os.fspath(out))
+    _refuse(task, agent, scaffold, os.fspath(out))
     with output_of_run(os.fspath(out)) as folder:
         key = key or chosen_key(folder=folder).key
         started, watching = datetime.now(UTC), Watching(task, display)
@@ -96,6 +95,15 @@ def proctor(
     if display is not None:
         display.verdict(signed, os.path.join(folder, records.REPORT))
     return _verdict(about, signed, folder, key)
+
+
+def _refuse(task: Task, agent: str, scaffold: Sequence[str], out: str) -> None:
+    """UsageError, before anything is made, where an agent would see what it must not, or nothing could grade it."""
+    staging.refuse_pytest_in_root(task)
+    staging.refuse_output_in(task, out)
+    if not task.policy.base_commit:  # else the workspace is made anew of that commit
+        other_runs.refuse_in(task.workspace)
+    agent_run.refuse_answers(task, agent, scaffold, out)
 
 
 def _verdict(about: records.About, signed: dict[str, Any], folder: str, key: SigningKey) -> Verdict:

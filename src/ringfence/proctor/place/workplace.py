@@ -16,7 +16,7 @@ from ringfence.model import own_files
 from ringfence.roles.removal import remove_tree
 
 MARK = ".proctor-run-"
-_NAME_CHARS = 50
+NAME_CHARS = 50
 """Of the output's name in that of the private folder: together they must not be longer than a name may be."""
 _SAYS_SO = "run-folder"
 """A file in it that names the folder by its inode: nobody can have another folder of ours taken for one of these."""
@@ -28,7 +28,7 @@ def workplace(out: str) -> Iterator[str]:
     above = os.path.dirname(out)
     remove_abandoned(above)
     # Not under its name at once: before it is locked, another run would take it for one that was left behind.
-    made = tempfile.mkdtemp(prefix=f".{os.path.basename(out)[:_NAME_CHARS]}.new-", dir=above)
+    made = tempfile.mkdtemp(prefix=f".{os.path.basename(out)[:NAME_CHARS]}.new-", dir=above)
     held = os.open(made, own_files.FOLDER_FLAGS)
     place = f"{made.rpartition('.new-')[0]}{MARK}{made.rpartition('.new-')[2]}"
     try:
