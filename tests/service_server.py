@@ -14,6 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import ringfence
+from ringfence.model import state_folder
+from ringfence.model.own import private_place
 from ringfence.model.policy import SandboxPolicy
 from ringfence.service.server import bound, server_of
 from ringfence.service.service import Service
@@ -22,6 +25,8 @@ from ringfence.service.tokens import SCOPES, digest_of
 from tests.patience import PATIENCE_S, eventually
 
 ALL = ", ".join(SCOPES)
+_STATES: set[str] = set()
+"""Of all services that this process has had."""
 QUICK = SandboxPolicy(isolation="strict", wall_time_s=60, mem_bytes=128 << 20)
 
 
@@ -58,6 +63,7 @@ class Here:
 @contextmanager
 def running(given: Settings) -> Iterator[Here]:
     link, got = bound(given)
+    _STATES.add(got.state)
     service = Service(got)
     server = server_of(service)
     loop = asyncio.new_event_loop()
@@ -125,4 +131,15 @@ def ask(
         link.close()
     told = {name.lower(): value for name, value in answer.getheaders()}
     is_json = told.get("content-type", "").startswith("application/json")
-    return answer.status, told, json.loads(content) if is_json and content else content
+    found = json.loads(content) if is_json and content else content
+    refuse_host_paths(answer.status, found)
+    return answer.status, told, found
+
+
+def refuse_host_paths(status: int, answer: object) -> None:
+    """Whatever a test provokes: no error that a client is told names what is the service's own on its host."""
+    failed = answer.get("error") if isinstance(answer, dict) else None
+    said = json.dumps(failed) if failed else str(answer) if status >= 400 else ""
+    own = {*_STATES, sys.prefix, os.path.dirname(ringfence.__file__), state_folder.state_folder(), private_place.path()}
+    named = sorted(path for path in own if path in said)
+    assert not named, f"{status}: {said} names {named}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,12 @@ import pytest
 from tests.patience import PATIENCE_S, eventually
 from tests.service_server import QUICK, Here, ask, running, settings, token_file
 
-from ringfence.errors import BusyError, UsageError
+import ringfence
+from ringfence.errors import BusyError, ConflictError, UsageError
+from ringfence.model.own import private_place
 from ringfence.service import boxes as kept_boxes
 from ringfence.service.admission import Admission, Full
-from ringfence.service.answer import Ask
+from ringfence.service.answer import INSTEAD, Ask, HostPaths
 from ringfence.service.boxes import MOST_USES, MOST_VISITS
 from ringfence.service.event_log import EventLog
 from ringfence.service.other_requests import OtherRequests
@@ -133,6 +136,44 @@ def test_streams_of_one_tenant_share_their_pictures(
     assert b'"name":"other"' in first("other"), "nobody has another's"
     assert made == ["greedy", "other"]
     eventually(lambda: not any(here.service.streams.values()))
+
+
+# ---- what errors tell of the host
+
+
+def test_no_error_names_a_path_of_the_services_own(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``ask`` holds that for all answers that tests provoke; here the layer of a box is gone, and each request says
+    so."""
+    box = ask(here.port, "POST", "/v1/boxes", {})[2]["id"]
+    place = Path(here.service.settings.state) / "boxes" / box
+    requests = [("GET", "changes", None), ("GET", "diff", None), ("POST", "checkpoints", {}), ("POST", "commit", {}),
+                ("POST", "discard", {}), ("GET", "checkpoints", None)]  # fmt: skip
+    place.rename(place.with_name("elsewhere"))
+    try:
+        answers = [ask(here.port, method, f"/v1/boxes/{box}/{name}", body) for method, name, body in requests]
+        told = [answer["error"] for status, _, answer in answers if status >= 400]
+        assert any(INSTEAD in str(each) for each in told), told
+        monkeypatch.setattr(HostPaths, "without", lambda _, text: text)
+        with pytest.raises(AssertionError, match="names"):  # control: without it the paths are told
+            for method, name, body in requests:
+                ask(here.port, method, f"/v1/boxes/{box}/{name}", body)
+    finally:
+        monkeypatch.undo()
+        place.with_name("elsewhere").rename(place)
+        assert ask(here.port, "DELETE", f"/v1/boxes/{box}")[0] == 204
+
+
+def test_a_word_stands_for_paths_of_the_service_and_for_no_other(tmp_path: Path) -> None:
+    paths = HostPaths(str(tmp_path / "state"), "")
+    own = [f"{tmp_path}/state/boxes/a b", ringfence.__file__, f"{private_place.path()}/x", f"{sys.prefix}/lib/x.py"]
+    for path in own:
+        told = paths.error(UsageError(f"{path}: no room", hint=f"look at {path!r}"))
+        assert str(told["message"]).startswith(INSTEAD) and INSTEAD in str(told["hint"])
+        assert path not in str(told) and "no room" in str(told["message"])
+    for path in (f"{tmp_path}/state2", "/workspace/a", "/usr/bin/env", "/proc/self", str(tmp_path)):
+        assert paths.without(f"{path}: no") == f"{path}: no"
+    late = ConflictError("changed", paths=(f"{tmp_path}/state/x", "/workspace/a"))
+    assert paths.error(late)["paths"] == [INSTEAD, "/workspace/a"]
 
 
 # ---- pools

@@ -1,14 +1,27 @@
-"""A request as handlers see it, and what they answer. Nothing here is of a web framework."""
+"""A request as handlers see it, what they answer, and what of the host no answer tells. Nothing here is of a web
+framework."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import ringfence
+from ringfence.client.wire import plain_error
 from ringfence.errors import SandboxError
+from ringfence.model import state_folder
 from ringfence.model.record import record
+from ringfence.model.ways.walk import real
 from ringfence.service.tokens import Tenant
+
+INSTEAD = "(a path of the service)"
+_OF_THE_SYSTEM = ("/", "/usr", "/usr/local")
+_BELOW = r"(?:/[^\s'\":;,()\]]*|(?![\w.-]))"
 
 
 @record
@@ -49,3 +62,45 @@ class Refused(SandboxError):
 def not_found(what: str) -> Refused:
     """The same for what is not there and for what is somebody else's."""
     return Refused(404, f"there is no such {what}")
+
+
+class HostPaths:
+    """Those that no client is told of: where the service and ringfence keep what is theirs, and where they are
+    installed. An error of any part may name one; the log has it whole. Paths inside of sandboxes stay as they are."""
+
+    def __init__(self, *own: str) -> None:
+        self._own = (*own, *installed())
+        self._stamp: object = None
+        self._pattern = _pattern(self._own)
+
+    def error(self, error: BaseException) -> dict[str, object]:
+        """What a client is told of it."""
+        return {name: self._without(value) for name, value in plain_error(error).items()}
+
+    def without(self, text: str) -> str:
+        """The same text, with a word in the place of each of them."""
+        stamp = state_folder.own_stamp()
+        if stamp != self._stamp:
+            self._pattern, self._stamp = _pattern((*self._own, *state_folder.own_places())), stamp
+        return self._pattern.sub(INSTEAD, text)
+
+    def _without(self, value: object) -> object:
+        if isinstance(value, str):
+            return self.without(value)
+        return [self._without(each) for each in value] if isinstance(value, list) else value
+
+
+def installed() -> tuple[str, ...]:
+    """Where this interpreter, its libraries and ringfence lie."""
+    named = (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), os.path.dirname(ringfence.__file__))
+    return tuple(path for path in dict.fromkeys(named) if path and not _is_of_the_system(path))
+
+
+def _is_of_the_system(path: str) -> bool:
+    return path in _OF_THE_SYSTEM or path in ("/usr/bin", "/usr/include", "/usr/local/bin")
+
+
+def _pattern(paths: Iterable[str]) -> re.Pattern[str]:
+    """The longest first; by the name that was given and by where that leads."""
+    every = {each for path in paths if path for each in (path, real(path))}
+    return re.compile(f"(?:{'|'.join(map(re.escape, sorted(every, key=len, reverse=True)))}){_BELOW}")

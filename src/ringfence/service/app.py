@@ -17,7 +17,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Path
 from starlette.types import Receive, Scope, Send
 
-from ringfence.client.wire import plain_error
 from ringfence.errors import (
     BusyError,
     ConflictError,
@@ -116,7 +115,8 @@ def go_on(service: Service, requests: RunRequests) -> None:
                 raise UsageError("its box or pool was closed when the service ended")
             run: Run = requests.started(tenant, spec)
         except SandboxError as error:
-            service.runs.lose(run_id, document, f"it could not be begun again: {error}")
+            why = service.host_paths.without(str(error))
+            service.runs.lose(run_id, document, f"it could not be begun again: {why}")
             continue
         service.runs.rename(run, run_id)
         tell("run_resumed", run=run_id, state=QUEUED)
@@ -189,7 +189,7 @@ def _refusal(service: Service, error: Exception) -> Response:
         headers["retry-after"] = "5"
     elif status in (401, 403, 413, 421):
         service.figures.add("ringfence_service_refused_total", str(status))
-    return json_response(status, {"error": plain_error(error)}, headers)
+    return json_response(status, {"error": service.host_paths.error(error)}, headers)
 
 
 async def _unrouted(_: Request, error: Exception) -> Response:

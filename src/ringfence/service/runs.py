@@ -36,8 +36,12 @@ Sign = Callable[[Outcome, SandboxPolicy, Work, str], dict[str, object]]
 class Runs:
     """All of them, by id."""
 
-    def __init__(self, admission: Admission, store: stored.Store, figures: Figures, sign: Sign | None = None) -> None:
-        self._admission, self._store, self._figures, self._sign = admission, store, figures, sign
+    def __init__(
+        self, admission: Admission, store: stored.Store, figures: Figures, sign: Sign | None = None,
+        told: Callable[[BaseException], dict[str, object]] = plain_error,
+    ) -> None:  # fmt: skip
+        """``told``: what clients are told of an error."""
+        self._admission, self._store, self._figures, self._sign, self._told = admission, store, figures, sign, told
         self._known: OrderedDict[str, Run] = OrderedDict()
         self._keys: dict[tuple[str, str], tuple[str, str]] = {}
         self._kept_bytes = 0
@@ -112,10 +116,10 @@ class Runs:
         except asyncio.CancelledError:
             run.state = CANCELLED
         except SandboxError as error:
-            run.state, run.error = FAILED, plain_error(error)
+            run.state, run.error = FAILED, self._told(error)
         except Exception as error:
             self._warn("a run failed", run, error)
-            run.state, run.error = FAILED, plain_error(error)
+            run.state, run.error = FAILED, self._told(error)
         finally:
             await self._finish(run)
 

@@ -23,6 +23,7 @@ from ringfence.model.narrowing import narrowed
 from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
 from ringfence.service.admission import Admission, Bodies
+from ringfence.service.answer import HostPaths
 from ringfence.service.boxes import MOST_VISITS, Boxes
 from ringfence.service.figures import Figures
 from ringfence.service.pools import Pools
@@ -52,6 +53,7 @@ class Service:
         self.settings = settings.checked()
         self.tokens: Tokens = read_tokens(settings.tokens) if settings.tokens else Tokens()
         self.figures = Figures()
+        self.host_paths = HostPaths(self.settings.state, self.settings.tokens)
         self.bodies = Bodies()
         self.draining = False
         self.began_s = time.time()
@@ -75,7 +77,7 @@ class Service:
         self.visits = ThreadPoolExecutor(visits, "ringfence-visit")
         self.admission = Admission(sandboxes=settings.sandboxes, memory_bytes=settings.memory_bytes,
                                    spare_bytes=settings.spare_bytes, queue=settings.queue)  # fmt: skip
-        self.runs = Runs(self.admission, self.store, self.figures, self.signed)
+        self.runs = Runs(self.admission, self.store, self.figures, self.signed, self.host_paths.error)
         self.boxes = Boxes(os.path.join(settings.state, "boxes"), self.admission, self.threads, self.visits,
                            self.figures, self.policy, self.tokens.named)  # fmt: skip
         self.pools = Pools(settings, self.threads)

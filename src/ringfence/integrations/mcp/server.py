@@ -46,10 +46,13 @@ class Consent(BaseModel):
     commit: bool = Field(description="carry these changes over")
 
 
-def build(session: Session, *, commit: Commit = "ask", by_hand: str = "", at_once: int = 40) -> MCPServer[Any]:
+def build(
+    session: Session, *, commit: Commit = "ask", by_hand: str = "", at_once: int = 40, told: Callable[[str], str] = str
+) -> MCPServer[Any]:
     """The server of one session. ``by_hand``: how the operator commits without it. ``at_once``: calls that may wait for
-    the sandbox, each in a thread; who shares a process with other sessions takes none of theirs."""
-    threads = _Threads(at_once)
+    the sandbox, each in a thread; who shares a process with other sessions takes none of theirs. ``told``: what of the
+    text of an error its client is told."""
+    threads = _Threads(at_once, told)
     where = ON_WORKSPACE.format(session.workspace) if session.workspace else PRIVATE
     server: MCPServer[Any] = MCPServer("ringfence", version=__version__, instructions=INSTRUCTIONS.format(where=where),
                                        log_level="WARNING")  # fmt: skip
@@ -63,8 +66,8 @@ def build(session: Session, *, commit: Commit = "ask", by_hand: str = "", at_onc
 class _Threads:
     """Where calls wait for the sandbox."""
 
-    def __init__(self, at_once: int) -> None:
-        self._limiter = anyio.CapacityLimiter(at_once)
+    def __init__(self, at_once: int, told: Callable[[str], str]) -> None:
+        self._limiter, self._told = anyio.CapacityLimiter(at_once), told
 
     async def whole(self, work: Callable[[], _T]) -> _T:
         """To its end, also where the caller gives up: half a rollback is none."""
@@ -77,7 +80,7 @@ class _Threads:
         try:
             return await run_sync(work, abandon_on_cancel=abandon, limiter=self._limiter)
         except SandboxError as error:
-            raise ToolError(words.refusal_text(error)) from error
+            raise ToolError(self._told(words.refusal_text(error))) from error
 
 
 def _running(session: Session, threads: _Threads) -> list[Callable[..., Any]]:

@@ -71,7 +71,8 @@ class McpSessions:
             session = await self._in_thread(session_of, box, service.boxes.registry, service.runs)
             commit: server.Commit = "ask" if may_commit(service, tenant, box) else "never"
             by_hand = f"POST /v1/boxes/{box.id}/commit"
-            built = server.build(session, commit=commit, by_hand=by_hand, at_once=MOST_VISITS)
+            built = server.build(session, commit=commit, by_hand=by_hand, at_once=MOST_VISITS,
+                                 told=service.host_paths.without)  # fmt: skip
             manager = http.manager_of(built, service.settings.body_bytes)
             found = McpSession(tenant, box, manager, session.close)
             found.task = asyncio.create_task(found.live(), name=f"mcp {box.id}")
