@@ -104,9 +104,7 @@ class ContainerBox:
 
     def __init__(self, backend: ContainerBackend, policy: SandboxPolicy, enforced: Mapping[str, Enforcement],
                  info: Mapping[str, object]) -> None:  # fmt: skip
-        self.policy = policy
-        self.traits = ContainerBackend.traits
-        self.enforced = enforced
+        self.policy, self.enforced, self.traits = policy, enforced, ContainerBackend.traits
         self._backend, self._info = backend, info
         self._scratch = Scratch(("work", "network", "door"))
         self._link: EgressLink | None = None
@@ -181,10 +179,7 @@ class ContainerBox:
         promises.refuse_without_visits(is_local=client.is_local)
         name = self._name = orphans.new_name()
         folder = os.path.join(os.path.dirname(self._scratch.prepare()), "door")
-        stamp, ours = state_folder.own_stamp(), state_folder.own_places()
-        shown = None if self._copies is not None else workspace  # a copy is made without what is hidden
-        hidden = HiddenWatch(job_spec.hidden_in_shown(self.policy, shown), self.let_go)
-        self._closing.add(hidden.close)
+        stamp, ours, hidden = state_folder.own_stamp(), state_folder.own_places(), self._watched(workspace)
         spec = self._spec_of_visits(client, workspace, folder, alone=alone)
         self._watches = (OwnWatch(stamp, ours, [bind.source for bind in spec.binds], self.let_go), hidden)
         listener = visits.Listener(folder)
@@ -208,6 +203,13 @@ class ContainerBox:
         self._read_back(spec, client.inspect(container), group_files.limits(place.places))
         self._scratch.remove()  # what the container needs of it is mounted
         return place
+
+    def _watched(self, workspace: str | None) -> HiddenWatch:
+        """What is hidden in what is shown; a copy is made without it."""
+        shown = None if self._copies is not None else workspace
+        watch = HiddenWatch(job_spec.hidden_in_shown(self.policy, shown), self.let_go)
+        self._closing.add(watch.close)
+        return watch
 
     def _refuse_exposed(self) -> None:
         for watch in self._watches:
