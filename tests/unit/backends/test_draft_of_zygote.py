@@ -43,10 +43,10 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
 def test_a_draft_is_sent_once_and_requests_are_small(tmp_path: Path, sent: dict[str, list[int]]) -> None:
     policy = SandboxPolicy(isolation="strict", readable_paths=(str(tmp_path),))
     with Pool(policy, warm=4) as pool:
-        assert all(pool.run_source("print(1)").ok for _ in range(4))
-    assert len(sent["requests"]) >= 4
+        assert all(pool.run_source("print(1)").ok for _ in range(8))
+    assert len(sent["requests"]) >= 8
     assert max(sent["requests"]) < 2048
-    assert len(sent["drafts"]) <= 2, "another only after some seconds"
+    assert len(sent["drafts"]) < len(sent["requests"]) / 2, "another only after some seconds"
 
 
 def test_more_drafts_than_a_zygote_keeps(tmp_path: Path, sent: dict[str, list[int]]) -> None:

@@ -173,8 +173,8 @@ def test_a_deadline_ends_its_own_visits_processes_and_no_others(strict: Box) -> 
 
 def test_a_visit_can_be_killed_alone(strict: Box) -> None:
     first = strict.start(["sh", "-c", "(setsid sleep 5555 &); echo on; sleep 6666"])
-    second = strict.start(["sleep", "7777"])
-    eventually(lambda: b"on" in first.stdout)
+    second = strict.start(["sh", "-c", "echo on; exec sleep 7777"])
+    eventually(lambda: b"on" in first.stdout and b"on" in second.stdout)
     first.signal(signal.SIGKILL)
     assert first.wait(20).status is Status.KILLED_KILL
     left = _processes(strict)
