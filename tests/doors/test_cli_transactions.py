@@ -543,7 +543,7 @@ def test_a_path_at_which_nothing_changed_is_a_mistake_and_ends_no_history(shell:
         code, _, said = quickly(*words)
         assert code == 2 and "nothing changed there" in said
     code, _, said = quickly("rollback", kept, "beef")
-    assert code == 2 and "no checkpoint" in said
+    assert code == 2 and "not a checkpoint" in said
     assert len(json.loads(quickly("checkpoints", kept, "--json")[1])) == 1
     assert shell.texts() == {"old": "old\n"}
 
