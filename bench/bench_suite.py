@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bench.contenders import Gathered
 from bench.harness import Answer, Effort, Table, Turn, race, timed_ms
+from bench.installing import temporary_folder
 
 QUESTION = "100 tiny tasks, four at once: `proctor bench` against the same commands run plainly, for each task"
 JOBS = 4
@@ -28,7 +29,7 @@ _START = "from ringfence.cli import proctor_main; proctor_main()"
 
 def ask(effort: Effort) -> Answer:
     tasks = effort.pick(100, 100, 3)
-    with tempfile.TemporaryDirectory(prefix="bench-suite-", dir="/var/tmp") as folder:
+    with temporary_folder("bench-suite-") as folder:
         place = Path(folder)
         suite = _suite(place, tasks)
         return Gathered().answer(_table(place, suite, tasks, turns=effort.pick(5, 2)))

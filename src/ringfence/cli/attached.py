@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MOST_REFUSED = 20
 """Destinations that are told one by one."""
+_NAME_SERVICE = ("127.0.0.1:53", "[0000:0000:0000:0000:0000:0000:0000:0001]:53")
+"""Whom a program asks for names where nobody is named."""
 LESS = "or, with less protection, where it writes and reads what you can: --isolation process"
 
 
@@ -154,9 +156,22 @@ def refused(outcome: Outcome) -> list[str]:
             told.setdefault(where, f"ringfence: refused: {found.get('reason')}")
     for where, reason in _unheard(outcome).items():
         told.setdefault(where, f"ringfence: refused: {reason}")
-    lines = list(dict.fromkeys(told.values()))
+    lines = list(dict.fromkeys(told.values())) or _without_network(outcome)
     more = len(lines) - MOST_REFUSED
     return lines if more <= 0 else [*lines[:MOST_REFUSED], f"ringfence: {more} more were refused; --json has all"]
+
+
+def _without_network(outcome: Outcome) -> list[str]:
+    """Where there is no network at all: the first address outside that was asked for, or that a name was."""
+    entry = outcome.enforced.get("network")
+    if entry is None or not entry.applied or entry.requested != "none":
+        return []
+    calls = [event.details for event in outcome.events if event.kind is EventKind.EGRESS]
+    outside = next((call.get("path") for call in calls if call.get("aim") == "outward"), "")
+    if outside:
+        return [f"ringfence: refused: {outside}: there is no network. Allow it with --network {outside}"]
+    named = any(call.get("path") in _NAME_SERVICE for call in calls)
+    return ["ringfence: refused: a name: there is no network. Allow a host with --network NAME"] if named else []
 
 
 def _unheard(outcome: Outcome) -> dict[tuple[str, int], str]:

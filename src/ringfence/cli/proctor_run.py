@@ -84,6 +84,7 @@ def run_task(task: Task, arguments: argparse.Namespace) -> int:
     _end_by_signal()
     try:
         with _output(arguments, task.id) as out:
+            _tell_of_watching(task, out)
             verdict = proctor(
                 task, arguments.agent, out, key=key, scaffold=arguments.scaffold, display=display,
                 nonce=arguments.nonce, bound=bound,
@@ -94,6 +95,17 @@ def run_task(task: Task, arguments: argparse.Namespace) -> int:
         kept = os.path.join(verdict.out, SEED_FILE)
         print(f"proctor: a new key has signed this, {kept}; its public key is {verdict.public_key}", file=sys.stderr)
     return 0
+
+
+def _tell_of_watching(task: Task, out: str) -> None:
+    """What a task costs where it lies."""
+    from ringfence.model.system_text import escape_controls
+    from ringfence.proctor.agent_run import watched_for
+
+    path = watched_for(task, out)
+    if path:
+        print(f"proctor: {escape_controls(path)} lies where a sandbox has its own files, so each call of the agent "
+              "that names a file is watched; elsewhere it would run faster", file=sys.stderr)  # fmt: skip
 
 
 def _output(arguments: argparse.Namespace, task_id: str) -> AbstractContextManager[str]:

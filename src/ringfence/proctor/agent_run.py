@@ -32,6 +32,8 @@ TASK_FOLDER = "/task"
 INSTRUCTION, SETUP = f"{TASK_FOLDER}/instruction.md", f"{TASK_FOLDER}/setup.sh"
 ORACLE, GRADER = "/oracle", "/grader"
 VARIABLE, FILE_VARIABLE = "PROCTOR_INSTRUCTION", "PROCTOR_INSTRUCTION_FILE"
+_OWN = "ringfence-"
+"""The names of our temporary folders begin so."""
 _LONGEST_VARIABLE = 100_000
 """The kernel takes 128 KiB in one variable; a longer instruction is in the file and on standard input alone."""
 _IN_THE_WAY = (errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.EEXIST, errno.EBUSY, errno.EACCES)
@@ -82,19 +84,11 @@ def steps_of(task: Task, agent: str) -> tuple[Step, ...]:
     )
 
 
-def never_seen(task: Task, out: str, shown: Sequence[str] = ()) -> tuple[str, ...]:
-    """All names of what no agent may reach, on the host and inside; attempts on them are recorded.
-
-    Not what lies in /tmp and its like on the host: the sandbox has its own there, and no tripwire can be laid where a
-    job may write; with one such name there would be none at all. ``shown``: what of the host an agent sees, also there:
-    in it they have to be hidden."""
-    apart = [
-        path
-        for path in _on_host(task, out)
-        if any(within(path, each) for each in shown) or not any(within(path, folder) for folder in PRIVATE)
-    ]
+def never_seen(task: Task, out: str) -> tuple[str, ...]:
+    """All names of what no agent may reach, on the host and inside; attempts on them are recorded."""
     inside = [task.grader.oracle_at if task.grader else ORACLE, *([agents.SOLUTION] if task.root is not None else [])]
-    return tuple(dict.fromkeys((ORACLE, GRADER, *inside, *task.policy.forbidden_reads, *apart)))
+    outside = (path for path in _on_host(task, out) if not _is_random(path))
+    return tuple(dict.fromkeys((ORACLE, GRADER, *inside, *task.policy.forbidden_reads, *outside)))
 
 
 def _on_host(task: Task, out: str) -> list[str]:
@@ -102,6 +96,18 @@ def _on_host(task: Task, out: str) -> list[str]:
     reference = task.grader.reference if task.grader else ""
     own = (task.folder, task.oracle, grader, reference, task.solution, *task.sources, out)
     return [real(path) for path in own if path]
+
+
+def watched_for(task: Task, out: str) -> str:
+    """The first name on the host for whose sake calls are watched one by one; empty: tripwires can be laid."""
+    names = (path for path in never_seen(task, out) if any(within(path, folder) for folder in PRIVATE))
+    return next(names, "") if task.root is None else ""
+
+
+def _is_random(path: str) -> bool:
+    """Whether it lies in a temporary folder that we made for this run: nobody can guess its name, the sandbox has its
+    own /tmp, and with a name in there no tripwire could be laid."""
+    return any(path.startswith(f"{folder}/{_OWN}") for folder in PRIVATE)
 
 
 def refuse_answers(task: Task, agent: str, scaffold: Sequence[str], out: str) -> None:
@@ -203,7 +209,7 @@ def policy_of(
     shown = {**_workspace(task, staged), instruction: INSTRUCTION, **own}
     readable = tuple(dict.fromkeys(map(real, given)))
     open_to_it = [*map(real, own), *own.values()]
-    seen = (*never_seen(task, out, readable), *other_runs.found_in(readable))
+    seen = (*never_seen(task, out), *other_runs.found_in(readable))
     hidden = tuple(path for path in seen if not any(_overlap(path, each) for each in open_to_it))
     variables = {**task.environment, **task.solution_environment} if own else task.environment
     return task.policy.sandbox_policy(

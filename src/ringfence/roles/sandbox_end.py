@@ -70,9 +70,11 @@ class SandboxEnd:
         """Something handed over through the door; False: nobody is there."""
         kind, descriptors = passing.receive(self.door)
         if kind == LISTENER and descriptors:
-            hidden, wired = self.heard["watched"], self.heard["wired"]
-            self.responder = NotifyResponder(descriptors[0], self._profile, self.recorder, hidden, wired=wired,
-                                   witness=self.witness)  # fmt: skip
+            heard = self.heard
+            self.responder = NotifyResponder(
+                descriptors[0], self._profile, self.recorder, heard["watched"], private=heard.get("private", ()),
+                wired=heard["wired"], witness=self.witness,
+            )  # fmt: skip
             self._poller.register(descriptors[0])
         elif kind == TRIPWIRE and len(descriptors) == 3:
             self._poller.register(self._lay(*descriptors))

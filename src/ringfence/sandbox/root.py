@@ -9,7 +9,6 @@ from __future__ import annotations
 from _collections_abc import Mapping
 
 from ringfence.kernel.mount import mounts
-from ringfence.model.paths import within
 from ringfence.model.record import record
 from ringfence.sandbox import limits_seen, networks
 from ringfence.sandbox.hidden import HiddenPaths
@@ -251,20 +250,6 @@ def _skeleton(root_spec: RootSpec) -> list[str]:
 def ends(path: str) -> list[int]:
     """Where the names in a path end."""
     return [place for place in range(2, len(path)) if path[place] == "/"] + [len(path)]
-
-
-def tripwires_possible(root_spec: RootSpec) -> bool:
-    """Whether every hidden name lies where a tripwire can be laid: in no folder that the job may write, for there a
-    veil would be in the way, and above nothing that is shown all the same."""
-    if root_spec.image is not None:
-        return False  # a veil over its own folders would hide what the job writes there
-    closed = {"/proc", "/dev", *workspace_paths(root_spec), *PRIVATE}
-    closed.update(place(entry) for entry in root_spec.shown if entry.mode == "rw")
-    tops = closed.union(place(entry) for entry in root_spec.shown)
-    above = ([top for top in tops if within(folder, top)] for folder in root_spec.hidden.folders)
-    if any(max(each, key=len, default="/") in closed for each in above):
-        return False
-    return not any(entry.explicit and root_spec.hidden.cover(entry.path) for entry in root_spec.shown)
 
 
 def _within(entry: HostMount, root_spec: RootSpec) -> list[str]:

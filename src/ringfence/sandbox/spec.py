@@ -8,7 +8,7 @@ from ringfence.kernel.mount import namespaces
 from ringfence.model.outcome import Enforcement, Mechanism
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import record, replace
-from ringfence.sandbox import filters, hiding, host, image_root, networks
+from ringfence.sandbox import filters, hiding, host, image_root, networks, wires
 from ringfence.sandbox import root as rootfs
 from ringfence.sandbox.hidden import HiddenPaths
 from ringfence.sandbox.image_root import Guest
@@ -62,7 +62,7 @@ def spec_of(
 ) -> Spec:  # fmt: skip
     """``on_disk``: the job's own folder lies on the disk; else in memory."""
     root = _root_of(policy, enforced, laying, view, hidden)
-    wired = rootfs.tripwires_possible(root) and view.has_fuse and view.beside_hidden <= hiding.MOST_MOUNTS
+    wired = wires.are_possible(root) and view.has_fuse and view.beside_hidden <= hiding.MOST_MOUNTS
     root = replace(root, tripwires=bool(hidden) and wired, on_disk=on_disk)
     numbers = policy.numbers()
     by_us = {name: value for name, value in numbers.items()

@@ -9,7 +9,7 @@ import os
 from _collections_abc import Mapping
 
 from ringfence.kernel import landlock, rlimits
-from ringfence.sandbox import filters, image_root
+from ringfence.sandbox import filters, image_root, wires
 from ringfence.sandbox import root as rootfs
 from ringfence.sandbox import wall as landlock_wall
 from ringfence.sandbox.root import RootSpec
@@ -74,6 +74,7 @@ def heard(spec: Spec) -> HeardRequest:
         "ids": (spec.root.uid, spec.root.gid),
         "profile": spec.profile,
         "watched": list(spec.watched),
+        "private": wires.in_private(spec.root, spec.watched),
         "wired": spec.root.tripwires,
         "share": spec.share,
         "witness": dict(spec.witness),

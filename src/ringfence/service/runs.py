@@ -15,7 +15,7 @@ from typing import Any
 
 from ringfence.client.wire import plain_error, plain_outcome, shown
 from ringfence.errors import SandboxError, UnavailableError, UsageError
-from ringfence.model.events import Event
+from ringfence.model.events import Event, EventKind
 from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
 from ringfence.service import store as stored
@@ -192,7 +192,7 @@ class Runs:
     def _on_told(self, run: Run, event: Event) -> None:
         """By the thread that leads the run."""
         told, size = self.tell_attempt(run.tenant.name, run.id, run.box, event)
-        run.attempts += is_attempt(event)
+        run.attempts += is_attempt(event) and event.kind is not EventKind.LIMIT
         run.log.tell("attempt", told, size=size)  # all of it: its client's on_event
 
     def tell_attempt(self, tenant: str, run_id: str, box_id: str, event: Event) -> tuple[dict[str, object], int]:

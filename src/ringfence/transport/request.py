@@ -48,6 +48,8 @@ if TYPE_CHECKING:
         """The name of the system-call profile."""
         watched: list[str]
         """Hidden paths, as the policy writes them and as the kernel meets them; empty: none."""
+        private: NotRequired[list[str]]
+        """Those of them that lie where every job may write: what is there is its own."""
         wired: bool
         """Whether hidden paths have tripwires."""
         share: float

@@ -25,9 +25,9 @@ AT_FDCWD = -100
 class SandboxEnd:
     """This very process, as a watcher would be told of it."""
 
-    def __init__(self, hidden: str) -> None:
+    def __init__(self, hidden: str, *, private: bool = False) -> None:
         self.losses: list[str] = []
-        self.watcher = Watcher([hidden])
+        self.watcher = Watcher([hidden], [hidden] if private else [])
 
     def look(self, call: str, *args: object, thread: int = 0) -> list[Sighting]:
         held = [ctypes.create_string_buffer(arg) if isinstance(arg, bytes) else arg for arg in args]
@@ -63,6 +63,17 @@ def test_a_hidden_path_is_seen_whatever_it_is_relative_to(place: Path) -> None:
     os.close(folder)
     assert guest.look("openat", AT_FDCWD, b"file") == [] == guest.look("openat", AT_FDCWD, b"../vaults")
     assert guest.losses == []
+
+
+def test_what_a_guest_makes_in_a_folder_of_its_own_is_no_attempt(place: Path) -> None:
+    guest = SandboxEnd(f"{place}/vault", private=True)
+    assert guest.look("openat", AT_FDCWD, b"../vault/key") and guest.look("chdir", b"../vault")
+    assert guest.look("openat", AT_FDCWD, b"../vault/key", os.O_WRONLY | os.O_CREAT)
+    assert guest.look("mkdirat", AT_FDCWD, b"../vault") == [] == guest.look("unlinkat", AT_FDCWD, b"../vault")
+    os.mkdir("../vault")
+    assert guest.look("openat", AT_FDCWD, b"../vault/key") == []
+    os.rmdir("../vault")
+    assert guest.look("openat", AT_FDCWD, b"../vault/key")
 
 
 def test_both_paths_of_a_rename_are_looked_at(place: Path) -> None:

@@ -65,6 +65,14 @@ def opened(root: int, path: bytes) -> int:
     return _openat2()(root, path, True)
 
 
+def is_there(root: int, path: bytes) -> bool:
+    """Whether a path leads to something below a root; a link at its end counts, wherever it leads."""
+    place = _openat2()(root, path, False)
+    if place >= 0:
+        os.close(place)
+    return place >= 0
+
+
 def beside(root: int, path: bytes, follow: bool) -> bytes | None:
     """Where an absent name in an existing folder would be, by the kernel itself; None: only ``walk`` can tell."""
     folder, _, name = path.rpartition(b"/")

@@ -46,18 +46,20 @@ class NotifyResponder:
         recorder: Recorder,
         hidden: Sequence[str] = (),
         *,
+        private: Sequence[str] = (),
         wired: bool = False,
         witness: Witness | None = None,
     ) -> None:
         """``hidden`` are the paths to watch for; the profile must be one that tells of the calls that name them. It is
-        asked for when the first call is told: most jobs make none. ``wired``: tripwires see all calls that go on."""
+        asked for when the first call is told: most jobs make none. ``private``: those of them where the guest may make
+        something of its own. ``wired``: tripwires see all calls that go on."""
         self._listener = Listener(descriptor)
         self._witness = witness
         self._profile = profile
         self._decider: Callable[[int, tuple[int, ...], int], Rule] | None = None
         self.recorder = recorder
         self._callers = requester.Callers()
-        self._watcher = Watcher(hidden) if hidden else None
+        self._watcher = Watcher(hidden, private) if hidden else None
         if hidden and not wired:
             recorder.caveat = CAVEAT
         self._wait_ms = _WAIT_MS if hidden and not wired else 0

@@ -57,8 +57,10 @@ class Look:
 class Watcher:
     """Knows the hidden paths of one sandbox, and its root once somebody asked for something."""
 
-    def __init__(self, hidden: Iterable[str]) -> None:
+    def __init__(self, hidden: Iterable[str], private: Iterable[str] = ()) -> None:
+        """``private``: those of them where the guest may make something of its own, which is no attempt."""
         self._hidden = frozenset(map(os.fsencode, hidden))
+        self._private = frozenset(map(os.fsencode, private))
         self._problem = ""
         self._root = self._proc_device = -1
         # Paths that can't lead to anything hidden, ever; by whether a link at the end is followed.
@@ -80,8 +82,16 @@ class Watcher:
         self._problem = ""
         found = [self._look_at(told, watched, place, follow) for place in watched.places]
         opens = _opens(told, watched)
-        sightings = (each for each in found if each is not None and (opens or each.root != _FIRST))
+        writes = watched.may_write(told.args)
+        sightings = (each for each in found if each is not None and (opens or each.root != _FIRST)
+                     and not self._is_own(each, writes))  # fmt: skip
         return Look(sightings=tuple(sightings), problem=self._problem)
+
+    def _is_own(self, seen: Sighting, writes: bool) -> bool:
+        """Whether the guest has made something of its own at the hidden path, or is about to."""
+        if seen.root not in self._private:
+            return False
+        return (writes and seen.resolved == seen.root) or guest_paths.is_there(self._root, seen.root)
 
     def _look_at(
         self, told: Notification, watched: Watched, place: tuple[int, int], follow: bool

@@ -27,7 +27,6 @@ from ringfence.proctor.foreign.predictions import PATCH, PROGRAM, written
 from ringfence.proctor.foreign.repositories import IMAGE_PYTHON, Repository, image_of, repository_of
 from ringfence.proctor.task import Grader, Root, Task
 from ringfence.proctor.task_policy import TaskPolicy
-from ringfence.sandbox.root import PRIVATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,9 +94,8 @@ def _check(row: Instance, repo: str, rootfs: str, grade: bool) -> None:
 
 
 def _own(row: Instance, repo: str) -> list[str]:
-    """Files of the host that no agent may read: the clone has the future, and the data set the answers. In private
-    folders there is nothing of the host anyway, and no tripwire can be laid there."""
-    return [path for path in _sources(row, repo) if not any(within(path, folder) for folder in PRIVATE)]
+    """Files of the host that no agent may read: the clone has the future, and the data set the answers."""
+    return list(_sources(row, repo))
 
 
 def _sources(row: Instance, repo: str) -> tuple[str, ...]:
