@@ -25,9 +25,10 @@ unsteady: $(READY)
 test-windows: $(READY)
 	@$(BIN)/python -m tests.windows_host
 
-# Every test there is, none a second time: guest kernels, other people's suites, benches once, coverage.
+# Every test there is, none a second time: guest kernels, other people's suites, benches once, coverage. An hour, or in
+# parts: make test-all PARTS="caller user", then PARTS="coverage guests"
 test-all: $(READY)
-	@$(BIN)/python -m tests.run all
+	@$(BIN)/python -m tests.run all $(PARTS)
 
 # Long fuzzing, endurance, whole corpora.
 soak: $(READY)

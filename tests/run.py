@@ -31,6 +31,7 @@ STARTED = time.monotonic()
 WORKERS = (os.cpu_count() or 1) + 4
 LATER = "not long and not guest and not soak"
 GATE = f"{LATER} and not over_a_second and not unsteady"
+EVERYTHING = "not guest and not soak"
 GUESTS = "guest and not soak"
 HANGS_S = "240"
 """In the gate, with all that a test prepares: the longest takes a few seconds, under load a minute."""
@@ -49,32 +50,47 @@ def test() -> int:
     framework_environment.packages_of("mcp")
     os.environ.setdefault("RINGFENCE_TEST_HANGS_S", HANGS_S)
     with ordinary_user.prepared() as user, shared_host.fuse_for_everybody():
-        passes = _both(GATE, user, f"{GATE} and not control")
+        # What succeeds without a sandbox is no other thing for an ordinary user: root shows it.
+        passes = _by_caller(GATE) + _as_user(user, f"{GATE} and not control")
         _say("what failed, once more and alone")
         judged = second_runs.judge(passes)
     return second_runs.tell(judged, _minutes(time.monotonic() - STARTED))
 
 
-def test_all() -> int:
-    """Every test but the soak, none a second time; guest kernels, other people's suites, benches once, coverage."""
+def test_all(parts: Sequence[str] = ()) -> int:
+    """Every test but the soak, none a second time; guest kernels, other people's suites, benches once, coverage.
+
+    ``parts``: only these of them, one after the other: ``caller``, ``user``, ``coverage``, ``guests``.
+    """
     packages.install()
+    if parts:
+        return max(PARTS[part]() for part in parts)
     # Guest kernels keep one processor busy for minutes and wait for nobody.
     with _in_the_background(["tests/hosts", "-m", GUESTS]) as guests:
-        with ordinary_user.prepared() as user, shared_host.fuse_for_everybody():
-            passes = _both("not guest and not soak", user, "not guest and not soak")
-        failed = _red(passes) | _measure()
+        failed = max(PARTS[part]() for part in ("caller", "user", "coverage"))
         return failed | guests("guest kernels, beside all the others").code
 
 
-def _both(marks: str, user: Callable[[], ordinary_user.Place], users: str) -> list[Pass]:
-    """All passes of these tests: pure ones, those that start something, and the ordinary user's with marks of its own.
+def _all_of_the_caller() -> int:
+    with shared_host.fuse_for_everybody():
+        return _red(_by_caller(EVERYTHING))
 
-    What succeeds without a sandbox is no other thing for an ordinary user: the gate has root show it.
-    """
-    passes = _pure(marks, [sys.executable], {})
-    passes += [_pytest(_as_caller(), [sys.executable], ROOT, ["tests", "-m", f"not pure and {marks}"],
-                       **{chosen.VARIABLE: chosen.SYSTEM})]  # fmt: skip
-    return passes + _as_user(user, f"privileges and not once and {users}")
+
+def _all_of_the_user() -> int:
+    with ordinary_user.prepared() as user, shared_host.fuse_for_everybody():
+        return _red(_as_user(user, EVERYTHING))
+
+
+def _all_guests() -> int:
+    with _in_the_background(["tests/hosts", "-m", GUESTS]) as guests:
+        return guests("guest kernels").code
+
+
+def _by_caller(marks: str) -> list[Pass]:
+    """The pure tests, and those that start something."""
+    chooses = ["tests", "-m", f"not pure and {marks}"]
+    pure = _pure(marks, [sys.executable], {})
+    return [*pure, _pytest(_as_caller(), [sys.executable], ROOT, chooses, **{chosen.VARIABLE: chosen.SYSTEM})]
 
 
 def _red(passes: Sequence[Pass]) -> int:
@@ -86,7 +102,7 @@ def soak() -> int:
     os.environ["RINGFENCE_LONG"] = "1"
     with ordinary_user.prepared() as user, shared_host.fuse_for_everybody():
         passes = [_pytest(f"{_as_caller()}: soak", [sys.executable], ROOT, ["tests"])]
-        return _red(passes + _as_user(user, "privileges and not guest"))
+        return _red(passes + _as_user(user, "not guest"))
 
 
 def unsteady() -> int:
@@ -110,20 +126,28 @@ def coverage() -> int:
 
 
 COMMANDS: dict[str, Callable[[], int]] = {
-    "quick": quick, "test": test, "all": test_all, "soak": soak, "coverage": coverage,
-    "unsteady": unsteady,
+    "quick": quick, "test": test, "soak": soak, "coverage": coverage, "unsteady": unsteady,
 }  # fmt: skip
+PARTS: dict[str, Callable[[], int]] = {
+    "caller": _all_of_the_caller, "user": _all_of_the_user, "coverage": coverage, "guests": _all_guests,
+}  # fmt: skip
+"""Of ``all``."""
+WITH_WORDS: dict[str, Callable[[Sequence[str]], int]] = {"all": test_all, "user": user}
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
-    parser.add_argument("command", choices=[*COMMANDS, "user"])
+    parser.add_argument("command", choices=[*COMMANDS, *WITH_WORDS])
     given, rest = parser.parse_known_args(arguments)
+    strange = [word for word in rest if word not in PARTS] if given.command == "all" else []
+    if strange:
+        parser.error(f"{strange[0]} is not a part of all; those are {', '.join(PARTS)}")
     _open_standard_streams()
     clean_up_when_ended()
     # Else each of some thousand processes compiles the whole package, and each worker all tests.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    code = user(rest) if given.command == "user" else COMMANDS[given.command]()
+    name = given.command
+    code = WITH_WORDS[name](rest) if name in WITH_WORDS else COMMANDS[name]()
     _say(f"{given.command}: {'failed' if code else 'passed'} after {_minutes(time.monotonic() - STARTED)}")
     return 1 if code else 0
 
@@ -193,7 +217,7 @@ def _as_user(prepared: Callable[[], ordinary_user.Place], marks: str) -> list[Pa
     if os.geteuid() != 0:
         return []
     place = prepared()
-    variables = NO_SKIPS | {chosen.VARIABLE: chosen.USER}
+    marks, variables = f"privileges and not once and {marks}", NO_SKIPS | {chosen.VARIABLE: chosen.USER}
     return [_pytest(f"tests as the user {ordinary_user.NAME}: {marks}", place.with_variables(variables),
                     place.project, ["tests", "-m", marks, place.base])]  # fmt: skip
 

@@ -118,8 +118,10 @@ def test_output_and_attempts_come_as_they_happen(client: Client, place: Path) ->
 
 
 def test_what_honest_programs_do_is_heard_and_is_no_attempt(client: Client, place: Path) -> None:
-    """ls asks for names of users by a socket that is not there; the control reads what is hidden."""
-    for argv, is_attempt in ((["ls", "-l", "/"], False), (["cat", f"{place}/shown/answer"], True)):
+    """ls asks for names of users by a socket that is not there, and a limit is no crime; the control reads what is
+    hidden."""
+    flood = ["head", "-c", "300M", "/dev/zero"]
+    for argv, is_attempt in ((["ls", "-l", "/"], False), (flood, False), (["cat", f"{place}/shown/answer"], True)):
         heard: list[ringfence.Event] = []
         client.run(argv, "watched", on_event=heard.append)
         row = next(each for each in client.connection.json("GET", "/v1/runs")["runs"] if each["argv"] == argv)

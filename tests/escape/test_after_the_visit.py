@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 import ringfence
 from ringfence import FileError, LateAttemptError, Outcome, SandboxPolicy, Transaction
+from ringfence.backends.living.visit import VisitToBox
 from ringfence.engine.box import Box
 from ringfence.integrations.living.place import Place
 from ringfence.integrations.living.python import LivingPython
@@ -230,8 +232,37 @@ def test_no_commit_goes_past_what_a_visit_tried_that_still_runs(recorder: str, f
     with ringfence.open(_policy(folder), folder / "work") as box:
         box.start(_stay(folder, _ASK))
         _let_go(box)
-        eventually(lambda: _is_refused(box.commit))
+        assert _is_refused(box.commit)
         assert sorted(os.listdir(folder / "work")) == ["plain"]
+
+
+def test_no_commit_goes_past_what_was_recorded_and_nobody_has_read_yet(
+    recorder: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, is_slow, go_on = VisitToBox._received, threading.Event(), threading.Event()
+
+    def read_slowly(visit: VisitToBox) -> object:
+        assert not is_slow.is_set() or visit.since is None or go_on.wait(60)
+        return read(visit)
+
+    monkeypatch.setattr(VisitToBox, "_received", read_slowly)
+    with ringfence.open(_policy(folder), folder / "work") as box:
+        box.start(_stay(folder, _ASK))
+        is_slow.set()
+        _let_go(box)
+        threading.Timer(0.1, go_on.set).start()
+        assert _is_refused(box.commit)
+        assert sorted(os.listdir(folder / "work")) == ["plain"]
+
+
+def test_a_callback_of_the_visit_itself_gets_no_commit(folder: Path) -> None:
+    """It is what would read; to wait for it would be for ever."""
+    refused: list[bool] = []
+    with ringfence.open(_policy(folder), folder / "work") as box:
+        done = box.run(["echo", "x"], on_output=lambda *_: refused.append(_is_refused(box.commit)))
+        assert done.ok and set(refused) == {True}
+        box.run(["true"])
+        box.commit()
 
 
 def _is_refused(commit: Callable[[], object]) -> bool:

@@ -269,6 +269,8 @@ class Leader:
         for number in data:
             if number == wire.TELL and self.contained is not None:
                 self.outbox.put_long(self.contained.page_frame())
+            elif number == wire.SAY_ON:
+                self.outbox.put(wire.frame(wire.SAID, b""))
             elif number == signal.SIGKILL:
                 self._note("asked", 0)
             elif self.runs:

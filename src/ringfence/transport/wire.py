@@ -37,11 +37,12 @@ MOST_DRAFTS = 2
 """How many a zygote keeps: those of two pools that have a template in common. Its caller counts with it."""
 _HEAD = Struct("!cI")
 
-STARTED, READY, FAILED, ENDED, NOTED, HEALTH, LEFT = b"S", b"R", b"F", b"E", b"N", b"H", b"L"
+STARTED, READY, FAILED, ENDED, NOTED, HEALTH, LEFT, SAID = b"S", b"R", b"F", b"E", b"N", b"H", b"L", b"A"
 """Frames from the leader: it is here (its pid), it waits for a job (whose pipes belong to this id on the host, where
 root is the caller), the set-up failed (step, problem), the end,
 an attempt on something forbidden, and how sure the recorder is that it saw them all (both JSON); of a visit to a box
-also that nothing is left of it, and all is said."""
+also that nothing is left of it, and all is said; and that all is said which was recorded when that was asked
+(``SAY_ON``)."""
 
 NOTHING_SEEN: HealthFrame = {
     "total": 0, "kept": 0, "summarised": 0, "uncategorised": 0, "unnamed": 0, "lost": 0, "late": 0, "unwritten": 0,
@@ -49,13 +50,14 @@ NOTHING_SEEN: HealthFrame = {
 }  # fmt: skip
 """What the recorder says of most jobs, for which an empty body stands: reading JSON takes as long as a small job."""
 
-_KINDS = frozenset((STARTED, READY, FAILED, ENDED, NOTED, HEALTH, LEFT))
+_KINDS = frozenset((STARTED, READY, FAILED, ENDED, NOTED, HEALTH, LEFT, SAID))
 
 # Why the leader killed the tree, by position in the frame.
 CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone", "reaper_gone", "operations")
 
-TELL = 0
-"""To the leader, among signals: say all that was recorded up to now, and how sure that is (``HEALTH``)."""
+TELL, SAY_ON = 0, 255
+"""To the leader, among signals: say all that was recorded up to now, and how sure that is (``HEALTH``), or only when
+that was said (``SAID``): the record stays one of the visit."""
 
 ENTER = "enter the box"
 """The step of a visit to a living box that fails when the box has ended."""

@@ -159,12 +159,13 @@ class BoxHearing:
         self.late.add(late)
 
     def _so_far(self, visit: VisitToBox) -> list[Late]:
-        """What a visit has tried itself, as far as it was heard since this was asked last. Its result tells it too."""
+        """What a visit has tried itself since this was asked last. Its result tells it too."""
+        said = visit.is_told or visit.catch_up(_PATIENCE_S)
         with self._lock:
             wired = [_plain(note) for note in self._told if note.get(_VISIT) == visit.number]
         notes, pages = visit.take_copies()
         since = visit.since or ""
-        return [_late(since, [*notes, *wired]), self._gap(pages, said=True, since=since)]
+        return [_late(since, [*notes, *wired]), self._gap(pages, said=said, since=since)]
 
     def finish(self) -> str:
         """The box has ended; all that is left to be said comes now. What could not be kept of it, in words."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import select
 import time
 from _collections_abc import Callable
+from _thread import get_ident
 
 from ringfence.backends.facts import Report
 from ringfence.backends.groups import GroupVisit
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ringfence.monitor.source import Source
     from ringfence.transport.request import VisitRequest
 
-_GRACE_S, _OWN_PATIENCE_S = 1.0, 10.0
+_GRACE_S, _OWN_PATIENCE_S, _LOOK_S = 1.0, 10.0, 0.001
 _HOLDER_GONE = "reaper_gone"
 
 
@@ -51,6 +52,7 @@ class VisitToBox(LeaderClient):
         """All that tripwires told of it: it is in no count of its own recorder."""
         self._copies: list[dict[str, object]] = []
         """All that was told of it, for who asks what it has tried so far."""
+        self._asked_on = self._said_on = self._reader = 0
         try:
             super().__init__(request | {"in_box": self.number}, (supervisor.visit.post, *streams), supervisor.source)
         except BaseException:
@@ -81,6 +83,7 @@ class VisitToBox(LeaderClient):
 
     def receive(self) -> Report | None:
         """Where the end has come, those are asked who record what earlier visits left running."""
+        self._reader = get_ident()
         if self._settled is None:
             report = self._received()
             self._settled = report if report is None or self.since is None else self._with_late(report)
@@ -158,10 +161,25 @@ class VisitToBox(LeaderClient):
         """Its notes are heard at once: what the gateway decided is told with the process that asked, and both may come
         together with the end."""
         before = len(self._notes)
+        self._said_on += kind == wire.SAID
         super()._handle(kind, body)
         self._supervisor.hear(self._notes[before:])
         if self._report is None:
             self._copies += self._notes[before:]
+
+    def catch_up(self, within_s: float) -> bool:
+        """Wait until all is heard that its leader has recorded up to now; whether it was. Whoever supervises the visit
+        reads: a callback of its own can't wait for that."""
+        with self._open_lock:
+            self._asked_on += 1
+            mine, is_reader = self._asked_on, self._reader == get_ident()
+        self._send(bytes((wire.SAY_ON,)))
+        give_up = time.monotonic() + (0 if is_reader else within_s)
+        while self._said_on < mine and not (self.is_told or self.has_left or self.is_over):
+            if time.monotonic() > give_up:
+                return False
+            time.sleep(_LOOK_S)
+        return self._said_on >= mine or self.is_told or self.has_left
 
     def take_copies(self) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
         """What it has tried since this was asked last, and what its recorder has said at its end; both stay its own."""
