@@ -31,6 +31,8 @@ class Leader:
     def ask(self, within_s: float) -> bool:
         return self.answers
 
+    catch_up = ask
+
     def take_notes(self) -> list[Note]:
         taken, self.notes = self.notes, []
         return taken
@@ -141,6 +143,13 @@ def test_a_commit_is_refused_for_what_was_left_and_for_what_still_runs(hearing: 
     with pytest.raises(LateAttemptError) as caught:
         hearing.late.refuse()
     assert set(caught.value.since) == {"now", "before"} and len(caught.value.attempts) == 2
+
+
+def test_a_commit_is_refused_where_the_recorder_of_a_visit_does_not_answer(hearing: BoxHearing) -> None:
+    _visit(hearing, "now").answers = False
+    hearing.collect()
+    with pytest.raises(LateAttemptError):
+        hearing.late.refuse()
 
 
 def test_the_result_of_a_visit_that_the_end_of_the_box_ended_is_nobodys(hearing: BoxHearing) -> None:

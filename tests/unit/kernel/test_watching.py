@@ -25,9 +25,9 @@ AT_FDCWD = -100
 class SandboxEnd:
     """This very process, as a watcher would be told of it."""
 
-    def __init__(self, hidden: str, *, private: bool = False) -> None:
+    def __init__(self, *hidden: str, private: bool = False) -> None:
         self.losses: list[str] = []
-        self.watcher = Watcher([hidden], [hidden] if private else [])
+        self.watcher = Watcher(hidden, hidden if private else [])
 
     def look(self, call: str, *args: object, thread: int = 0) -> list[Sighting]:
         held = [ctypes.create_string_buffer(arg) if isinstance(arg, bytes) else arg for arg in args]
@@ -66,7 +66,7 @@ def test_a_hidden_path_is_seen_whatever_it_is_relative_to(place: Path) -> None:
 
 
 def test_what_a_guest_makes_in_a_folder_of_its_own_is_no_attempt(place: Path) -> None:
-    guest = SandboxEnd(f"{place}/vault", private=True)
+    guest = SandboxEnd(f"{place}/vault", f"{place}/vault/key", private=True)
     assert guest.look("openat", AT_FDCWD, b"../vault/key") and guest.look("chdir", b"../vault")
     assert guest.look("openat", AT_FDCWD, b"../vault/key", os.O_WRONLY | os.O_CREAT)
     assert guest.look("mkdirat", AT_FDCWD, b"../vault") == [] == guest.look("unlinkat", AT_FDCWD, b"../vault")

@@ -33,6 +33,11 @@ _HOLDER_GONE = "reaper_gone"
 class VisitToBox(LeaderClient):
     """A visit to a living box; what the supervisor of the box reports of the whole is received too."""
 
+    _asked_on = _said_on = 0
+    """How often its leader was asked to catch up, and said that it has."""
+    _reader = 0
+    """The thread that supervises it."""
+
     def __init__(
         self, request: VisitRequest, streams: tuple[int, ...], supervisor: BoxSupervisor, since: str | None
     ) -> None:
@@ -52,7 +57,6 @@ class VisitToBox(LeaderClient):
         """All that tripwires told of it: it is in no count of its own recorder."""
         self._copies: list[dict[str, object]] = []
         """All that was told of it, for who asks what it has tried so far."""
-        self._asked_on = self._said_on = self._reader = 0
         try:
             super().__init__(request | {"in_box": self.number}, (supervisor.visit.post, *streams), supervisor.source)
         except BaseException:

@@ -88,10 +88,14 @@ class Watcher:
         return Look(sightings=tuple(sightings), problem=self._problem)
 
     def _is_own(self, seen: Sighting, writes: bool) -> bool:
-        """Whether the guest has made something of its own at the hidden path, or is about to."""
+        """Whether the guest has made something of its own at the hidden path, or is about to. Of one below another the
+        outer one counts."""
         if seen.root not in self._private:
             return False
-        return (writes and seen.resolved == seen.root) or guest_paths.is_there(self._root, seen.root)
+        root = seen.root
+        while outer := self._root_of(dirname(root)):
+            root = outer
+        return (writes and seen.resolved == root) or guest_paths.is_there(self._root, root)
 
     def _look_at(
         self, told: Notification, watched: Watched, place: tuple[int, int], follow: bool
