@@ -213,7 +213,7 @@ for line in sys.stdin:
 
 
 def sandlock() -> Ready:
-    """A fresh sandbox for each run, as the others; who asks for it is warm, as ringfence's caller is."""
+    """A fresh sandbox for each run, as the others; whoever asks for it is warm, as ringfence's caller is."""
     worker = subprocess.Popen(
         [from_pypi("sandlock"), "-c", _WORKER],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

@@ -111,7 +111,7 @@ def unsteady() -> int:
 
 
 def user(arguments: Sequence[str]) -> int:
-    """Some tests as an ordinary user, for who is root: ``python -m tests.run user tests/escape -k fork``."""
+    """Some tests as an ordinary user, for whoever is root: ``python -m tests.run user tests/escape -k fork``."""
     if os.geteuid() != 0:
         return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, check=False).returncode
     with ordinary_user.prepared() as prepared:
@@ -160,7 +160,7 @@ def clean_up_when_ended() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Who starts the tests may have closed them, and the next file to be opened would be taken for one."""
+    """Whoever starts the tests may have closed them, and the next file to be opened would be taken for one."""
     while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(opened, True)
     os.close(opened)

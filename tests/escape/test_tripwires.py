@@ -77,7 +77,7 @@ def test_an_attempt_is_recorded_by(route: str, folder: Path) -> None:
     assert {attempt["path"] for attempt in attempts} == {str(folder / "answers")}
     assert all(attempt["errno"] == 2 and attempt["argv"][0] == sys.executable for attempt in attempts)
     assert outcome.recorder["complete"] is True
-    assert outcome.enforced["hidden_paths"].details == "absent; who asks is recorded by tripwires"
+    assert outcome.enforced["hidden_paths"].details == "absent; attempts are recorded by tripwires"
 
 
 @pytest.mark.parametrize(

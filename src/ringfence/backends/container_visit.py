@@ -94,7 +94,7 @@ class ContainerVisit:
         try:
             self._client.kill(self._container, number)
         except SandboxError:
-            return  # it ends, or the engine does: who waits for it says so
+            return  # it ends, or the engine does: whoever waits for it says so
 
     def abandon(self) -> None:
         """The engine has not answered: what can be done is the guardian's."""
@@ -131,7 +131,7 @@ class ContainerVisit:
             try:
                 self._client.kill(self._container)
             except SandboxError:
-                return  # who waits for its end finds out
+                return  # whoever waits for its end finds out
 
         threading.Thread(target=kill, daemon=True, name="ringfence-container-kill").start()
 

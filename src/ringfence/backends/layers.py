@@ -102,7 +102,7 @@ class Layers:
     @property
     def ours(self) -> tuple[str, ...]:
         """Our own folders, which no guest sees and no commit touches. Looked up once: that reads the mount table. What
-        comes later is seen by who watches (``own_watch``), and by each look at a layer."""
+        comes later is seen by whoever watches (``own_watch``), and by each look at a layer."""
         if self._ours is None:
             self.stamp = state_folder.own_stamp()
             self._ours = self.transaction.ours if self.transaction else state_folder.own_places()

@@ -286,7 +286,7 @@ class Writer:
             os.close(writer)
 
     def _fill(self, writer: int, path: str, entry: Entry) -> None:
-        """A content that was kept is the one that was looked at, or nothing: who can write into the store must not
+        """A content that was kept is the one that was looked at, or nothing: whoever can write into the store must not
         choose what is written here."""
         reader = self.source(path, entry)
         try:

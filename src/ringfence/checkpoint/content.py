@@ -1,6 +1,6 @@
 """The bytes of files: digests and copies that keep holes, and clones where the file system can.
 
-A digest depends on content alone: holes and written zeros are the same. Descriptors only; who opens them,
+A digest depends on content alone: holes and written zeros are the same. Descriptors only; whoever opens them,
 and how safely, is ``tree``'s.
 """
 

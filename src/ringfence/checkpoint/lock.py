@@ -1,7 +1,7 @@
 """One process at a time: a file that is held locked, with the holder's pid in it.
 
 The kernel lets go of it when the process ends, however it ends. A fork does not keep it. What a holder that was killed
-had running ends a moment later, and is waited for. Not for threads: who shares a transaction takes turns himself.
+had running ends a moment later, and is waited for. Not for threads: whoever shares a transaction takes turns himself.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _take_if_possible(descriptor: int) -> bool:
 
 
 def _await_end(place: bytes) -> None:
-    """A holder that was killed left its folder to who ends the rest. If that one is gone too, so is the rest."""
+    """A holder that was killed left its folder to whoever ends the rest. If that one is gone too, so is the rest."""
     end = time.monotonic() + _ENDING_S
     while _is_private_folder(place) and time.monotonic() < end:
         time.sleep(_LOOK_S)

@@ -128,7 +128,7 @@ class Transaction:
 
     @property
     def layers(self) -> tuple[tuple[str, str], ...]:
-        """(base, folder of its ``upper`` and ``work``), for who mounts an overlay."""
+        """(base, folder of its ``upper`` and ``work``), for whoever mounts an overlay."""
         return tuple((base, self._layout.layer(number)) for number, base in enumerate(self.bases))
 
     def place(self, base: Path) -> str:

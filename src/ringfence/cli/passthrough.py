@@ -90,7 +90,7 @@ def write_through(stream: str, piece: bytes) -> None:
     while view:
         try:
             view = view[os.write(target, view) :]
-        except BlockingIOError:  # who shares it with us has switched waiting off
+        except BlockingIOError:  # whoever shares it with us has switched waiting off
             _wait_for_room(target)
         except BrokenPipeError:
             raise

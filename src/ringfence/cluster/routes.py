@@ -1,4 +1,4 @@
-"""Whether what runs for somebody else could reach the cluster: who reaches its ports and has its token runs code
+"""Whether what runs for somebody else could reach the cluster: whoever reaches its ports and has its token runs code
 everywhere."""
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _started(argv: Sequence[str], *, stdout: int, stderr: int, **also: str) -> I
     finally:
         starter.join()
         for process in made:
-            _end(process)  # who reads its streams closes them
+            _end(process)  # whoever reads its streams closes them
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,6 +1,6 @@
 """Roots of images, unpacked once each: a cache in the state folder, by the id of the image.
 
-A root is there whole or not at all: it is filled beside its place and moved there. Who wants one that another is
+A root is there whole or not at all: it is filled beside its place and moved there. Whoever wants one that another is
 filling waits for it. What a killed one left is removed by the next who comes by.
 """
 

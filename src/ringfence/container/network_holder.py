@@ -104,7 +104,7 @@ def holding(job: ContainerSpec, folder: str) -> ContainerSpec:
 
 
 def joining(job: ContainerSpec, holder: str, folder: str, gateway: networks.Gateway) -> ContainerSpec:
-    """Return the job's container in the network that the holder has. Who names the same places gets ours."""
+    """Return the job's container in the network that the holder has. Whoever names the same places gets ours."""
     shown = {"/etc/resolv.conf": _RESOLVER} | ({networks.CERTIFICATES: _CERTIFICATES} if gateway.inspected else {})
     trusted = dict.fromkeys(networks.TRUST_VARIABLES, networks.CERTIFICATES) if gateway.inspected else {}
     others = [bind for bind in job.binds if bind.target not in shown]
@@ -116,7 +116,7 @@ def joining(job: ContainerSpec, holder: str, folder: str, gateway: networks.Gate
 
 
 def lead(holder: str, listeners: int, gateway: networks.Gateway) -> None:
-    """Have every address in the holder's network lead to sockets, and those to who reads ``listeners``."""
+    """Have every address in the holder's network lead to sockets, and those to whoever reads ``listeners``."""
     namespace = _open_namespace(holder)
     try:
         said = _entered(namespace, listeners, marshal.dumps((gateway.rows, networks.settings(gateway))))

@@ -41,7 +41,7 @@ def play_naively(cheat: Cheat, places: Places, outside: Outside, *, honest: bool
 
 @contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Wait until everybody who has the output of the process has ended; who does not is killed with its group."""
+    """Wait until everybody who has the output of the process has ended; whoever does not is killed with its group."""
     try:
         yield
         process.communicate(timeout=PATIENCE_S)

@@ -52,7 +52,7 @@ def _http(setting: Setting, stack: ExitStack) -> Outside:
 
 def _handler(secret: str, token: str = "") -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Gives the answer to everybody, or to who has the token; to git as the name of a branch."""
+        """Gives the answer to everybody, or to whoever has the token; to git as the name of a branch."""
 
         def do_GET(self) -> None:
             if token and self.headers.get("Authorization") != token:

@@ -107,7 +107,7 @@ def read_result(payload: bytes) -> dict[str, object]:
 
 
 def _require_time(until: float) -> None:
-    """Also where there is always something to read: who talks without end has a deadline too."""
+    """Also where there is always something to read: whoever talks without end has a deadline too."""
     if time.monotonic() >= until:
         raise TimeoutError
 
@@ -137,7 +137,7 @@ class Conversation:
         return True
 
     def hand_over(self, data: bytes, until: float) -> None:
-        """Send it all, listening meanwhile: who only sends may wait for one who only waits."""
+        """Send it all, listening meanwhile: whoever only sends may wait for one who only waits."""
         rest = memoryview(data)
         while rest:
             _require_time(until)

@@ -22,7 +22,7 @@ from ringfence.model.record import record
 SAMPLE_S = 1.0
 _END_S = 10.0
 _BUSY = 0.8
-"""Who used this share of all the processor time that it may have was held by that limit."""
+"""Whoever used this share of all the processor time that it may have was held by that limit."""
 
 
 @record(eq=False)

@@ -31,7 +31,7 @@ _ANSWER_WAIT_S, _LOOK_S = 60.0, 1.0
 _CLOSE_WAIT_S = 5.0
 _READ_BYTES, _MOST_LINE = 1 << 16, 1 << 20
 _MOST_KEPT = 20_000
-"""Events that are kept for who fetches them; a gateway of ours sends half as many."""
+"""Events that are kept for whoever fetches them; a gateway of ours sends half as many."""
 
 _lock = allocate_lock()
 _current: Gateway | None = None
@@ -315,7 +315,7 @@ def pid() -> int:
 
 
 def start_early() -> None:
-    """Start the gateway now, for who knows that one will be needed: it gets ready beside other work."""
+    """Start the gateway now, for whoever knows that one will be needed: it gets ready beside other work."""
     with _lock:
         _running()
 

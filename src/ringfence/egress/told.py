@@ -59,7 +59,7 @@ class Teller:
         except BlockingIOError:
             return
         except OSError:
-            self.waiting.clear()  # nobody is there; who reads the dialogue sees that too
+            self.waiting.clear()  # nobody is there; whoever reads the dialogue sees that too
         if not self.waiting:
             self.loop.remove_writer(self.dialogue)
 

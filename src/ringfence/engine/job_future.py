@@ -39,7 +39,7 @@ class JobFuture(Future[Any]):
         self._visit: Visit | None = None
         self._killed = False
         self._claimed = threading.Lock()
-        """Taken once, by who tells how it ended: the one who cancels it, or the one who has run it."""
+        """Taken once, by whoever tells how it ended: the one who cancels it, or the one who has run it."""
         self._turn = Slot(lambda: pool._workers.add(self._work))
         self._held = ExitStack()
         try:

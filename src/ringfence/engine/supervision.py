@@ -101,7 +101,7 @@ class _Log:
 
 
 def _seen_s(attempt: Mapping[str, object]) -> float:
-    """When it happened, by who saw it."""
+    """When it happened, by whoever saw it."""
     seen, wall_ns = attempt.get("time_s"), attempt.get("wall_ns")
     if isinstance(seen, int | float):
         return float(seen)

@@ -1,6 +1,6 @@
 """Sandboxes that stand by for a pool: made in the background, handed out, made anew, and let go when nobody comes.
 
-One thread makes and closes; who needs a sandbox when none stands makes one himself. Says nothing about what runs in
+One thread makes and closes; whoever needs a sandbox when none stands makes one himself. Says nothing about what runs in
 them (``pool``) or who may (``line``).
 """
 

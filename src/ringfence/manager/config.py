@@ -36,11 +36,11 @@ def _accepts_less() -> bool:
 
 
 def _root_by_default() -> Path:
-    """Never below the current folder: who can write there could put records of their own."""
+    """Never below the current folder: whoever can write there could put records of their own."""
     try:
         return Path(sandboxes_folder())
     except UsageError:
-        return Path("~")  # nobody knows a home; who uses it is told
+        return Path("~")  # nobody knows a home; whoever uses it is told
 
 
 @record(kw_only=False)

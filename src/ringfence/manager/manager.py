@@ -251,7 +251,7 @@ class SandboxManager:
                 return
             self._cleaned_s[registry.root] = now_s
         registry.sweep()
-        with suppress(SandboxError):  # it is closed to us: who lists or makes one is told
+        with suppress(SandboxError):  # it is closed to us: whoever lists or makes one is told
             for metadata in registry.all():
                 with suppress(SandboxError):  # in use, or not to be removed: no manager fails for another's sandbox
                     if isinstance(metadata, Metadata) and _is_old(registry, metadata):

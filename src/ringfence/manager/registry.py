@@ -214,7 +214,7 @@ class Registry:
 
     def _holds(self, name: str) -> bool:
         """A folder with something in the place of metadata.json; others are somebody else's. One that is closed to us
-        may hold it: who reads it is told."""
+        may hold it: whoever reads it is told."""
         try:
             os.lstat(os.path.join(self.root, name, METADATA))
         except OSError as error:

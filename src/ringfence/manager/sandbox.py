@@ -3,7 +3,7 @@
 Executions may come from any thread and run side by side; going back, committing and destroying wait for nobody: they
 end what runs. It decides nothing about isolation, and knows nothing of other sandboxes.
 
-It has two locks, one for the box and one for the transaction. Who opens or closes the box, or begins a visit, holds
+It has two locks, one for the box and one for the transaction. Whoever opens or closes the box, or begins a visit, holds
 the first. Who uses the transaction holds the second, so a checkpoint does not wait for a box that opens. Who changes
 the layers under a box, or keeps what runs in it, holds both (``at_rest``). The order is always box, then transaction.
 """
@@ -81,7 +81,7 @@ class Sandbox:
             return self._box
 
     def open_ahead(self) -> None:
-        """Open the box while the caller goes on; what goes wrong is told to who first uses it."""
+        """Open the box while the caller goes on; what goes wrong is told to whoever first uses it."""
         threading.Thread(target=self._try_to_open, name="ringfence-open", daemon=True).start()
 
     def _try_to_open(self) -> None:

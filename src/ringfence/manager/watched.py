@@ -15,11 +15,11 @@ OPERATIONS = "max_file_operations"
 
 class Watched:
     """Network is counted from when this is made to the last look, and both are looks at everything: the monitor's own
-    may be a second old, and others' doings are not this one's. File operations are told by who leads the execution,
+    may be a second old, and others' doings are not this one's. File operations are told by whoever leads the execution,
     which holds it to them; at levels where nobody counts them they are looked at in the same way."""
 
     def __init__(self, monitor: ResourceMonitor, context: SandboxContext, *, counted: bool) -> None:
-        """``counted``: who leads it counts its operations."""
+        """``counted``: whoever leads it counts its operations."""
         self._monitor = monitor
         self._counted, self._told = counted, -1
         self._context = context

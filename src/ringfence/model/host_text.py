@@ -1,7 +1,7 @@
 """Hosts and ports as texts, each in its one spelling: names, wildcards, addresses, networks.
 
 A name is lower case, in A-labels and without its final dot; ValueError says what is wrong. ``ipaddress`` and
-the codec of IDNA are loaded only by who needs them.
+the codec of IDNA are loaded only by whoever needs them.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class ResourceMonitor:
     ) -> None:
         """Without a source, the one that ``find_source`` gives, or a manager of this process that has the sandbox.
 
-        ``standing``: by who keeps the sandbox, for as long as it lives; others may monitor it beside that.
+        ``standing``: by whoever keeps the sandbox, for as long as it lives; others may monitor it beside that.
         """
         if not isinstance(limits, ResourceLimits):
             raise UsageError(f"{limits!r:.80} is not ResourceLimits")
@@ -190,7 +190,7 @@ class ResourceMonitor:
         with self._lock:
             watch = (self._standing if standing else self._watches).pop(sandbox_id, None)
             kept = None if standing else self._standing.get(sandbox_id)
-        if watch is None and kept is not None:  # who keeps the sandbox goes on: its limits have to hold
+        if watch is None and kept is not None:  # whoever keeps the sandbox goes on: its limits have to hold
             self._tell(sandbox_id, kept, kept.look(whole=True))
             return kept.usage(whole=True)
         if watch is None:

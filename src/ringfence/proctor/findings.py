@@ -156,7 +156,7 @@ def _breach(path: str, time_s: float) -> Finding:
 
 
 class Follower:
-    """Findings one by one, while a phase goes on: for who shows them. What counts in the end is ``findings_of``."""
+    """Findings one by one, while a phase goes on: for whoever shows them. What counts in the end is ``findings_of``."""
 
     def __init__(self, policy: Rules) -> None:
         self._reader = _Reader(policy, decided=None if policy.network else frozenset())

@@ -48,7 +48,7 @@ class Repository:
         return b"".join(self.pieces(*arguments, data=data, borrowing=borrowing))
 
     def pieces(self, *arguments: str, data: bytes = b"", borrowing: bool = False) -> Generator[bytes, None, None]:
-        """Yield what a command prints; who closes it ends the command."""
+        """Yield what a command prints; whoever closes it ends the command."""
         with _file_with(data) as source, self._started(arguments, source, borrowing=borrowing) as process:
             assert process.stdout is not None
             while piece := process.stdout.read(_PIECE_BYTES):

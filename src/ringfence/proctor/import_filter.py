@@ -31,7 +31,7 @@ MAX_ENTRIES = 200_000
 MAX_DEPTH, MAX_PATH_BYTES = 100, 3500
 """Deeper or longer paths break the tools of graders, and are nobody's honest work."""
 MAX_FILE_BYTES = 2 << 30
-"""A larger file is left out, however little of it is on the disk: who reads it reads all of it."""
+"""A larger file is left out, however little of it is on the disk: whoever reads it reads all of it."""
 MAX_BYTES = 8 << 30
 """The most that all files of an agent may hold together, holes included."""
 MAX_NAMED = 1000
@@ -210,7 +210,7 @@ def _is_folder(entry: Entry | None) -> bool:
 
 
 def _plain(entry: Entry, now_ns: int) -> Entry:
-    """Without set-id and sticky bits, attributes and marks of the overlay's; readable for who grades."""
+    """Without set-id and sticky bits, attributes and marks of the overlay's; readable for whoever grades."""
     if entry.kind == DELETED:
         return entry
     least = {FOLDER: 0o700, FILE: 0o600}.get(entry.kind, 0)

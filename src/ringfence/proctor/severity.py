@@ -98,7 +98,7 @@ def is_question_of_git(call: str, name: str, *, writes: bool) -> bool:
 
 
 def of_pid_1(path: str, *, writes: bool, walks: bool) -> Grade:
-    """Grade the opening of a file of pid 1. Who walks reads the same of every process, or whatever it finds; nobody
+    """Grade the opening of a file of pid 1. Whoever walks reads the same of every process, or whatever it finds; nobody
     opens what it finds to write."""
     if writes:
         return Grade(severity=ATTEMPT, kind=MASKED_WRITE)

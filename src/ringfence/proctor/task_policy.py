@@ -351,7 +351,7 @@ def _check_git(policy: TaskPolicy) -> Iterator[Problem]:
 
 
 def _check_variables(policy: TaskPolicy) -> Iterator[Problem]:
-    """Who has the seed signs verdicts: neither an agent nor a server gets it."""
+    """Whoever has the seed signs verdicts: neither an agent nor a server gets it."""
     problem = f"{SEED_VARIABLE} signs verdicts; nobody gets it"
     if isinstance(policy.env_allow, tuple) and SEED_VARIABLE in policy.env_allow:
         yield _KEY_OF["env_allow"], problem

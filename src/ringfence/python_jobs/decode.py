@@ -255,5 +255,5 @@ _READERS: dict[str, Callable[[Any], object]] = {
 }
 _SETS: dict[str, Callable[[list[Any]], object]] = {"$set": set, "$frozenset": frozenset}
 _WITH_KEYS = re.compile(rb'"\$(?:dict|set|frozenset)"')
-# For the many values that have neither: making one takes a while. Who spells such a word with escapes gets no keys.
+# For the many values that have neither: making one takes a while. Whoever spells such a word with escapes gets no keys.
 _WITHOUT_KEYS = _made(0)

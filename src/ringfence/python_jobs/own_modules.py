@@ -1,7 +1,7 @@
 """Keeps the modules of this package out of ``sys.modules`` of a process that is forked for Python jobs.
 
 A job must not find them there, and to look for them in each fork would copy the pages of all names. Whoever has
-imported them still has them; who imports one later, in the zygote or a fork of it, gets the very same one.
+imported them still has them; whoever imports one later, in the zygote or a fork of it, gets the very same one.
 """
 
 from __future__ import annotations

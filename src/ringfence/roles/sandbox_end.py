@@ -201,7 +201,7 @@ class SandboxEnd:
         return word
 
     def page_frame(self) -> bytes:
-        """The same for who asks: what was recorded since the last time is his."""
+        """The same for whoever asks: what was recorded since the last time is his."""
         return wire.frame(wire.HEALTH, self.page())
 
     def close(self) -> bytes:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 READY, RUNS = b"\x01", b"\x02"
 """Told through the pipe of failed steps, whose texts never begin so: it waits for a job; a Python job runs."""
 TOKEN_BYTES = 16
-"""After ``RUNS``, and again before the exit status: who merely has the descriptor can't say that."""
+"""After ``RUNS``, and again before the exit status: whoever merely has the descriptor can't say that."""
 INLINE_BYTES = 32 * 1024
 """A larger order goes into a file in memory, which is sent with the streams."""
 

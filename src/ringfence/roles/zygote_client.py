@@ -30,7 +30,7 @@ class ZygoteClient:
     def __init__(self, request: ZygoteRequest) -> None:
         self.owner_pid = os.getpid()
         self.gate = allocate_lock()
-        """Who sends holds it: another thread could close the door, and its number be somebody else's by then."""
+        """Whoever sends holds it: another thread could close the door, and its number be somebody else's by then."""
         self._drafts: list[int] = []
         """The numbers of those that it has."""
         self.pid, self.pidfd = 0, -1
@@ -133,11 +133,11 @@ _lock = allocate_lock()
 _standing: dict[bytes, ZygoteClient] = {}
 _making: dict[bytes, LockType] = {}
 _begun: dict[bytes, ZygoteClient] = {}
-"""Those that are being built for who has not come yet."""
+"""Those that are being built for whoever has not come yet."""
 
 
 def begin(key: bytes, request: ZygoteRequest) -> None:
-    """Have the zygote of this template built meanwhile, if there is none: who asks for it soon waits less."""
+    """Have the zygote of this template built meanwhile, if there is none: whoever asks for it soon waits less."""
     with _lock:
         if key in _standing or key in _making or key in _begun or len(_begun) >= MOST:
             return
@@ -164,7 +164,7 @@ def for_template(key: bytes, request: ZygoteRequest) -> ZygoteClient:
         making = _making.setdefault(key, allocate_lock()) if found is None else _lock
     if found is not None:
         return found
-    with making:  # one makes it, and who wants the same waits for it; who wants another does not
+    with making:  # one makes it, and who wants the same waits for it; whoever wants another does not
         try:
             with _lock:
                 found, begun = _used(key), _begun.pop(key, None)

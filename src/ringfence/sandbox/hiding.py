@@ -28,7 +28,7 @@ MOST_MOUNTS = 512
 def details_of(root_spec: RootSpec) -> str:
     """What the table says of hidden paths."""
     recorder = "tripwires" if root_spec.tripwires else "open notification"
-    return f"absent; who asks is recorded by {recorder}" if root_spec.hidden else "absent"
+    return f"absent; attempts are recorded by {recorder}" if root_spec.hidden else "absent"
 
 
 def hidden_by(policy: SandboxPolicy) -> HiddenPaths:

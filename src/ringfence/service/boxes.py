@@ -65,7 +65,7 @@ class KeptBox:
         """An interpreter lives in it, so the box has no deadline; each visit has its policy's."""
         self.gone = False
         self.may_open = False
-        """It has a place; who comes while it is given back does not open it without one."""
+        """It has a place; whoever comes while it is given back does not open it without one."""
         self.opening = asyncio.Lock()
         self.lock = threading.RLock()
 
@@ -136,7 +136,7 @@ class KeptBox:
             return self.box
 
     def end_all(self) -> None:
-        """What runs in it ends; who comes next opens it anew."""
+        """What runs in it ends; whoever comes next opens it anew."""
         with self.lock:
             box, self.box = self.box, None
             if box is not None:

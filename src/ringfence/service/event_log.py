@@ -86,7 +86,7 @@ class EventLog:
                             await event.wait()
                     except TimeoutError:
                         yield None
-            finally:  # also for who goes away
+            finally:  # also for whoever goes away
                 with self._lock:
                     self._waiting.discard(waiter)
 

@@ -94,7 +94,7 @@ class RunRequests:
         return Answer(json=run.document())
 
     async def _end_of(self, run: Run, tenant: Tenant) -> None:
-        """Who waits takes a part of what the server can do at one time, also when its connection is gone."""
+        """Whoever waits takes a part of what the server can do at one time, also when its connection is gone."""
         async with counted_stream(self._service, tenant):
             await run.over.wait()
 

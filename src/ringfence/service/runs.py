@@ -133,7 +133,7 @@ class Runs:
         run.outcome = plain_outcome(outcome)
         if run.wants_bundle and self._sign is not None:
             await self._signed(run, outcome, self._sign)
-        run.state = ENDED  # not before: who waits for the end, or sweeps, finds the bundle with it
+        run.state = ENDED  # not before: whoever waits for the end, or sweeps, finds the bundle with it
 
     def _note_begin(self, run: Run) -> None:
         run.state, run.began_s = RUNNING, time.time()
@@ -144,12 +144,12 @@ class Runs:
         assert run.work is not None
         try:
             run.begun = run.work.start(run.listeners(self._on_told))
-        except BaseException as error:  # told by who leads it
+        except BaseException as error:  # told by whoever leads it
             run.begun = Future()
             run.begun.set_exception(error)
 
     async def _outcome(self, run: Run) -> Outcome:
-        """Told by its thread in one turn of the loop; who gives up waiting does not end it."""
+        """Told by its thread in one turn of the loop; whoever gives up waiting does not end it."""
         heard, begun = self._loop.create_future(), run.begun
         assert begun is not None
         begun.add_done_callback(lambda _: self._loop.is_closed() or self._loop.call_soon_threadsafe(_tell, heard))
@@ -285,7 +285,7 @@ class Runs:
         promised = {run.id: run.promised for run in waiting}
         for run in waiting:  # all at once: one that leaves makes room for the next
             assert run.task is not None
-            run.promised = False  # its file stays as it was: who starts next goes on with it
+            run.promised = False  # its file stays as it was: whoever starts next goes on with it
             run.task.cancel()
         for run in waiting:
             await run.over.wait()

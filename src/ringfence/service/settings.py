@@ -68,7 +68,7 @@ class Settings:
     spare_bytes: int = 256 * _MIB
     """Nobody is let in while the machine has less memory than this available."""
     queue: int = 256
-    """How many may wait; who comes then is told to come again."""
+    """How many may wait; whoever comes then is told to come again."""
     body_bytes: int = 16 * _MIB
     idle_s: float = 600.0
     """A box that nobody has used for so long is closed: what runs in it ends, its files stay."""
@@ -219,7 +219,7 @@ def named(values: object, read: Callable[[str, Mapping[str, object]], object]) -
 def _policy(name: str, values: Mapping[str, object]) -> NamedPolicy:
     own = dict(values)
     warm, preload = whole(0, 1024)(own.pop("warm", 0)), texts(own.pop("preload", []))
-    # A policy of a service is strict unless it says otherwise: who writes three lines must not get less.
+    # A policy of a service is strict unless it says otherwise: whoever writes three lines must not get less.
     policy = SandboxPolicy.from_dict({"isolation": "strict", **own})
     return NamedPolicy(name=name, policy=policy, warm=warm, preload=preload)  # type: ignore[arg-type]
 

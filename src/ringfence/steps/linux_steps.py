@@ -216,7 +216,7 @@ def tripwires(hidden: list[str], uid: int, gid: int) -> None:
 
 def _can_be_veiled(paths: list[str]) -> list[str]:
     """Makes the folders that the hidden names lie in. Where one can't be, for it would lie in something read-only, the
-    first name on the way that is missing is hidden: who asks for what lies below it asks for that first."""
+    first name on the way that is missing is hidden: whoever asks for what lies below it asks for that first."""
     problems = {folder: _make_folder(folder) for folder in {os.path.dirname(path) for path in paths}}
     found = [_first_missing(path, problems[os.path.dirname(path)]) for path in paths]
     return list(dict.fromkeys(filter(None, found)))

@@ -49,7 +49,7 @@ class Host:
     token: bool = False
     """A process is started without the caller's privileges."""
     integrity: bool = False
-    """Who has low integrity can't write what is not labelled low."""
+    """Whoever has low integrity can't write what is not labelled low."""
     problem: str = ""
     """Why nothing can be run here; empty: something can."""
 

@@ -80,7 +80,7 @@ def _set(path: str) -> None:
 
 
 def is_low(path: str) -> bool:
-    """Whether what lies there, and will be made in there, can be written by who has low integrity."""
+    """Whether what lies there, and will be made in there, can be written by whoever has low integrity."""
     descriptor, entries = c_void_p(), c_void_p()
     failed = try_call("GetNamedSecurityInfoW", extended(path), _FILE_OBJECT, _LABEL, None, None, None, byref(entries),
                       byref(descriptor))  # fmt: skip

@@ -37,7 +37,7 @@ CONTAINER: Mechanisms = {
                        Mechanism.MOUNT_NAMESPACE),
     "writable_paths": ("mount namespace", "shown writable; the workspace too, where it lies in one of them",
                        Mechanism.MOUNT_NAMESPACE),
-    "hidden_paths": ("mount namespace", "empty, or absent; who runs while one comes or is exchanged can see it",
+    "hidden_paths": ("mount namespace", "empty, or absent; whoever runs while one comes or is exchanged can see it",
                      Mechanism.MOUNT_NAMESPACE),
     "syscalls": ("seccomp", "a filter that the job can't take off; nobody is told of what it refuses",
                  Mechanism.SECCOMP),

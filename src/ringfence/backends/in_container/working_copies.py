@@ -69,7 +69,7 @@ class WorkingCopies:
         return {**table, own_paths.CAPABILITY: entry, "disk": disk}
 
     def give_to_job(self) -> None:
-        """Who is not root shares its ids with the job, and has nothing to give."""
+        """Whoever is not root shares its ids with the job, and has nothing to give."""
         uid, _, gid = job_spec.user().partition(":")
         try:
             if os.geteuid() == 0:

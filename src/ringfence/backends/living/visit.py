@@ -1,4 +1,4 @@
-"""A box that lives between visits, from the caller's side: who keeps it open, and a visit to it.
+"""A box that lives between visits, from the caller's side: whoever keeps it open, and a visit to it.
 
 What is tried between visits, or after the last, is ``hearing``'s.
 """
@@ -56,7 +56,7 @@ class VisitToBox(LeaderClient):
         self._wired: list[dict[str, object]] = []
         """All that tripwires told of it: it is in no count of its own recorder."""
         self._copies: list[dict[str, object]] = []
-        """All that was told of it, for who asks what it has tried so far."""
+        """All that was told of it, for whoever asks what it has tried so far."""
         try:
             super().__init__(request | {"in_box": self.number}, (supervisor.visit.post, *streams), supervisor.source)
         except BaseException:

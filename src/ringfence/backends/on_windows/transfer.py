@@ -1,7 +1,7 @@
 """A program: one file into or out of a living box on Windows. It runs as a job of that box and stands alone.
 
 ``transfer.py "put file" NAME`` takes standard input, ``transfer.py "get file" NAME MOST_BYTES`` gives standard output.
-Its exit code is the errno, or 1; why it fails is on standard error. Who starts it has looked at the name.
+Its exit code is the errno, or 1; why it fails is on standard error. Whoever starts it has looked at the name.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def change_of(path: str, layer: Manifest, below: Entry | None, base: Below) -> C
 
 
 def joins(path: str, layer: Manifest, base: Below) -> bool:
-    """Whether a commit makes it one file with another path, which it was not: who writes one then writes both."""
+    """Whether a commit makes it one file with another path, which it was not: whoever writes one then writes both."""
     entry = layer[path]
     return entry.kind == FILE and entry.twin in layer and not base.are_one(path, entry.twin)
 

@@ -118,7 +118,7 @@ def open_inside(root: int, relative: str) -> int:
 
 
 def open_in_root(root: int, path: str) -> int:
-    """The same with links followed, as they mean something to who has that root: none leads out of it."""
+    """The same with links followed, as they mean something to whoever has that root: none leads out of it."""
     how = pack("QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
     return syscalls.call("openat2", root, os.fsencode(path), how, len(how))
 

@@ -15,7 +15,7 @@ FOLDER = "/proc/1"
 MEMORY = (f"{FOLDER}/mem", f"{FOLDER}/task/1/mem")
 VARIABLES = (f"{FOLDER}/environ", f"{FOLDER}/task/1/environ")
 AREAS = f"{FOLDER}/smaps"
-"""A table without contents, which nobody means alone: who asks for it too takes whatever it finds."""
+"""A table without contents, which nobody means alone: whoever asks for it too takes whatever it finds."""
 FILES = (*MEMORY, *VARIABLES, AREAS)
 OPEN, WALK = "open", "walk"
 """What is recorded: somebody opens a file of these; opens variables while it reads the list of all processes."""

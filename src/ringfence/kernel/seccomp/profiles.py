@@ -253,7 +253,7 @@ QUOTAS = (
     _closed(
         "prlimit64",
         _deny(_EPERM),
-        "as setrlimit; who asks for the old limit in the same call would get none",
+        "as setrlimit; whoever asks for the old limit in the same call would get none",
         one_of(1, _RLIMIT_CORE),
         any_bit(2, ALL_64),
         any_bit(3, ALL_64),

@@ -131,7 +131,7 @@ def sources_digest() -> bytes:
 
 
 def digest_of(content: bytes) -> bytes:
-    """Tells mistakes, not attackers: who can change these files can change any other of the package."""
+    """Tells mistakes, not attackers: whoever can change these files can change any other of the package."""
     from binascii import crc32
 
     return b"%08x-%d" % (crc32(content), len(content))

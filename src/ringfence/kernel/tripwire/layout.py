@@ -4,7 +4,7 @@ One FUSE file system serves all hidden places of a sandbox. A *veil* replaces a 
 names in it. The visible names are bind mounts of the real ones (symbolic links are answered by us), the hidden ones
 do not exist: no listing, no mount table and no system call tells them from names that never were (docs/adr/0026).
 
-A *spot* is one file that is there and stays: who opens it is refused and recorded (docs/adr/0145).
+A *spot* is one file that is there and stays: whoever opens it is refused and recorded (docs/adr/0145).
 
 Knows nothing about mounting (``tripwire_mount``) or answering (``tripwire``).
 """

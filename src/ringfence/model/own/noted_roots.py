@@ -46,7 +46,7 @@ def note(top: str, path: str) -> None:
 
 
 def forget(top: str, paths: Collection[str]) -> None:
-    """These are ours no more, for who knows that nothing is in them that a guest must not see."""
+    """These are ours no more, for whoever knows that nothing is in them that a guest must not see."""
     _change(top, lambda rows: {each: mark for each, mark in rows.items() if each not in paths})
 
 

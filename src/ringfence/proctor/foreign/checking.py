@@ -47,7 +47,7 @@ def error(path: str, found: list[Problem]) -> PolicyError:
 
 
 def first_of(found: list[Problem], values: object) -> PolicyError:
-    """One error of all problems of a YAML file, in the order of its keys; who reads the file adds their places."""
+    """One error of all problems of a YAML file, in the order of its keys; whoever reads the file adds their places."""
     keys = values if isinstance(values, Mapping) else ()
     first, *others = in_order(found, keys)
     return PolicyError(*first, more=tuple(PolicyError(*other) for other in others))

@@ -46,7 +46,7 @@ class Submitted:
 
 
 def capture(submitted: Submitted, look: Mapping[tuple[str, str], Look] | None = None) -> dict[str, Any]:
-    """Read everything that is handed in and return its manifest. ``look``: who looks into the input of a role and a
+    """Read everything that is handed in and return its manifest. ``look``: whoever looks into the input of a role and a
     name while it is read."""
     looks = look or {}
     found = [read_input(role, name, path, looks.get((role, name), no_look)) for role, name, path in submitted.named()]

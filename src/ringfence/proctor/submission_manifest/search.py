@@ -1,7 +1,7 @@
 """Finds known answers in a stream of bytes: as they are, in other spaces and line ends, in hexadecimal, base64 and
 UTF-16, backwards, and in what is compressed. It knows nothing of tasks.
 
-It is a search for what was carried in carelessly or in plain disguise. Who encrypts an answer is not found.
+It is a search for what was carried in carelessly or in plain disguise. Whoever encrypts an answer is not found.
 """
 
 from __future__ import annotations

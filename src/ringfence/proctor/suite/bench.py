@@ -146,7 +146,7 @@ def _executor(plan: Plan, order: Order, folder: str, on_wait: Callable[[], None]
 
 
 def _key(seed: str | None, key_file: str | None, folder: str, shown: Sequence[str]) -> Signing:
-    """Who reads it can sign any verdict, so it must not lie in what the agent is shown."""
+    """Whoever reads it can sign any verdict, so it must not lie in what the agent is shown."""
     if key_file:
         _refuse_shown(key_file, shown, "the signing key")
     signing = chosen_key(seed, key_file, folder)

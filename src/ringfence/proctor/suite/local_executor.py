@@ -61,7 +61,7 @@ class _Worker:
         signal.pidfd_send_signal(self.handle, number)
 
     def ask(self, grace_s: float) -> None:
-        """To end in order; who has not by then is killed."""
+        """To end in order; whoever has not by then is killed."""
         self.asked, self.until = True, time.monotonic() + grace_s
         self.signal(signal.SIGTERM)
 

@@ -88,7 +88,7 @@ def place(shipped: Shipped, received: Received, ray: RayModule) -> None:
 
 
 def _unpack(shipped: Shipped, received: Received, ray: RayModule) -> None:
-    """Beside its place, then by one rename; who comes second finds it there."""
+    """Beside its place, then by one rename; whoever comes second finds it there."""
     above = os.path.dirname(shipped.path)
     make_private(above)
     part = os.path.join(above, f".{os.path.basename(shipped.path)[:50]}.{os.urandom(8).hex()}.part")
