@@ -258,9 +258,14 @@ def test_no_commit_goes_past_what_was_recorded_and_nobody_has_read_yet(
 def test_a_callback_of_the_visit_itself_gets_no_commit(folder: Path) -> None:
     """It is what would read; to wait for it would be for ever."""
     refused: list[bool] = []
+    stays = ["sh", "-c", "echo x; until test -e go; do sleep 0.01; done"]
     with ringfence.open(_policy(folder), folder / "work") as box:
-        done = box.run(["echo", "x"], on_output=lambda *_: refused.append(_is_refused(box.commit)))
-        assert done.ok and set(refused) == {True}
+
+        def commit(_: str, __: bytes) -> None:
+            refused.append(_is_refused(box.commit))
+            box.put("go", b"")
+
+        assert box.run(stays, on_output=commit).ok and refused == [True]
         box.run(["true"])
         box.commit()
 
