@@ -205,7 +205,7 @@ def test_a_wrong_example_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["run", "test"])
 def test_the_two_commands_of_the_readme_are_make_targets(target: str) -> None:
-    (start,) = (block for block in blocks("README.md") if block.kind == "sh")
+    start, *_ = (block for block in blocks("README.md") if block.kind == "sh")
     assert f"make {target} " in start.text
     printed = _run(["make", "--dry-run", target], ROOT)
     assert {"run": "ringfence demo", "test": "tests.run"}[target] in printed, printed
