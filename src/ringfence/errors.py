@@ -29,6 +29,8 @@ class SandboxError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+        if hint:
+            self.add_note(hint)  # a traceback shows it below the message
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pools of processes send errors home pickled; by default that calls __init__ with the message."""

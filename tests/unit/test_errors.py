@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import traceback
 
 import pytest
 
@@ -49,6 +50,13 @@ def test_an_error_survives_being_sent_between_processes(error, copied) -> None:
     mine, theirs = dict(vars(error)), dict(vars(back))
     assert [str(each) for each in mine.pop("more", ())] == [str(each) for each in theirs.pop("more", ())]
     assert mine == theirs
+
+
+def test_a_traceback_shows_what_to_do() -> None:
+    error = errors.UnavailableError("no namespaces", fixes=("sysctl one", "or two"))
+    assert "".join(traceback.format_exception(error)).endswith("no namespaces\nsysctl one; or two\n")
+    plain = "".join(traceback.format_exception(errors.UsageError("no")))
+    assert plain.endswith("UsageError: no\n"), "the control: without a hint there is no further line"
 
 
 def test_a_policy_error_is_a_usage_error_and_names_place_field_and_problem() -> None:
