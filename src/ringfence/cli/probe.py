@@ -203,7 +203,7 @@ def _print(mechanisms: dict[str, dict[str, object]], levels: dict[str, dict[str,
     for name, level in levels.items():
         print(f"\n{name}")
         if not level["available"]:
-            print(f"  not available: {level['missing']}\n  {level['fix']}")
+            print(f"  not available\n       missing: {level['missing']}\n       fix:     {level['fix']}")
         capabilities: dict[str, dict[str, object]] = level["capabilities"]  # type: ignore[assignment]
         for capability, entry in capabilities.items():
             mark = "yes" if entry["applied"] else "no "

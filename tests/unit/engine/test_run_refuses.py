@@ -13,7 +13,7 @@ from ringfence.model.lack import Lack
 
 @pytest.mark.parametrize(("whole", "helps"), [(False, True), (True, False)])
 def test_to_accept_less_is_offered_where_something_would_be_left(whole: bool, helps: bool) -> None:
-    lack = Lack(capability="engine", missing="one that answers", fix="start it", whole=whole)
+    lack = Lack(capability="engine", missing="a container engine", fix="start it", whole=whole)
     backend = SimpleNamespace(level="container", lacks=lambda _: (lack,))
     with pytest.raises(UnavailableError) as refused:
         refuse(backend, SandboxPolicy())  # type: ignore[arg-type]

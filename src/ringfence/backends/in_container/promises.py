@@ -49,7 +49,7 @@ def asked_of(policy: SandboxPolicy) -> dict[str, object]:
 
 
 def no_engine(error: UnavailableError) -> Lack:
-    return Lack(capability=ENGINE, missing=f"one that answers: {error}", fix=f"{error.hint}; or {FIX}", whole=True)
+    return Lack(capability=ENGINE, missing=f"a container engine ({error})", fix=f"{error.hint}; or {FIX}", whole=True)
 
 
 def lacks_of_groups(asked: Mapping[str, object], info: Mapping[str, object]) -> list[Lack]:
