@@ -38,6 +38,9 @@ if os.name == "nt":
         IsolationLevel.PROCESS: ("ringfence.backends.on_windows.process", "WindowsBackend"),
     }
 
+ACCEPT_LESS = "or accept less with allow_partial (--allow-partial)"
+"""What helps against a refusal where something of the policy would be left."""
+
 
 def run(
     job: Job | Sequence[str | os.PathLike[str]],
@@ -154,7 +157,7 @@ def refuse(backend: Backend, policy: SandboxPolicy) -> tuple[Lack, ...]:
     if lacks and not policy.allow_partial:
         named = "; ".join(f"{lack.capability} requires {lack.missing}" for lack in lacks)
         fixes = dict.fromkeys(f"{lack.capability}: {lack.fix}" for lack in lacks)
-        less = () if any(lack.whole for lack in lacks) else ("or accept less with allow_partial (--allow-partial)",)
+        less = () if any(lack.whole for lack in lacks) else (ACCEPT_LESS,)
         raise UnavailableError(
             f"isolation level '{backend.level}' cannot enforce this policy on this host: {named}",
             missing=tuple(lack.capability for lack in lacks),

@@ -126,6 +126,14 @@ def note_root(path: str) -> None:
         raise UsageError(f"{path}: {error.strerror}", hint="set XDG_STATE_HOME to a folder of your own") from error
 
 
+def forget_in(path: str) -> None:
+    """What was noted in a folder that has been removed: a guest may be given the place where it lay."""
+    top = state_folder()
+    below = [root for root in noted_roots.noted(top) if within(root, path)]
+    if below:
+        noted_roots.forget(top, below)
+
+
 def sandboxes_folder() -> str:
     return os.path.join(state_folder(), "sandboxes")
 

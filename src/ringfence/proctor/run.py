@@ -6,12 +6,15 @@ What the agent does is in the verdict. What the operator or we get wrong is an e
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 from ringfence.attest import chosen_key
 from ringfence.checkpoint.transaction import Transaction
+from ringfence.engine.run import ACCEPT_LESS
+from ringfence.errors import UnavailableError
 from ringfence.evidence.keys import SigningKey
 from ringfence.model.outcome import Outcome
 from ringfence.model.record import record, replace
@@ -77,7 +80,7 @@ def proctor(
         started, watching = datetime.now(UTC), Watching(task, display)
         given = records.inputs_of(task, agent, scaffold)
         watching.tell(bound.findings)
-        with workplace(folder) as place:
+        with workplace(folder) as place, _held_whole():
             staged = staging.stage(task, place)
             held = hold(task, given, staged, place)
             setup = agent_run.set_up(replace(task, setup=held.setup), staged, place, folder)
@@ -95,6 +98,18 @@ def proctor(
     if display is not None:
         display.verdict(signed, os.path.join(folder, records.REPORT))
     return _verdict(about, signed, folder, key)
+
+
+@contextmanager
+def _held_whole() -> Iterator[None]:
+    """No run is proctored with less than its policy, and there is no flag for that: so it is no advice here."""
+    try:
+        yield
+    except UnavailableError as error:
+        if ACCEPT_LESS not in error.fixes:
+            raise
+        fixes = tuple(fix for fix in error.fixes if fix != ACCEPT_LESS)
+        raise UnavailableError(str(error), missing=error.missing, fixes=fixes) from error.__cause__
 
 
 def _refuse(task: Task, agent: str, scaffold: Sequence[str], out: str) -> None:

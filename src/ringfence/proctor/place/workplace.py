@@ -10,9 +10,11 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from ringfence.model import own_files
+from ringfence.errors import SandboxError
+from ringfence.model import own_files, state_folder
+from ringfence.model.ways.walk import real
 from ringfence.roles.removal import remove_tree
 
 MARK = ".proctor-run-"
@@ -37,7 +39,7 @@ def workplace(out: str) -> Iterator[str]:
         os.rename(made, place)
         yield place
     finally:
-        remove_tree(place)
+        _remove(place)
         remove_tree(made)
         os.close(held)
 
@@ -50,9 +52,17 @@ def remove_abandoned(above: str) -> list[str]:
     for name in names:
         path = os.path.join(above, name)
         if _is_abandoned(path):
-            remove_tree(path)
+            _remove(path)
             gone.append(path)
     return gone
+
+
+def _remove(place: str) -> None:
+    """Transactions of the run lay in it and were noted as ours: nobody may be given a folder that holds such a one."""
+    led = real(place)
+    remove_tree(place)
+    with suppress(OSError, SandboxError):  # it stays noted then, and what holds it is refused as before
+        state_folder.forget_in(led)
 
 
 def _name_of(folder: int) -> bytes:
