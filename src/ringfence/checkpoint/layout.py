@@ -168,7 +168,7 @@ def opened(folder: str) -> Documents:
 
 def hide_from_guests(plan: Layout) -> None:
     """Of one that is there: it may have been moved here, or be known to another state folder only."""
-    note_root(plan.root or plan.folder)
+    note_root(plan.root if plan.root and within(plan.folder, plan.root) else plan.folder)
 
 
 def is_begun(place: Documents) -> bool:

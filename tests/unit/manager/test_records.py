@@ -31,6 +31,7 @@ from ringfence.cli import main
 from ringfence.errors import ForeignError
 from ringfence.manager.registry import METADATA, Damaged, Registry
 from ringfence.model import state_folder
+from ringfence.model.paths import within
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -225,6 +226,8 @@ def test_a_copy_of_a_sandbox_is_none_and_a_moved_root_must_be_trusted(
     with pytest.raises(ForeignError):
         moved.attach(sandbox_id)
     assert moved.attach(sandbox_id, trust=True)
+    assert str(root) not in state_folder.own_places(), "it is not there any more"
+    assert any(within(f"{tmp_path}/moved/{sandbox_id}", each) for each in state_folder.own_places())
     moved.close()
 
 

@@ -51,7 +51,9 @@ def forget(top: str, paths: Collection[str]) -> None:
 
 
 def _covers(known: Rows, path: str) -> bool:
-    return any(lies_in(path, each) for each in known)
+    """Whether one of them is it, or holds it. A folder that was made anew in the place of one that is gone is another:
+    the row of the old one would be forgotten, and with it the new one."""
+    return any(lies_in(path, each) and not _is_gone(each, *mark) for each, mark in known.items())
 
 
 def _mark(status: os.stat_result) -> tuple[int, int]:
