@@ -36,6 +36,7 @@ _CLUES: tuple[tuple[bytes, str], ...] = (
     (b"Cannot allocate memory", "memory"),
     (b"std::bad_alloc", "memory"),
     (b"out of memory", "memory"),
+    (b"SetPermissions", "memory"),  # V8's check that failed, when mprotect is refused room for writable pages
     (b"Too many open files", "nofile"),
     (b"File too large", "file_size"),
     (b"File size limit exceeded", "file_size"),

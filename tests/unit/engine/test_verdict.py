@@ -177,8 +177,11 @@ def test_less_memory_than_a_program_needs_to_start_is_named(size: int) -> None:
     assert judge(Report(exit_code=0), tiny, ALL, b"").limits_hit == ()
 
 
-def test_of_a_crash_the_words_before_its_trace_count() -> None:
-    said = b"FATAL ERROR: JavaScript heap out of memory\n----- Native stack trace -----\n 1: 0xb node"
+@pytest.mark.parametrize(
+    "words", (b"FATAL ERROR: JavaScript heap out of memory", b"# Check failed: reservation_.SetPermissions( start, 1).")
+)
+def test_of_a_crash_the_words_before_its_trace_count(words: bytes) -> None:
+    said = words + b"\n----- Native stack trace -----\n 1: 0xb node"
     assert judged(Report(signal=6, largest_bytes=LIMIT * 5 // 8), said, GROUPED).status is Status.MEM_LIMIT
     assert judged(Report(signal=6, largest_bytes=LIMIT // 4), said, GROUPED).status is Status.CRASHED
     assert judged(Report(exit_code=1, largest_bytes=LIMIT * 5 // 8), said, GROUPED).status is Status.FAILED
