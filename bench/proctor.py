@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -82,7 +83,7 @@ def ask(effort: Effort) -> Answer:
         raise NotHere("there is no C compiler, or no make")
     with temporary_folder("bench-proctor-") as folder:
         place = Path(folder)
-        tables = [ask_for(place, effort) for ask_for in (_work, _file_operations, _nothing, _at_once)]
+        tables = [ask_for(place, effort) for ask_for in (_work, _file_operations, _nothing, _typed, _at_once)]
     return Gathered().answer(*tables)
 
 
@@ -175,6 +176,29 @@ def _nothing(place: Path, effort: Effort) -> Table:
     contenders = {"ringfence run, true": timed_ms(run_strict(["/bin/true"], b"")),
                   "proctored, true": timed_ms(_proctored(task, "true", place))}  # fmt: skip
     return race("nothing, from start to signed bundle", contenders, turns=effort.pick(30, 10))
+
+
+def _typed(place: Path, effort: Effort) -> Table:
+    """The same as somebody types it: two commands, each with the start of its interpreter."""
+    _task(place, "typed")
+    beside = Path(sys.executable).parent
+    if not all((beside / name).exists() for name in ("ringfence", "proctor")):
+        raise NotHere("ringfence is not installed beside this Python")
+
+    def sandboxed() -> None:
+        _call([str(beside / "ringfence"), "run", "--strict", "--", "true"])
+
+    def proctored() -> None:
+        out = str(place / f"out-{next(_numbers)}")
+        _call([str(beside / "proctor"), "run", "--task", str(place / "typed"), "--agent", "true", "--out", out])
+
+    contenders = {"ringfence run --strict -- true": timed_ms(sandboxed), "proctor run": timed_ms(proctored)}
+    return race("nothing, as two commands", contenders, turns=effort.pick(30, 10))
+
+
+def _call(words: list[str]) -> None:
+    quiet = subprocess.DEVNULL
+    subprocess.run(words, stdin=quiet, stdout=quiet, stderr=quiet, check=True)
 
 
 def _at_once(place: Path, effort: Effort) -> Table:

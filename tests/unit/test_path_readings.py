@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.attest import chosen_key
+from ringfence.attest.signing import chosen_key
 from ringfence.cli import interpreter, policy_flags
 from ringfence.engine import box
 from ringfence.evidence.keyfile import write_key

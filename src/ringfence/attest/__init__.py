@@ -12,12 +12,3 @@ Above the engine, below the doors that grade: a proctored run and any other one 
   signing        which key signs
   run_bundle     the bundle of a run that nobody graded
 """
-
-from ringfence.attest.attempts import violations as violations
-from ringfence.attest.event_log import write_events as write_events
-from ringfence.attest.health import recorder as recorder
-from ringfence.attest.run_bundle import bundle as bundle
-from ringfence.attest.signing import chosen_key as chosen_key
-from ringfence.attest.statements import host as host
-from ringfence.attest.statements import phase as phase
-from ringfence.attest.statements import protections as protections

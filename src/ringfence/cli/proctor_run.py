@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ringfence.evidence.keys import SigningKey
     from ringfence.proctor import Task
-    from ringfence.proctor.submission_manifest.binding import Bound
+    from ringfence.proctor.submission_manifest.bound import Bound
 
 EXAMPLES = """\
 examples:
@@ -136,13 +136,15 @@ def _bound(arguments: argparse.Namespace, task: Task) -> Bound:
     """What ties the run to its manifest; nothing where there is none."""
     from ringfence.errors import UsageError
     from ringfence.proctor.agents.resolve import resolve
-    from ringfence.proctor.submission_manifest.binding import NOT_BOUND, binary_of, bind
-    from ringfence.proctor.submission_manifest.document import Submitted
+    from ringfence.proctor.submission_manifest.bound import NOT_BOUND
 
     if not arguments.manifest:
         if arguments.instructions or arguments.agent_binary:
             raise UsageError("--instructions and --agent-binary go with --manifest", hint="show files with --scaffold")
         return NOT_BOUND
+    from ringfence.proctor.submission_manifest.binding import binary_of, bind
+    from ringfence.proctor.submission_manifest.document import Submitted
+
     command = resolve(arguments.agent, task).command
     binary = arguments.agent_binary or binary_of(command)
     if not binary:
@@ -160,7 +162,7 @@ def _answers(arguments: argparse.Namespace) -> list[str]:
 def signing_key(arguments: argparse.Namespace, shown: tuple[str, ...]) -> SigningKey | None:
     """The one that was given; None: one is made in the output folder. Who reads it can sign any verdict, so it must not
     lie in what the agent is shown."""
-    from ringfence.attest import chosen_key
+    from ringfence.attest.signing import chosen_key
     from ringfence.errors import UsageError
     from ringfence.evidence.keys import SEED_VARIABLE
     from ringfence.model.paths import within

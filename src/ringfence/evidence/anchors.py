@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -22,9 +21,10 @@ from ringfence.evidence.schema import UNSIGNED_MEMBERS, parse_time
 from ringfence.evidence.timestamp import stamped_time
 from ringfence.evidence.translog import head_message, log_entry
 from ringfence.evidence.trust import Trust
+from ringfence.model.record import record
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class AnchorResult:
     kind: str
     known: bool

@@ -10,7 +10,6 @@ import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ringfence import __version__
@@ -26,12 +25,13 @@ from ringfence.evidence.schema import INPUTS_NAME, RUN_NAME
 from ringfence.evidence.trust import Trust
 from ringfence.evidence.verify import verify_bundle
 from ringfence.model.own_files import FLAGS, write_whole
+from ringfence.model.record import record
 
 MAKER = f"ringfence-3/{__version__}"
 UNGRADED_MAKER = f"ringfence-run-1/{__version__}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Artifact:
     name: str
     sha256: str
@@ -40,7 +40,7 @@ class Artifact:
     # None: hash only, the content is not embedded
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Result:
     """What the grader decided."""
 
@@ -50,13 +50,19 @@ class Result:
     # None: the task has no reward
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Ungraded:
     """A run that nobody graded: it has no pass and no reward, and no bundle of it can claim one."""
 
     task_id: str
-    passed: bool = field(default=False, init=False)
-    reward: None = field(default=None, init=False)
+
+    @property
+    def passed(self) -> bool:
+        return False
+
+    @property
+    def reward(self) -> None:
+        return None
 
 
 def file_artifact(name: str, path: str) -> Artifact:

@@ -5,7 +5,6 @@ Owns: nothing but the passing of results from step to step. Private to the verif
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -19,24 +18,23 @@ UNGRADED = "ringfence-run-1"
 OURS = (RINGFENCE, UNGRADED)
 
 
-@dataclass(kw_only=True)
 class Case:
-    data: bytes
-    trust: Trust
-    now: datetime
-    verdict_alone: bool = False
-    allow_missing_environment: bool = False
-    nonce: str | None = None
-    artifacts_folder: str | None = None
-    document: dict[str, Any] = field(default_factory=dict)
-    format: str = ""
-    faults: dict[Fault, Problem] = field(default_factory=dict)
-    message: bytes = b""
-    run: dict[str, Any] = field(default_factory=dict)
-    # empty until step 15, and for Proctor's format
-    inputs: dict[str, Any] = field(default_factory=dict)
-    anchors: list[AnchorResult] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    def __init__(
+        self, *, data: bytes, trust: Trust, now: datetime, verdict_alone: bool = False,
+        allow_missing_environment: bool = False, nonce: str | None = None, artifacts_folder: str | None = None,
+    ) -> None:  # fmt: skip
+        self.data, self.trust, self.now, self.verdict_alone = data, trust, now, verdict_alone
+        self.allow_missing_environment, self.nonce = allow_missing_environment, nonce
+        self.artifacts_folder = artifacts_folder
+        self.document: dict[str, Any] = {}
+        self.format = ""
+        self.faults: dict[Fault, Problem] = {}
+        self.message = b""
+        self.run: dict[str, Any] = {}
+        self.inputs: dict[str, Any] = {}
+        """Empty until step 15, and for Proctor's format."""
+        self.anchors: list[AnchorResult] = []
+        self.notes: list[str] = []
 
     @property
     def verdict(self) -> dict[str, Any]:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from ringfence.errors import EvidenceError
 from ringfence.evidence.canonical import canonical
 from ringfence.evidence.strictjson import decode
+from ringfence.model.record import record
 
 GENESIS = "0" * 64
 MAX_LINE_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ChainSummary:
     head: str
     count: int
@@ -33,19 +33,19 @@ def next_head(head: str, record: Mapping[str, object]) -> str:
 def link(records: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
     """The same records, each with its ``chain``."""
     head, linked = GENESIS, []
-    for record in records:
-        if "chain" in record:
+    for each in records:
+        if "chain" in each:
             raise EvidenceError("a record to be chained already has a chain")
-        head = next_head(head, record)
-        linked.append({**record, "chain": head})
+        head = next_head(head, each)
+        linked.append({**each, "chain": head})
     return linked
 
 
 def check(records: Iterable[object]) -> ChainSummary:
     """Recompute every link; EvidenceError names the first record that does not follow."""
     head, count = GENESIS, 0
-    for count, record in enumerate(records, start=1):
-        head = follow(head, record, count)
+    for count, each in enumerate(records, start=1):
+        head = follow(head, each, count)
     return ChainSummary(head=head, count=count)
 
 

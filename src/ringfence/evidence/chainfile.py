@@ -12,13 +12,13 @@ import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import BinaryIO, Self
 
 from ringfence.errors import EvidenceError, UsageError
 from ringfence.evidence import chain
 from ringfence.evidence.canonical import canonical
 from ringfence.evidence.strictjson import decode
+from ringfence.model.record import record
 
 _OPEN_FLAGS = (
     os.O_RDWR
@@ -32,7 +32,7 @@ _OPEN_FLAGS = (
 _LOCK_PAUSE_S = 0.005
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Position:
     """How far a chain file was known to be good."""
 

@@ -10,9 +10,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ringfence.errors import EvidenceError
+from ringfence.model.record import record
 
 _CHUNK_BYTES = 1 << 20
 # Absent on Windows, where opening neither follows nor blocks in the way these prevent.
@@ -25,13 +25,13 @@ OPEN_FLAGS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class FileDigest:
     sha256: str
     size_bytes: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class TreeDigest:
     sha256: str
     files: int

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from ringfence.errors import EvidenceError
 from ringfence.evidence.digest import file_digest, sha256_hex, tree_digest
 from ringfence.evidence.schema import INPUTS_FORMAT
+from ringfence.model.record import record
 
 _IMAGE_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Input:
     role: str
     name: str

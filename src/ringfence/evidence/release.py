@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +19,7 @@ from ringfence.evidence.schema import TEXT
 from ringfence.evidence.shape import Items, Record
 from ringfence.evidence.strictjson import parse
 from ringfence.evidence.trust import Moment, Trust, judge_signers
+from ringfence.model.record import record
 
 NAME = "release.dsse.json"
 PREDICATE_TYPE = "urn:ringfence:release:1"
@@ -28,7 +28,7 @@ _STATEMENT = statement_shape(PREDICATE_TYPE, Record(required={
 }))  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Release:
     """What an attestation proves of the files that were checked."""
 

@@ -5,17 +5,16 @@ Owns: the field names and units of the run record. Does not: measure anything; t
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from ringfence.evidence.schema import RUN_FORMAT, format_time
+from ringfence.model.record import made_by, record
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Phase:
     """One program run in the sandbox: ``agent``, ``grader``, …"""
 
@@ -29,10 +28,10 @@ class Phase:
     wall_limit_ms: int | None = None
     # None: no limit
     wall_ms: int
-    usage: Mapping[str, int] = field(default_factory=dict)
+    usage: Mapping[str, int] = made_by(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Protection:
     protection: str
     requested: bool
@@ -41,7 +40,7 @@ class Protection:
     detail: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RecorderHealth:
     healthy: bool
     mechanism: str
@@ -51,15 +50,15 @@ class RecorderHealth:
     problem: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Host:
     system: str
     kernel: str
     machine: str
-    posture: Mapping[str, str] = field(default_factory=dict)
+    posture: Mapping[str, str] = made_by(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RunRecord:
     task_id: str
     nonce: str
@@ -73,7 +72,7 @@ class RunRecord:
     def document(self, artifact_bytes: Mapping[str, int], embedded: Iterable[str]) -> dict[str, Any]:
         """run.json, given the sizes of all other artifacts and the names of those that are embedded."""
         plain = {
-            name: [dataclasses.asdict(item) for item in getattr(self, name)]
+            name: [dict(item.__dict__) for item in getattr(self, name)]
             for name in ("phases", "enforcement")
         }
         return {
@@ -82,8 +81,8 @@ class RunRecord:
             "nonce": self.nonce,
             "started_at": format_time(self.started_at),
             "ended_at": format_time(self.ended_at),
-            "recorder": dataclasses.asdict(self.recorder),
-            "host": dataclasses.asdict(self.host),
+            "recorder": dict(self.recorder.__dict__),
+            "host": dict(self.host.__dict__),
             "artifact_bytes": dict(artifact_bytes),
             "embedded": sorted(embedded, key=lambda name: name.encode("utf-8")),
             **plain,

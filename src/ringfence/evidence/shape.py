@@ -7,9 +7,10 @@ Does not: parse, or know any format (schema). The recursion follows the shape, n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from ringfence.model.record import made_by, record
 
 
 class Fault(StrEnum):
@@ -18,7 +19,7 @@ class Fault(StrEnum):
     TYPE = "type"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Problem:
     fault: Fault
     path: str
@@ -28,7 +29,7 @@ class Problem:
         return f"{self.path or 'the document'} {self.text}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Leaf:
     """A value that a predicate accepts; ``expected`` completes «… must be»."""
 
@@ -36,15 +37,15 @@ class Leaf:
     expected: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Record:
     """An object with these members and no others."""
 
     required: Mapping[str, Shape]
-    optional: Mapping[str, Shape] = field(default_factory=dict)
+    optional: Mapping[str, Shape] = made_by(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Items:
     """An array; ``rule``, called once every item is right, says what is wrong with the whole, or ''."""
 
@@ -52,7 +53,7 @@ class Items:
     rule: Callable[[list[Any]], str] = lambda items: ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Table:
     """An object with free keys."""
 
@@ -60,7 +61,7 @@ class Table:
     value: Shape
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Choice:
     """An object whose string member ``tag`` picks its record."""
 

@@ -7,7 +7,6 @@ Does not: hand anything to others; give the heads away, a log that only its owne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self, cast
 
@@ -20,11 +19,12 @@ from ringfence.evidence.keys import SigningKey, signature_holds
 from ringfence.evidence.schema import HEX64, LOG_ENTRY, LOG_ENTRY_FORMAT, format_time, parse_time
 from ringfence.evidence.shape import problems
 from ringfence.evidence.strictjson import decode
+from ringfence.model.record import record
 
 HEAD_FORMAT = "ringfence-log-head/1"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Head:
     """A signed statement: so many entries, with this root."""
 

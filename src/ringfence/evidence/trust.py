@@ -7,7 +7,6 @@ Does not: check signatures (verify has done that before).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self, cast
 
@@ -16,11 +15,12 @@ from ringfence.evidence.keys import key_id, parse_public
 from ringfence.evidence.schema import TRUST, parse_time
 from ringfence.evidence.shape import problems
 from ringfence.evidence.strictjson import parse
+from ringfence.model.record import record
 
 FORMATS = ("proctor-0.1", "ringfence-3", "ringfence-run-1")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class TrustedKey:
     public_key: str
     name: str
@@ -30,7 +30,7 @@ class TrustedKey:
     revoked_at: datetime | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Moment:
     """The time of a bundle, and whether a known anchor vouches for it."""
 
@@ -38,7 +38,7 @@ class Moment:
     anchored: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Trust:
     keys: tuple[TrustedKey, ...]
     logs: frozenset[str] = frozenset()

@@ -7,7 +7,6 @@ Does not: print, choose exit codes (cli), or make bundles (bundle).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -19,6 +18,7 @@ from ringfence.evidence.artifactfiles import check_files
 from ringfence.evidence.case import OURS, PROCTOR, UNGRADED, Case
 from ringfence.evidence.schema import format_time, parse_time
 from ringfence.evidence.trust import Moment, Trust, judge_signers
+from ringfence.model.record import record
 
 _ORDINARY_DELAY = timedelta(minutes=5)
 
@@ -28,7 +28,7 @@ class State(StrEnum):
     INTACT = "intact, signer unknown"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Verification:
     """What a verification that found no fault has established."""
 
@@ -49,7 +49,7 @@ class Verification:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Step:
     number: int
     word: str

@@ -32,6 +32,14 @@ def new_beside(path: str, *, mode: int = 0o600, dir_fd: int | None = None) -> tu
     return descriptor, beside
 
 
+def new_folder(above: str, prefix: str) -> str:
+    """A new private folder in another one, under a name that nobody can have guessed. (``tempfile`` takes long to
+    load.)"""
+    made = os.path.join(above, f"{prefix}{os.urandom(8).hex()}")
+    os.mkdir(made, 0o700)
+    return made
+
+
 def write_whole(path: str, data: bytes, *, mode: int = 0o600, dir_fd: int | None = None, sync: bool = False) -> None:
     """A reader finds the old file or the new one. A link at the path is replaced, never followed."""
     descriptor, beside = new_beside(path, mode=mode, dir_fd=dir_fd)

@@ -11,28 +11,36 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from ringfence.attest import chosen_key
+from ringfence.attest.signing import chosen_key
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.engine.run import ACCEPT_LESS
 from ringfence.errors import UnavailableError
 from ringfence.evidence.keys import SigningKey
 from ringfence.model.outcome import Outcome
 from ringfence.model.record import record, replace
-from ringfence.proctor import agent_run, grading, records, staging, submission
+from ringfence.proctor import agent_run, grading, staging, submission
 from ringfence.proctor.agent_run import Ran
 from ringfence.proctor.agents.resolve import resolve
 from ringfence.proctor.display import Display
 from ringfence.proctor.findings import Finding, findings_of, gaps_of
 from ringfence.proctor.grading import Grading
+from ringfence.proctor.load_ahead import load_ahead
 from ringfence.proctor.place import other_runs
 from ringfence.proctor.place.holding import hold
 from ringfence.proctor.place.new_output import output_of_run
 from ringfence.proctor.place.workplace import workplace
 from ringfence.proctor.rooted import phase
+from ringfence.proctor.signed.inputs import inputs_of
 from ringfence.proctor.submission import Submission
-from ringfence.proctor.submission_manifest.binding import NOT_BOUND, Bound
+from ringfence.proctor.submission_manifest.bound import NOT_BOUND, Bound
 from ringfence.proctor.task import Task
 from ringfence.proctor.watching import Watching
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.proctor.signed.records import About
+
+_AFTER_THE_AGENT = ("ringfence.proctor.script_grader", "ringfence.proctor.signed.records")
 
 
 @record
@@ -78,7 +86,7 @@ def proctor(
     with output_of_run(os.fspath(out)) as folder:
         key = key or chosen_key(folder=folder).key
         started, watching = datetime.now(UTC), Watching(task, display)
-        given = records.inputs_of(task, agent, scaffold)
+        given = inputs_of(task, agent, scaffold)
         watching.tell(bound.findings)
         with workplace(folder) as place, _held_whole():
             staged = staging.stage(task, place)
@@ -89,6 +97,8 @@ def proctor(
             graded = _grade(held, prepared, left, watching)
             bound.confirm()
             found = (*bound.findings, *_findings(task, ran, left))
+            from ringfence.proctor.signed import records  # loaded while the agent ran
+
             about = records.About(
                 task=task, agent=agent, nonce=nonce, started_at=started, inputs=given, setup=setup, ran=tuple(ran),
                 submission=left, grading=graded, findings=found, usage=tuple(watching.recorded),
@@ -121,7 +131,7 @@ def _refuse(task: Task, agent: str, scaffold: Sequence[str], out: str) -> None:
     agent_run.refuse_answers(task, agent, scaffold, out)
 
 
-def _verdict(about: records.About, signed: dict[str, Any], folder: str, key: SigningKey) -> Verdict:
+def _verdict(about: About, signed: dict[str, Any], folder: str, key: SigningKey) -> Verdict:
     return Verdict(
         task_id=about.task.id, passed=signed["pass"], status=signed["status"], reward=signed.get("reward"),
         findings=about.findings, grading=about.grading, agents=tuple(each.outcome for each in about.ran), out=folder,
@@ -152,10 +162,13 @@ def _run_agents(
     task: Task, agent: str, staged: str, place: str, out: str, scaffold: Sequence[str], watching: Watching
 ) -> tuple[list[Ran], Submission]:
     with phase.layers(task, staged, place) as transaction:
+        load_ahead(_AFTER_THE_AGENT)
         ran = agent_run.run_agents(task, agent, transaction, place, out, scaffold, watching, staged)
         for _, layer in transaction.layers:  # an agent that shut its layer would else leave no diff
             submission.let_in(os.path.join(layer, "upper"))
-        records.write_diff(os.path.join(out, records.DIFF), transaction)
+        from ringfence.proctor.signed.records import DIFF, write_diff
+
+        write_diff(os.path.join(out, DIFF), transaction)
         left = _taken(task, transaction, staged, os.path.join(place, "submission"))
     return ran, left
 

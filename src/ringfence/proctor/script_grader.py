@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 
 from ringfence.checkpoint.transaction import Transaction
@@ -18,6 +17,7 @@ from ringfence.engine.run import run, transaction_kind
 from ringfence.errors import SetupError, UnavailableError, UsageError
 from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome, Status
+from ringfence.model.own_files import new_folder
 from ringfence.model.paths import within
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import replace
@@ -28,13 +28,13 @@ from ringfence.proctor.foreign import summary
 from ringfence.proctor.grading import Grading, described
 from ringfence.proctor.reward import Reward, Written
 from ringfence.proctor.rooted import phase
-from ringfence.proctor.rooted.private_python import private_python
 from ringfence.roles.removal import remove_tree
 from ringfence.sandbox.root import PRIVATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.model.events import OnEvent
+    from ringfence.proctor.rooted.private_python import PrivatePython
     from ringfence.proctor.submission import Submission
     from ringfence.proctor.task import Grader, Task
 
@@ -75,16 +75,32 @@ def environment(
         **own,
         "PYTHONDONTWRITEBYTECODE": "1",
         "PROCTOR_WORKSPACE": mount_at,
-        "PROCTOR_CONFINE": f"{' '.join(_first_process(rooted))} confine",
+        "PROCTOR_CONFINE": f"{' '.join(_python(rooted))} {_tools(rooted)}/grader_process.py confine",
         "PROCTOR_REWARD_FILE": reward_file,
     }  # fmt: skip
 
 
+def _python(rooted: bool) -> tuple[str, ...]:
+    """The interpreter of our own processes; in the root of an image nothing of that."""
+    return (*(_private_python().argv if rooted else (sys.executable,)), "-I", "-S")
+
+
+def _private_python() -> PrivatePython:
+    from ringfence.proctor.rooted.private_python import private_python
+
+    return private_python()
+
+
+def _tools(rooted: bool) -> str:
+    return _ROOTED_TOOLS if rooted else TOOLS
+
+
 def _first_process(rooted: bool) -> tuple[str, ...]:
-    """How our own process is started; in the root of an image by nothing of that."""
-    if not rooted:
-        return (sys.executable, "-I", "-S", f"{TOOLS}/grader_process.py")
-    return (*private_python().argv, "-I", "-S", f"{_ROOTED_TOOLS}/grader_process.py")
+    """As a module, whose compiled file Python takes: a script is compiled anew each time. Behind the standard library,
+    so that nothing beside it stands for a part of that."""
+    load = f"import sys; sys.path.append({_tools(rooted)!r}); import grader_process"
+    code = f"{load}; sys.exit(grader_process.main(sys.argv[1:]))"
+    return (*_python(rooted), "-c", code)
 
 
 def grade(task: Task, submission: Submission, *, on_event: OnEvent | None = None) -> Grading:
@@ -127,7 +143,7 @@ def _check_preferred(grader: Grader) -> None:
 def _private_folder(submission: str) -> str:
     """Beside the submission: on the same disk, and where nobody else writes. The reward's directory is in it."""
     try:
-        made = tempfile.mkdtemp(prefix=".grading-", dir=os.path.dirname(absolute(submission)))
+        made = new_folder(os.path.dirname(absolute(submission)), ".grading-")
         os.mkdir(os.path.join(made, _REWARD), 0o755)
         return made
     except OSError as error:
@@ -147,7 +163,7 @@ def _places(task: Task, submission: Submission, folder: str, reward_file: str) -
     grader = task.grader
     assert grader is not None
     places = {submission.folder: task.policy.mount_at} if task.workspace else {}
-    places |= {GUEST: TOOLS} if task.root is None else {GUEST: _ROOTED_TOOLS, **dict(private_python().places)}
+    places |= {GUEST: TOOLS} if task.root is None else {GUEST: _ROOTED_TOOLS, **dict(_private_python().places)}
     if grader.script:
         alone = not os.path.isdir(grader.script)
         places[grader.script] = f"{SCRIPTS}/{os.path.basename(grader.script)}" if alone else SCRIPTS

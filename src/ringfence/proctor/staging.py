@@ -8,7 +8,6 @@ the original.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 
@@ -18,7 +17,6 @@ from ringfence.errors import SandboxError, UsageError
 from ringfence.model.own_files import check_private, make_private
 from ringfence.model.paths import quoted, within
 from ringfence.model.ways.walk import absolute, itself, real
-from ringfence.proctor.history import materialise, remembers
 from ringfence.proctor.place.holding import source_of
 from ringfence.proctor.task import Task
 from ringfence.proctor.task_policy import OWN_PLACES, TaskPolicy
@@ -85,6 +83,8 @@ def stage(task: Task, folder: str) -> str:
     if os.path.lexists(target):
         raise UsageError(f"{target} is there already", hint="each run has a folder of its own")
     if task.policy.base_commit:
+        from ringfence.proctor.history import materialise
+
         materialise(task.workspace, task.policy.base_commit, target)
     else:
         os.mkdir(target, 0o700)
@@ -92,6 +92,8 @@ def stage(task: Task, folder: str) -> str:
         _fill(task, target)
         os.chmod(target, 0o755)  # the folder that it lies in is private
     except BaseException:
+        import shutil
+
         shutil.rmtree(target, ignore_errors=True)
         raise
     return target
@@ -115,6 +117,8 @@ def _fill(task: Task, target: str) -> None:
 
 def _check_forbidden(policy: TaskPolicy, target: str) -> None:
     """UsageError where the agent may not read a file, and git would show it all the same."""
+    from ringfence.proctor.history import remembers
+
     top = policy.mount_at
     for path in (path for path in policy.forbidden_reads if within(path, top)):
         inside = path[len(top) + 1 :]

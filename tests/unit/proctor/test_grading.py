@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import sys
-import tempfile
 import types
 from pathlib import Path
 
@@ -186,11 +185,18 @@ def test_nothing_is_killed_outside_of_a_sandbox(capfd: pytest.CaptureFixture[str
     assert grader_process.main(["lead", "", "--", "true"]) == 2 and grader_process.main([]) == 2
 
 
+def test_what_the_first_process_tells_is_json() -> None:
+    touched = sorted(grader_process._TOUCHES.values())
+    told = {"wall": 7, "code": -9, "reward": {"data": b"1\n".hex(), "writers": 1, "touched": touched},
+            "preferred": {"data": "", "writers": 0, "touched": []}}  # fmt: skip
+    assert json.loads(grader_process.as_json(told)) == told
+
+
 def test_an_operators_full_disk_is_an_error_without_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    monkeypatch.setattr(script_grader, "new_folder", full)
     with pytest.raises(SetupError, match="No space") as error:
         script_grader._private_folder(str(tmp_path / "submission"))
     assert error.value.errno == errno.ENOSPC and error.value.hint

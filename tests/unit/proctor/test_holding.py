@@ -12,7 +12,7 @@ from ringfence.errors import UsageError
 from ringfence.proctor import run as runs
 from ringfence.proctor import staging
 from ringfence.proctor.place.holding import hold
-from ringfence.proctor.records import inputs_of
+from ringfence.proctor.signed.inputs import inputs_of
 from ringfence.proctor.task import Task
 
 pytestmark = pytest.mark.privileges

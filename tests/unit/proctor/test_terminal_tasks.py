@@ -15,7 +15,7 @@ from ringfence.errors import SandboxError, SetupError, UsageError
 from ringfence.model.limits import MIB
 from ringfence.proctor.agent_run import policy_of
 from ringfence.proctor.foreign import compose, harbor, summary, terminal_bench, terminal_tasks
-from ringfence.proctor.records import inputs_of
+from ringfence.proctor.signed.inputs import inputs_of
 from ringfence.proctor.suite import agents
 from ringfence.proctor.task import Task
 

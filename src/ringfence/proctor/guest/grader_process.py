@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import json
 import os
 import select
-import signal
 import struct
 import sys
 import time
@@ -50,6 +48,7 @@ _TOUCHES = {_ATTRIB: "linked, removed or given another mode", _DELETE_SELF: "rem
             _OVERFLOW: "used too often to be watched"}  # fmt: skip
 _EVENT = struct.Struct("iIII")
 _END_S = 10.0
+_SIGKILL = 9  # the module ``signal`` loads more than all else here
 _HOST_NAME = "ringfence"
 """Of every strict sandbox."""
 
@@ -247,7 +246,7 @@ def end_others() -> None:
     until = time.monotonic() + _END_S
     while time.monotonic() < until:
         try:
-            os.kill(-1, signal.SIGKILL)
+            os.kill(-1, _SIGKILL)
         except OSError:
             return  # nobody is left
         _collect()
@@ -267,8 +266,17 @@ def _collect() -> None:
         return
 
 
+def as_json(value: object) -> str:
+    """By hand, for numbers and texts of ours that need no escape: each grading would wait for ``json`` to load."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{name}": {as_json(item)}' for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(as_json, value)) + "]"
+    return str(value) if isinstance(value, int) else f'"{value}"'
+
+
 def tell(what: dict[str, object]) -> None:
-    data = json.dumps(what).encode()
+    data = as_json(what).encode()
     while data:
         data = data[os.write(CHANNEL, data) :]
 

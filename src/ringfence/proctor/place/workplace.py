@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -30,7 +29,7 @@ def workplace(out: str) -> Iterator[str]:
     above = os.path.dirname(out)
     remove_abandoned(above)
     # Not under its name at once: before it is locked, another run would take it for one that was left behind.
-    made = tempfile.mkdtemp(prefix=f".{os.path.basename(out)[:NAME_CHARS]}.new-", dir=above)
+    made = own_files.new_folder(above, f".{os.path.basename(out)[:NAME_CHARS]}.new-")
     held = os.open(made, own_files.FOLDER_FLAGS)
     place = f"{made.rpartition('.new-')[0]}{MARK}{made.rpartition('.new-')[2]}"
     try:

@@ -11,8 +11,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ringfence.errors import EvidenceError, UsageError
@@ -23,6 +22,7 @@ from ringfence.model.ways.walk import real
 from ringfence.proctor.agent_run import files_of, words_of
 from ringfence.proctor.findings import Finding
 from ringfence.proctor.severity import BREACH, MASKED_READ
+from ringfence.proctor.submission_manifest.bound import Bound
 from ringfence.proctor.submission_manifest.document import Submitted, capture, differences, read_manifest
 from ringfence.proctor.submission_manifest.known_answers import COPY, Known, hashed, known_answers
 from ringfence.proctor.submission_manifest.reading import Look
@@ -54,22 +54,6 @@ class Found:
 
     def __str__(self) -> str:
         return f"{printable(self.place)}: {self.kind} of {printable(self.source)}, {self.form}"
-
-
-@record
-class Bound:
-    """A manifest and a run that belong together."""
-
-    documents: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-    """Artifacts of the run by their names."""
-    findings: tuple[Finding, ...] = ()
-    shown: tuple[str, ...] = ()
-    """What of it the agent is shown."""
-    confirm: Callable[[], None] = lambda: None
-    """EvidenceError where what is there has changed since."""
-
-
-NOT_BOUND = Bound()
 
 
 def inspect(submitted: Submitted, known: Known, command: str = "") -> tuple[dict[str, Any], list[Found]]:

@@ -24,7 +24,7 @@ from ringfence.evidence.verify import Verification, verify_bundle
 from ringfence.model.own_files import check_private, read_regular
 from ringfence.model.record import record
 from ringfence.proctor.agents.resolve import resolve
-from ringfence.proctor.records import inputs_of
+from ringfence.proctor.signed.inputs import inputs_of
 from ringfence.proctor.task import Task
 
 RECEIPT, BUNDLE = "receipt.json", "bundle.json"

@@ -11,8 +11,8 @@ from ringfence import __version__
 from ringfence.evidence import page as verifier
 from ringfence.model.limits import format_size
 from ringfence.model.printed import clock
-from ringfence.proctor.records import REPORT
 from ringfence.proctor.report.markup import Markup, element, inside, words
+from ringfence.proctor.signed.records import REPORT
 from ringfence.proctor.suite.output import TASKS
 from ringfence.proctor.suite.plot import picture
 from ringfence.proctor.suite.results import Row, summary_of
