@@ -1,6 +1,7 @@
-"""Adds up what lies below a folder while somebody hostile changes it. Nothing is followed, or opened but directories.
+"""Adds up what lies below a folder while somebody hostile changes it. It follows no link and opens nothing but
+directories.
 
-Each folder is opened from the descriptor of the one above, in the moment in which it is listed: a path would lead
+Each folder is opened from the descriptor of the one above, at the moment it is listed: a path would lead
 nowhere, or elsewhere, once one of the folders in it has another name.
 """
 
@@ -15,21 +16,21 @@ for _name in ("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW"):
     _DIRECTORY |= getattr(os, _name, 0)
 _DEEPEST = 200
 _TRIES = 8
-"""To open a folder that has gone between its listing and its opening, maybe to another name beside."""
+"""How often a folder is looked for that went away after it was listed, maybe to another name in the same place."""
 _LARGE_BYTES = 1 << 20
 
 
 class FolderSum:
-    """``since_s``: what was last changed before, by the clock of the host, is not counted."""
+    """``since_s``: what was last changed before this time, by the host's clock, is not counted."""
 
     def __init__(self, since_s: float) -> None:
         self.bytes = 0
         self.is_partial = False
-        """There is more, which could not be looked into: whoever changes the folder chose that."""
+        """There is more that could not be looked into, by the choice of whoever changes the folder."""
         self._since_s = since_s
         self._seen: set[tuple[int, int]] = set()
-        """Files with several names and large ones: of the others it costs too much, and counts too little, to see that
-        one was moved meanwhile."""
+        """Files with several names, and large ones. For the others, noticing that one was moved meanwhile costs too
+        much and matters too little."""
         self._entered: set[tuple[int, int]] = set()
 
     def pieces(self, folder: str) -> Iterator[None]:
@@ -115,7 +116,7 @@ class _Folder:
     def __init__(self, descriptor: int, device: int) -> None:
         self.descriptor, self.device = descriptor, device
         self.has_more = False
-        """There are folders in it that were not entered: none was yet, or one was gone when it was to be opened."""
+        """It has folders that were not entered: none was yet, or one was gone when it was opened."""
         self._rounds = 0
         self._below: Iterator[os.DirEntry[str]] = iter(())
 

@@ -146,7 +146,7 @@ def restrict(ruleset: Ruleset, *, allow_partial: bool = False) -> tuple[str, ...
 
 
 Row = tuple[str | int, int, int]
-"""(path or descriptor, the bits of what is open below it if it is a folder, those if it is a file)."""
+"""(path or descriptor, the bits that are open below a folder, the bits that are open for a file)."""
 
 
 def compiled(ruleset: Ruleset, version: int) -> tuple[bytes, list[Row], list[bytes]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Row = tuple[str, int, str]
     """Address, port, and ``tcp``, ``udp`` or ``spare``: one of TCP that is not bound."""
 
-# So many connections wait until the gateway comes to them; the kernel holds it to net.core.somaxconn.
+# How many connections may wait for the gateway; the kernel caps this at net.core.somaxconn.
 _BACKLOG = 1024
 
 # linux/netlink.h and linux/rtnetlink.h
@@ -32,14 +32,14 @@ _ROUTE_NETLINK = 0
 _ANSWER_BYTES = 4096
 _KINDS = {"tcp": _socket.SOCK_STREAM, "spare": _socket.SOCK_STREAM, "udp": _socket.SOCK_DGRAM}
 IPV6_FREEBIND = 78
-"""A route makes an address of IPv4 one of ours; to bind one of IPv6 takes this as well."""
+"""A route makes an IPv4 address one of ours; binding an IPv6 address takes this as well."""
 _NOBODY = pack("=H14x", _socket.AF_UNSPEC)
 _ABSENT = (errno.EAFNOSUPPORT, errno.EOPNOTSUPP, errno.ENODEV, errno.EINVAL, errno.EACCES, errno.EPERM)
 """What the kernel says where it has no IPv6, or where that is switched off."""
 
 
 def lead_everywhere_here(*, ipv6: bool) -> None:
-    """Make every address there is one of this host. ``ipv6``: there must be one; else a kernel may have none."""
+    """Make every address one of this host. ``ipv6``: IPv6 is required; otherwise the kernel may lack it."""
     loopback = _socket.if_nametoindex("lo")
     link = _socket.socket(_socket.AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, _ROUTE_NETLINK)
     try:
@@ -58,7 +58,7 @@ def _add_route(link: _socket.socket, family: int, interface: int) -> None:
     answer = link.recv(_ANSWER_BYTES)
     kind, code = _HEAD.unpack_from(answer)[1], _CODE.unpack_from(answer, _HEAD.size)[0]
     if kind != _ERROR:
-        raise OSError(errno.EPROTO, "the kernel's answer to a new route is none")
+        raise OSError(errno.EPROTO, "the kernel did not acknowledge a new route")
     if code and -code != errno.EEXIST:
         raise OSError(-code, os.strerror(-code))
 
@@ -81,7 +81,7 @@ def has_ipv6() -> bool:
 
 
 def sockets(rows: list[Row]) -> Iterator[list[int]]:
-    """Make a socket for each row, in their order, in groups that fit into one message; who takes a group closes it."""
+    """Make a socket for each row, in their order, in groups that fit into one message; the taker closes its group."""
     waiting: list[int] = []
     for address, port, kind in rows:
         if kind == "spare" and ":" in address and not has_ipv6():
@@ -95,14 +95,14 @@ def sockets(rows: list[Row]) -> Iterator[list[int]]:
 
 
 def disconnect(descriptor: int) -> None:
-    """Have a socket of TCP be as it was made, whether it was connected or listened; Python knows no such address."""
+    """Reset a TCP socket to a new one's state, whether it was connected or listened; Python has no such address."""
     from ringfence.kernel import syscalls
 
     syscalls.call("connect", descriptor, _NOBODY, len(_NOBODY))
 
 
 def _made(kind: int, address: str, port: int, *, bound: bool) -> int:
-    """A port that a guest bound as well would share it with us: so no SO_REUSEPORT, and of UDP no SO_REUSEADDR."""
+    """A guest that bound the same port would share it with us: so no SO_REUSEPORT, and for UDP no SO_REUSEADDR."""
     family = _socket.AF_INET6 if ":" in address else _socket.AF_INET
     made = _socket.socket(family, kind | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK, 0)
     try:

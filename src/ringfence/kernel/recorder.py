@@ -3,7 +3,7 @@
 Owns the record of one attempt and the recorder's own health. Touches no file, no kernel interface and no
 clock: records come from ``tripwire`` and ``notify``, and leave through a writer that the caller passes in. It
 decides nothing, and nothing it does can raise into the path of a guest that waits for an answer. One thread.
-What it records is a page for each result that it belongs to (docs/adr/0131): in a box one recorder has many.
+It keeps one page for each result (docs/adr/0131): in a box one recorder has many.
 
 Each aim has a budget of its own (docs/adr/0042): no number of harmless calls keeps an attempt on a hidden path out.
 """
@@ -35,9 +35,9 @@ class Budget:
     """How much of one aim is told."""
 
     names: int
-    """The first attempt of each key, for so many keys."""
+    """The first attempt of each key, for this many keys."""
     full: int
-    """Further attempts of known keys, as long as so few were told in all."""
+    """Further attempts of known keys, until this many were told in all."""
 
 
 BUDGETS: Mapping[str, Budget] = MappingProxyType(
@@ -47,7 +47,7 @@ BUDGETS: Mapping[str, Budget] = MappingProxyType(
 
 
 def aim_of(*, root: str, errno: int, outward: bool) -> str:
-    """Return what an attempt with these aims at."""
+    """Return what an attempt with these properties aims at."""
     if root == first_files.FOLDER:
         return PROCESS
     return HIDDEN if root else REFUSED if errno else OUTWARD if outward else NOTED
@@ -151,7 +151,7 @@ class Health:
 
     @property
     def complete(self) -> bool:
-        """Of every attempt on something forbidden the record says what it was. To summarise is not to lose."""
+        """The record says what every attempt on something forbidden was. A summary is not a loss."""
         return not (self.lost or self.late or self.unwritten or self.unnamed)
 
     @property
@@ -243,7 +243,7 @@ class Recorder:
         self.turn_page()
 
     def turn_page(self) -> None:
-        """Begin anew: what was recorded is another's by now, and took none of the room of what comes."""
+        """Begin anew: what was recorded belongs to another result, and takes no room from what comes."""
         self._kept: list[Attempt] = []
         self._ledgers = {aim: _Ledger(self._budgets[aim]) for aim in BUDGETS}
         self._lost = self._late = self._unwritten = 0
@@ -259,8 +259,8 @@ class Recorder:
 
     @property
     def summary(self) -> tuple[Summary, ...]:
-        """What was not told in full: first what was not named, of that hidden paths first. There are no more of these
-        rows than hidden paths and calls, so that no guest has them cut off."""
+        """What was not told in full: attempts without a name first, and of those hidden paths first. There are no more
+        of these rows than hidden paths and calls, so no guest can have them cut off."""
         rows = (row for aim, ledger in self._ledgers.items() for row in ledger.rows(aim))
         return tuple(sorted(rows, key=lambda row: row.named))
 
@@ -356,7 +356,7 @@ def _fit(text: str, room: int) -> str:
 
 def _fitting(words: tuple[str, ...], room: int) -> list[str]:
     fitted: list[str] = []
-    mark = _cost(_CUT) + 2  # beside a word stand a comma and a blank
+    mark = _cost(_CUT) + 2  # each word comes with a comma and a blank
     room -= mark
     for word in words:
         if room <= mark:

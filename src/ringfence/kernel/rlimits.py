@@ -43,7 +43,7 @@ ROWS = (
 
 
 def namespace_slack(release: str) -> int:
-    """How many tasks more than its limit a sandbox with a user namespace of its own may have, by the kernel's word."""
+    """How many tasks beyond its limit the kernel lets a sandbox with its own user namespace have."""
     major, minor, *_ = (*release.split("."), "0", "0")
     known = (int(major), int("".join(filter(str.isdigit, minor)) or 0)) if major.isdigit() else (0, 0)
     return NAMESPACE_SLACK if known >= _COUNTS_BY_NAMESPACE else _UNBOUND

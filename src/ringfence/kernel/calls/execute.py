@@ -1,4 +1,4 @@
-"""Executes a compiled table: by the native part where it is there, else call by call through ctypes.
+"""Executes a compiled table: in the native part if there is one, else call by call through ctypes.
 
 Runs in the process that becomes a sandbox. It interprets nothing but the table.
 """
@@ -41,7 +41,7 @@ class CallFailed(Exception):
 def execute(table: bytes, values: Mapping[int, int], split: Split | None = None) -> memoryview[int]:
     """Make the calls; return what the slots hold at the end.
 
-    ``values``: what is in slots at the beginning. ``split``: what stands for that operation without the native part.
+    ``values``: what is in slots at the beginning. ``split``: what does that operation without the native part.
     """
     memory = bytearray(table)
     _check(memory)
@@ -59,7 +59,7 @@ def execute(table: bytes, values: Mapping[int, int], split: Split | None = None)
 
 
 def _check(table: bytearray) -> None:
-    """Refuse what is no table, as the native part does."""
+    """Refuse bytes that are not a table, as the native part does."""
     if len(table) >= HEAD.size:
         magic, version, calls, slots, size = HEAD.unpack_from(table)
         fits = HEAD.size + calls * CALL.size + size == len(table) and slots * SLOT_BYTES <= size

@@ -1,8 +1,8 @@
-"""The native parts, where the package has them: what executes tables, and the programs that pid 1 is, in a sandbox of
-ours and in a container.
+"""The native parts, where the package has them: what executes tables, and the programs that run as pid 1, in a sandbox
+of ours and in a container.
 
-They lie in ``native/`` beside their source, and are compiled when the package is built. Whoever wants to do without
-sets RINGFENCE_PURE. Nothing here fails: what is missing, or of another version, is absent.
+They lie in ``native/`` beside their source, and are compiled when the package is built. Set RINGFENCE_PURE to do
+without them. Nothing here fails: a part that is missing, or of another version, counts as absent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _address: list[Callable[[bytearray], int]] = []
 
 
 def address_of(memory: bytearray) -> int:
-    """Return where the bytes lie; they stay there while their number does not change."""
+    """Return the address of the bytes; it holds as long as their number does not change."""
     if not _address:
         import ctypes
 
@@ -98,17 +98,17 @@ def fork_hooks() -> tuple[Callable[[], None], Callable[[], None], Callable[[], N
 
 
 def init_path() -> str:
-    """Return where the program lies that pid 1 becomes, if the package has it."""
+    """Return the path of the program that pid 1 becomes, if the package has it."""
     return _path("init")
 
 
 def first_path() -> str:
-    """Return where the first process of a container lies, if the package has it."""
+    """Return the path of the first process of a container, if the package has it."""
     return _path("first")
 
 
 def visits_path() -> str:
-    """Return where the first process of a container that takes visits lies, if the package has it."""
+    """Return the path of the first process of a container that takes visits, if the package has it."""
     return _path("visits")
 
 

@@ -24,11 +24,11 @@ ARGUMENTS = 6
 MOST_ALLOWED = 6
 SLOT_BYTES = 8
 ANY_ERROR = 255
-"""As an allowed error: whatever it is."""
+"""As an allowed error: any error."""
 SHOWN_BYTES, SHOWN_BELOW = 32, 4096
 
 OPERATIONS = {"split": -1, "put": -2, "decimal": -3, "get": -4, "expect": -5}
-"""What is no system call.
+"""Operations that are not system calls.
 
 ``split(program, status, tally, argv, envp, tid)``: pid 1 becomes the program; the job goes on from there.
 ``put(block, value, width)``: store a number in a block.
@@ -92,7 +92,7 @@ class Table:
         return place
 
     def text(self, content: str) -> Address:
-        """Put a string that nothing changes into the memory, once."""
+        """Put a constant string into the memory, once."""
         if content not in self._texts:
             encoded = os.fsencode(content)
             if b"\0" in encoded:

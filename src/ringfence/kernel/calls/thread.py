@@ -21,7 +21,7 @@ _SEQUENCE_BYTES = (32, 64)
 _SIGNATURE = {X86_64: 0x53053053, AARCH64: 0xD428BC00}
 _UNREGISTER = 1
 _FLOOR = 40
-"""Above all that a job's descriptors are put at."""
+"""Above every number that a job's descriptors get."""
 _MEMFD_CLOEXEC, _MEMFD_SEALING, _MEMFD_EXEC = 1, 2, 0x10
 _ADD_SEALS, _ALL_SEALS = 1033, 0xF
 
@@ -55,7 +55,7 @@ def _robust_list() -> int:
 
 
 def _sequence() -> dict[str, int]:
-    """Where the restartable sequence is; nothing where the C library has none, or another than is known here."""
+    """Where the restartable sequence is; nothing if the C library has none, or one of a size that is not known here."""
     library = native.library()
     offset = _variable("__rseq_offset")
     if library is None or offset is None or not _variable("__rseq_size"):
@@ -82,7 +82,7 @@ def _variable(name: str) -> int | None:
 
 
 def _shown_memory() -> dict[str, int]:
-    """Where the arguments and the environment lie that /proc shows."""
+    """Where the arguments and the environment that /proc shows are in memory."""
     with open("/proc/self/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
     arguments, arguments_end, environment, environment_end = (int(field) for field in fields[45:49])
@@ -131,7 +131,7 @@ def _in_memory(content: bytes) -> int:
 
 
 def _runs(program: int) -> bool:
-    """Whether the kernel executes it. It ends at once where it has no children."""
+    """Whether the kernel executes the program. The program ends at once when it has no children."""
     try:
         child = os.posix_spawn(f"/proc/self/fd/{program}", ["init"], {})
     except OSError:

@@ -58,7 +58,7 @@ def shared(parent: str, foreign: list[int]) -> Lack:
 
 
 def delegate(version: int, mountpoint: str) -> str:
-    """The command that gives this user a group of his own."""
+    """The command that gives this user a group of their own."""
     if version == 2 and _systemd():
         return f"systemd-run {'--user ' if os.geteuid() else ''}--scope -p Delegate=yes ringfence …"
     group, user = f"{mountpoint}/ringfence", os.geteuid()

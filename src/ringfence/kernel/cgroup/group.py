@@ -31,7 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 ALWAYS = ("freeze", "cpu_usage", "memory", "pids")
-"""Groups that are made, where they can be, even without a limit: to end the job whole and to measure it."""
+"""Groups that are made, where possible, even without a limit: to end the whole job and to measure it."""
 
 NOTES = {("io", 1): "reads and direct writes only"}
 
@@ -40,7 +40,7 @@ _preparing = allocate_lock()
 
 
 def _after_fork_in_child() -> None:
-    """Another thread, which is not here, may hold the lock."""
+    """A thread that the child does not have may hold the lock."""
     global _preparing
     _preparing = allocate_lock()
 
@@ -75,7 +75,7 @@ class Cgroup:
         return next(found, "")
 
     def peaks(self) -> tuple[int, int]:
-        """(bytes, processes) at most at one time."""
+        """(bytes, processes): the most at one time."""
         return cgroup_usage.peaks(self.places)
 
     def events(self) -> CgroupEvents:
@@ -85,7 +85,7 @@ class Cgroup:
         return cgroup_tree.members(self.directories)
 
     def kill(self) -> None:
-        """End every process in it; final: nothing may be started in the group afterwards."""
+        """End every process in the group. This is final: nothing may be started in the group afterwards."""
         cgroup_tree.kill(self.directories)
 
     def remove(self) -> None:
@@ -119,8 +119,8 @@ def create(limits: CgroupLimits, *, host: CgroupHost | None = None, allow_partia
 
 
 def sweep(host: CgroupHost | None = None) -> tuple[str, ...]:
-    """Kill and remove groups whose maker is dead; their names. Only groups of this user and of this pid
-    namespace, in which alone the maker's pid can be judged."""
+    """Kill and remove groups whose maker is dead; return their names. Only groups of this user and of this pid
+    namespace: elsewhere the maker's pid can't be judged."""
     host = host or probe()
     orphans = _orphans(host)
     failed: list[SupervisionError] = []
@@ -147,7 +147,7 @@ def _orphans(host: CgroupHost) -> dict[str, list[str]]:
 
 
 def _parents(hierarchy: Hierarchy) -> list[str]:
-    """Where groups of ours may be: of twins also those beside groups that are gone by now."""
+    """Where groups of ours may be, including twins beside groups that are gone by now."""
     if not hierarchy.beside:
         return [hierarchy.parent]
     place = os.path.dirname(hierarchy.parent)
@@ -162,13 +162,13 @@ def _lacks(host: CgroupHost, limits: CgroupLimits) -> dict[str, tuple[str, str]]
 
 
 def no_disk(paths: tuple[str, ...]) -> tuple[str, str] | None:
-    """(which of the paths lies on no disk that can be slowed down, what helps), or None if all do."""
+    """(the path that lies on no disk that can be throttled, what helps), or None if there is no such path."""
     fix = "use a folder on a file system that has a disk of its own; for the private one set TMPDIR"
     return next(((f"{path} lies on no disk that can be throttled", fix) for path in paths if not disk_of(path)), None)
 
 
 def throttle(group: Cgroup, limits: CgroupLimits) -> Enforcement:
-    """Hold the bytes per second of a group that has such a limit on further disks too."""
+    """Apply the limit of bytes per second of a group to further disks too."""
     directory = group.places["io"]
     return _enforce(directory, 1 if os.path.exists(f"{directory}/tasks") else 2, "io", limits)
 
@@ -189,14 +189,14 @@ def _new_name() -> str:
 
 @lru_cache(maxsize=8)
 def _maker(pid: int) -> str:
-    """Tells who made a group, so that it can be swept when he is dead; a start of 0 is never swept."""
+    """Names the maker of a group, so that it can be swept once the maker is dead; a start of 0 is never swept."""
     me = procfs.stat(pid)
     return f"ringfence-{_pid_namespace()}-{pid}-{me.start if me else 0}"
 
 
 def _entrance(directory: str) -> str:
-    """The v1 file of single threads, which a process of one thread enters without the kernel's global lock:
-    that one waits for every processor, some 10 ms. Not every delegation hands it over."""
+    """The v1 file of single threads. A process of one thread enters through it without the kernel's global lock, which
+    waits for every processor, some 10 ms. Not every delegation hands it over."""
     threads = f"{directory}/tasks"
     return threads if os.access(threads, os.W_OK, effective_ids=True) else f"{directory}/cgroup.procs"
 
@@ -226,14 +226,14 @@ def _make(host: CgroupHost, name: str, capabilities: tuple[str, ...]) -> dict[st
 
 
 def _controllers(host: CgroupHost, capabilities: tuple[str, ...]) -> frozenset[str]:
-    """What these capabilities need of the v2 tree."""
+    """What these capabilities need from the v2 tree."""
     found = filter(None, map(host.find, capabilities))
     names = frozenset(controller for hierarchy, controller in found if hierarchy.version == 2)
     return names - {cgroup_host.V2_CORE}
 
 
 def _prepare(hierarchy: Hierarchy) -> None:
-    """On v2, let children have the controllers; which no group may that has processes of its own."""
+    """On v2, pass the controllers on to children; a group that has processes of its own may not do that."""
     if hierarchy.version == 1:
         return
     wanted = hierarchy.usable - {cgroup_host.V2_CORE}
@@ -323,7 +323,7 @@ def _maker_is_gone(name: str) -> bool:
     except ProcessLookupError:
         return True
     except (PermissionError, OverflowError):
-        return False  # somebody else's, or nobody's that ever was
+        return False  # somebody else's process, or a pid that can't exist
     now = procfs.stat(int(pid))
     return now is not None and str(now.start) != start
 

@@ -55,7 +55,7 @@ class Mount:
 
 
 GIVEN, OWN, BESIDE = f"named by {PARENT_VARIABLE}", "the caller's own group", "beside the caller's own group"
-"""Where groups are made: only in the first where one is named, else in the other two, in this order."""
+"""Where groups are made: only in the first if the operator named one, else in the other two, in this order."""
 
 
 @record
@@ -66,7 +66,7 @@ class Place:
     """One of GIVEN, OWN, BESIDE."""
     directory: str
     problem: str = ""
-    """Why it is not good for every limit; empty: it is."""
+    """Why not every limit can be set here; empty: all can."""
 
 
 @record
@@ -87,7 +87,7 @@ class Hierarchy:
     problem: str = ""
     fix: str = ""
     tried: tuple[Place, ...] = ()
-    """In order; the one that is ``parent`` was taken."""
+    """In the order of trying; the one that is ``parent`` was taken."""
 
 
 @record
@@ -137,7 +137,7 @@ def probe(*, parent: str = "", proc: str = "/proc") -> CgroupHost:
 
 
 _known: dict[tuple[object, ...], tuple[CgroupHost, list[object]]] = {}
-"""The last host that was found, under all that decided it, and which folders it was found in."""
+"""The last host that was found, by everything that decided it, with the folders that it was found in."""
 
 
 def _settled(host: CgroupHost) -> bool:
@@ -147,8 +147,8 @@ def _settled(host: CgroupHost) -> bool:
 
 
 def _identities(host: CgroupHost) -> list[object]:
-    """Which folders the parents are, whose, and what children may have: a group that was removed, mounted over or
-    given away differs, and so does one that a controller was taken from."""
+    """Identity and owner of the parents' folders, and what children may have. It changes when a group is removed,
+    mounted over or given away, or when a controller is taken from it."""
     return [_identity(hierarchy) for hierarchy in host.hierarchies]
 
 
@@ -248,7 +248,7 @@ def _kind(found: tuple[Hierarchy, ...]) -> str:
 
 
 def _hierarchy(mount: Mount, own: Mapping[str, str], given: str) -> Hierarchy:
-    """What can be had in the first place that is good for everything, else in the first."""
+    """What is available in the first place where every limit can be set; without one, in the first place."""
     found = _first(mount, own, given)
     first = Place(what=GIVEN if given else OWN, directory=found.parent, problem=found.problem)
     if given or mount.version == 1 or not found.problem or not _is_cgroup(mount, found.parent):
@@ -311,7 +311,7 @@ def _writable(directory: str, *names: str) -> bool:
 
 
 def _opens(path: str) -> bool:
-    """Whether a sandbox around this process leaves it open: Landlock and its like are not in what access() says."""
+    """Whether a sandbox around this process leaves it open: access() does not know of Landlock and its like."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
     except OSError:
@@ -342,13 +342,13 @@ def is_root(directory: str) -> bool:
 
 
 def foreigners(directory: str) -> list[int]:
-    """Processes in the group that are not ours to move. In a group that systemd has marked as delegated every
-    process is: it was handed over with them, and a leaf of the same group changes nothing for them."""
+    """Processes in the group that are not ours to move. In a group that systemd has marked as delegated every process
+    is ours to move: the group was handed over with them, and a leaf of the same group changes nothing for them."""
     if delegated(directory):
         return []
     ours = {os.getpid(), *(process.pid for process in procfs.descendants(os.getpid()))}
     listed = {int(word) for word in (cgroup_tree.read(f"{directory}/cgroup.procs") or "").split()}
-    # One that ended meanwhile is nobody's.
+    # A process that has ended meanwhile does not count.
     return sorted(pid for pid in listed - ours if pid == 0 or procfs.stat(pid) is not None)
 
 

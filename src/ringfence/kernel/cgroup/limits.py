@@ -15,7 +15,7 @@ from ringfence.model.record import record
 
 CPU_PERIOD_US = 100_000
 SMALLEST_QUOTA_US = 1_000
-"""The kernel refuses less."""
+"""The kernel refuses a smaller value."""
 
 SOCKET_SHARE = 8
 """On v1 an eighth of the memory limit may lie in buffers of sockets."""
@@ -54,11 +54,11 @@ class Setting:
     text: str
     holds: Callable[[str], bool]
     only_if_there: bool = False
-    """The promise stands without the file, where a kernel has none."""
+    """The promise holds even on a kernel without this file."""
     lack: str = ""
-    """What is not held where the file is not there, for ``details``."""
+    """What is not limited if the file is missing, for ``details``."""
     fix: str = ""
-    """What helps where the kernel has no such file and must."""
+    """What helps if the kernel must have the file and does not."""
 
 
 def settings(capability: str, version: int, limits: CgroupLimits) -> tuple[Setting, ...]:
@@ -116,7 +116,7 @@ def _v2_memory(limits: CgroupLimits) -> tuple[Setting, ...]:
 def _v1_memory(limits: CgroupLimits) -> tuple[Setting, ...]:
     size = limits.mem_bytes or 0
     both = size + limits.swap_bytes
-    # Buffers of sockets are beside the limit on v1, and not in it: this share comes on top.
+    # On v1 the memory limit does not include the buffers of sockets: this share comes on top.
     buffers = size // SOCKET_SHARE
     return (
         Setting(file="memory.limit_in_bytes", text=str(size), holds=_at_most(size)),

@@ -20,12 +20,12 @@ SIGKILL = 9
 GONE = (errno.ENOENT, errno.ENODEV)
 FREEZERS = ("cgroup.freeze", "freezer.state")
 TWIN = "ringfence.jobs-"
-"""How the name of a group begins that exists only while groups of jobs are in it: see twin.py."""
+"""Prefix of the name of a group that exists only while groups of jobs are in it: see twin.py."""
 
 
 def enter(procs_paths: Iterable[str], pid: int = 0) -> None:
-    """Move a process, which must have one thread, into every group: before the job's first instruction and the
-    loss of ids. 0: the calling one."""
+    """Move a process of one thread into every group, before the job's first instruction and before it gives up its ids.
+    0: the calling process."""
     for path in procs_paths:
         try:
             write(path, str(pid))
@@ -85,8 +85,8 @@ def members(directories: Iterable[str]) -> set[int]:
 
 
 def kill(directories: Iterable[str]) -> None:
-    """SIGKILL until the groups are empty. cgroup.kill does it in one step, also against a fork bomb; where
-    the kernel has none, no process may start (pids.max 0) and the rest is killed while frozen. Final."""
+    """SIGKILL until the groups are empty. cgroup.kill does it in one step, also against a fork bomb; on a kernel
+    without it, no process may start (pids.max 0) and the rest is killed while frozen. Final."""
     kept = tuple(directories)
     _write_if_there(kept, "cgroup.kill", "1")
     if _quiet_within(kept, 0.05):
@@ -97,7 +97,7 @@ def kill(directories: Iterable[str]) -> None:
 
 def remove(directories: Iterable[str]) -> None:
     """Kill what is left, then remove the groups and all below; a group that is gone already is fine."""
-    # A group without a process and without groups below goes at once, and that is what a job mostly leaves.
+    # A group without processes and without groups below goes at once, and most jobs leave just that.
     asked = tuple(directories)
     kept = tuple(directory for directory in asked if not remove_if_empty(directory))
     if members(kept):

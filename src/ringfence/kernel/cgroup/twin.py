@@ -2,7 +2,7 @@
 
 Such a group can't pass controllers on, and its processes are not ours to move. The nearest group above that can is
 often ours as well: root's always is. There the twin is made: it takes over every limit of the group that it stands
-beside, so that no job leaves a limit that its caller is under, and the groups of jobs are made in it. It exists as
+beside, so that no job escapes a limit of its caller. The groups of jobs are made in it. It exists as
 long as one of them does. ``find`` only looks; ``make`` is called before each group, since another caller that uses
 the same twin may have removed it.
 """
@@ -16,9 +16,9 @@ from ringfence.kernel.cgroup import tree as cgroup_tree
 from ringfence.model.paths import within
 
 _LIMITS = (".max", ".high", "cpuset.cpus", "cpuset.mems")
-"""How the names of files end that hold limits."""
+"""Suffixes of the names of files that hold limits."""
 _OF_JOBS = "ringfence-"
-"""How the name of a job's group begins: what is started in it stays in it."""
+"""Prefix of the name of a job's group: what is started in it stays in it."""
 
 
 def find(own: str, mountpoint: str) -> tuple[str, str]:
@@ -36,7 +36,7 @@ def find(own: str, mountpoint: str) -> tuple[str, str]:
 
 
 def prefix() -> str:
-    """Return how the names of this user's twins begin."""
+    """Return the prefix of the names of this user's twins."""
     return f"{cgroup_tree.TWIN}{os.geteuid()}."
 
 
@@ -58,7 +58,7 @@ def make(group: str, beside: str, controllers: frozenset[str]) -> None:
 
 
 def _make_both(twin: str, group: str) -> None:
-    """Another caller may remove the twin as long as it is empty, and only so long."""
+    """Another caller may remove the twin, but only while it is empty."""
     for _ in range(100):
         try:
             os.mkdir(twin, 0o755)
@@ -80,7 +80,7 @@ def enable(group: str, controllers: frozenset[str]) -> None:
 
 
 def _take_over(source: str, target: str) -> None:
-    """One limit has several lines where it is one for each device."""
+    """A limit that is set per device has a line for each device."""
     lines = (cgroup_tree.read(source) or "").splitlines()
     for line in lines:
         if line not in _lines(target):

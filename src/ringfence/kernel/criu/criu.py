@@ -16,7 +16,7 @@ OLDEST = (4, 1)
 _FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin"
 _PATIENCE_S = 60
 HINT = "install criu 4.1 or later (with Linux 6.16, 4.2), or leave processes out: files and state are kept without it"
-# Groups are ours to put processes in; locks of the network need rules in a packet filter, and everything is stopped.
+# We put processes in groups ourselves. Locks of the network need packet filter rules, and everything is stopped.
 _BOTH = ("--unprivileged", "--no-default-config", "--shell-job", "--tcp-established", "--file-locks",
          "--manage-cgroups=ignore", "--network-lock", "skip")  # fmt: skip
 GHOST_LIMIT = "64M"
@@ -68,7 +68,7 @@ def dump_command(path: str, images: int, root: int) -> list[str]:
 
 
 def restore_command(path: str, images: int, pipes: list[tuple[int, int]]) -> list[str]:
-    """``pipes``: (descriptor, inode of the pipe that it takes the place of)."""
+    """``pipes``: (descriptor, inode of the pipe that it replaces)."""
     given = [word for descriptor, inode in pipes for word in ("--inherit-fd", f"fd[{descriptor}]:pipe:[{inode}]")]
     where = ["--images-dir", f"/proc/self/fd/{images}"]
     return [path, "restore", *where, "--restore-detached", "--leave-stopped", "-v1", *_BOTH, *given]
@@ -77,7 +77,7 @@ def restore_command(path: str, images: int, pipes: list[tuple[int, int]]) -> lis
 def told(log: bytes) -> str:
     """The first error of a log that matters."""
     lines = [line.partition("): ")[2] or line for line in log.decode("utf-8", "replace").splitlines()]
-    # It always complains of these two, and goes on.
+    # CRIU always complains about these two, and goes on.
     real = [line for line in lines if line.strip() and "RLIMIT_NOFILE" not in line and "stats-" not in line]
     return real[0] if real else "criu gave no reason"
 
@@ -87,7 +87,7 @@ def environment() -> dict[str, str]:
 
 
 def become(argv: list[str], log: int, keep_open: list[int]) -> None:
-    """exec, with its words going to ``log`` and these descriptors kept. Never returns."""
+    """exec CRIU, with its output going to ``log`` and these descriptors kept. Never returns."""
     for descriptor in keep_open:
         os.set_inheritable(descriptor, True)
     null = os.open("/dev/null", os.O_RDWR)

@@ -1,10 +1,10 @@
 """A process of its own that has CRIU write the images of one process tree of a living, stopped sandbox.
 
 CRIU runs inside: in the sandbox's namespaces and with its id, so that whatever it is made to believe by the memory it
-reads, it has no power over the host. Two things that it must not see there as they are get a cover for that time:
+reads, it has no power over the host. CRIU must not see two files there as they are, so each gets a cover for that time:
 
-- ``status`` says that there is no filter. CRIU would lift it, which takes root on the host. It stays up instead; the
-  filter lets pass what CRIU's code in the process needs, and the images hold no filter.
+- ``status`` says that there is no filter. CRIU would lift it, which takes root on the host. The filter stays up instead
+  and lets pass what CRIU's code in the process needs; the images hold no filter.
 - ``smaps`` names the device of mapped files as the kernel's ``stat`` does. On an overlay the two differ, and the
   links that CRIU would rather follow are root's alone.
 """
@@ -57,7 +57,7 @@ def _as_stat(row: re.Match[bytes]) -> bytes:
     try:
         found = os.stat(row[4])
     except OSError:
-        return row[0]  # a removed file, or none: CRIU says what it thinks of it
+        return row[0]  # a removed file, or not a file: CRIU reports what it makes of it
     if found.st_ino != int(row[2]):
         return row[0]
     device = b"%02x:%02x" % (os.major(found.st_dev), os.minor(found.st_dev))
@@ -65,7 +65,7 @@ def _as_stat(row: re.Match[bytes]) -> bytes:
 
 
 def main() -> None:
-    """The request comes in, an empty line or the problem goes out."""
+    """Read the request; write an empty line, or the problem."""
     request: DumpRequest = marshal.load(sys.stdin.buffer)
     try:
         problem = _dump(request)

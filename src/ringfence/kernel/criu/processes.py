@@ -34,9 +34,9 @@ class Member:
     """Its number in the sandbox."""
     parent: int
     states: str
-    """Of its threads, one letter each."""
+    """The states of its threads, one letter each."""
     filters: int
-    """How many it has beyond those of pid 1, which may be in a container that has one too."""
+    """How many filters it has beyond those of pid 1, which may be in a container that has one too."""
 
     @property
     def filtered(self) -> bool:
@@ -107,7 +107,7 @@ def threads(pid: int) -> list[int]:
 
 
 def roots(members: Iterable[Member]) -> list[Member]:
-    """Of the guest's processes those that no other one of them has above it."""
+    """The guest's processes that have no other process of the guest above them."""
     living = {member.pid: member for member in members if member.filtered and not member.dead}
     return [member for member in living.values() if member.parent not in living]
 
@@ -122,7 +122,7 @@ def below(root: Member, members: Iterable[Member]) -> list[Member]:
 
 
 def send(member: Member, number: int) -> None:
-    """A signal for this process and no later one of its number."""
+    """Signal this process, and never a later one of the same pid."""
     number_inside = [str(member.inside)]
     procfs.signal_if(member.pid, number, lambda: status(member.pid).get("NSpid", "").split()[-1:] == number_inside)
 
@@ -133,7 +133,7 @@ class Stopped:
     def __init__(self, first: int) -> None:
         self.first = first
         self.before: dict[int, bool] = {}
-        """pid → whether it stood still already."""
+        """pid → whether it was stopped already."""
         try:
             self.members = self._stop()
         except BaseException:
@@ -156,7 +156,7 @@ class Stopped:
             time.sleep(_PAUSE_S)
 
     def check(self) -> None:
-        """That it still is all of them: a job that was being set up may have begun meanwhile."""
+        """Check that these are still all of them: a job that was being set up may have begun meanwhile."""
         busy = [member for member in of(self.first) if member.filtered and not member.stopped]
         if busy:
             raise CheckpointError("another execution has begun meanwhile", hint="try again")
@@ -179,7 +179,7 @@ def paths_of(pid: int) -> set[str]:
 
 
 def connections(pid: int, tree: Iterable[int]) -> list[str]:
-    """TCP connections that it has open to somebody who is none of these processes: where to, as people write it."""
+    """The remote ends of its open TCP connections to anything but these processes, as people write them."""
     rows = [row for name in ("tcp", "tcp6") for row in _tcp_rows(f"/proc/{pid}/net/{name}")]
     own = {inode for each in tree for inode in _sockets(each)}
     ends = {(local, remote) for local, remote, inode in rows if inode in own}
@@ -231,8 +231,8 @@ def private_bytes(pid: int) -> int:
 
 
 def write_back(tree: Iterable[Member]) -> None:
-    """Have what was written through shared mappings be in the files, so that the next such write changes their times:
-    a file whose pages are dirty already is changed without a trace."""
+    """Flush what was written through shared mappings to the files, so that the next such write changes their times: a
+    file whose pages are dirty already changes without a trace."""
     for member in tree:
         for name in _shared(member.pid):
             try:
@@ -275,7 +275,7 @@ def outer_pipes(tree: Iterable[Member]) -> list[tuple[int, str]]:
 
 
 def pipe_of(pid: int, descriptor: int) -> int:
-    """The inode; 0: it is none."""
+    """The inode; 0: it is not a pipe."""
     return _pipe_end(pid, str(descriptor))[0]
 
 

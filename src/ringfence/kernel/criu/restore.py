@@ -2,8 +2,8 @@
 
 What is restored is born under everything that holds a visit, since CRIU itself runs under it: entered namespaces, the
 sandbox's groups and id, Landlock, and the filter with its listener. While CRIU works the listener lets pass what the
-filter would refuse; everything that is restored stands still for that long. Only when each process was looked at from
-outside, and CRIU is gone, the listener answers as for any visit, and the processes go on.
+filter would refuse; everything that is restored stands still for that long. Only after each process was checked from
+outside, and CRIU is gone, does the listener answer as for any visit, and the processes go on.
 
 So CRIU has no power over the host, and its images decide nothing about how the processes are held.
 """
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from ringfence.transport.request import RestoreRequest
 
 GO, TELL = b"g", b"t"
-"""What the caller says: the processes go on; say how sure the recorder is of what it has told."""
+"""The caller's words: let the processes go on; say how much the recorder could not tell."""
 _PATIENCE_S = 120.0
 _LOG_BYTES = 1 << 16
 _END_WAIT_S, _STOP_WAIT_S, _LONGEST_POLL_S = 10.0, 5.0, 3600.0
 _NOTHING = "0000000000000000"
 _NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 # CRIU takes id 0 first, for kernels before 4.13 that let nobody else name a process's program. The sandbox has no
-# such id, and the processes must not have it: it is told that it was done.
+# such id, and the processes must not have it: CRIU is told that the call succeeded.
 _IDS = ("setuid", "setgid", "setgroups")
 
 
@@ -57,7 +57,7 @@ _IDS = ("setuid", "setgid", "setgroups")
 
 
 def profile(name: str, ids: tuple[int, int], *, watched: bool, wired: bool = False) -> Profile:
-    """A visit's profile where the supervisor is told of everything that it refuses, to let it pass for a while."""
+    """A visit's profile whose supervisor is told of every call that it refuses, to let it pass for a while."""
     plain = profile_of(name, ids, watched=watched, wired=wired)
     groups = seccomp_rules.Rule(
         calls=("setgroups",), reason="the sandbox has no groups to give",
@@ -91,7 +91,7 @@ class RestoredResponder(NotifyResponder):
 
 
 def main() -> None:
-    """The request comes in, then a word to go on; what became of it, and attempts, go out as lines of JSON."""
+    """Read the request, then a word to go on; write the result, and attempts, as lines of JSON."""
     size = int.from_bytes(_exactly(8), "big")
     request: RestoreRequest = marshal.loads(_exactly(size))
     revival = Restore(request)
@@ -137,12 +137,12 @@ class Restore:
         os.set_blocking(self._log, False)
 
     def restore(self) -> str:
-        """Empty, or why it is not there."""
+        """Empty, or why the tree could not be restored."""
         first = os.pidfd_open(self.request["first"])
         images = os.open(self.request["folder"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         entering.let_children_enter(first)
         _in_a_child(lambda: entering.set_last_pid(self.request["last_pid"]))
-        # The one between ends at once, so that the reaper becomes a child of the sandbox's pid 1, as others are.
+        # The process in between ends at once, so that the reaper becomes a child of the sandbox's pid 1, as others are.
         _in_a_child(lambda: self._fork_holder(first, images))
         for descriptor in (self._theirs.fileno(), self._log_writer, images, first):
             os.close(descriptor)
@@ -194,7 +194,7 @@ class Restore:
         return members.below(above[0], everybody)[1:] if above else []
 
     def _stopped_tree(self) -> list[members.Member]:
-        """The stop is on its way when CRIU lets go, and comes before the next instruction of theirs."""
+        """The stop signal is pending when CRIU lets go, and takes effect before their next instruction."""
         give_up = time.monotonic() + _STOP_WAIT_S
         while True:
             tree = self._tree()
@@ -203,7 +203,7 @@ class Restore:
             time.sleep(0.001)
 
     def _unheld(self) -> str:
-        """The first thing about the restored processes that is not as it must be; or nothing."""
+        """The first thing that is wrong with the restored processes, or nothing."""
         tree = self._stopped_tree()
         if {member.inside for member in tree} != set(self.request["expected"]):
             return "not all processes are there, or more than there were"
@@ -253,14 +253,14 @@ class Restore:
                 poller.unregister(self.responder.fileno())
 
     def _tell_page(self) -> bool:
-        """Whether somebody still asks."""
+        """Answer the caller; False: the caller is gone."""
         asked = os.read(0, 64)
         for _ in range(asked.count(TELL)):
             _say({"page": self.page()})
         return bool(asked)
 
     def page(self) -> dict[str, int]:
-        """What was recorded since the last one: how much of it could not be told."""
+        """How much of what was recorded since the last page could not be told."""
         if self.responder is None:
             return {}
         health = self.responder.recorder.health
@@ -340,7 +340,7 @@ class Restore:
 
 
 def _refuse_cores() -> None:
-    """The one limit that CRIU can't set, for the filter closes it: 1 is what a visit has."""
+    """Set the one limit that CRIU can't, since the filter closes it; a visit has 1."""
     import resource
 
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]
@@ -376,7 +376,7 @@ def limits_of(pid: int) -> str:
 
 
 def unheld_status(fields: Mapping[str, str], identity: int) -> str:
-    """What /proc/pid/status says that must not be so; or nothing."""
+    """What is wrong in /proc/pid/status, or nothing."""
     ids = [str(identity)] * 4
     wanted = {"NoNewPrivs": "1", "Seccomp": "2"}
     wanted |= dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), _NOTHING)

@@ -32,7 +32,7 @@ def bind_in_place(pairs: list[tuple[str, str]]) -> None:
 
 
 def _enter_own_user_namespace() -> None:
-    """The one id of the caller is mapped to itself; whoever is not dumpable may not write the maps."""
+    """Map the caller's one id to itself; a process that is not dumpable may not write the maps."""
     uid, gid = os.geteuid(), os.getegid()
     processes.show_memory()
     namespaces.unshare(["user", "mount"])

@@ -28,7 +28,7 @@ WRITABLE = _ATTR_NOSUID | _ATTR_NODEV
 DEVICE = _ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NOEXEC
 
 REAL = "real "
-"""How the mode of a source begins that is taken by a path without links."""
+"""Prefix of the mode of a source that is taken by a path without links."""
 FLAGS = {"nosuid": 2, "nodev": 4, "noexec": 8, "ro": 1}
 
 
@@ -47,8 +47,7 @@ def clone_opened(descriptor: int, *, alone: bool = True) -> int:
 
 
 def clone_real(path: str, *, alone: bool = True) -> int:
-    """The same for a path without links on the way, which is an error where one stands there by now. At its end one is
-    taken for itself."""
+    """The same for a path without links: a link on the way is an error. A link at its end is cloned as itself."""
     how = pack("QQQ", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
     found = syscalls.call("openat2", _AT_FDCWD, os.fsencode(path), how, len(how))
     try:
@@ -118,7 +117,7 @@ def open_inside(root: int, relative: str) -> int:
 
 
 def open_in_root(root: int, path: str) -> int:
-    """The same with links followed, as they mean something to whoever has that root: none leads out of it."""
+    """The same with links followed as a process with that root would follow them: no link leads out of it."""
     how = pack("QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
     return syscalls.call("openat2", root, os.fsencode(path), how, len(how))
 

@@ -1,4 +1,4 @@
-"""Namespaces and identity: who the job is on the host, who it believes to be, and what it cannot see.
+"""Namespaces and identity: who the job is on the host, who it believes it is, and what it cannot see.
 
 As root the job gets an unprivileged host id of its own; as a user it stays itself. Either way one id is mapped,
 by the leader, and nothing that happens inside from then on is done as the host's root.
@@ -19,11 +19,11 @@ _FLAGS = {
 # Far above what distributions and subordinate ranges hand out; a process id has at most 22 bits.
 FIRST_HOST_ID, IDS_PER_PROCESS = 0x70000000, 512
 GUEST_ID = 1000
-"""Who the job of a root caller believes to be."""
+"""Who the job of a root caller believes it is."""
 
 
 def host_id(owner: int, place: int = IDS_PER_PROCESS - 1) -> int:
-    """An id on the host for a sandbox whose caller is root: every living process has some of its own to give."""
+    """An id on the host for a sandbox whose caller is root: every living process has its own ids to give."""
     return FIRST_HOST_ID + owner * IDS_PER_PROCESS + place
 
 

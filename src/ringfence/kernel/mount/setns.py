@@ -24,7 +24,7 @@ def let_children_enter(pidfd: int) -> None:
 
 
 def enter(pidfd: int, uid: int, gid: int) -> None:
-    """All its other namespaces, as this id, with capabilities that also a program keeps."""
+    """Enter all its other namespaces, as this id, with capabilities that survive an exec."""
     os.setgroups([])
     here = [name for name in _NAMESPACES if name != "time" or os.path.exists("/proc/self/ns/time")]
     syscalls.call("setns", pidfd, namespaces.flags(here))
@@ -34,7 +34,7 @@ def enter(pidfd: int, uid: int, gid: int) -> None:
 
 
 def _keep_capabilities() -> None:
-    """Over an exec: the sandbox has no id 0, so only ambient ones survive."""
+    """For an exec: the sandbox has no id 0, so only ambient capabilities survive."""
     with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
         count = int(file.read()) + 1
     low, high = ((1 << count) - 1) & _LOW_32, ((1 << count) - 1) >> 32
@@ -44,6 +44,6 @@ def _keep_capabilities() -> None:
 
 
 def set_last_pid(number: int) -> None:
-    """The next process of this pid namespace gets the number after it, if that is free. For one born there."""
+    """The next process of this pid namespace gets the number after this one, if free. For a process born there."""
     with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as file:
         file.write(str(number))

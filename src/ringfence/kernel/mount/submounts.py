@@ -1,4 +1,4 @@
-"""What is mounted below the directories that a sandbox shows, and the parts of which each of them is then made.
+"""What is mounted below the directories that a sandbox shows, and the parts that make up each of them.
 
 A directory is shown through an overlay, which leaves out whatever is mounted in it. So each mount below it becomes a
 part of its own, with an overlay of its own at its place. In a user namespace the kernel lets nobody take a directory
@@ -52,7 +52,7 @@ def below(folder: str, points: Points) -> list[str]:
 
 
 def _is_reached(point: str, points: Points) -> bool:
-    """Whether the path leads to what is mounted there. Where this process may not go there, it could."""
+    """Whether the path leads to what is mounted there. Yes, if this process may not go there: it could."""
     try:
         place = os.open(point, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except PermissionError:
@@ -81,13 +81,13 @@ class Directory:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.path = os.readlink(f"/proc/self/fd/{descriptor}")
-        """In the kernel's own words: those of the mount table."""
+        """As the kernel spells it, like the mount table."""
 
     def open(self, below: str) -> int:
         return mounts.open_inside(self._descriptor, below or ".")
 
     def stacked(self, points: list[str]) -> Iterator[Part]:
-        """Its parts, if it can be had without the mounts in it: these, each on top of it."""
+        """Its parts, if it can be taken without the mounts in it: the mounts, each on top of it."""
         for point in points:
             below = point[len(self.path.rstrip("/")) + 1 :]
             yield Part(below=below, kind=self._kind_of_mount(below))
@@ -102,7 +102,7 @@ class Directory:
             os.close(place)
 
     def taken_apart(self, points: list[str], apart: list[str], below: str = "") -> Iterator[Part]:
-        """Its parts, if it can't: its entries, and in place of an entry with mounts in it that one's own entries.
+        """Its parts, if it can't: its entries; an entry with mounts in it is replaced by its own entries.
         ``apart``: what is shown by itself or not at all, and needs a place only."""
         for entry, kind in self._entries(below):
             name = f"{below}/{entry}" if below else entry
@@ -116,7 +116,7 @@ class Directory:
                 yield from self.taken_apart(inside, apart, name)
 
     def _entries(self, below: str) -> list[tuple[str, str]]:
-        """None of a directory that may not be listed: the job, who is the same user, would see none either."""
+        """Nothing for a directory that may not be listed: the job is the same user and would see nothing either."""
         place = self.open(below)
         try:
             with os.scandir(f"/proc/self/fd/{place}") as listing:

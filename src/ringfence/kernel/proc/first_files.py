@@ -1,6 +1,6 @@
-"""Files of pid 1 of a sandbox, the one process in there that is ours: which of them are wired, and who only walks.
+"""Files of pid 1 of a sandbox, the one process of ours in there: which of them are wired, and who only walks past.
 
-The kernel refuses all of them. Here stands whose opening is recorded; how grave that is, is no matter of the kernel's
+The kernel refuses all of them. This module says which openings are recorded; how grave one is, other layers decide
 (docs/adr/0145).
 """
 
@@ -11,14 +11,14 @@ import os
 from ringfence.kernel.opened import opened
 
 FOLDER = "/proc/1"
-"""Stands in the place of a hidden path in the record of who asks for one of these."""
+"""Stands in for a hidden path in the record when somebody asks for one of these."""
 MEMORY = (f"{FOLDER}/mem", f"{FOLDER}/task/1/mem")
 VARIABLES = (f"{FOLDER}/environ", f"{FOLDER}/task/1/environ")
 AREAS = f"{FOLDER}/smaps"
-"""A table without contents, which nobody means alone: whoever asks for it too takes whatever it finds."""
+"""A table without contents, which nobody wants alone: a process that asks for it as well takes whatever it finds."""
 FILES = (*MEMORY, *VARIABLES, AREAS)
 OPEN, WALK = "open", "walk"
-"""What is recorded: somebody opens a file of these; opens variables while it reads the list of all processes."""
+"""What is recorded: a process opens one of these files; it opens variables while it reads the list of processes."""
 
 _LIST = "/proc"
 _MOST_DESCRIPTORS = 64

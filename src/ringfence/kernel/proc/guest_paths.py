@@ -24,7 +24,7 @@ _O_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _SELF, _THREAD_SELF = b"self", b"thread-self"
 
 Myself = Callable[[], tuple[int, int]]
-"""(process, thread) of who asks, in the numbers of the sandbox's own /proc."""
+"""(process, thread) of the requester, in the numbers of the sandbox's own /proc."""
 
 
 @record
@@ -39,8 +39,8 @@ class Place:
 
 
 def found(root: int, path: bytes, follow: bool, device: int) -> bytes | None:
-    """Where a path that is there leads, by the kernel itself; empty: not to this device, which is cheaper to tell.
-    None: it is not there, or only ``walk`` can tell."""
+    """Where an existing path leads, by the kernel itself; empty: not to this device, which is cheaper to tell. None: it
+    does not exist, or only ``walk`` can tell."""
     place = _openat2()(root, path, follow)
     if place < 0:
         return None

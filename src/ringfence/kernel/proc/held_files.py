@@ -1,8 +1,8 @@
 """Files without a name that processes still hold: by a descriptor, by a mapping, as their program, or under way between
 two sockets.
 
-They take room on a disk and lie in no folder. How large one is that is only mapped the kernel tells to root alone, and
-which files are under way to nobody: of those is known that there are some. What follows from that is decided elsewhere.
+They take room on a disk and lie in no folder. The kernel tells only root how large a file is that is only mapped, and
+tells nobody which files are under way: we only know that there are some. What follows from that is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _UNDER_WAY = b"scm_fds:"
 
 
 class HeldFiles:
-    """What some processes hold; files that lie in memory are no matter of a disk."""
+    """What some processes hold; files in memory take no room on a disk."""
 
     def __init__(self) -> None:
         self.bytes = 0
         self.has_more = False
-        """They hold something of which nobody can say how large it is."""
+        """They hold something whose size nobody can tell."""
         self._seen: set[tuple[int, int]] = set()
         self._numbers: set[int] = set()
         """Of the same inodes: on an overlay a mapping names another device than a descriptor does."""
@@ -34,8 +34,8 @@ class HeldFiles:
         self._mounts: set[int] = set()
 
     def pieces(self, asked: Sequence[int]) -> Iterator[None]:
-        """Looks at them, by a thread of each; yields after each piece of work. Descriptors first: what one of them
-        shows is no riddle where another one has it mapped."""
+        """Look at each process through one of its threads; yield after each piece of work. Descriptors come first: they
+        tell the size of a file that another process only maps."""
         for each in asked:
             self._note_mounts(each)
             self._count_program(each)
@@ -73,7 +73,7 @@ class HeldFiles:
             yield
 
     def _count_program(self, asked: int) -> None:
-        """The file that was started is held to the end, also by a process that has unmapped all of it."""
+        """A process holds its program's file to the end, even if it has unmapped all of it."""
         try:
             self._count(os.stat(f"/proc/{asked}/exe"))
         except OSError:
@@ -121,7 +121,7 @@ def _devices_in_memory(mountinfo: bytes) -> Iterator[int]:
 
 
 def _device_of_memory() -> int:
-    """Of files in memory that never had a name, and of shared memory; -1 where there is none such."""
+    """The device of nameless files in memory and of shared memory; -1 where there is no such device."""
     if not hasattr(os, "memfd_create"):
         return -1
     file = os.memfd_create("device", os.MFD_CLOEXEC)

@@ -1,7 +1,7 @@
 """Reads the memory of another process by address: bounded, and never waiting for it.
 
 ``process_vm_readv`` takes one call where /proc/<pid>/mem takes three. It deliberately does not know whether the
-process is still the one that was meant: whoever asks, asks that last (``notify.Listener.valid``).
+process is still the one that was meant: the caller checks that last (``notify.Listener.valid``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_BYTES = 4096
-_STEP_BYTES = 4096  # the smallest page there is: what is not there begins at such a border
+_STEP_BYTES = 4096  # the smallest page size: memory that is absent begins at such a boundary
 _MOST_STRINGS_BYTES = 256
 _POINTER_MASK = (1 << 56) - 1  # arm64 ignores the top byte, other machines have none in user space
 
@@ -37,7 +37,7 @@ def read_string(thread: int, address: int) -> bytes:
 
 @lru_cache(maxsize=1)
 def _reader() -> Callable[[int, int, int], bytes]:
-    """The call with its structures made once: it stands between a guest and every path it opens. One thread."""
+    """The call with its structures made once, since it is made for every path that a guest opens. One thread."""
     import ctypes
 
     buffer = ctypes.create_string_buffer(MAX_BYTES)

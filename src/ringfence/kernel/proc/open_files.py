@@ -1,7 +1,7 @@
 """Files of /proc and of control groups that are read many times a second: kept open, as far as there is room.
 
-A kept file of a process never becomes that of another one which was given its number: the kernel ties the open file
-to the process, and reads nothing once that is gone.
+A kept file never becomes that of a later process with the same number: the kernel ties the open file to the process,
+and reads nothing once that is gone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 
 _MOST = 8192
 _WHOLE = 2048
-"""A read that brings less has brought all: the kernel hands out such files by the page."""
+"""A read that returns less has returned everything: the kernel hands out such files by the page."""
 
 
 class DescriptorBudget:
@@ -23,7 +23,7 @@ class DescriptorBudget:
         self._lock = threading.Lock()
 
     def open(self, path: str, *, seldom: bool = False) -> int:
-        """A descriptor that is kept; -1: there is no room. What is read seldom leaves half of it to the rest."""
+        """A descriptor that is kept; -1: there is no room. Files that are read seldom leave half of it to the rest."""
         with self._lock:
             if len(self._kept) >= (self._most // 2 if seldom else self._most):
                 return -1
@@ -43,7 +43,7 @@ class DescriptorBudget:
 
 
 def half_of_the_limit() -> DescriptorBudget:
-    """Of what this process may open; the rest is the caller's."""
+    """The share of descriptors that we may keep; the rest is the caller's."""
     try:
         import resource
     except ImportError:

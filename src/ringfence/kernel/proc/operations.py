@@ -1,7 +1,7 @@
 """Calls of the read and the write family that a tree of processes makes: as many as the kernel counts, never more.
 
-It adds up two counts, each of which misses some, and takes the larger: what living processes have, with what those
-that were waited for had; and what was seen of each at some look, also of those whose end nobody was told of.
+It keeps two counts, each of which misses some, and takes the larger. One is that of the living processes and of those
+that were waited for. The other is what was last seen of each process, even of one whose end nobody was told of.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OperationsCount:
-    """Of the tree below one process of ours. ``of``: what a process has counted, by a thread of it."""
+    """Counts the tree below one process of ours. ``of``: what a process has counted, by one of its threads."""
 
     def __init__(self, of: Callable[[int], int | None]) -> None:
         self._of = of
@@ -27,15 +27,15 @@ class OperationsCount:
         """The most that was counted."""
 
     def look(self, rows: Sequence[Process], waited_for: int) -> int:
-        """``rows``: parents before their children, so that nothing which passes from one to the other in the meantime
-        is counted in both. ``waited_for``: of those that the process above all of them has waited for."""
+        """``rows``: parents before their children, so that a count that passes from a child to its parent meanwhile is
+        not counted twice. ``waited_for``: the count of those that the process above all of them has waited for."""
         if self._is_untold(rows, waited_for):
             return self.most
         now, whole = {0: Counted(0, 0, waited_for)}, True
         for row in rows:
             amount, known = self._of(row.asked), self._tally.known(row.pid, row.start)
             amount = known if amount is None else amount
-            whole = whole and amount >= known  # else it has ended meanwhile: whether its parent has it yet is not known
+            whole = whole and amount >= known  # else it has ended meanwhile: its parent may or may not have its count
             now[row.pid] = Counted(row.start, row.parent if row.parent in now else 0, amount)
         if whole:
             self._tally.update(now)
@@ -44,8 +44,8 @@ class OperationsCount:
         return self.most
 
     def _is_untold(self, rows: Sequence[Process], waited_for: int) -> bool:
-        """Whether the job has been collected, and who did that has not told yet: what was seen of it would be added to
-        what is told in a moment."""
+        """Whether the job has been collected by a process that has not reported it yet: what was seen of the job would
+        be added to what is reported in a moment."""
         if self._job is None and rows:
             first = min(rows, key=lambda row: (row.start, row.pid))
             self._job = first.pid, first.start

@@ -21,7 +21,7 @@ def _prctl(option: int, value: int | bytes) -> None:
 
 _CLONE_INTO_CGROUP, _SIGCHLD = 0x200000000, 17
 AS_SIBLING = 0x8000
-"""Beside the flags of namespaces: the child is one of our parent, which is told of its end as of ours."""
+"""Beside the flags of namespaces: the child becomes our parent's, which is told of its end as of ours."""
 _CLONE_ARGS = Struct("11Q")
 
 
@@ -83,7 +83,7 @@ def die_with_parent(number: int = _SIGKILL) -> None:
 
 
 FORKER, LEADER, WARDEN = "ringfence-fork", "ringfence-lead", "ringfence-ward"
-"""What processes of ours are called. Others may call themselves so too: only where a process stands proves anything."""
+"""What processes of ours are called. Others may use these names: only a process's place in the tree proves anything."""
 
 
 def set_name(name: str) -> None:
@@ -127,7 +127,7 @@ def forget_command_line(name: str) -> None:
 
 
 def pid_of(pidfd: int) -> int:
-    """The number that we know a process by of which we have a descriptor; 0 when it has ended."""
+    """The pid by which we know the process behind a pidfd; 0 when it has ended."""
     with open(f"/proc/self/fdinfo/{pidfd}", "rb") as file:
         for line in file:
             if line.startswith(b"Pid:"):

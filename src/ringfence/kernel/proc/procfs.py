@@ -38,13 +38,13 @@ class Process:
         self.system_ticks = int(fields[_UTIME + 1]) + int(fields[_UTIME + 3])
         self.threads = int(fields[_THREADS])
         self.rss_bytes = int(fields[_RSS]) * PAGE_BYTES
-        # One whose first thread alone has ended looks dead, and goes on: it has threads to be counted, and memory.
+        # A process whose first thread alone has ended looks dead but goes on: its threads and memory count.
         self.zombie = fields[_STATE] in _ENDED and self.threads < 2
         if fields[_STATE] in _ENDED and not self.zombie:
             self._ask_another()
 
     def _ask_another(self) -> None:
-        """The kernel tells nothing of its memory by its pid any more, and all of it by a thread that lives."""
+        """The kernel no longer shows its memory under its pid, but still shows all of it under a living thread."""
         for thread in threads(self.pid):
             try:
                 pages = int(_read(f"/proc/{self.pid}/task/{thread}/statm").split()[1])
@@ -56,7 +56,7 @@ class Process:
 
 
 def threads(pid: int) -> list[int]:
-    """Those that it has now, the first one too, also where that has ended; none: it is gone."""
+    """The threads that it has now, including the first even if that has ended; none: it is gone."""
     try:
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
@@ -112,7 +112,7 @@ def children(pid: int) -> list[int]:
 def descendants(root: int, most: float = float("inf")) -> list[Process]:
     """Every process below ``root`` that can be seen in one pass; a busy tree needs several passes.
 
-    ``most``: it is enough to know that there are more than these. A tree that grows faster than a busy machine lets us
+    ``most``: stop once there are more than this many. A tree that grows faster than a busy machine lets us
     read is never read to its end.
     """
     seen: dict[int, Process] = {}
@@ -150,7 +150,7 @@ def _ticks_us(fields: list[bytes]) -> list[int]:
 def programs_below(root: int) -> list[tuple[int, str]]:
     """(pid, command line) of what runs below a leader, but for its own forks and those that call themselves init.
 
-    What it says is those programs' word: they can write their command lines anew.
+    The command lines are the programs' own word: they can rewrite them.
     """
     from ringfence.kernel.proc.processes import OWN_NAME
 
@@ -167,9 +167,9 @@ def _command_line(pid: int) -> str:
 
 
 def proportional_bytes(process: Process) -> int:
-    """Memory with shared pages divided among their sharers, without pages of files, which the kernel can take back:
-    else a process that is refused more at its limit would be ended for its libraries, or not, as the moment has it.
-    Slow, so asked only in doubt."""
+    """Memory with shared pages divided among their sharers, without pages of files, which the kernel can take back.
+    With them it would depend on the moment whether a process that is refused more at its limit is ended for its
+    libraries. Slow, so asked only in doubt."""
     try:
         text = _read(f"/proc/{process.asked}/smaps_rollup")
     except OSError:
@@ -180,8 +180,8 @@ def proportional_bytes(process: Process) -> int:
 
 
 def written_bytes(asked: int) -> int | None:
-    """Bytes that the process of this thread caused to be written to storage; None: this user can't look into it, as it
-    may choose."""
+    """Bytes that the process of this thread caused to be written to storage; None: this user can't look into it, which
+    the process may choose."""
     try:
         return _number_after(_read(f"/proc/{asked}/io"), b"\nwrite_bytes:")
     except PermissionError:
@@ -191,7 +191,7 @@ def written_bytes(asked: int) -> int | None:
 
 
 def written_chars(pid: int) -> int:
-    """Bytes that the process gave to write and its like; 0 where this user can't look into it."""
+    """Bytes that the process passed to write and its like; 0 where this user can't look into it."""
     try:
         return _number_after(_read(f"/proc/{pid}/io"), b"\nwchar:")
     except OSError:
@@ -207,18 +207,18 @@ def operations(asked: int) -> int | None:
         return None
     except OSError:
         return 0
-    # Of one that is being collected the count can still be read, and its parent has it already.
+    # While a process is being collected its count can still be read, but its parent has it already.
     return counted if _state(asked) not in (b"", b"X") else 0
 
 
 def operations_in(text: bytes) -> int:
-    """In the text of an io file."""
+    """The calls counted in the text of an io file."""
     return _number_after(text, b"\nsyscr:") + _number_after(text, b"\nsyscw:")
 
 
 def operations_waited_for(own_io: int, thread_io: int) -> int:
-    """By all children that the calling process has waited for; never more. By its own two files: what it does itself is
-    in both."""
+    """Calls of all children that the calling process has waited for; never more. Taken from its own two files, since
+    what it does itself is in both."""
     for _ in range(_TRIES):
         before, whole, after = (operations_in(os.pread(file, 4096, 0)) for file in (thread_io, own_io, thread_io))
         if after == before + 2:  # nothing but these reads, e.g. no handler of a signal
@@ -227,7 +227,7 @@ def operations_waited_for(own_io: int, thread_io: int) -> int:
 
 
 def open_thread_io() -> int:
-    """The count of the calling thread alone."""
+    """Open the count of the calling thread alone."""
     try:
         return os.open("/proc/thread-self/io", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -243,7 +243,7 @@ def own_written_chars(descriptor: int) -> int:
 
 
 def open_own_io() -> int:
-    """The calling process' own count, which takes in that of every child it has waited for."""
+    """Open the calling process's own count, which includes that of every child it has waited for."""
     try:
         return os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -289,7 +289,7 @@ def kill(process: Process, number: int) -> None:
 
 
 def signal_if(pid: int, number: int, is_the_same: Callable[[], bool]) -> None:
-    """Signal a process of this number, asked about only when no other can have got the number any more."""
+    """Signal the process with this pid. Whether it is the same is asked when no other can get that pid any more."""
     from signal import pidfd_send_signal
 
     try:

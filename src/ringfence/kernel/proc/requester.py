@@ -22,7 +22,7 @@ MAX_PATH_BYTES = 4096
 _POINTER_MASK = (1 << 56) - 1  # arm64 ignores the top byte, other machines have none in user space
 _PAGE = 4096
 _SOCKADDR_PATH = 2
-_MOST_STATUS_BYTES = 1 << 16  # before the number stand the groups, and there may be many
+_MOST_STATUS_BYTES = 1 << 16  # the groups come before the number, and there may be many
 _MOST_ABOVE, _TRIES = 1000, 3
 _VISIT = b"visit "
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -144,11 +144,11 @@ def identify(tid: int, proc: int = -1) -> Requester:
 
 
 class Callers:
-    """Who makes the calls of one sandbox that are told. Each waits meanwhile: nothing is read that is not needed."""
+    """Finds who makes the reported calls of one sandbox. Each of them waits, so only what is needed is read."""
 
     def __init__(self) -> None:
         self._last = (0, 0, 0)
-        """A task, its start and its number inside, which stays: most calls come from the same as the one before."""
+        """A task, its start and its number inside. It is kept: most calls come from the same task as the one before."""
 
     def identify(self, tid: int) -> Requester:
         """Describe the task ``tid`` without its call; of one that is gone nothing is known."""
@@ -178,9 +178,9 @@ def visit_name(number: int) -> str:
 
 
 def visit_of(tid: int, proc: int) -> int:
-    """The number of the visit that a task of a box belongs to, by the reaper that it is below; 0: not to be found out.
+    """The number of the visit that a task of a box belongs to, by the reaper that it is below; 0: unknown.
 
-    Who asks waits, but who is above it may end meanwhile; then it hangs below somebody else, and is looked at again.
+    The task waits, but a process above it may end meanwhile; then the task has another parent, and is looked at again.
     """
     for _ in range(_TRIES):
         try:
@@ -195,7 +195,7 @@ def _visit_above(tid: int, proc: int) -> int:
     for _ in range(_MOST_ABOVE):
         name, parent, own_filters = _status(tid, proc)
         if parent == 1:
-            # A guest may call itself anything, but it is below a filter, and no reaper is.
+            # A guest may call itself anything, but it has a filter, and no reaper has one.
             number = name.removeprefix(_VISIT) if filters and own_filters == filters else b""
             return int(number) if number.isdigit() else 0
         tid = parent
@@ -203,7 +203,7 @@ def _visit_above(tid: int, proc: int) -> int:
 
 
 def _status(tid: int, proc: int) -> tuple[bytes, int, bytes]:
-    """Its name, its parent, and how many filters it is below."""
+    """Its name, its parent, and how many filters it has."""
     with _in_proc(tid, proc) as folder, opened("status", os.O_RDONLY, folder) as file:
         rows = os.read(file, _MOST_STATUS_BYTES).split(b"\n")
     fields = dict(row.partition(b":\t")[::2] for row in rows)

@@ -65,10 +65,10 @@ class Tally:
 
 
 def _take_off(amount: int, heir: int, grown: dict[int, int], now: Mapping[int, Counted]) -> None:
-    """What whoever waited for it has got from it was counted while it lived, so it is no growth.
+    """The process that waited for it took over its count. That was counted while it lived, so it is no growth.
 
-    Who that was is not known for certain: it may be one further up, who adopted it. One whose children nobody waits
-    for has got nothing: then there is nothing to take off.
+    Which process that was is not certain: one further up may have adopted it. A process that does not wait for its
+    children takes over nothing: then there is nothing to subtract.
     """
     for _ in range(len(now)):
         if not amount or heir not in grown:

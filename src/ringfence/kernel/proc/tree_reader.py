@@ -19,11 +19,11 @@ Counts = tuple[int, int]
 
 _NO_PULSE = (b"", b"0 0 0\n")
 _COLLECTED = b"X"
-"""The state of one that its parent has waited for."""
+"""The state of a process that its parent has waited for."""
 
 
 class _Files:
-    """Of one process. Its pulse says to the nanosecond how long it has run; the same as before: it did nothing."""
+    """The files of one process. Its pulse says to the nanosecond how long it has run; if unchanged, it did nothing."""
 
     __slots__ = ("beat", "children", "counts", "io", "known_children", "line", "net", "pid", "pulse", "row", "stat")
 
@@ -66,7 +66,7 @@ class _Files:
         return self.known_children
 
     def read_by_another(self) -> bytes:
-        """Its io, by a thread that lives: of a first thread that has ended an ordinary user may open none."""
+        """Its io file, by a living thread: an ordinary user may not open that of a first thread that has ended."""
         if self.row is None or self.row.asked == self.pid:
             return b""
         return PinnedFile(f"/proc/{self.row.asked}/io", DescriptorBudget(0)).read()
@@ -102,7 +102,7 @@ class TreeFiles:
         return {pid: row for pid in self.parents if (row := self._files[pid].row) is not None}
 
     def look(self, roots: tuple[int, ...], *, whole: bool = False) -> bool:
-        """Whether anything has changed. ``whole``: where anything has, those that seem to have done nothing are asked
+        """Whether anything has changed. ``whole``: if anything has, processes that seem to have done nothing are asked
         for children too."""
         if self._settled and self._roots == roots and self._all_still():
             return False
@@ -119,7 +119,7 @@ class TreeFiles:
         return True
 
     def _note_pulses(self) -> None:
-        """All or none: the short way is one only where everybody has one."""
+        """All or none: the short way works only if every process has one."""
         below = [self._files[pid] for pid, parent in self.parents.items() if parent]
         every = all(files.has_pulse for files in below)
         self._pulses = [(files.pulse, files.beat) for files in below] if every else []
@@ -185,7 +185,7 @@ class TreeFiles:
         return int(files.line[files.line.rindex(b")") + 2 :].split(None, 2)[1])
 
     def counts(self, pid: int, *, anew: bool) -> Counts | None:
-        """Of one that was found, and of the children that it has waited for; None where that may not be read."""
+        """The counts of a process that was found, with the children that it has waited for; None if not readable."""
         files = self._files[pid]
         if anew or files.counts is None:
             text = files.io.read() or files.read_by_another()
@@ -227,7 +227,7 @@ class TreeFiles:
 
 
 def has_datagrams_at(pid: int, address: str, port: int) -> bool:
-    """Whether somebody has a UDP socket of IPv4 at this place in the network namespace of a process."""
+    """Whether an IPv4 UDP socket is bound to this address and port in the network namespace of a process."""
     number = int.from_bytes(bytes(map(int, address.split("."))), sys.byteorder)
     wanted = b"%08X:%04X" % (number, port)
     try:

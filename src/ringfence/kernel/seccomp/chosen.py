@@ -1,4 +1,4 @@
-"""Which profile a sandbox has: of the closed ones one, for its ids, with what its supervisor is told."""
+"""Which profile a sandbox has: one of the closed ones, for its ids, with what its supervisor is told."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def profile_of(
     """What the filter of a sandbox is compiled from and its supervisor answers by. ``ids``: its user and group.
 
     ``watched``: it has hidden paths, and the calls that name a file are told; ``wired``: only those of them that fail
-    before any tripwire could see them. ``witness``: the limits that calls are compared with; absent: nobody does.
+    before any tripwire could see them. ``witness``: the limits that calls are compared with; absent: there is no
+    witness.
     """
     profile = profiles.alone(profiles.noting(profiles.PROFILES[name]), *ids)
     if witness is not None:

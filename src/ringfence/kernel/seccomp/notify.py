@@ -50,7 +50,7 @@ class Notification:
 
 
 class Listener:
-    """Owns a listener descriptor. Once closed, the kernel answers each further told call with ENOSYS."""
+    """Owns a listener descriptor. Once closed, the kernel answers each further reported call with ENOSYS."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -136,8 +136,7 @@ class Listener:
     def process(self, notification: Notification) -> int:
         """The process that the calling thread belongs to; raises OSError when it is gone.
 
-        The first line is the thread's name, its own choice; the kernel writes a line end in it in another way, and
-        nothing else."""
+        The first line is the thread's name, which it chooses itself; the kernel escapes a line end in it."""
         found = _read_file(f"/proc/{notification.thread}/status").partition(b"\nTgid:")[2].partition(b"\n")[0]
         if not found.strip().isdigit():
             raise ProcessLookupError(errno.ESRCH, "no such thread")

@@ -245,7 +245,7 @@ QUOTAS = (
     _closed(
         "prctl",
         _DONE,
-        "what a process writes that is not dumpable, an ordinary user's leader can't count",
+        "an ordinary user's leader can't count what a process writes that is not dumpable",
         one_of(0, _PR_SET_DUMPABLE),
         one_of(1, 0),
     ),

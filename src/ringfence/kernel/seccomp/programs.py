@@ -32,7 +32,7 @@ WITNESS = "witness"
 
 @record
 class Which:
-    """All that decides on a program beside the architecture and the ids. For the fields see ``chosen.profile_of``."""
+    """What decides on a program, beside the architecture and the ids. For the fields see ``chosen.profile_of``."""
 
     name: str
     """A profile; ``WITNESS``: the filter that closes nothing."""
@@ -122,7 +122,7 @@ def _shipped(key: str, arch: str) -> bytes:
 
 
 def sources_digest() -> bytes:
-    """Of what the programs are made from; OSError where that is not there to be read."""
+    """The digest of what the programs are made from; OSError if that can't be read."""
     whole = b""
     for name in _SOURCES:
         with open(f"{_HERE}/{name}", "rb", buffering=0) as file:

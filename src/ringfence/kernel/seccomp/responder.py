@@ -1,7 +1,7 @@
 """Answers the calls that the filter tells of, and makes a record of each. One sandbox, one thread.
 
 It decides nothing that the filter has not decided: forbidden ends the process, reported fails, noted goes on. A
-watched call goes on too, and makes a record only if it names a hidden path. If this were gone the kernel would
+watched call goes on too, and makes a record only if it names a hidden path. If this process were gone, the kernel would
 refuse all of them by itself.
 """
 
@@ -24,7 +24,7 @@ from ringfence.kernel.seccomp.watching import CAVEAT, Look, Sighting, Watcher
 from ringfence.kernel.seccomp.witness import Witness
 
 MAX_CALLS_PER_TURN = 64
-# Who opens one file mostly opens another at once: waiting for that here is cheaper than a turn of the leader's loop.
+# A process that opens one file mostly opens another at once: waiting here is cheaper than a turn of the leader's loop.
 _WAIT_MS = 1
 _MAX_TURN_NS = 20_000_000
 NOT_KNOWN = -1
@@ -94,13 +94,13 @@ class NotifyResponder:
             wait_ms = self._wait_ms
 
     def is_over(self) -> bool:
-        """Whether nobody is below the filter any more. Takes nothing, and answers nothing."""
+        """Whether no process has the filter any more. Takes nothing, and answers nothing."""
         return self._listener.is_over()
 
     def drain(self, until_ns: int) -> bool:
-        """Record what waits, and leave it unanswered: who waits is ended next. Whether that was all: who is not waited
-        for may end those who wait, and have others ask, for ever. Some are taken however late it is: on a busy machine
-        time passes without a turn of ours."""
+        """Record the calls that wait, and leave them unanswered: their processes are ended next. Return whether that
+        was all: a process that does not wait could end those that do, and have others ask, for ever. Some calls are
+        taken however late it is: on a busy machine time passes without a turn of ours."""
         taken = 0
         while self._listener.is_waited_for():
             if taken >= MAX_CALLS_PER_TURN and time.monotonic_ns() > until_ns:
@@ -145,7 +145,7 @@ class NotifyResponder:
             self._listener.deny(told, code or errno.EPERM)
 
     def _note(self, told: Notification) -> None:
-        """Let it go on once all is read that its process has to say: it need not wait until that is written down."""
+        """Let the call go on once everything about its process is read: it need not wait until that is recorded."""
         address = self._listener.peek(told, *_place(told)) or b""
         path, outward = describe_address(address), told.name != "bind" and is_outward(address)
         who, read = self._who(told, aim_of(root="", errno=0, outward=outward), (told.name, path, False)), _now()

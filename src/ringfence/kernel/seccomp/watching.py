@@ -143,7 +143,8 @@ class Watcher:
             os.close(file)
 
     def _open_program(self, thread: int, program: bytes, folder: bytes) -> int:
-        """To read; -1: nothing that can be executed. Nothing but a plain file is opened, and no lease is waited for.
+        """Open it for reading; -1: nothing that can be executed. Nothing but a plain file is opened, and no lease is
+        waited for.
 
         Nothing on a mount without programs either: to read a file of /proc may change the host (kmsg loses lines).
         """
@@ -176,7 +177,7 @@ class Watcher:
         return head[skip_bytes:].partition(b"\0")[0] if is_path else b""
 
     def _blind(self, error: OSError) -> None:
-        """A bad pointer fails in the kernel, and who is gone asks for nothing. All else is a loss."""
+        """A bad pointer fails in the kernel, and a process that is gone asks for nothing. Everything else is a loss."""
         if error.errno not in (errno.EFAULT, errno.ESRCH, errno.ENOENT):
             self._problem = f"a path could not be followed: {error.strerror}"
 
@@ -233,7 +234,7 @@ class Watcher:
             _remember(self._changing, dirname(asked))
 
     def _is_changing(self, asked: bytes) -> bool:
-        """Whether it is no use to walk the whole way, since the answer can't be remembered."""
+        """Whether walking the whole way is no use, since the answer can't be remembered."""
         return asked[:1] != b"/" or dirname(asked) in self._changing
 
     def _root_of(self, path: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """What the supervisor sees of a call that may tell why a job fails. It looks, remembers the most, and stops nothing.
 
-What a limit of each process refuses, only the process hears. A mapping is compared with the limit as the kernel does
-it next; of a process that fails, its last numbers are kept. All of them are the kernel's.
+Only the process itself hears what its own limit refuses. So a mapping is compared with the limit as the kernel will do
+next, and the last numbers of a process that fails are kept. All these numbers are the kernel's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Witness:
         self._nofile = limits.get("nofile", 0)
         self.seen = dict.fromkeys(FIELDS, 0)
         self.may_grow: Callable[[], bool] = lambda: True
-        """Asked before what may be the stack of a new thread is answered for: whether the job is to go on at all."""
+        """Asked before a call is answered that may make a new thread's stack: whether the job may go on at all."""
 
     def see(self, call: str, thread: int, args: tuple[int, ...]) -> bool:
         """A call that waits; its thread can't be anybody else's until it is answered. False: leave it waiting, for the
@@ -78,7 +78,7 @@ def _read(path: str) -> bytes:
 
 
 def _number(text: bytes, name: bytes) -> int:
-    """What stands behind the name; 0: it is not there. To cut up the whole file takes ten times as long."""
+    """The number after the name; 0: it is not there. Splitting the whole file takes ten times as long."""
     place = text.find(b"\n" + name + b":")
     return int(text[place + len(name) + 2 :].split(None, 1)[0]) if place >= 0 else 0
 

@@ -29,8 +29,8 @@ _CHANGES = frozenset(
     (Op.SETATTR, Op.SYMLINK, Op.MKNOD, Op.MKDIR, Op.UNLINK, Op.RMDIR, Op.RENAME, Op.RENAME2, Op.LINK,
      Op.CREATE, Op.TMPFILE, Op.SETXATTR, Op.REMOVEXATTR, Op.WRITE, Op.FALLOCATE)
 )  # fmt: skip
-# What is refused of visible things with another error than ENOENT. ENOSYS makes the kernel stop asking, for
-# hidden places too: only where asking is not what tells us.
+# Requests on visible things that are refused with an error other than ENOENT. ENOSYS makes the kernel stop asking, for
+# hidden places too: it is used only where the request is not what tells us.
 _REFUSALS: dict[int, int] = {
     Op.GETXATTR: errno.ENODATA,
     Op.LISTXATTR: errno.ENODATA,
@@ -44,7 +44,7 @@ _OF_SPOTS = _REFUSALS | {Op.ACCESS: errno.EACCES}
 
 
 Wants = Callable[[str, Key], bool]
-"""Whether an attempt of this aim is worth finding out who made it."""
+"""Whether it is worth finding out who made an attempt of this aim."""
 
 
 def _always(_: str, __: Key) -> bool:
