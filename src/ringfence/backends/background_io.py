@@ -11,7 +11,7 @@ from ringfence.transport import wire
 
 
 class BackgroundStreams:
-    """For one who holds the other end."""
+    """For the side that holds the other end."""
 
     def __init__(self, output_bytes: int) -> None:
         """``output_bytes``: how much of each stream is kept."""
@@ -31,7 +31,7 @@ class BackgroundStreams:
     def read_stdout(self, since: int = 0, *, timeout_s: float | None = 0) -> Heard:
         """What has come since a position: that of the last reading, or 0.
 
-        Where nothing has come, wait so long for it; None: until something comes, or nothing more can.
+        If nothing has come, wait this long for it; None: until something comes, or nothing more can.
         """
         return self._output["stdout"].read(since, timeout_s)
 
@@ -50,7 +50,7 @@ class BackgroundStreams:
         with self._input_lock:
             if self._input < 0:
                 raise UsageError("its input was given with the job, or is closed")
-            # Another thread may close it meanwhile, and its number then be somebody else's.
+            # Another thread may close it meanwhile, and its number may then belong to another file.
             ours = os.dup(self._input)
         try:
             wire.write_all(ours, data)
@@ -66,6 +66,6 @@ class BackgroundStreams:
             os.close(ours)
 
     def __del__(self) -> None:
-        """Forgotten, with its input open."""
+        """Dropped by its owner with its input open."""
         if getattr(self, "_input", -1) >= 0:
             self.close_input()

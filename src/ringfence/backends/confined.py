@@ -1,4 +1,4 @@
-"""What is left of STRICT where user namespaces are not to be had: Landlock, seccomp, limits. Only with allow_partial.
+"""What is left of STRICT without user namespaces: Landlock, seccomp, limits. Only with allow_partial.
 
 The job runs on the host's own root: it reads system folders and what the policy names, writes its working folder
 and a private one, and has no socket. It deliberately promises no absence: names, sizes and other processes
@@ -19,7 +19,7 @@ from ringfence.model.own import private_place
 from ringfence.model.policy import SandboxPolicy
 from ringfence.sandbox import host, networks
 
-# What STRICT gives unasked, beside what a policy can ask for.
+# What STRICT gives without being asked, beside what a policy can ask for.
 NAMESPACES, ABSENCE, SIGNALS = "namespaces", "hidden_absence", "signals"
 SCOPES_ABI = 6
 _NO_SCOPES = ("Landlock ABI 6: the user's other processes can be signalled", "use Linux 6.12 or newer")
@@ -31,7 +31,7 @@ _MECHANISMS: Mechanisms = {
 
 
 def lacks(policy: SandboxPolicy, blocked: tuple[str, str], found: Kernel) -> tuple[Lack, ...]:
-    """What is not held of the policy and of what STRICT promises by itself.
+    """What is not enforced of the policy and of what STRICT promises by itself.
 
     ``blocked``: why there are no user namespaces, and the command that would bring them."""
     missing = [lack(NAMESPACES, blocked), *tables.beyond_hard_limits(policy)]
@@ -53,7 +53,7 @@ def _lacking_files(policy: SandboxPolicy, found: Kernel) -> list[Lack]:
 
 
 def enforcement(policy: SandboxPolicy, blocked: tuple[str, str], found: Kernel) -> dict[str, Enforcement]:
-    """What becomes of everything that the policy asks for, and of what STRICT gives unasked."""
+    """What becomes of everything that the policy asks for, and of what STRICT gives without being asked."""
     asked = policy.requested() | {name: getattr(policy, name) for name in ("readable_paths", "writable_paths")}
     asked |= {"syscalls": policy.syscall_profile or SyscallProfile.DEFAULT, SIGNALS: "own",
               NAMESPACES: "user mount pid net ipc uts"}  # fmt: skip

@@ -28,10 +28,10 @@ CANARY = "RINGFENCE_CANARY"
 ESCAPED = b"ESCAPED"
 _PYTHON = (sys.executable, "-I", "-S", "-c")
 _HERE = Traits()
-"""Of a level whose jobs find the caller's own interpreter."""
+"""For a level whose jobs use the caller's own interpreter."""
 _SETTLE_S, _CONTROL_S = 2.6, 15.0
-"""How long what outlives a job has to show itself: at least, and at most for the control, which tells how long this
-host takes."""
+"""How long we wait for survivors of a job to show themselves: the least, and the most for the control, which tells how
+long this host takes."""
 
 
 @record
@@ -179,8 +179,8 @@ ON_WINDOWS: Mapping[str, tuple[str, str]] = {
     "terminal": ("there are no sessions; a job has a console of its own without a window", ""),
     "privileges": ("a token without privileges stands in place of no_new_privs", "privileges_are_gone"),
 }
-"""Checks that can't run on Windows, by name: why, and the check of tests/programs/windows_checks.py that attacks the
-same there; without one the promise is not made there."""
+"""Checks that can't run on Windows, by name: why, and the check of tests/programs/windows_checks.py that makes the same
+attack there. Without such a check, Windows does not get the promise."""
 
 
 def checks_here(windows: bool = os.name == "nt") -> tuple[Check, ...]:
@@ -273,7 +273,7 @@ def _appears(path: str, within_s: float) -> bool:
 
 
 def _end_session_strays(marker: str) -> None:
-    """The control's own daemon is still there; it is known by the marker on its command line."""
+    """End the control's own daemon, which is still there; the marker on its command line identifies it."""
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         try:
             with open(f"/proc/{name}/cmdline", "rb") as file:

@@ -1,6 +1,6 @@
 """CONTAINER: each job in a container of its own, made by a container engine (docker or podman), closed by default.
 
-The engine builds the walls; this level says which, and reads back what became of them. The job has the files of an
+The engine builds the walls; this level says which, and reads back what the engine did. The job has the files of an
 image, and of the host only what the policy names and the workspace, read-only.
 """
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ringfence.monitor.source import Source
 
 MOST_CONTAINERS = 10
-"""Of one pool, those that stand by, run and are removed together."""
+"""For one pool: the containers that stand by, run or are being removed, counted together."""
 _SLOT_S = 600.0
 _NOT_FOUND = {127: errno.ENOENT, 126: errno.EACCES}
 """What an engine says of a container whose program could not be started."""
@@ -127,7 +127,7 @@ class ContainerBox:
         self.enforced = self._copies.enforced(dict(self.enforced))
 
     def live(self, workspace: str | None) -> None:
-        """Open the container; visits from now on are to it, and what it may use they may use in all."""
+        """Open the container. Visits go to it from now on, and share what it may use."""
         self._place = self._opened(workspace)
 
     def ended(self) -> bool:
@@ -174,7 +174,7 @@ class ContainerBox:
             self._place.close_soon()
 
     def _opened(self, workspace: str | None, *, alone: bool = False) -> Place:
-        """A container whose pid 1 is at the door; when it is, nothing of it is left in our folders."""
+        """A container whose pid 1 has come to the door. By then nothing of the container is left in our folders."""
         client = self._backend.client()
         promises.refuse_without_visits(is_local=client.is_local)
         name = self._name = orphans.new_name()
@@ -205,7 +205,7 @@ class ContainerBox:
         return place
 
     def _watched(self, workspace: str | None) -> HiddenWatch:
-        """What is hidden in what is shown; a copy is made without it."""
+        """Watch hidden paths in what is shown; a working copy does not contain them."""
         shown = None if self._copies is not None else workspace
         watch = HiddenWatch(job_spec.hidden_in_shown(self.policy, shown), self.let_go)
         self._closing.add(watch.close)
@@ -228,7 +228,7 @@ class ContainerBox:
         return spec
 
     def changes(self) -> Changes:
-        """Without a transaction the job writes the host's files only where the policy says so, and then themselves."""
+        """Without a transaction the job writes only host files that the policy names, and writes them directly."""
         return self._copies.transaction.changes() if self._copies is not None else Changes()
 
     def commit(self) -> None:
@@ -284,7 +284,7 @@ class ContainerBox:
 
     def _led_to_gateway(self, client: Client, spec: ContainerSpec, name: str, *, lives: bool = False
                         ) -> ContainerSpec:  # fmt: skip
-        """Return the job's container with a network that leads to the gateway already: it never has another."""
+        """Return the job's container with a network that leads to the gateway from the start: it never has another."""
         from ringfence.backends.egress_link import EgressLink
 
         self._link = EgressLink(networks.rules_of(self.policy), self.network_limits)
@@ -338,8 +338,8 @@ class ContainerBox:
 
     def _without_init(self, error: SetupError, client: Client, spec: ContainerSpec, name: str, job: Job,
                       streams: tuple[int, ...]) -> ContainerVisit:  # fmt: skip
-        """An engine may not see our first process, and then has one of its own, or has none: then the job is pid 1
-        itself. Nothing of it has run."""
+        """The engine may not see our first process. It then uses its own, or has none: then the job itself is pid 1.
+        Nothing of the job has run yet."""
         if first_process.is_in(spec):
             plainer = first_process.left_away(spec)
         elif spec.init and error.step != "exec":
@@ -360,7 +360,7 @@ class ContainerBox:
             raise
 
     def _read_back(self, spec: ContainerSpec, inspected: Mapping[str, object], files: Mapping[str, str]) -> None:
-        """What is promised and not in force ends it, unless the policy allows less."""
+        """End the container if a promise is not in force, unless the policy allows less."""
         found = applied.read_back(spec, inspected, self._info, files)
         missing = {name: entry.details for name, entry in found.items() if not entry.applied}
         if "swap" in missing:
@@ -381,7 +381,7 @@ class ContainerBox:
         self._free_slot()
 
     def _remove(self, container: str, name: str) -> None:
-        """What can't be removed now is the guardian's and the next clean-up's."""
+        """What can't be removed now is left to the guardian and to the next clean-up."""
         try:
             client = self._backend.client()
             removed(client, container)

@@ -1,4 +1,4 @@
-"""One job in a container: its streams over the engine's connection, its end by the engine's and the kernel's word.
+"""One job in a container: its streams come over the engine's connection, and the engine and the kernel tell of its end.
 
 Two threads serve it: one carries bytes and looks at the control group, the other waits for the end and holds the
 deadline. What they find is in one report; the caller is woken by a pipe.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PIECE = 1 << 16
 _LOOK_MS, _ASK_S = 25, 0.5
-"""How often the group's files are read; and how often the engine is asked where they can't be."""
+"""How often the group's files are read; and how often the engine is asked if they can't be read."""
 _DRAIN_S, _KILL_S = 5.0, 10.0
 _FIRST_SIGNAL, _LAST_SIGNAL = 129, 192
 _SIGKILL = 9
@@ -94,10 +94,10 @@ class ContainerVisit:
         try:
             self._client.kill(self._container, number)
         except SandboxError:
-            return  # it ends, or the engine does: whoever waits for it says so
+            return  # it ends, or the engine does: the thread that waits for it reports that
 
     def abandon(self) -> None:
-        """The engine has not answered: what can be done is the guardian's."""
+        """The engine has not answered: the guardian does what can be done."""
         self._dropping.set()
         self._attached.hang_up()
         self._finish(Report(leader_lost=True, wall_ns=time.monotonic_ns() - self._begin_ns))
@@ -123,15 +123,15 @@ class ContainerVisit:
     # ---- the end
 
     def _kill(self, cause: str, measured: int = 0) -> None:
-        """By a thread of its own: an engine answers when the container has ended, which it has when all that it printed
-        is read, by those who ask for the kill."""
+        """In a thread of its own. The engine answers when the container has ended, and that happens only after its
+        output is read, by the same threads that ask for the kill."""
         self._cause, self._measured = self._cause or cause, self._measured or measured
 
         def kill() -> None:
             try:
                 self._client.kill(self._container)
             except SandboxError:
-                return  # whoever waits for its end finds out
+                return  # the thread that waits for its end finds out
 
         threading.Thread(target=kill, daemon=True, name="ringfence-container-kill").start()
 
@@ -157,7 +157,7 @@ class ContainerVisit:
         self._finish(self._reported(state if isinstance(state, Mapping) else {}, wall_ns))
 
     def _reported(self, state: Mapping[str, object], wall_ns: int) -> Report:
-        """The engine's facts; nothing of it is the job's word."""
+        """The engine's facts; nothing here is the job's word."""
         code = state.get("ExitCode")
         code = code if isinstance(code, int) else 255
         # An engine tells a signal as 128 and its number, as a shell does: an exit status of that number looks the same,
@@ -196,7 +196,7 @@ class ContainerVisit:
                 if not self._cause and used_ms > self._policy.cpu_time_s * 1000:
                     self._kill("cpu_time", used_ms)
         except SandboxError:
-            self._kill("asked")  # no frames: nothing that it says can be told
+            self._kill("asked")  # not frames: nothing in it can be reported
         finally:
             self._facts.look(self.places)
             carrier.close()
@@ -204,7 +204,7 @@ class ContainerVisit:
 
 
 class ListedVisit(ContainerVisit):
-    """A visit whose network leads to the gateway: it tells what that decided."""
+    """A visit whose network leads to the gateway: it reports what the gateway decided."""
 
     @property
     def link(self) -> EgressLink:

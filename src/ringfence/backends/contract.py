@@ -32,7 +32,7 @@ Steps: TypeAlias = "list[Step]"
 
 
 class Walls(Protocol):
-    """What closes the jobs of a box in on the host's own root, where they are plain child processes."""
+    """What confines the jobs of a box on the host's own root, where they are plain child processes."""
 
     shares: tuple[Step, ...]
     """What a job may have of what the kernel counts for its user as a whole."""
@@ -58,7 +58,7 @@ class Walls(Protocol):
         ...
 
     def through(self, last: Step, folder: str, scratch: Scratch) -> Step:
-        """The last step, where a program of the host puts up the walls: that one is started in its place."""
+        """The last step if a host program puts up the walls: that program is started in place of the job's."""
         ...
 
     def copies(self) -> list[str]:
@@ -75,11 +75,11 @@ class Visit(Protocol):
     """False: the living box that it was for had come to its end, and nothing of the job has begun."""
 
     def may_begin(self) -> bool:
-        """Of one that has not begun: whether waiting is right, for those who have to act are at work."""
+        """Before the job has begun: whether it is right to wait, since the processes that have to act are at work."""
         ...
 
     def is_stopped(self) -> bool:
-        """Whether somebody has stopped who holds its limits."""
+        """Whether a process that holds its limits was stopped by somebody."""
         ...
 
     def source(self) -> Source:
@@ -108,7 +108,7 @@ class Visit(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Kill what is left and give up waiting; called when nothing else helped."""
+        """Kill what is left and give up waiting; the last resort."""
         ...
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class LivingBox(Box, Protocol):
         ...
 
     def confinement(self) -> Confinement | None:
-        """What its processes are held by, for those that are to be restored in one; None: nothing can be here."""
+        """What confines its processes, for restoring processes in it; None: no process can be restored here."""
         ...
 
     def begin_closing(self) -> None:
@@ -206,7 +206,7 @@ class LivingBox(Box, Protocol):
         ...
 
     def hear_restored(self, revived: RestoredTree) -> None:
-        """What they try is told with results, and before a commit; only of a box that has a ``confinement``."""
+        """Tell what restored processes try with results and before a commit. Only for a box with a ``confinement``."""
         ...
 
     def egress(self) -> Egress | None:
@@ -214,7 +214,7 @@ class LivingBox(Box, Protocol):
         ...
 
     def start_limited(self, job: Job, streams: tuple[int, ...], limits: Mapping[str, float]) -> Visit:
-        """As ``start``, and this one visit is held to these limits beside the policy's."""
+        """Like ``start``, but this one visit is held to these limits beside the policy's."""
         ...
 
     def start_steps(self, steps: list[tuple[object, ...]], streams: tuple[int, ...]) -> Visit:

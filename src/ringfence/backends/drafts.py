@@ -2,7 +2,7 @@
 
 A draft says what of the host they show, so it is only as good as the look at the host behind it: it is given out for
 ``GOOD_FOR_S``, to boxes of the very same policy, preload and enforcement, and while nothing is mounted or unmounted.
-That is less than a sandbox that stands by is behind the host anyway (ADR 0016). It starts nothing.
+A sandbox that stands by lags behind the host by more than that anyway (ADR 0016). It starts nothing.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Drafts:
         self._making = RLock()
 
     def find(self, of: object, make: Callable[[], _T]) -> _T:
-        """A draft of this; made anew where the kept one is of something else, or the host may have changed."""
-        # Read before the draft is made: what changes meanwhile is then seen as a change the next time.
+        """The draft for this; made anew if the kept one is for something else, or the host may have changed."""
+        # Read before the draft is made: a change during that time is then noticed the next time.
         key = (of, host.mount_table())
         return self._found(key) or self._made(key, make)
 
@@ -53,7 +53,7 @@ class Drafts:
         return kept[2] if kept is not None and kept[0] == key and self._clock() < kept[1] + GOOD_FOR_S else None
 
     def _made(self, key: object, make: Callable[[], _T]) -> _T:
-        """By one of those who come at the same time; the others wait for it."""
+        """One of the threads that come at the same time makes it; the others wait."""
         with self._making:
             draft: _T | None = self._found(key)
             if draft is None:

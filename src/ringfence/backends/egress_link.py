@@ -1,6 +1,6 @@
 """What ties a strict box to the gateway: its registration, what the gateway tells of it, and a visit that passes it on.
 
-Loaded only for a policy with a network list. What is let through is decided in ``egress/``; here is who lives how long.
+Loaded only for a policy with a network list. ``egress/`` decides what is let through; this module owns lifetimes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ringfence.transport.request import EgressEvent, StandbyRequest, VisitRequest
 
 _SETTLE_S, _LOOK_S = 0.2, 0.002
-"""How long a visit to a box waits for the end of its connections, which others of the box may have open too."""
+"""How long a visit waits for its connections to end; other visits to the box may have some open too."""
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
@@ -49,12 +49,12 @@ class EgressLink:
         self._gateway = client.register(rules, self._limits, _secrets(rules), self._authorities())
 
     def _authorities(self) -> str:
-        """Whom the gateway believes where it ends TLS in the place of programs."""
+        """The authorities that the gateway trusts where it terminates TLS for programs."""
         return _bundle().decode("utf-8", "replace") if self._inspects else ""
 
     @property
     def listeners(self) -> int:
-        """What the leader passes the sandbox's sockets on through."""
+        """The descriptor through which the leader passes on the sandbox's sockets."""
         return self._gateway.listeners
 
     def certificates(self) -> bytes:
@@ -62,7 +62,7 @@ class EgressLink:
         return _bundle() + self._gateway.ca.encode() if self._inspects else b""
 
     def handed_over(self) -> None:
-        """The leader has its copy: from now on only it can send sockets."""
+        """The leader has its copy: from now on only the leader can send sockets."""
         self._gateway.handed_over()
 
     # ---- what the gateway tells
@@ -86,7 +86,7 @@ class EgressLink:
         self._tell(self.problem, missed=1)
 
     def _tell(self, reason: str, missed: int) -> None:
-        """An event of our own, of no connection. ``missed``: so many decisions, at least, that no event tells."""
+        """An event of our own, about no connection. ``missed``: at least this many decisions have no event."""
         self._events.append({"decision": "ended", "protocol": "", "name": "", "address": "", "port": 0, "rule": "",
                              "reason": reason, "missed": missed, "time_s": time.time()})  # fmt: skip
 
@@ -102,7 +102,7 @@ class EgressLink:
             return [{**event, "process": event.get("process") or self._calls.process_of(event)} for event in taken]
 
     def network_bytes(self) -> int:
-        """Sent and received, as it was told last; asks for the next time, and never waits."""
+        """Bytes sent and received, as last reported. Asks for newer figures, and never waits."""
         if self._lock.acquire(blocking=False):
             try:
                 self.read()
@@ -112,7 +112,7 @@ class EgressLink:
         return self._bytes
 
     def settle(self) -> int:
-        """Of a box that a visit has left: hear of the connections that ended with it. Return the bytes so far."""
+        """After a visit has left the box: hear of the connections that ended with it. Return the bytes so far."""
         give_up = time.monotonic() + _SETTLE_S
         with self._lock:
             while self._count(_SETTLE_S) and time.monotonic() < give_up:
@@ -147,7 +147,7 @@ class EgressLink:
     # ---- of a visit
 
     def beside(self, own: tuple[int, ...]) -> tuple[int, ...]:
-        """What to wait for beside a visit's own descriptors; nothing once that has none."""
+        """What to wait for beside a visit's own descriptors; nothing once the visit has none."""
         return (*own, *self.filenos()) if own else ()
 
     def ended_with(self, report: Report | None) -> Report | None:
@@ -160,7 +160,7 @@ class EgressLink:
     # ---- the end
 
     def close(self) -> None:
-        """Nobody is inside any more: end what is left, and hear the last of it."""
+        """No process is inside any more: end what is left, and take the last reports."""
         with self._lock:
             if not self._gateway.filenos():
                 return

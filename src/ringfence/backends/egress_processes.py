@@ -1,7 +1,7 @@
 """Which process a decision of the gateway is about, by the calls that the recorder saw. Pure, and a guess of its own.
 
 The gateway sees connections and no processes; the recorder sees each process ask for one. A decision comes right after
-the call, so of the calls that could be meant the last one before it is. Names of processes are the guest's word.
+the call, so the last matching call before it is the one. Names of processes are the guest's word.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CallsSeen:
         """When, where to, and who: (seconds, address and port, text)."""
 
     def change(self, rules: tuple[NetworkRule, ...]) -> None:
-        """The list is another one; addresses are given by the same plan as in the gateway."""
+        """Take a new list; addresses are assigned by the same plan as in the gateway."""
         self._take(self._plan.changed(rules), rules)
 
     def _take(self, plan: AddressPlan, rules: tuple[NetworkRule, ...]) -> None:
@@ -45,7 +45,7 @@ class CallsSeen:
                 self._seen.append((int(wall_ns) / 1e9, path, who))
 
     def process_of(self, event: Mapping[str, object]) -> str:
-        """Return who asked for what was decided; empty: nobody knows."""
+        """Return the process that asked for what was decided; empty: unknown."""
         time_s = event.get("time_s")
         if not isinstance(time_s, float):
             return ""

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @record
 class Traits:
-    """What of an isolation level others have to know: doors and the engine ask for these, never for a level's name."""
+    """What others have to know of an isolation level: doors and the engine ask for these, never for a level's name."""
 
     isolates: bool = True
     """Its promises can be tested; False: for comparisons only."""
     files_apart: bool = False
-    """Of the host's files a job has only what is shown to it."""
+    """A job has only those of the host's files that are shown to it."""
     has_layer: bool = False
     """What a job changes in its workspace is kept aside, to be carried over or dropped."""
     python: str = ""
@@ -27,7 +27,7 @@ class Traits:
     most_standing: int = 0
     """How many sandboxes one pool has at one time; 0: as many as it wants."""
     untold: tuple[str, ...] = ()
-    """Limits that it holds, but of which it can't tell that they ended a job, which then has simply failed."""
+    """Limits that it holds, but can't tell from a plain failure when one of them ends a job."""
 
 
 @record
@@ -51,7 +51,7 @@ class Report:
     signal: int | None = None
     """Absent: it exited by itself."""
     cause: str = ""
-    """The capability for whose sake it was killed, ``asked`` by the caller, or nothing."""
+    """The capability whose limit it was killed for; ``asked``: by the caller; or nothing."""
     measured: int = 0
     """What was measured when the cause was found: bytes, tasks, or milliseconds of processor time."""
     wall_ns: int = 0
@@ -73,7 +73,7 @@ class Report:
     largest_bytes: int = 0
     """The most resident memory that one process had, of those that were waited for."""
     written_chars: int = 0
-    """What all processes together gave to write and its like."""
+    """What all processes together passed to write and its like."""
     refused_bytes: int = 0
     """The largest mapping that was seen to be beyond the memory limit of its process."""
     exit_memory_bytes: int = 0
@@ -89,11 +89,11 @@ class Report:
     told_limits: tuple[str, ...] = ()
     """Capabilities whose limit a job object of Windows told of, the first one first."""
     native: str = ""
-    """The end in the words of the platform, where these are others: an NTSTATUS, messages of a job object."""
+    """The end in the platform's own terms, if these differ: an NTSTATUS, messages of a job object."""
     network_bytes: int = 0
     """Sent and received through the gateway."""
     network_problem: str = ""
-    """Why the gateway, of a job that had one, did not serve it to the end; empty: it did."""
+    """Why the gateway of a job did not serve it to the end; empty: it did, or there was no gateway."""
     survivors: int = 0
     """Processes that could not be killed."""
     recorder: Mapping[str, object] = MappingProxyType({})

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def lacks(policy: SandboxPolicy) -> list[Lack]:
-    """What is missing for limits that nothing but a group can hold."""
+    """What is missing for limits that only a group can hold."""
     missing = lack("cpu_share") if policy.cpu_share is not None else []
     if policy.io_bytes_per_s is not None:
         missing += lack("io") or _disk_lack(_written_folders(policy))
@@ -70,8 +70,8 @@ def make(policy: SandboxPolicy, *, own_tasks: int = 0) -> Cgroup | None:
 
 
 def _sweep_once() -> None:
-    """What callers left that were killed together with their leaders; once for each process, after its first job, which
-    does not wait for it."""
+    """Remove what callers left behind that were killed together with their leaders; once for each process, after its
+    first job, which does not wait for this."""
     from ringfence.kernel.cgroup import group as cgroups
 
     if os.getpid() in _swept:
@@ -87,7 +87,7 @@ _swept: list[int] = []
 
 
 def _written_folders(policy: SandboxPolicy) -> tuple[str, ...]:
-    """Where the job writes, as far as that is known before the job is: the layer, and what the policy names."""
+    """Where the job writes, as far as known before there is a job: the layer, and what the policy names."""
     return (private_place.above(), *filter(os.path.exists, policy.writable_paths))
 
 
@@ -102,9 +102,9 @@ def _limits(policy: SandboxPolicy, io_paths: tuple[str, ...], own_tasks: int = 0
 def throttle_folders(
     group: Cgroup | None, policy: SandboxPolicy, enforced: Mapping[str, Enforcement], folders: tuple[str, ...]
 ) -> dict[str, Enforcement]:
-    """Hold the bytes a second on the disks under these too, which are known only with the job.
+    """Limit the bytes per second on the disks under these folders too, which are known only with the job.
 
-    What became of it, or nothing where that was not asked for or is refused already.
+    Return what became of it, or nothing if it was not asked for or is refused already.
     """
     if group is None or "io" not in enforced or not enforced["io"].applied:
         return {}
@@ -149,8 +149,8 @@ class GroupVisit(LeaderClient):
         """What the recorder of a visit to this box told."""
 
     def network(self, *, settled: bool = False) -> tuple[int, str]:
-        """Bytes through the gateway so far, and why it is gone; nothing where there is none. ``settled``: with what
-        those who have just ended leave behind."""
+        """Bytes through the gateway so far, and why it is gone; nothing if there is no gateway. ``settled``: including
+        what processes that have just ended leave behind."""
         return 0, ""
 
     def source(self) -> Source:

@@ -1,4 +1,4 @@
-"""What of the host a strict box changes: nothing, one folder in a layer of the box's own, or the folders of a
+"""What a strict box changes on the host: nothing, one folder in a layer of the box's own, or the folders of a
 transaction in layers that outlive the box.
 
 Opens and closes layers and says what is to be shown; mounts nothing (``sandbox.root``).
@@ -37,10 +37,10 @@ class Layers:
         self._to_open: tuple[str, str] | tuple[()] = ()
         self._ours: tuple[str, ...] | None = None
         self.stamp: tuple[object, ...] = ()
-        """Of what is ours, before that was looked up."""
+        """Stands for our own folders before they were looked up."""
         self._led: dict[str, str] = {}
         self._root = _root_of(policy) if policy.root else ""
-        """The real path of the folder that is the root; empty: the host's system is."""
+        """The real path of the folder that is the root; empty: the root is the host's system."""
         self.transaction: Transaction | None = None
         self._late: LateAttempts | None = None
 
@@ -53,7 +53,7 @@ class Layers:
         self.transaction, self._ours = transaction, None
 
     def prepare(self, scratch: str, workspace: str | None) -> tuple[str, ...]:
-        """Make ready what is to be changed; the folders whose disks are read and written."""
+        """Prepare what is to be changed; return the folders whose disks are read and written."""
         if self.transaction is not None:
             for base in self.transaction.bases:
                 _refuse_absent(base)
@@ -71,7 +71,7 @@ class Layers:
         return (real,)
 
     def open(self) -> None:
-        """The layer of what was prepared; apart, for what it takes is loaded while a zygote is built."""
+        """The layer of what was prepared. A separate step, so that its modules are loaded while a zygote is built."""
         if not self._to_open:
             return
         from ringfence.checkpoint.store import Store
@@ -82,8 +82,8 @@ class Layers:
         self._own = open_overlay(os.path.join(scratch, "layer/upper"), real, store, hidden=(*self._hidden, *self.ours))
 
     def _real(self, workspace: str) -> str:
-        """Looked up once: what is shown, what is told as changed and what is committed must be one folder, whoever
-        exchanges links above it meanwhile."""
+        """Looked up once: what is shown, what is reported as changed and what is committed must be one folder, even if
+        somebody replaces links above it meanwhile."""
         if self._in_root(workspace) is not None:
             return self._root
         if workspace not in self._led:
@@ -91,8 +91,8 @@ class Layers:
         return self._led[workspace]
 
     def _in_root(self, path: str) -> str | None:
-        """What a path of the host that lies in the root is inside; None: it does not. By its text alone: links in there
-        mean something to the job, and lead us nowhere."""
+        """The path inside of a host path that lies in the root; None: it does not. Decided by its text alone: links in
+        there are for the job to follow, and we follow none."""
         plain = os.path.abspath(path)
         for top in (self._root, self._policy.root) if self._root else ():
             if within(plain, top):
@@ -102,7 +102,7 @@ class Layers:
     @property
     def ours(self) -> tuple[str, ...]:
         """Our own folders, which no guest sees and no commit touches. Looked up once: that reads the mount table. What
-        comes later is seen by whoever watches (``own_watch``), and by each look at a layer."""
+        is made later is noticed by ``own_watch``, and by each look at a layer."""
         if self._ours is None:
             self.stamp = state_folder.own_stamp()
             self._ours = self.transaction.ours if self.transaction else state_folder.own_places()
@@ -171,7 +171,7 @@ class Layers:
         return self._looked_at(self._own).changes() if self._own else Changes()
 
     def late(self) -> LateAttempts:
-        """What was tried after the last result, on these layers."""
+        """What was tried on these layers after the last result."""
         if self._late is None:
             from ringfence.checkpoint.late import LateAttempts
 
@@ -190,7 +190,7 @@ class Layers:
             self._looked_at(self._own).commit(mounted=mounted)
 
     def _looked_at(self, workspace: Workspace) -> Workspace:
-        """What of ours was made in it since is none of the job's."""
+        """What we have made in it since is not the job's change."""
         if state_folder.own_stamp() != self.stamp:
             workspace.also_hide(state_folder.own_places())
         return workspace

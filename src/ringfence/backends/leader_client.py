@@ -32,12 +32,12 @@ _SIGKILL = 9
 _MAX_NOTES = 10_000
 # Longer than a leader tries to end its tree; then it is killed, and that takes no time.
 _END_WAIT_MS, _KILL_WAIT_MS = 12_000, 1_000
-# A slow machine that starts many at once needs long for the last; whether somebody is stopped is looked at meanwhile.
+# A slow machine that starts many at once takes long for the last one; meanwhile we check whether a process is stopped.
 _START_WAIT_S, _LOOK_MS = 60.0, 1_000
 _ASK_LOOK_S = 0.02
 _LEAD, _STAND_BY, _REACH = "lead", "stand by", "reach the waiting sandbox"
 UNDELIVERED = (_STAND_BY, _REACH)
-"""The steps of a SetupError after which another sandbox may be given the same job: nothing of it has begun."""
+"""The steps of a SetupError after which another sandbox may get the same job: nothing of the job has begun."""
 
 
 _SLOW = "is the machine overloaded, or has somebody stopped a process of ringfence?"
@@ -66,16 +66,16 @@ class LeaderClient:
     """The caller's end of the pipes to one leader."""
 
     leader = 0
-    """Its pid, or of one who leads many, that of pid 1; 0: not known yet, or not there any more."""
+    """Its pid; if it leads many sandboxes, that of pid 1. 0: not known yet, or gone."""
     ready = False
-    """Everything is done but the job; only of a sandbox that stands by."""
+    """Everything but the job is done; only for a sandbox that stands by."""
     entered = True
     begun = False
     """Its leader has spoken."""
     earlier: Callable[[], list[Late]] | None = None
-    """Gives what was tried on the same layers after the last result, when this one is told; absent: nothing was."""
+    """Returns what was tried on the same layers after the last result, for this result to tell; absent: nothing was."""
     is_a_result = True
-    """Its report is told to somebody; that of a box's supervisor is not."""
+    """Its report becomes somebody's result; that of a box's supervisor does not."""
 
     def __init__(
         self, request: VisitRequest | StandbyRequest | ClearRequest, streams: tuple[int, ...], source: LeaderSource
@@ -84,8 +84,8 @@ class LeaderClient:
         self._frames = wire.Frames()
         self._commands = self._reports = self._leader_pidfd = self._post = -1
         self._open_lock = RLock()
-        """Another thread may signal while this one closes, and a number that was closed may be somebody else's.
-        A signal handler of this thread may come in between, so it must be let in."""
+        """Another thread may signal while this one closes, and a closed number may belong to another file by then. A
+        signal handler may run in this thread meanwhile, so the lock must let it in."""
         self._identity = 0
         self._report: Report | None = None
         self._notes: list[dict[str, object]] = []
@@ -93,7 +93,7 @@ class LeaderClient:
         """What the recorder said of itself that is in no report."""
         self._pages_heard = 0
         self.is_over = self.has_left = False
-        """It says nothing any more; and before that it has said that this is all (``wire.LEFT``)."""
+        """It says nothing any more; before that it has said that this is all (``wire.LEFT``)."""
         self._forked = self._given_up = self._asked_to_end = False
         self._asked_s = time.monotonic()
         self._stood_by = bool(request.get("standby"))
@@ -127,7 +127,7 @@ class LeaderClient:
         os.set_blocking(self._reports, False)
 
     def send_order(self, order: Order, streams: tuple[int, ...]) -> None:
-        """Give the waiting sandbox its job; where that fails nothing is left of it."""
+        """Give the waiting sandbox its job; if that fails, nothing of the sandbox is left."""
         try:
             self.await_ready()
             _give_pipes(streams[1:3], self._identity)
@@ -146,7 +146,7 @@ class LeaderClient:
 
     @property
     def post(self) -> int:
-        """The way to whoever waits inside."""
+        """The socket to the process that waits inside."""
         return self._post
 
     def waits(self, forgiven: str = "") -> bool:
@@ -159,7 +159,7 @@ class LeaderClient:
             return False
 
     def await_ready(self) -> None:
-        """A sandbox that is ready reads its order at once; only its leader knows whose the streams must be."""
+        """A sandbox that is ready reads its order at once; only its leader knows who must own the streams."""
         import select
 
         poller = select.poll()
@@ -172,7 +172,7 @@ class LeaderClient:
                 raise SetupError(_STAND_BY, "the sandbox ended before it had a job")
 
     def may_begin(self) -> bool:
-        """Whether it is right to wait for the start: who has to act is not stopped, and a busy machine gets time."""
+        """Whether to wait on for the start: no process that has to act is stopped, and a busy machine gets time."""
         return time.monotonic() < self._asked_s + _START_WAIT_S and not self.is_stopped()
 
     def is_stopped(self) -> bool:
@@ -219,12 +219,12 @@ class LeaderClient:
             for kind, body in self._frames.feed(data):
                 self._handle(kind, body)
         except wire.Garbled:
-            self.begun = True  # whoever it is that speaks
+            self.begun = True  # whichever of them speaks
             return self._lost()
         return self._report
 
     def ask(self, within_s: float) -> bool:
-        """Have the leader say all that it has recorded up to now; whether it has, or had when it left."""
+        """Have the leader report everything recorded up to now. Return whether it has, or had when it left."""
         before, give_up = self._pages_heard, time.monotonic() + within_s
         self._send(bytes((wire.TELL,)))
         while self._pages_heard == before and not self.has_left:
@@ -248,7 +248,7 @@ class LeaderClient:
         return self._report is not None
 
     def take_pages(self) -> list[dict[str, object]]:
-        """What the recorder has said of itself since the last time, but for what is in the report."""
+        """What the recorder has said of itself since the last time, except for what is in the report."""
         taken, self._pages = self._pages, []
         return taken
 
@@ -313,7 +313,7 @@ class LeaderClient:
         with self._open_lock:
             if self._leader_pidfd >= 0:
                 kill_pidfd(self._leader_pidfd)
-            # Of many who are led together one that was asked to end and does not: does who leads them still answer?
+            # One of many sandboxes of a warden was asked to end and does not: does the warden still answer?
             if self._reports < 0 or (self.begun and not self._source.led_together):
                 return
             reports = os.dup(self._reports)
@@ -324,7 +324,7 @@ class LeaderClient:
             os.close(reports)
 
     def _abandon_one_of_many(self) -> None:
-        """Its leader ends it when it hears that. One that is stopped hears nothing, and holds the limits of nobody."""
+        """Its leader ends it when it hears this. A leader that is stopped hears nothing, and holds no limits."""
         self._asked_to_end, self._given_up = True, not self.begun
         if self.is_stopped():
             self._source.kill()
@@ -334,7 +334,7 @@ class LeaderClient:
     def close(self) -> None:
         """End the job if it runs, and wait until its tree is gone: its folder is removed next.
 
-        Of a sandbox that stood by the end is told before the last of it is gone: its box waits for that (``release``).
+        The end of a sandbox that stood by is told before the last of it is gone: its box waits for that (``release``).
         """
         if self._report is None or not self._stood_by:
             self.release()
@@ -361,14 +361,14 @@ class LeaderClient:
                 close(descriptor)
 
     def __del__(self) -> None:
-        """Forgotten, not closed: its leader hears that nobody is there any more, and ends and clears everything."""
+        """Dropped without being closed: its leader sees that the caller is gone, and ends and clears everything."""
         self._close_descriptors()
 
     def _await_end(self) -> None:
         """Until the leader has closed its side, which it does when nothing of the tree is left."""
         import select
 
-        self.earlier = None  # nobody looks at its report any more, so that tells of nothing
+        self.earlier = None  # nobody reads its report any more, so it must not use up late attempts
         poller = select.poll()
         poller.register(self._reports, select.POLLIN)
         for wait_ms in (_END_WAIT_MS, _KILL_WAIT_MS):
@@ -380,7 +380,7 @@ class LeaderClient:
             self.abandon()
 
     def _hear_last(self, data: bytes) -> None:
-        """What it tried is told; how it failed is not any more."""
+        """Report what it tried, but no longer how it failed."""
         try:
             self._take(data)
         except SetupError:

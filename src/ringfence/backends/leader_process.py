@@ -15,7 +15,7 @@ from ringfence.transport import wire
 
 
 def report_of(fields: dict[str, int], recorder: Mapping[str, object]) -> Report:
-    """The end, as a leader has told it; Garbled where none can have."""
+    """The end as a leader reports it; Garbled if no leader can have written this."""
     status = fields.pop("wait_status")
     cause = fields.pop("cause")
     if not 0 <= cause < len(wire.CAUSES):
@@ -40,7 +40,7 @@ EXEC_HINTS = {
 
 
 def owner_watch(commands: int) -> int:
-    """Readable when this process ends, whatever other process holds copies of its pipes."""
+    """Readable when this process ends, even if another process holds copies of its pipes."""
     if sys.platform == "linux":
         return os.pidfd_open(os.getpid())
     return os.dup(commands)  # elsewhere the end of the command pipe has to do; the leader ignores this

@@ -42,7 +42,7 @@ class SpawnerSource:
         return spawner.pid()
 
     def give_up(self, reports: int) -> None:
-        """End the start that is told of through this pipe, and no other."""
+        """End the start that reports through this pipe, and no other."""
         spawner.give_up(reports)
 
     def kill(self) -> None:
@@ -56,8 +56,8 @@ SCRATCH_CLEANERS = SpawnerSource(passing.CLEANER)
 
 _numbers = count(1)
 BEFORE_ANOTHER = 32
-"""So many sandboxes are asked of a draft, which is good for seconds, before there is one more zygote: memory is spent
-where there is work for it."""
+"""How many sandboxes are asked of a draft, which is good for seconds, before there is one more zygote: memory is spent
+only where there is work for it."""
 
 
 class ZygoteSource:
@@ -71,7 +71,7 @@ class ZygoteSource:
         self._zygote: zygote_client.ZygoteClient | None = None
         self._asked = count()
         self.number, self._draft = 0, b""
-        """Of the draft that requests refer to; 0: they are whole."""
+        """The number of the draft that requests refer to; 0: requests are complete."""
 
     def with_draft(self, draft: VisitRequest) -> ZygoteSource:
         """The same, for sandboxes that are made by this draft."""
@@ -80,7 +80,7 @@ class ZygoteSource:
         return self
 
     def for_one(self) -> ZygoteSource:
-        """For one sandbox of many: of the zygote whose turn it is. There are more of them where many are asked for."""
+        """The source for one sandbox of many: the zygote whose turn it is. More requests bring more zygotes."""
         asked = next(self._asked)
         lane = asked % min(zygote_client.of_one_template(), 1 + asked // BEFORE_ANOTHER)
         chosen = object.__new__(type(self))
@@ -89,7 +89,7 @@ class ZygoteSource:
         return chosen
 
     def begin(self) -> ZygoteSource:
-        """Its zygote is built while the caller goes on, who withdraws it in the end if nobody came for it."""
+        """Build its zygote while the caller goes on. The caller withdraws it in the end if it was not used."""
         zygote_client.begin(self._key, self._template)
         return self
 
@@ -111,7 +111,7 @@ class ZygoteSource:
         return 0 if self._zygote is None else self._zygote.pid
 
     def give_up(self, reports: int) -> None:
-        """End the start that is told of through this pipe, and no other."""
+        """End the start that reports through this pipe, and no other."""
         if self._zygote is not None:
             zygote_client.give_up(self._zygote, reports)
 

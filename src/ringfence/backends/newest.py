@@ -23,7 +23,7 @@ class Heard:
     position: int
     """Where to read on."""
     dropped: int = 0
-    """Bytes that came before ``data``, from the position asked for on, and are not kept any more."""
+    """Bytes between the position asked for and ``data`` that are not kept any more."""
     ended: bool = False
     """Nothing comes after ``data``."""
 
@@ -55,7 +55,7 @@ class Newest:
             self._changed.notify_all()
 
     def all(self) -> bytes:
-        """All that is kept; where something is not, it begins with a text that says how much, at a whole character."""
+        """Everything that is kept, from a whole character on. If bytes were dropped, a text before it says how many."""
         with self._lock:
             data, dropped = bytes(self._kept), self._first
         if not dropped:
@@ -64,7 +64,7 @@ class Newest:
         return dropped_text(dropped + half) + data[half:]
 
     def read(self, since: int, timeout_s: float | None) -> Heard:
-        """What has come since a position. Where that is nothing, wait for more, or for the end."""
+        """What has come since a position. If nothing has, wait for more, or for the end."""
         if type(since) is not int or since < 0:
             raise UsageError(f"since: {since!r} is not a position", hint="pass the position of the last reading, or 0")
         with self._lock:

@@ -25,7 +25,7 @@ CAPABILITY = "allowed_paths"
 
 
 def why_not(transaction: Transaction) -> str:
-    """What is in the way; empty: nothing is."""
+    """What prevents that; empty: nothing does."""
     if sys.platform != "linux" or not landlock.abi():
         return "a kernel with Landlock"
     blocked = host.user_namespaces_blocked()
@@ -41,7 +41,7 @@ def why_not(transaction: Transaction) -> str:
 
 
 def _closed(path: str) -> str:
-    """The first folder on the way that this id can't enter without a capability: the job has none."""
+    """The first folder on the way that this id can't enter without a capability, since the job has no capability."""
     way = path.split("/")
     above = ("/".join(way[:depth]) or "/" for depth in range(1, len(way)))
     return next((place for place in above if not _enters(os.stat(place))), "")

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 _ON_LINUX = sys.platform == "linux"
 _UMASK = 0o022
 _SIGKILL = 9
-# A job of root, or of a user to whom the group was delegated, can leave its group. Wide enough that the group is always
-# first for one that stays: it counts other pages than the watchdog.
+# A job of root, or of a user to whom the group was delegated, can leave its group. Wide enough that the group always
+# acts first on a job that stays in it: it counts other pages than the watchdog.
 _NET = 1.25
 _NOT_HERE = {
     "cpu_share": ("cgroups", "use isolation strict, which holds it with cpu.max"),
@@ -77,7 +77,7 @@ class ProcessBackend:
 
 
 def _wall_rows(policy: SandboxPolicy) -> tuple[Mechanisms, tuple[Lack, ...]]:
-    """What walls hold of what is asked, and what they lack; nothing where it asks for none."""
+    """What walls enforce of the policy, and what they lack; nothing if the policy asks for no walls."""
     if not _ON_LINUX:
         from ringfence.backends.on_macos import walls as seatbelt
 
@@ -106,7 +106,7 @@ def _walled(policy: SandboxPolicy, rows: Mechanisms, lacks: tuple[Lack, ...]) ->
 
 
 def make_group(policy: SandboxPolicy) -> Cgroup | None:
-    """A control group for the memory and the tasks of the tree; None where none is to be had."""
+    """A control group for the memory and the tasks of the tree; None if there can't be one."""
     if sys.platform != "linux":
         return None
     from ringfence.backends import groups
@@ -210,9 +210,9 @@ class ProcessBox:
         self._waiting: LeaderClient | None = None
         self._place = ""
         self._supervisor: LeaderClient | None = None
-        """Of a living box: who clears up when the caller is killed."""
+        """For a living box: what clears up when the caller is killed."""
         self._visits: tuple[LeaderClient, ...] = ()
-        """Those to the living box that may still run."""
+        """Visits to the living box that may still run."""
         self._transaction: Transaction | None = None
 
     def work_on(self, transaction: Transaction) -> None:
@@ -278,7 +278,7 @@ class ProcessBox:
         return self._lead([*first, *self._inside(job, folder), run], streams, limits)
 
     def _inside(self, job: Job, folder: str) -> Steps:
-        """A memory limit for each process refuses what a group for all of them would allow; a group needs none."""
+        """A memory limit per process refuses what a group for all of them would allow; with a group there is none."""
         limits = [*self._walls.shares, *_plan_limits(self.policy)] if self._limited else []
         limits = [step for step in limits if rlimits.MEMORY not in step or not self._by_group("memory")]
         return self._walls.steps(job, folder, self._scratch, limits)
@@ -294,8 +294,8 @@ class ProcessBox:
         self, steps: Steps, streams: tuple[int, ...], source: LeaderSource, *, standby: bool = False,
         limits: Mapping[str, float] = MappingProxyType({}),
     ) -> LeaderClient:  # fmt: skip
-        """In a living box each visit has a group of its own, so that what one does is not told of another; or all share
-        the box's."""
+        """In a living box each visit has a group of its own, so that one visit's acts are not blamed on another; or all
+        share the box's."""
         if self._group is None:
             return LeaderClient(self._request(steps, limits) | {"standby": standby}, streams, source)
         from ringfence.backends import groups
@@ -344,7 +344,7 @@ class ProcessBox:
         steps, born_in = self._entered(group)
         steps += [("setsid",), ("umask", _UMASK), ("reset signals",), ("no new privileges",)]
         witness = filters.witnessed(self.policy, self.enforced) if _sees(self.enforced) else {}
-        if witness:  # before the limits: a small one for descriptors keeps the listener from being handed over
+        if witness:  # before the limits: a small limit of descriptors would keep the listener from being handed over
             steps.append(("observe", filters.witness_alone(witness)))
         cleared = self._cleared(group)
         return {
@@ -365,7 +365,7 @@ class ProcessBox:
         return ([], "") if group is None else ([("join groups", list(group.enter_paths))], group.v2_directory)
 
     def _watched(self) -> dict[str, float]:
-        """What the kernel does not hold for the tree as a whole, and a net under what a group holds."""
+        """Limits that the kernel does not hold for the whole tree, and a safety net under those that a group holds."""
         unlimited = dict.fromkeys(("cpu_time", "memory", "pids"), float("inf"))
         held = ((name, value) for name, value in self.policy.numbers().items() if self.enforced[name].applied)
         return unlimited | {name: value * _NET if self._by_group(name) else value for name, value in held}
@@ -374,7 +374,7 @@ class ProcessBox:
         return name in self.enforced and Mechanism.CGROUP in self.enforced[name].by
 
     def changes(self) -> Changes:
-        """Without a transaction the job writes the caller's files themselves."""
+        """Without a transaction the job writes the caller's files directly."""
         return self._transaction.changes() if self._transaction else Changes()
 
     def commit(self) -> None:

@@ -1,7 +1,7 @@
 """Running processes of a living strict box: written to images while they stand still, and restored in a new box.
 
-Starts the two kinds of process that drive CRIU (``kernel.criu.dump``, ``kernel.criu.restore``) and keeps their words.
-It keeps no files in order and knows no checkpoints: that is the manager's.
+Starts the two kinds of process that drive CRIU (``kernel.criu.dump``, ``kernel.criu.restore``) and keeps what they
+report. Files and checkpoints are the manager's business.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 _PATIENCE_S = 180.0
 _BOOT = "import sys; sys.path.insert(0, {path!r}); from ringfence.kernel.criu.{module} import main; main()"
 _PID_ROOM = 512
-# Where what runs inside with power over the sandbox comes from; the host's, and read-only there.
+# Where the programs come from that run inside with power over the sandbox: the host's folders, read-only there.
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/etc")
 _MAX_ATTEMPTS = 200
 _MOST_OF_THE_DISK = 0.5
-"""Of what is free: others need the disk too."""
-# The words with which CRIU does not reach a process whose filter has no listener any more.
+"""The share of free space that images may take: others need the disk too."""
+# What CRIU says when it can't reach a process because its filter has lost its listener.
 _UNREACHED = "transport socket: Function not implemented"
 OTHER = "other"
 """Where pipes lead that are neither the first process's standard output nor its errors."""
@@ -59,7 +59,7 @@ class Confinement:
     first: int
     """pid 1 of the box, as the host knows it."""
     ids: tuple[int, int]
-    """Of the guest, as it sees them."""
+    """The guest's ids, as it sees them."""
     identity: int
     """The same on the host."""
     enter: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ def confinement(
     leader: int, policy: SandboxPolicy, root_spec: RootSpec, heard: HeardRequest, walls: list[WallStep],
     enter: tuple[str, ...],
 ) -> Confinement:  # fmt: skip
-    """Of the living box below this leader. UnavailableError where its processes can't be kept."""
+    """The confinement of the living box below this leader. UnavailableError if its processes can't be kept."""
     _refuse_policy(policy, (*rootfs.workspace_paths(root_spec), *policy.writable_paths))
     first = min(procfs.children(leader), default=0)
     fields = members.status(first)
@@ -124,7 +124,7 @@ def _start(module: str, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[byte
 
 
 def dump(confinement: Confinement, stopped: members.Stopped, folder: str) -> list[KeptTree]:
-    """Every tree of the guest's into a folder of its own below this one; what is known of each, as plain data."""
+    """Write each process tree of the guest to its own folder below this one; return their facts as plain data."""
     program = criu.find()
     _refuse_too_large(stopped.members, folder)
     trees = []
@@ -137,7 +137,7 @@ def dump(confinement: Confinement, stopped: members.Stopped, folder: str) -> lis
 
 
 def _refuse_too_large(tree: list[members.Member], folder: str) -> None:
-    """What forked processes share counts once as memory, and is written for each: no limit of a sandbox bounds that."""
+    """Memory that forked processes share counts once but is written for each: no limit of a sandbox bounds that."""
     wanted, free = sum(members.private_bytes(member.pid) for member in tree), shutil.disk_usage(folder).free
     if wanted > free * _MOST_OF_THE_DISK:
         problem = f"their images take {format_size(wanted)}, and {format_size(free)} are free on the disk"
@@ -146,7 +146,7 @@ def _refuse_too_large(tree: list[members.Member], folder: str) -> None:
 
 
 def _refuse_unkeepable(confinement: Confinement, tree: list[members.Member]) -> None:
-    """What lies in the box's memory is gone with the box, and no process that uses it could be restored. A filter of
+    """Files in the box's memory are gone with the box, and a process that uses one could not be restored. A filter of
     the guest's own would not be restored, and may end the process when CRIU is in it."""
     for member in tree:
         if member.filters > 1:
@@ -218,12 +218,12 @@ class RestoredTree(BackgroundStreams):
     """A restored process tree: its output as it comes, its input, what it tried; it ends with its box."""
 
     _is_over = False
-    """Nothing more is heard of it."""
+    """Nothing more will be heard of it."""
 
     def __init__(self, confinement: Confinement, tree: KeptTree, folder: str, last_pid: int) -> None:
         super().__init__(confinement.output_bytes)
         self.attempts: list[dict[str, object]] = []
-        """On forbidden things, since it was restored; what they say is untrusted."""
+        """Attempts on forbidden things since it was restored; what they say is untrusted."""
         self._pages: list[dict[str, object]] = []
         self._taken, self._unkept, self._pages_heard, self._is_told = 0, 0, 0, False
         # Taken by itself: a condition is entered in Python, where a signal's exception would leave it taken for good.
@@ -233,7 +233,7 @@ class RestoredTree(BackgroundStreams):
         self._output[OTHER] = Newest(confinement.output_bytes)
         self._threads: list[threading.Thread] = []
         self._kept_open: list[int] = []
-        """The way into pipes that are not its standard input: nobody writes there, and they do not end."""
+        """The write ends of pipes that are not its standard input: nobody writes there, and the pipes do not end."""
         readers: list[tuple[int, str]] = []
         theirs = [(self._pipe(end, name, confinement.identity, readers), inode) for inode, end, name in tree["pipes"]]
         kept = tuple(descriptor for descriptor, _ in theirs)
@@ -247,7 +247,7 @@ class RestoredTree(BackgroundStreams):
         self._request(confinement, tree, folder, last_pid, theirs)
 
     def _pipe(self, end: str, name: str, identity: int, readers: list[tuple[int, str]]) -> int:
-        """In the place of one that a process has an end of; that end. Where that is written to, ``readers`` grow."""
+        """Make a pipe in place of one that the tree has an end of; return that end. A write end adds to ``readers``."""
         reader, writer = os.pipe()
         for descriptor in (reader, writer):
             os.fchown(descriptor, identity, identity)  # CRIU opens them anew
@@ -284,7 +284,7 @@ class RestoredTree(BackgroundStreams):
             raise CheckpointError(str(said["problem"])[:300])
 
     def go_on(self) -> None:
-        """They stood still until now."""
+        """Let the processes go on, which stood still until now."""
         assert self._process.stdin is not None
         self._process.stdin.write(reviving.GO)
         self._process.stdin.flush()
@@ -341,7 +341,7 @@ class RestoredTree(BackgroundStreams):
         with open(reader, "rb", buffering=0) as file:
             while piece := file.read(1 << 16):
                 self._add(name, piece)
-        if name != OTHER:  # which is of several pipes
+        if name != OTHER:  # which stands for several pipes
             self._output[name].end()
 
     @property
@@ -371,7 +371,7 @@ class RestoredTree(BackgroundStreams):
 
 
 def restore(confinement: Confinement, trees: list[KeptTree], folder: str) -> list[RestoredTree]:
-    """All of them or none; those that are back go on together."""
+    """Restore all of them or none; they all go on together."""
     last_pid = _free_room({int(number) for tree in trees for number in tree["limits"]})
     back: list[RestoredTree] = []
     try:
@@ -387,7 +387,7 @@ def restore(confinement: Confinement, trees: list[KeptTree], folder: str) -> lis
 
 
 def _free_room(taken: set[int]) -> int:
-    """Numbers for processes of ours, where none is that a restored one needs."""
+    """Pids for processes of ours that no restored process needs."""
     with open("/proc/sys/kernel/pid_max", encoding="ascii") as file:
         most = int(file.read())
     for start in range(1000, most - _PID_ROOM, _PID_ROOM):

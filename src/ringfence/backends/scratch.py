@@ -31,7 +31,7 @@ class Scratch:
     """Made when it is first needed, mode 0700, removed with the box."""
 
     variable = "TMPDIR"
-    """By which a user chooses where it lies."""
+    """The variable by which a user chooses where it lies."""
     prefix = ""
     """Of its name: short, for the paths of sockets below it have at most 108 bytes."""
 
@@ -65,7 +65,7 @@ class Scratch:
         return place
 
     def name(self) -> str:
-        """Where it is, or will be: who is to remove it can be told before there is anything to remove."""
+        """Where it is, or will be: the process that removes it can be told before there is anything to remove."""
         # Not by tempfile, whose imports take longer than the whole run of a small job.
         self.path = self.path or os.path.join(state_folder.private_place(), f"{self.prefix}{os.urandom(8).hex()}")
         return self.path
@@ -97,7 +97,7 @@ class Scratch:
         try:
             os.mkdir(path, 0o700)
         except OSError as error:
-            # Its name is new, so what is there is ours, whatever was raised, unless it was there before.
+            # Its name is new, so what is there is ours, whatever error was raised, unless it was there before.
             self._made = not isinstance(error, FileExistsError) and os.path.lexists(self.path)
             raise
 
@@ -119,9 +119,9 @@ class Scratch:
         return clean | dict(level) | passed | dict(policy.environment) | dict(job.environment)
 
     def remove(self) -> str:
-        """Remove it; what could not be removed is said, not raised, for the job had its hands on it.
+        """Remove it. What could not be removed is returned, not raised, since the job may have caused that.
 
-        Once more where Ctrl-C came in between: only then it is known to be done."""
+        Can be called again if Ctrl-C came in between: only then is it known to be done."""
         if not self._made:
             return ""
         left = ""
@@ -158,7 +158,7 @@ class Scratch:
             os.close(held)
 
     def __del__(self) -> None:
-        """Forgotten, not removed: who else may remove it can."""
+        """Dropped without being removed: unlock it, so that others who may remove it can."""
         self._unlock()
 
 

@@ -1,8 +1,8 @@
 """STRICT: namespaces, a new root, cgroups, seccomp and Landlock. A hostile program gets nothing.
 
-Works as an ordinary user and as root, without a daemon. Limits are the kernel's where a cgroup is to be
-had, the watchdog's where not; the table says which. Here is only how a box lives: what it is made by is decided in
-``sandbox/spec.py``, and the steps of its processes in ``sandbox/strict_plan.py``.
+Works as an ordinary user and as root, without a daemon. The kernel holds the limits if there can be a cgroup, else the
+watchdog does; the table says which. This module owns only the life of a box: ``sandbox/spec.py`` decides what it is
+made of, and ``sandbox/strict_plan.py`` the steps of its processes.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class StrictBackend:
         return tuple(missing)
 
     def open(self, policy: SandboxPolicy) -> Box:
-        """In namespaces; where there are none, and the policy allows less, what is left without them."""
+        """Open a box in namespaces; if there are none and the policy allows less, what is left without them."""
         blocked, hidden, lacks = self._look(policy)
         if blocked is None:
             return StrictBox(policy, hidden, lacks, self._drafts)
@@ -90,8 +90,8 @@ class StrictBackend:
         return confined.open_box(policy, blocked, self.traits)
 
     def _look(self, policy: SandboxPolicy) -> tuple[tuple[str, str] | None, HiddenPaths, tuple[Lack, ...]]:
-        """What keeps namespaces from us, what is hidden, what is lacking. Never kept: a link that a hidden
-        path goes through may lead elsewhere the next time."""
+        """What prevents namespaces, what is hidden, what is lacking. Never cached: a link on the way of a hidden path
+        may lead elsewhere the next time."""
         showing.refuse_absent(policy)
         showing.refuse_places(policy)
         blocked = host.user_namespaces_blocked() if _is_linux() else None
@@ -132,7 +132,7 @@ class StrictBox:
         self._waiting: GroupVisit | None = None
         self._supervisor: BoxSupervisor | None = None
         self._watch: OwnWatch | None = None
-        """Of a sandbox that lives or stands by."""
+        """For a sandbox that lives or stands by."""
         self._closing = Closing()
         self._closing.add(self._scratch.remove)
         self._cgroup = groups.make(policy, own_tasks=1)  # pid 1 of the sandbox is ours
@@ -191,7 +191,7 @@ class StrictBox:
         return visit
 
     def _begun_zygote(self, spec: Spec) -> ZygoteSource:
-        """While it is built, all is loaded that the layers take."""
+        """While it is built, load everything that the layers need."""
         source = _zygote(spec, None)
         self._closing.add(source.withdraw)
         source.begin()
@@ -236,7 +236,7 @@ class StrictBox:
     # ---- a box that lives
 
     def live(self, workspace: str | None) -> None:
-        """Open the place; its pid 1 takes visits from now on, and what it may use it may use in all."""
+        """Open the place. Its pid 1 takes visits from now on, and they share what the place may use."""
         from ringfence.backends.living.hearing import BoxHearing
         from ringfence.backends.living.visit import BoxSupervisor
 
@@ -275,7 +275,7 @@ class StrictBox:
         return self._enter([*entered, *self._last(job)], streams, limits, self._layers.checkpoint())
 
     def start_steps(self, steps: list[Step], streams: tuple[int, ...]) -> VisitToBox:
-        """A visit to the living box that is no result of anybody's."""
+        """A visit to the living box that is nobody's result."""
         return self._enter(steps, streams, {}, None)
 
     def _enter(
@@ -288,7 +288,7 @@ class StrictBox:
         return VisitToBox(visit_of(self._supervisor.spec, steps, limits), streams, self._supervisor, since)
 
     def confinement(self) -> Confinement:
-        """What processes in the living box are held by, for those that are to be restored in one."""
+        """What confines processes in the living box, for processes that are restored in one."""
         from ringfence.backends import process_images
 
         assert self._supervisor is not None
@@ -307,7 +307,7 @@ class StrictBox:
         self._supervisor.hearing.hear(revived, self._layers.checkpoint())
 
     def _refuse_root(self, what: str) -> None:
-        """Its first processes are in Python, which an image need not have, and which would be the image's own."""
+        """Its first processes run in Python, which an image need not have, and which would be the image's own."""
         if self.policy.root:
             raise UsageError(f"root: {what} has no root of its own", hint="use run(), which takes one")
 
@@ -337,7 +337,7 @@ class StrictBox:
         return {name: value for name, value in own if name not in self.policy.pass_environment}
 
     def is_ready(self) -> bool:
-        """Not one from which something of ours has not been hidden: another is made in its place."""
+        """Not if something of ours is not hidden from it: another sandbox is made in its place."""
         exposed = self._watch is not None and self._watch.exposed()
         return self._waiting is not None and not exposed and self._waiting.waits()
 
@@ -379,7 +379,7 @@ def _watch(stamp: object, spec: Spec, end: Callable[[], object]) -> OwnWatch:
 
 
 def _zygote(spec: Spec, python: Preload | None, *, led_together: bool = False) -> ZygoteSource:
-    """Where what sandboxes of this kind have in common is built once; ``led_together``: and where all are led."""
+    """Builds once what sandboxes of this kind have in common; ``led_together``: and leads all of them."""
     about_the_host = host.mount_table() + host.which_are_there(spec.root.hidden.folders)
     template = template_of(spec, python, native=native.is_wanted())
     return ZygoteSource(template | {"warden": led_together}, about_the_host)

@@ -126,7 +126,7 @@ def lacks_of_none(policy: SandboxPolicy, fix: str) -> tuple[Lack, ...]:
 def entries(
     asked: Mapping[str, object], mechanisms: Mechanisms, lacks: Iterable[Lack], landlock_abi: int = 0
 ) -> dict[str, Enforcement]:
-    """What becomes of each of these capabilities. What Landlock holds is told with its version."""
+    """What becomes of each of these capabilities. Rows that Landlock holds name its version."""
     lacking = {lack.capability: lack for lack in lacks}
     return {
         name: not_applied(requested, f"missing: {lacking[name].missing}; to have it: {lacking[name].fix}")
@@ -145,14 +145,14 @@ def not_applied(requested: object, details: str) -> Enforcement:
 
 
 def with_group(table: Mapping[str, Enforcement], group: Cgroup | None) -> dict[str, Enforcement]:
-    """The table with what a group holds of it, in the policy's own words for what was asked."""
+    """The table with what a group holds, in the policy's own terms for what was asked."""
     applied = group.applied if group is not None else {}
     by_group = {name: entry for name, entry in applied.items() if entry.applied and name in table}
     return {**table, **{name: replace(entry, requested=table[name].requested) for name, entry in by_group.items()}}
 
 
 def beyond_hard_limits(policy: SandboxPolicy) -> tuple[Lack, ...]:
-    """What this process itself may not grant."""
+    """Limits that this process itself may not grant."""
     return tuple(_over(*row) for row in rlimits.beyond_hard_limit(policy.numbers()))
 
 

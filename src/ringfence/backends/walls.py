@@ -46,7 +46,7 @@ NO_FILTER = ("seccomp", "use a kernel with CONFIG_SECCOMP_FILTER=y")
 
 @record
 class Kernel:
-    """What this kernel has of what walls are made of."""
+    """Which mechanisms for walls this kernel has."""
 
     landlock_abi: int
     seccomp: bool
@@ -63,7 +63,7 @@ def mechanisms(found: Kernel) -> Mechanisms:
 
 
 def lacks(policy: SandboxPolicy, found: Kernel) -> tuple[Lack, ...]:
-    """What of files, network and calls is not held behind walls here."""
+    """Which promises on files, network and calls walls can't keep here."""
     missing = [] if found.landlock_abi else [lack(name, NO_LANDLOCK) for name in PATHS if getattr(policy, name)]
     if 0 < found.landlock_abi < TRUNCATE_ABI:
         missing.append(lack_truncate(found.landlock_abi))
@@ -90,14 +90,14 @@ class HostWalls:
 
     shares: tuple[Step, ...] = tuple(("rlimit", *row) for row in rlimits.shares())
     before_transfer: tuple[Step, ...] = (("load transfers",),)
-    # To git a configuration of the host that is there and closed is a fatal error, and one that is absent is not.
+    # For git, a host configuration that exists but is closed is a fatal error; one that is absent is not.
     environment: Mapping[str, str] = MappingProxyType({"GIT_CONFIG_NOSYSTEM": "1"})
 
     def __init__(
         self, policy: SandboxPolicy, found: Kernel, *, own_id: bool = False, no_namespaces: str = ""
     ) -> None:
-        """``own_id``: the job has an id that is not the caller's. ``no_namespaces``: they stand for strict, where there
-        are no user namespaces, and this would bring them."""
+        """``own_id``: the job has an id that is not the caller's. ``no_namespaces``: the walls replace strict for lack
+        of user namespaces; this is the fix that would bring them."""
         self._policy = policy
         self._kernel = found
         self._own_id = own_id
@@ -114,7 +114,7 @@ class HostWalls:
         return {own_paths.CAPABILITY: own_paths.enforcement(transaction, lacking)}
 
     def admit(self, job: Job) -> None:
-        """Root's job has an id of its own, and without mounts nothing can be shown to it that is closed to others."""
+        """Root's job has an id of its own, and without mounts it can't be shown anything that is closed to others."""
         for path in filter(None, (showing.program(self._policy, job), job.cwd)) if self._own_id else ():
             closed = confinement.closed_to_others(path) if os.path.exists(path) else ""
             if closed:
@@ -166,21 +166,21 @@ class HostWalls:
         return folder
 
     def _in_place(self, granted: list[confinement.Grant]) -> list[confinement.Grant]:
-        """What is bound is granted as a whole, and nothing by a path in it: there a guest chooses where links lead."""
+        """A bound folder is granted as a whole, and nothing by a path in it: there a guest chooses where links lead."""
         bases = [base for _, base in self._bound]
         kept = [grant for grant in granted if not any(within(grant[0], base) for base in bases)]
         return [*kept, *((base, "write") for base in bases)]
 
     def _is_only_read(self, folder: str) -> bool:
-        """Whether the policy says of the working folder that it is for reading; of one that it does not name, the job
-        may write it, as on a host without walls."""
+        """Whether the policy makes the working folder read-only. The job may write one that the policy does not name,
+        as on a host without walls."""
         place = real(folder)
         tops = {name: [top for top in map(real, getattr(self._policy, name)) if within(place, top)]
                 for name in ("readable_paths", "writable_paths")}  # fmt: skip
         return bool(tops["readable_paths"]) and not tops["writable_paths"]
 
     def _ours(self) -> tuple[str, ...]:
-        """Our own folders, of which only this box's working copies are granted."""
+        """Our own folders; only this box's working copies among them are granted."""
         return self._transaction.ours if self._transaction else state_folder.own_places()
 
     def copies(self) -> list[str]:

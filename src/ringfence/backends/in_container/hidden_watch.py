@@ -1,9 +1,9 @@
 """Hidden paths in what a living container shows: whether each is still the file that was hidden when it was made.
 
-An engine hides a path by a mount over what lies there. Over a name that is not there yet it can mount nothing, and the
-kernel takes the mount away when somebody removes or replaces the file below it, as every editor does. So the paths are
-looked at before each visit and each job; where one has come or was exchanged, the container is ended (ADR 0146). What a
-guest reads in the moment between is not undone.
+An engine hides a path by a mount over what lies there. It can't mount over a name that does not exist yet, and the
+kernel drops the mount when somebody removes or replaces the file below it, as every editor does. So the paths are
+checked before each visit and each job; if one has appeared or was replaced, the container is ended (ADR 0146). What a
+guest reads in between can't be undone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NO_ROOM = (errno.EMFILE, errno.ENFILE)
 
 
 class HiddenWatch:
-    """Of one container. May be used by several threads."""
+    """The watch of one container. May be used by several threads."""
 
     def __init__(self, paths: Iterable[str], end: Callable[[], object]) -> None:
         """``paths``: on the host, before they are hidden. ``end``: ends all in it."""
@@ -35,7 +35,7 @@ class HiddenWatch:
             raise
 
     def exposed(self) -> str:
-        """A path that its guest can see; empty: none."""
+        """A hidden path that its guest can see; empty: there is none."""
         if not self._exposed:
             self._exposed = next((path for path, held in self._held.items() if _is_another(path, held)), "")
             if self._exposed:
@@ -43,7 +43,7 @@ class HiddenWatch:
         return self._exposed
 
     def refuse(self) -> None:
-        """UsageError where a hidden path lies open in it, and it was ended for that."""
+        """End the container and raise UsageError if a hidden path is exposed in it."""
         if path := self.exposed():
             problem = f"{path} is hidden, and has come or was exchanged since this container was made, so it was ended"
             raise UsageError(problem, hint="open another box: it hides it; what lies in a transaction is not lost")
@@ -56,7 +56,7 @@ class HiddenWatch:
 
 
 def _opened(path: str) -> int:
-    """Held, so that nothing else gets the number of its inode."""
+    """Kept open, so that no other file gets its inode number."""
     try:
         return os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -67,7 +67,7 @@ def _opened(path: str) -> int:
 
 
 def _is_another(path: str, held: int) -> bool:
-    """A link shows nothing by itself: what it leads to is hidden by its own name."""
+    """A link shows nothing by itself: its target is hidden under its own name."""
     try:
         now = os.lstat(path)
         return not stat.S_ISLNK(now.st_mode) and (held == _MISSING or not os.path.samestat(now, os.fstat(held)))

@@ -1,4 +1,4 @@
-"""A container that takes visits, from its start to its removal: what it may use in all, and who waits for it.
+"""A container that takes visits, from its start to its removal: what it may use in total, and who waits for it.
 
 Its pid 1 (``container/visits``) holds the time of each visit and ends its processes. What all of them use together is
 held by the container's control group; their processor time is looked at here, by one thread. When the caller hangs up,
@@ -41,8 +41,9 @@ class Place:
                  remove: Callable[[], None], *, folder: str, image: str, alone: bool = False, has_group: bool = True,
                  variables: Mapping[str, str], link: EgressLink | None = None, copies: WorkingCopies | None = None
                  ) -> None:  # fmt: skip
-        """``folder``: where visits begin that do not say. ``alone``: it is for one job, and nobody comes after that.
-        ``variables``: of all visits, under their own. ``has_group``: what the engine says of its use is its own."""
+        """``folder``: where visits begin that do not name one. ``alone``: it is for one job, and no visit follows.
+        ``variables``: of all visits; a visit's own override them. ``has_group``: what the engine says of its use is its
+        own."""
         self.client, self.container, self.policy = client, container, policy
         self.folder, self.image, self.alone, self.link = folder, image, alone, link
         self.variables, self._copies = variables, copies
@@ -66,7 +67,7 @@ class Place:
 
     def visit(self, order: visits.Order, streams: tuple[int, ...], *, terminal: bool = False, alone: bool | None = None
               ) -> PlaceVisit:  # fmt: skip
-        """Begin one. A place that has ended takes nobody in, which is no error: a guest may have ended it."""
+        """Begin a visit. A place that has ended takes no visit, which is no error: a guest may have ended it."""
         alone = self.alone if alone is None else alone
         flags = terminal * visits.TERMINAL | alone * visits.ALONE
         self._watch()
@@ -82,7 +83,7 @@ class Place:
         return visit
 
     def put(self, name: str, content: bytes) -> None:
-        """Write a file of a job that begins afterwards; SetupError where that can't be."""
+        """Write a file for a job that begins afterwards; SetupError if that fails."""
         given, said = os.memfd_create("file"), os.memfd_create("said")
         try:
             with open(given, "wb", closefd=False) as file:
@@ -160,7 +161,7 @@ class Place:
         self._door.shut()
 
     def kill(self) -> None:
-        """By the engine, where pid 1 does not do it."""
+        """Have the engine end it if pid 1 does not."""
         self.end("asked")
         try:
             self.client.kill(self.container)
@@ -168,14 +169,14 @@ class Place:
             return  # it is removed later, by us or by the guardian
 
     def close_soon(self) -> None:
-        """By a thread of its own: to remove a container takes an engine longer than a small job."""
+        """In a thread of its own: an engine takes longer to remove a container than a small job runs."""
         with self._lock:
             if self._closer is None:
                 self._closer = threading.Thread(target=self.close, daemon=True, name="ringfence-container-removal")
                 self._closer.start()
 
     def close(self) -> None:
-        """End all in it and remove it, once; whoever comes later waits until that is done."""
+        """End everything in it and remove it, once; a later caller waits until that is done."""
         with self._lock:
             first = not self._over.is_set()
             self._over.set()
@@ -194,7 +195,7 @@ class Place:
 
 
 def once(work: Callable[[str], None], name: str) -> Callable[[], None]:
-    """Whoever asks again, also from another thread, has it done when that returns."""
+    """The work is done once. A second call, even from another thread, returns only when it is done."""
     lock, left = threading.Lock(), [name]
 
     def ask() -> None:
@@ -207,7 +208,7 @@ def once(work: Callable[[str], None], name: str) -> Callable[[], None]:
 
 
 def removed(client: Client, container: str) -> None:
-    """Remove it. An engine may be about to notice the end of one, and says then that it can't be removed now."""
+    """Remove the container. An engine that is just noticing its end may say that it can't be removed now."""
     for pause_s in _AGAIN_S:
         try:
             client.remove(container, force=True)
@@ -218,13 +219,13 @@ def removed(client: Client, container: str) -> None:
 
 
 def is_running(inspected: Mapping[str, object]) -> bool:
-    """What an engine says of a container."""
+    """Whether the engine says that the container runs."""
     state = inspected.get("State")
     return isinstance(state, Mapping) and state.get("Running") is True
 
 
 def _filter(policy: SandboxPolicy) -> bytes:
-    """What a job has beside the container's filter, under which pid 1 has to live, too."""
+    """The filter that a job has on top of the container's; pid 1 lives under the container's only."""
     return _tight(os.uname().machine) if policy.syscall_profile is SyscallProfile.TIGHT else b""
 
 

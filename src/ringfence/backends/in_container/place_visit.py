@@ -1,5 +1,5 @@
-"""One visit to a container that takes them: its end by the word of the visit's reaper or of pid 1, and by the kernel's
-files. No thread: the caller's loop waits for one descriptor."""
+"""One visit to a container that takes them: the visit's reaper or pid 1 tells of its end, and the kernel's files say
+what it used. There is no thread: the caller's loop waits for one descriptor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PlaceVisit:
 
     def __init__(self, place: Place, program: str, number: int, report: int, before: tuple[int, int], *,
                  is_last: bool = False) -> None:  # fmt: skip
-        """``report``: less than 0: it was not taken in. ``before``: how often the box had been refused memory and
+        """``report``: below 0 if the visit was not taken in. ``before``: how often the box had been refused memory and
         tasks. ``is_last``: nobody comes after it, and the container is removed."""
         self._is_last = is_last
         self.entered = report >= 0
@@ -80,14 +80,14 @@ class PlaceVisit:
         return self._report
 
     def wait(self, within_s: float) -> Report | None:
-        """The end, where it comes in this time."""
+        """The end, if it comes within this time."""
         give_up = time.monotonic() + within_s
         while (report := self.receive()) is None and time.monotonic() < give_up:
             select.select([self._told], [], [], max(0.0, give_up - time.monotonic()))
         return report
 
     def abandon(self) -> None:
-        """Pid 1 has not ended it: the engine ends the container."""
+        """Pid 1 has not ended the visit: have the engine end the container."""
         self._place.kill()
         if self._report is None:
             self._report = Report(leader_lost=True, wall_ns=time.monotonic_ns() - self._begin_ns)
@@ -139,7 +139,7 @@ class PlaceVisit:
         return replace(report, cause="") if never_was else report
 
     def _counted(self, report: Report) -> Report:
-        """With what the container's own group says; of one that others use too, only what grew meanwhile."""
+        """Add what the container's own group counted; if other visits use it too, only the growth since the start."""
         facts, (ooms, refused) = self._place.facts, self._before
         ooms, refused = facts.ooms - ooms, facts.refused - refused
         if not self._place.alone:

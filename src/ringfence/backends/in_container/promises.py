@@ -1,4 +1,4 @@
-"""What the level container promises, and what of a policy it can't hold on this host, by name."""
+"""What the level container promises, and which parts of a policy it can't hold on this host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUNTIME_VARIABLE = "RINGFENCE_RUNTIME"
 """Names the engine's runtime, such as ``runsc``; absent: the engine's default."""
 FIX = "use isolation strict"
 ENGINE = "engine"
-"""What is lacking where no engine answers: then nothing is held."""
+"""The capability that is lacking if no engine answers: then nothing is held."""
 
 CONTAINER: Mechanisms = {
     **PLAIN,
@@ -88,7 +88,7 @@ def runtime() -> str:
 
 
 def refuse_without_visits(*, is_local: bool) -> None:
-    """Raise where no container of this engine can take visits."""
+    """Raise an error if no container of this engine can take visits."""
     missing, fix = visits.why_not(runtime(), is_local=is_local)
     if missing:
         raise UnavailableError(f"a container that takes visits requires {missing}", missing=("visits",),
@@ -96,7 +96,7 @@ def refuse_without_visits(*, is_local: bool) -> None:
 
 
 def told(enforced: Mapping[str, Enforcement], found: Mapping[str, Enforcement]) -> dict[str, Enforcement]:
-    """What was read back of limits of the group, in the policy's own words for what was asked."""
+    """The group's limits as read back, in the policy's own terms for what was asked."""
     both = ((name, enforced[name], entry) for name, entry in found.items() if name in enforced)
     return {name: replace(ours, details=f"{CONTAINER[name][1]}; {entry.details}") for name, ours, entry in both
             if ours.applied and entry.applied and entry.by == (Mechanism.CGROUP,)}  # fmt: skip

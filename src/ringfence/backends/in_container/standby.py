@@ -1,7 +1,7 @@
-"""A container that stands by for one job of a pool: its files, its Python work, and what can't be, by name.
+"""A container that stands by for one job of a pool: its files, its Python work, and what it can't do.
 
-Python work is run by the image's own interpreter, which is shown our package, read-only. A function goes in as its
-code, which only the same version of Python reads.
+Python work is run by the image's own interpreter, which is shown our package, read-only. A function is passed as its
+code, which only the same version of Python can read.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Standby:
                                    )  # fmt: skip
 
     def _asked_version(self) -> tuple[int, ...]:
-        """By a visit before any job: nobody has been in this container. Nothing: there is no Python."""
+        """Asked by a visit before any job: nothing foreign has run in this container. Nothing: there is no Python."""
         said, nothing = os.memfd_create("said"), os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         code = "import sys; print(sys.version_info[0], sys.version_info[1])"
         order = visits.Order(argv=(self._interpreter, "-I", "-S", "-c", code), folder="/",

@@ -1,7 +1,8 @@
 """Folders of a transaction in a container: working copies, bound over the originals' paths; what is written is bounded.
 
-They are given to who the job is. Owners are nothing that a layer compares or a commit carries over: what comes into the
-base belongs to whom the base belongs. A transaction of another kind needs mounts of ours, which an engine does not see.
+They are owned by the job's user. A layer does not compare owners and a commit does not carry them over: what comes into
+the base belongs to the owner of the base. Transactions of other kinds need mounts of ours, which an engine does not
+see.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class WorkingCopies:
         self._room = LayerRoom(self._places, self._free)
 
     def folder(self, asked: str | None) -> str:
-        """Where a job begins; UsageError where that is none of the transaction's."""
+        """Where a job begins; UsageError if that is not a folder of the transaction."""
         if asked is None:
             return self.transaction.bases[0]
         if not os.path.isdir(self.transaction.working_copy(asked)):
@@ -69,7 +70,7 @@ class WorkingCopies:
         return {**table, own_paths.CAPABILITY: entry, "disk": disk}
 
     def give_to_job(self) -> None:
-        """Whoever is not root shares its ids with the job, and has nothing to give."""
+        """A caller that is not root shares its ids with the job, and has nothing to hand over."""
         uid, _, gid = job_spec.user().partition(":")
         try:
             if os.geteuid() == 0:
@@ -79,7 +80,7 @@ class WorkingCopies:
             raise SetupError("give the working copy to the job", str(error.strerror), errno=error.errno or 0) from error
 
     def written(self, pids: Sequence[int]) -> int:
-        """What has grown in them, where that is more than may be; 0 as long as it is not, or is being added up."""
+        """How much they have grown, if that is more than allowed; 0 if it is not, or is still being added up."""
         if self._most is None:
             return 0
         grown = self._room.taken(self._most, pids)
@@ -91,7 +92,7 @@ class WorkingCopies:
 
 
 def _taken(place: str) -> int:
-    """What lies in it, in bytes of the disk. What an earlier job made too deep to be reached is left out."""
+    """The bytes that it takes on disk. What an earlier job nested too deep to be reached is left out."""
     total, waiting = 0, [place]
     while waiting:
         try:

@@ -1,8 +1,8 @@
 """What is heard of a living box beside the results of its visits: what they left running goes on trying.
 
 The leader of a visit stays with what the visit left, and records on; tripwires are the supervisor's. Both are asked
-when a visit ends and before a commit. What belongs to no visit that runs is told with the next result, or refuses the
-commit (docs/adr/0131). Starts and ends nothing.
+when a visit ends and before a commit. What belongs to no running visit is told with the next result, or makes the
+commit be refused (docs/adr/0131). Starts and ends nothing.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ Note = dict[str, object]
 
 
 class BoxHearing:
-    """Of one box. Several of its visits may end at once."""
+    """What is heard of one box. Several of its visits may end at once."""
 
     def __init__(self, late: LateAttempts, *, wired: bool) -> None:
-        """``late``: where that is kept which no result has told. ``wired``: the supervisor has tripwires to tell of."""
+        """``late``: keeps what no result has told. ``wired``: the supervisor has tripwires to report."""
         self.late = late
         self._wired = wired
         self._lock = RLock()
         self._asking = RLock()
-        """Held by one who asks, for as long as that takes; the other one never is."""
+        """Held while one thread asks, which may take long; ``_lock`` is never held that long."""
         self._supervisor: GroupVisit | None = None
         self._numbers = count(1)
         self._running: dict[int, VisitToBox | None] = {}
-        """By their numbers; None: it is just being made."""
+        """Running visits by number; None: the visit is just being made."""
         self._is_closing = False
         self._known: dict[int, str | None] = {}
-        """Number of a visit, of those that are there and the last so many: the checkpoint before it. None: it is a
-        transfer of ours, and what it asks for is the caller's."""
+        """Number of a visit → the checkpoint before it, for present visits and the most recent ones. None: it is a
+        transfer of ours, and what it asks for is the caller's doing."""
         self._left: list[VisitToBox] = []
         """Visits that have ended, whose leaders may still have something to say."""
         self._restored: list[tuple[RestoredTree, str]] = []
         """Processes that were restored here, and the checkpoint that they are of."""
         self._told: list[Note] = []
-        """By the supervisor, of visits that have not taken it."""
+        """Told by the supervisor, and not taken yet by the visit that it is about."""
         self._beside: list[Note] = []
-        """By the gateway, of no visit."""
+        """Told by the gateway, about no visit."""
 
     def begin(self, supervisor: GroupVisit) -> None:
-        """From now on, and until ``finish``, no commit goes past what can be heard."""
+        """From now on, and until ``finish``, no commit happens before everything is heard."""
         supervisor.is_a_result = False
         self._supervisor = supervisor
         self.late.collect = self.collect
@@ -65,7 +65,7 @@ class BoxHearing:
     # ---- visits come and go
 
     def enter(self, since: str | None) -> int:
-        """A visit begins; its number. ``since``: the checkpoint before it, None for a transfer of ours."""
+        """Begin a visit; return its number. ``since``: the checkpoint before it, None for a transfer of ours."""
         with self._lock:
             number = next(self._numbers)
             self._running[number] = None
@@ -75,7 +75,7 @@ class BoxHearing:
             return number
 
     def _forget_oldest(self) -> None:
-        """Of which nothing is left; where something is left of all, none."""
+        """Forget the oldest visit of which nothing is left; forget nothing if all have left something."""
         there = self._there()
         gone = next((number for number in self._known if number not in there), None)
         if gone is not None:
@@ -94,25 +94,25 @@ class BoxHearing:
             self._running.pop(number, None)
 
     def begin_closing(self) -> None:
-        """Visits are ended by us from now on: perhaps nobody looks at their results."""
+        """We end visits from now on: perhaps nobody looks at their results."""
         self._is_closing = True
 
     def stay(self, visit: VisitToBox) -> None:
-        """Its leader is asked from now on."""
+        """Ask its leader too from now on."""
         with self._lock:
             if visit not in self._left:
                 self._left.append(visit)
         self._drop_silent()
 
     def _drop_silent(self) -> None:
-        """Those that have left and had nothing to say."""
+        """Drop visits whose leader has left and had nothing to say."""
         with self._asking:
             for visit in list(self._left):
                 if visit.is_gone_silently():
                     self._forget(visit)
 
     def hear(self, revived: RestoredTree, since: str) -> None:
-        """Processes that were restored in this box."""
+        """Listen to processes that were restored in this box too."""
         self._restored.append((revived, since))
 
     def _forget(self, visit: VisitToBox) -> None:
@@ -123,7 +123,7 @@ class BoxHearing:
     # ---- what is heard
 
     def take(self, number: int, *, beside: bool) -> list[Note]:
-        """What the supervisor told of this visit; ``beside``: and what the gateway told since somebody took that."""
+        """What the supervisor told of this visit; ``beside``: and what the gateway told since it was last taken."""
         self._sort()
         with self._lock:
             own = [note for note in self._told if note.get(_VISIT) == number]
@@ -138,7 +138,7 @@ class BoxHearing:
                 (self._told if "aim" in note else self._beside).append(note)
 
     def settle(self, visit: VisitToBox) -> list[Late]:
-        """At the end of a visit: what belongs to its result though it is not its own."""
+        """At the end of a visit: attempts that its result reports although others made them."""
         with self._asking:
             self.leave(visit.number)
             late = [*self.late.take(), *self._collect((visit.number,))]
@@ -147,7 +147,7 @@ class BoxHearing:
             return late
 
     def collect(self) -> None:
-        """Before a commit: what no result has told is kept, and refuses it."""
+        """Before a commit: keep what no result has told; it makes the commit be refused."""
         with self._asking:
             found = self._collect(())
             for visit in list(self._running.values()):
@@ -155,11 +155,11 @@ class BoxHearing:
             self.late.add(found)
 
     def put_back(self, late: list[Late]) -> None:
-        """It was taken for a result that there is none of."""
+        """It was taken for a result that never came."""
         self.late.add(late)
 
     def _so_far(self, visit: VisitToBox) -> list[Late]:
-        """What a visit has tried itself since this was asked last. Its result tells it too."""
+        """What a visit has tried itself since the last call. Its result reports it too."""
         said = visit.is_told or visit.catch_up(_PATIENCE_S)
         with self._lock:
             wired = [_plain(note) for note in self._told if note.get(_VISIT) == visit.number]
@@ -168,7 +168,7 @@ class BoxHearing:
         return [_late(since, [*notes, *wired]), self._gap(pages, said=said, since=since)]
 
     def finish(self) -> str:
-        """The box has ended; all that is left to be said comes now. What could not be kept of it, in words."""
+        """The box has ended; take everything that is left to say. Return what could not be kept, in words."""
         give_up = time.monotonic() + _PATIENCE_S
         with self._asking:
             for visit in list(self._left):
@@ -190,8 +190,8 @@ class BoxHearing:
         return [each for each in found if each.notes or each.unrecorded]
 
     def _of_supervisor(self, own: tuple[int, ...]) -> list[Late]:
-        """Who touched a tripwire is known by the reaper that it is below. Where it is not, it may have been anybody who
-        is still there: the oldest."""
+        """A process that touched a tripwire is known by the reaper above it. If it is unknown, it may belong to any
+        visit that is still there: the oldest is assumed."""
         supervisor = self._supervisor
         if supervisor is None:
             return []
@@ -221,26 +221,26 @@ class BoxHearing:
 
     def _of_restored(self, revived: RestoredTree, since: str) -> list[Late]:
         notes, pages, said = revived.take_late(_PATIENCE_S)
-        if not said:  # nor will it say anything again
+        if not said:  # and it will not say anything again
             self._restored = [each for each in self._restored if each[0] is not revived]
         return [_late(since, notes), self._gap(pages, said=said, since=since)]
 
     def _gap(self, pages: Iterable[Note], *, said: bool, since: str) -> Late:
-        """What nobody can name."""
+        """The attempts that nobody can name."""
         unrecorded, problems, summary = gaps_in(pages)
         if not said:
             unrecorded, problems = unrecorded + 1, (*problems, _UNSAID)
         return Late(since=since, unrecorded=unrecorded, problems=problems, summary=summary)
 
     def _oldest(self, own: tuple[int, ...]) -> str:
-        """The checkpoint before the first of those that are there."""
+        """The checkpoint before the first of the visits that are there."""
         with self._lock:
             there = {*self._there(), *own}
             return next((since for number, since in self._known.items() if since is not None and number in there), "")
 
 
 def _await_end(visit: LeaderClient, give_up: float) -> None:
-    """Of a box that has ended: its leaders notice by themselves."""
+    """Wait for a leader; the leaders of a box that has ended notice that by themselves."""
     while not visit.has_left and not visit.is_over and time.monotonic() < give_up:
         visit.await_word(give_up - time.monotonic())
 

@@ -1,4 +1,4 @@
-"""A box that lives between visits, from the caller's side: whoever keeps it open, and a visit to it.
+"""A box that lives between visits, from the caller's side: what keeps it open, and a visit to it.
 
 What is tried between visits, or after the last, is ``hearing``'s.
 """
@@ -31,7 +31,7 @@ _HOLDER_GONE = "reaper_gone"
 
 
 class VisitToBox(LeaderClient):
-    """A visit to a living box; what the supervisor of the box reports of the whole is received too."""
+    """A visit to a living box; it also receives what the supervisor reports of the whole box."""
 
     _asked_on = _said_on = 0
     """How often its leader was asked to catch up, and said that it has."""
@@ -50,13 +50,13 @@ class VisitToBox(LeaderClient):
         self._bytes_before = supervisor.visit.network()[0]
         self._settled: Report | None = None
         self._late: list[Late] = []
-        """What belongs to its result and was tried by what earlier visits left running."""
+        """What processes of earlier visits tried, which belongs to its result."""
         self._beside: list[dict[str, object]] = []
         """What the supervisor told of it and nobody has taken yet."""
         self._wired: list[dict[str, object]] = []
-        """All that tripwires told of it: it is in no count of its own recorder."""
+        """Everything that tripwires told of it: its own recorder does not count that."""
         self._copies: list[dict[str, object]] = []
-        """All that was told of it, for whoever asks what it has tried so far."""
+        """Everything that was told of it, for a caller that asks what it has tried so far."""
         try:
             super().__init__(request | {"in_box": self.number}, (supervisor.visit.post, *streams), supervisor.source)
         except BaseException:
@@ -65,7 +65,7 @@ class VisitToBox(LeaderClient):
         self._hearing.begun(self)
 
     def release(self) -> None:
-        """Of one that has ended its leader is heard on: it stays with what is left, and records what that tries."""
+        """Its leader is heard even after its end: it stays with what is left, and records what that tries."""
         self._hearing.leave(self.number)
         if self._report is not None and self._reports >= 0:
             self._hearing.stay(self)
@@ -86,7 +86,7 @@ class VisitToBox(LeaderClient):
         return (*super().filenos(), *self._supervisor.filenos())
 
     def receive(self) -> Report | None:
-        """Where the end has come, those are asked who record what earlier visits left running."""
+        """When the end has come, ask the recorders of what earlier visits left running."""
         self._reader = get_ident()
         if self._settled is None:
             report = self._received()
@@ -113,7 +113,7 @@ class VisitToBox(LeaderClient):
         return None if report is None else self._counted(report)
 
     def _receive_own(self) -> Report | None:
-        """A box that has ended can't be entered, and what it ended by is the guest's doing: a fact, not a failure."""
+        """A box that has ended can't be entered. The guest caused its end, so that is a fact, not a failure."""
         try:
             return super().receive()
         except SetupError as error:
@@ -143,7 +143,7 @@ class VisitToBox(LeaderClient):
             return None
 
     def take_own_notes(self) -> list[dict[str, object]]:
-        """Those of its own leader alone."""
+        """The notes of its own leader alone."""
         return super().take_notes()
 
     def take_notes(self) -> list[dict[str, object]]:
@@ -162,8 +162,8 @@ class VisitToBox(LeaderClient):
         self._beside += taken
 
     def _handle(self, kind: bytes, body: bytes) -> None:
-        """Its notes are heard at once: what the gateway decided is told with the process that asked, and both may come
-        together with the end."""
+        """Its notes are passed on at once: what the gateway decided is told with the process that asked, and both may
+        come together with the end."""
         before = len(self._notes)
         self._said_on += kind == wire.SAID
         super()._handle(kind, body)
@@ -172,8 +172,8 @@ class VisitToBox(LeaderClient):
             self._copies += self._notes[before:]
 
     def catch_up(self, within_s: float) -> bool:
-        """Wait until all is heard that its leader has recorded up to now; whether it was. Whoever supervises the visit
-        reads: a callback of its own can't wait for that."""
+        """Wait until everything is heard that its leader has recorded up to now; return whether it was. The thread that
+        supervises the visit does the reading, so a callback in that thread can't wait for it."""
         with self._open_lock:
             self._asked_on += 1
             mine, is_reader = self._asked_on, self._reader == get_ident()
@@ -186,14 +186,14 @@ class VisitToBox(LeaderClient):
         return self._said_on >= mine or self.is_told or self.has_left
 
     def take_copies(self) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-        """What it has tried since this was asked last, and what its recorder has said at its end; both stay its own."""
+        """Copies of what it has tried since the last call, and of what its recorder said at its end."""
         copies, self._copies = self._copies, []
         return copies, [dict(self._report.recorder)] if self._report is not None else []
 
 
 @record
 class BoxSupervisor:
-    """What a living box has: the visit that keeps it open, what it is made by, and what forks leaders for it."""
+    """What a living box has: the visit that keeps it open, the spec it is made by, and what forks its leaders."""
 
     visit: GroupVisit
     spec: Spec
@@ -202,7 +202,7 @@ class BoxSupervisor:
 
 
 def _final_report(sources: tuple[int, ...], receive: Callable[[], Report | None], patience_s: float) -> Report | None:
-    """Of one of the two leaders, which says a moment after the other what it has to say; None: it has nothing."""
+    """The report of one of the two leaders, which comes a moment after the other's; None: it has nothing to say."""
     poller = select.poll()
     for source in sources:
         poller.register(source, select.POLLIN)

@@ -1,7 +1,9 @@
-"""Walls by Seatbelt, for jobs that are plain child processes on macOS: an extra where a policy asks for what it holds.
+"""Walls by Seatbelt, for jobs that are plain child processes on macOS: an extra for policies that ask for what it
+holds.
 
 A job is started by ``sandbox-exec``, which puts the profile on itself and becomes the job's program. Files come and go
-in the same way, through an interpreter under the same profile: a link that the guest made leads it no further.
+in the same way, through an interpreter under the same profile, so a link that the guest made leads no further than the
+job could go.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ FIX = "use macOS with sandbox-exec, outside of any other sandbox; or Linux, unde
 
 
 def rows(policy: SandboxPolicy) -> tuple[Mechanisms, tuple[Lack, ...]]:
-    """What a profile holds of a policy, and what it lacks here; nothing of a policy that asks for none of it."""
+    """What a profile enforces of a policy, and what it lacks here; nothing if the policy asks for none of it."""
     asked = [name for name in (*PATH_FIELDS, "network") if name in policy.requested()]
     if not asked:
         return {}, ()
@@ -127,8 +129,8 @@ class SeatbeltWalls:
         return seatbelt.profile(resolved, places)
 
     def _work(self, folder: str, own: list[str], ours: tuple[str, ...]) -> list[str]:
-        """The working folder, where nothing else grants it. In what a guest writes, where a link leads is its own
-        choice, and no grant of ours."""
+        """The working folder, if nothing else grants it. In folders that a guest writes, the guest chooses where links
+        lead, so we grant nothing through them."""
         tops = [name for top in (*own, *self.copies(), *self._policy.writable_paths)
                 for name in (absolute(top), real(top))]  # fmt: skip
         named = absolute(folder), real(folder)
@@ -138,7 +140,7 @@ class SeatbeltWalls:
         return [folder]
 
     def _hidden_in_copies(self) -> list[str]:
-        """By the names that they have in the working copies."""
+        """Under the names that they have in the working copies."""
         if self._transaction is None:
             return []
         named = [path for name in self._policy.hidden_paths for path in (name, real(name))]
@@ -146,7 +148,7 @@ class SeatbeltWalls:
                 for path in named if within(path, base)]  # fmt: skip
 
     def _is_only_read(self, folder: str) -> bool:
-        """Of a folder that the policy does not name, the job may write it, as on a host without walls."""
+        """The job may write a folder that the policy does not name, as on a host without walls."""
         place = real(folder)
         readable, writable = ([top for top in map(real, paths) if within(place, top)]
                               for paths in (self._policy.readable_paths, self._policy.writable_paths))  # fmt: skip
@@ -155,7 +157,7 @@ class SeatbeltWalls:
 
 
 def _real(*groups: Iterable[str]) -> tuple[str, ...]:
-    """By every name: as they are written, where links lead, and as folders list them."""
+    """Under every name: as written, where links lead, and as folders list them."""
     found: dict[str, None] = {}
     for path in (path for group in groups for path in group):
         place = real(path)

@@ -1,7 +1,7 @@
 """PROCESS on Windows: a job object with limits, and a thread that watches it. Needs nothing but Windows.
 
 It bounds what a program uses and ends its whole tree. It hides nothing: the program has the caller's user, files and
-network, and none of the caller's privileges.
+network, but none of the caller's privileges.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def lacks_of(
 
 
 def _unlabelled(path: str) -> Lack:
-    """The label is the caller's to give: it stays on the folder, and any program of low integrity may write there. A
-    name that a shell would read as more than a name is not in a line that is there to be pasted."""
+    """Only the caller may give the label: it stays on the folder, and any program of low integrity may write there. The
+    line is meant to be pasted, so it leaves out a name that a shell would not read as a plain name."""
     named = f'"{path}"' if all(sign.isalnum() or sign in " \\/:._-" for sign in path) else "FOLDER"
     return Lack(capability="writable_paths", missing=f"a low integrity label on {path}",
                 fix=f'icacls {named} /setintegritylevel "(OI)(CI)low"')  # fmt: skip
@@ -223,7 +223,7 @@ class WindowsBox:
         return {name: value for name, value in self.policy.numbers().items() if self.enforced[name].applied}
 
     def _held(self) -> dict[str, float]:
-        """What the job object is told: also what it may not hold here, as a net."""
+        """What the job object is told, including limits that it may not hold here, as a safety net."""
         return {name: value for name, value in self._numbers().items()
                 if {Mechanism.JOB_OBJECT, Mechanism.WATCHDOG} & set(self.enforced[name].by)}  # fmt: skip
 
@@ -241,7 +241,7 @@ class WindowsBox:
         return job, os.path.normpath(self._place if self._place and job.cwd is None else folder)
 
     def changes(self) -> Changes:
-        """Without a transaction the job writes the caller's files themselves."""
+        """Without a transaction the job writes the caller's files directly."""
         return self._transaction.changes() if self._transaction else Changes()
 
     def commit(self) -> None:

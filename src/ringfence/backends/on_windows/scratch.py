@@ -15,11 +15,11 @@ from ringfence.windows.removal import is_real_folder, remove_tree
 
 _PASSED = ("PATH", "PATHEXT", "SystemRoot", "SystemDrive", "windir", "ComSpec", "NUMBER_OF_PROCESSORS",
            "PROCESSOR_ARCHITECTURE", "CommonProgramFiles", "ProgramFiles", "ProgramData")  # fmt: skip
-"""What names places of the system and says nothing of the caller."""
+"""Variables that name places of the system and say nothing about the caller."""
 
 
 class WindowsScratch(Scratch):
-    """As elsewhere, below ``%TEMP%``, which is its owner's only."""
+    """As elsewhere, but below ``%TEMP%``, which only its owner can enter."""
 
     variable = "TEMP"
     prefix = "ringfence-"

@@ -1,7 +1,7 @@
 """A program: one file into or out of a living box on Windows. It runs as a job of that box and stands alone.
 
 ``transfer.py "put file" NAME`` takes standard input, ``transfer.py "get file" NAME MOST_BYTES`` gives standard output.
-Its exit code is the errno, or 1; why it fails is on standard error. Whoever starts it has looked at the name.
+Its exit code is the errno, or 1; why it fails is on standard error. The process that starts it has checked the name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def put(name: str) -> None:
 
 
 def get(name: str, most_bytes: int) -> None:
-    """A regular file's content to standard output, so much of it and no more."""
+    """Write a regular file's content to standard output, up to this many bytes."""
     status = os.lstat(name)
     if not stat.S_ISREG(status.st_mode) or getattr(status, "st_file_attributes", 0) & _REPARSE_POINT:
         raise OSError(NO_REGULAR_FILE, "it is not a regular file")

@@ -1,7 +1,7 @@
 """One job in a job object, and the thread that holds its deadline and what the object does not hold.
 
-There is no leader: whoever calls is one. When that process is killed, the last handle of the object is closed, and
-Windows ends everything in it.
+There is no leader: the caller's process plays that part. When that process is killed, the last handle of the object is
+closed, and Windows ends everything in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PENDING = 258
 
 
 class JobVisit:
-    """A running job. What is said here is said by the thread that watches it."""
+    """A running job. The thread that watches it says everything that is reported here."""
 
     begun = entered = True
     operations = -1
@@ -72,14 +72,14 @@ class JobVisit:
         start_new_thread(self._watch, ())
 
     def _watch(self) -> None:
-        """Ends when nobody of the job is left, or nobody can be ended; whatever happens, the report is there."""
+        """Ends when no process of the job is left, or none can be ended; whatever happens, there is a report."""
         assert self._first is not None
         try:
             used = self._wait_for_end(self._first)
             self._job.end(_KILLED)
             survivors = self._wait_for_last()
             report = self._told(max(used, self._meter.look(), key=lambda each: each.cpu_ms), survivors)
-        except Exception:  # whatever it is: the job must end, and who waits must hear of it
+        except Exception:  # whatever it is: the job must end, and the waiting caller must hear of it
             self._job.end(_KILLED)
             report = Report(leader_lost=True)
         self._report = report
@@ -111,8 +111,8 @@ class JobVisit:
         return "", 0
 
     def _wait_for_last(self) -> int:
-        """How many are left after a while; none, as a rule. One that was being created by somebody who was killed can
-        stay without ever having had memory: nothing runs there."""
+        """How many processes are left after a while; usually 0. If a process is killed while it creates another, the
+        new one can stay without ever having had memory: nothing runs there."""
         begun, left = time.monotonic(), 0
         while self._job.accounting().active_processes:
             self._messages += [number for number, _ in self._job.messages(5) if number in endings.CAPABILITY_OF]
