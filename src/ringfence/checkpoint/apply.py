@@ -1,7 +1,7 @@
 """Turns a tree from one manifest into another, so that it can be broken off anywhere and done again.
 
-A file appears whole, by a rename; folders get their modes and times last. What a program left is written by
-descriptors only. Does not decide what is to be written, and checks nobody else's changes.
+A file appears whole, by a rename; folders get their modes and times last. Trees that a program has written are changed
+through descriptors only. Does not decide what is written, and does not check for changes by others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WHITEOUT = stat.S_IFCHR
 _UTIME_BY_DESCRIPTOR = os.utime in os.supports_fd
 KNOWS_NO_CASE = os.name == "nt"
 _UTIME_SEES_LINKS = os.utime in os.supports_follow_symlinks
-"""Elsewhere (Windows) links keep the time of their making."""
+"""Elsewhere (Windows) links keep their creation time."""
 
 
 _PREFIX, _STAGED = ".ringfence-", "-new"
@@ -62,17 +62,17 @@ class Writer:
         self.tree = tree
         self.source = source
         self.temporary = temporary
-        """The name under which things are made: one that nobody can have guessed, and so used."""
+        """The name under which things are made: nobody can have guessed it, and so nobody uses it."""
         self.prefix = prefix
         self.special = special
         """Whether sockets, FIFOs and devices are made; else they are left out."""
         self.alone = alone
-        """Whether nobody else writes there: else a folder that somebody has put something into does not go."""
+        """Whether nobody else writes there: else a folder stays if somebody has put something into it."""
         self._staging = temporary + _STAGED
         self._staged: dict[str, str] = {}
 
     def stage(self, now: Manifest, target: Manifest) -> None:
-        """Make what is new beside its place, so that what can't be made is told before anything has changed."""
+        """Make new files beside their places, so that a failure is reported before anything has changed."""
         changed, doomed = _difference(now, target)
         if not changed and not doomed:
             return
@@ -98,13 +98,13 @@ class Writer:
             self._staged[path] = place
 
     def unstage(self) -> None:
-        """Remove what is left of it, also by a writer that was killed."""
+        """Remove what is left of it, even if the writer was killed."""
         self._staged = {}
         if self.tree.status(self._staging) is not None:
             self._remove_folder(self._staging, whole=True)
 
     def apply(self, now: Manifest, target: Manifest) -> dict[str, Seen]:
-        """Make the tree ``target``, given that it is ``now``; what was written, as it is then."""
+        """Turn the tree from ``now`` into ``target``; return what was written, as it then is."""
         changed, doomed = _difference(now, target)
         touched = {parent(path) for path in (*changed, *doomed)} - {""}
         opened = self.open_closed({above for path in (*changed, *doomed) for above in entries.ancestors(path)})
@@ -135,8 +135,8 @@ class Writer:
                 os.unlink(name, **where)
 
     def open_closed(self, paths: Iterable[str]) -> list[str]:
-        """Folders of ours among these whose mode keeps us out, the highest first; which they were. They get their mode
-        at the end."""
+        """Open those of our folders among these whose mode keeps us out, the highest first; return which they were.
+        They get their mode back at the end."""
         opened = []
         for path in ordered(paths):
             status = self.tree.status(path)
@@ -169,7 +169,7 @@ class Writer:
         self.tree.forget(path)
 
     def _empty(self, path: str) -> None:
-        """What is deeper than scans go: each folder in it is lifted to the top, so that depth costs nothing."""
+        """Remove what is deeper than scans go: each folder in it is moved to the top, so that depth costs nothing."""
         serial = 0
         while names := self.tree.names(path):
             for name in names:
@@ -186,7 +186,7 @@ class Writer:
                 os.rmdir(last, **where)
 
     def _unlink_file(self, path: str) -> bool:
-        """Whether it was something else than a folder, and is gone."""
+        """Remove it unless it is a folder; return whether it is gone."""
         status = self.tree.status(path)
         if status is not None and is_folder(status):
             return False
@@ -202,7 +202,7 @@ class Writer:
         os.rename(path.rpartition("/")[2], higher.rpartition("/")[2], src_dir_fd=inner, dst_dir_fd=above)
 
     def _write(self, path: str, entry: Entry, target: Manifest) -> bool:
-        """Put an entry at its place; whether there is now something."""
+        """Put an entry at its place; return whether there is something now."""
         if entry.kind == entries.JUNCTION or (entry.kind in entries.SPECIAL and not self.special):
             return False
         if entry.kind == FOLDER:
@@ -215,14 +215,14 @@ class Writer:
         if self.tree.status(temporary) is not None:
             os.unlink(name, **where)
         self._make(temporary, path, entry, target)
-        # Not shorter: the folder's descriptor may have been closed for another's meanwhile.
+        # Looked up again: the folder's descriptor may have been closed meanwhile to make room for another.
         name, where = self.tree.at(temporary)
         folder_now = where.get("dir_fd")
         os.replace(name, self.tree.at(path)[0], src_dir_fd=folder_now, dst_dir_fd=folder_now)
         return True
 
     def _move(self, staged: str, path: str) -> bool:
-        """False where that is another file system, which a copy has to reach."""
+        """False if that is another file system: then the file has to be copied."""
         name, where = self.tree.at(path)
         old, old_where = self.tree.at(staged)
         try:
@@ -261,8 +261,8 @@ class Writer:
                 os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False, **where)
 
     def _join(self, twin: str, temporary: str, path: str) -> bool:
-        """A second name of a file, where the file system has such. If it is that already, a rename would leave the
-        temporary name."""
+        """A second name of a file, where the file system supports it. If both are one file already, a rename would
+        leave the temporary name."""
         there, other = self.tree.status(path), self.tree.status(twin)
         if there is not None and other is not None and os.path.samestat(there, other):
             name, where = self.tree.at(path)
@@ -276,7 +276,7 @@ class Writer:
             self._fill(writer, path, entry)
             if entry.attributes or entry.copied:
                 self._set_xattrs(temporary, entry)
-            if hasattr(os, "geteuid") and os.geteuid() == 0:  # by no name: somebody may have put another file there
+            if hasattr(os, "geteuid") and os.geteuid() == 0:  # not by a name: somebody may have put another file there
                 os.fchown(writer, *self.tree.owner)
             if hasattr(os, "fchmod"):
                 os.fchmod(writer, entry.mode)
@@ -286,7 +286,7 @@ class Writer:
             os.close(writer)
 
     def _fill(self, writer: int, path: str, entry: Entry) -> None:
-        """A content that was kept is the one that was looked at, or nothing: whoever can write into the store must not
+        """Use a kept content only if it is the one that was looked at: somebody who can write into the store must not
         choose what is written here."""
         reader = self.source(path, entry)
         try:
@@ -299,7 +299,7 @@ class Writer:
             os.close(reader)
 
     def _chown(self, path: str) -> None:
-        """To whom the tree belongs: root writes for others here, and its own files would be beyond their reach."""
+        """Give it to the owner of the tree: root writes here for others, who could not reach files of root."""
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             name, where = self.tree.at(path)
             os.chown(name, *self.tree.owner, follow_symlinks=False, **where)
@@ -345,7 +345,7 @@ class Writer:
             status.st_uid == os.geteuid() != 0)  # fmt: skip
 
     def _as_written(self, written: list[str], target: Manifest) -> dict[str, Seen]:
-        """Looked at last, for a second name changes the ctime of the first."""
+        """Looked at last, since making a second name changes the ctime of the first."""
         found = ((path, self.tree.status(path)) for path in written)
         return {
             path: Seen(entry=target[path], fingerprint=entries.fingerprint(status))
@@ -355,10 +355,10 @@ class Writer:
 
 
 def _difference(now: Manifest, target: Manifest) -> tuple[list[str], list[str]]:
-    """What is to be written, and what to be removed before."""
+    """What is to be written, and what has to be removed before."""
     changed = [path for path in target if now.get(path) != target[path]]
     doomed = [path for path in now if path not in target or _in_the_way(now[path], target[path])]
-    if KNOWS_NO_CASE and doomed:  # what is only spelled anew goes with its old name, and is written again
+    if KNOWS_NO_CASE and doomed:  # a path with only a new spelling is removed with the old one, and written again
         gone = {windows_paths.fold(path) for path in doomed}
         changed = [path for path in target if now.get(path) != target[path] or windows_paths.fold(path) in gone]
     return changed, doomed

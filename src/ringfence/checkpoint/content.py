@@ -1,7 +1,6 @@
 """The bytes of files: digests and copies that keep holes, and clones where the file system can.
 
-A digest depends on content alone: holes and written zeros are the same. Descriptors only; whoever opens them,
-and how safely, is ``tree``'s.
+A digest depends on content alone: holes and written zeros are the same. Descriptors only; ``tree`` opens them safely.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def digest(reader: int) -> str:
 
 
 def copy(reader: int, writer: int) -> str:
-    """Copy a whole file into an empty one; the digest of what was copied."""
+    """Copy a whole file into an empty one; return the digest of what was copied."""
     return _through(reader, writer)
 
 
@@ -50,8 +49,8 @@ def fill(reader: int, writer: int) -> None:
 
 
 def fill_known(reader: int, writer: int, name: str) -> bool:
-    """The same of a content whose digest is known; whether it was what its digest says. Another copy than what was
-    looked at can't slip in: the digest is of the bytes that were written."""
+    """The same for a content whose digest is known; return whether it matches. The digest is taken of the bytes that
+    were written, so nothing else can slip in."""
     return (digest(writer) if clone(reader, writer) else copy(reader, writer)) == name
 
 
@@ -67,7 +66,7 @@ def pour(reader: int, writer: int) -> None:
 
 
 def is_immutable(descriptor: int) -> bool:
-    """Whether nobody, root included, can replace it (``chattr +i``, ``+a``); no where the file system has no such."""
+    """Whether nobody, root included, can replace it (``chattr +i``, ``+a``); False if the file system has neither."""
     try:
         import fcntl
 
@@ -78,9 +77,9 @@ def is_immutable(descriptor: int) -> bool:
 
 
 def begin_write_back(reader: int) -> None:
-    """Have what is dirty of a file begin to be written, so that the next write through a mapping changes its time: into
-    a page that is dirty already a program writes without a trace. One that is just being written is waited for, as it
-    may have become dirty again, and would be left out."""
+    """Start writing back the dirty pages of a file, so that the next write through a mapping changes its time: a
+    program can write to a page that is already dirty without a trace. A page that is just being written is waited for:
+    it may have become dirty again, and would be left out."""
     global _sync_file_range
     if sys.platform != "linux":
         return
@@ -89,7 +88,7 @@ def begin_write_back(reader: int) -> None:
 
         _sync_file_range = ctypes.CDLL(None).sync_file_range
         _sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    _sync_file_range(reader, 0, 0, _WAIT_BEFORE | _WRITE)  # a file system that can't has nothing to write
+    _sync_file_range(reader, 0, 0, _WAIT_BEFORE | _WRITE)  # a file system without this call has nothing to write back
 
 
 def _through(reader: int, writer: int | None) -> str:

@@ -36,7 +36,7 @@ def converted(method: Callable[Concatenate[Workspace, P], T]) -> Callable[Concat
 
 
 def as_ours(workspace: Workspace, error: OSError) -> CheckpointError:
-    """The error to raise in its place; what was kept in vain is removed first."""
+    """The error to raise in its place; content that was kept in vain is removed first."""
     name = shown(os.fsdecode(error.filename)) if error.filename else workspace.base.path
     hint = "once that is mended, it is carried to its end by recover() or when it is opened next"
     begun = workspace.store.holds(JOURNAL)

@@ -1,4 +1,4 @@
-"""What stands at one path of a tree, as plain data, and manifests: many of those by path.
+"""What is at one path of a tree, as plain data, and manifests: many entries by path.
 
 A manifest is either a whole tree or a layer over one: in a layer ``DELETED`` hides what lies below, and an
 opaque folder hides what the base has in it. Paths are relative, with ``/``, and keep bytes that are no text
@@ -64,7 +64,7 @@ Manifest = Mapping[str, Entry]
 
 @record
 class Seen:
-    """An entry, and by what one knows that it has not changed since."""
+    """An entry, with a fingerprint that shows whether it has changed since."""
 
     entry: Entry
     fingerprint: tuple[int, ...]
@@ -87,7 +87,7 @@ def kind_of(status: os.stat_result) -> str:
 
 
 def order(path: str) -> str:
-    """Sorts folders before what is in them, and that before the folder's neighbours: no name has a zero in it."""
+    """Sorts folders before their contents, and the contents before the folder's neighbours: no name contains a NUL."""
     return path.replace("/", "\0")
 
 
@@ -111,7 +111,7 @@ def shown(path: str) -> str:
 
 
 def inside(path: str) -> str:
-    """The path itself, if it leads nowhere out of a tree."""
+    """The path itself, if it does not lead out of a tree."""
     framed = f"/{path}/"
     if any(part in framed for part in ("//", "/./", "/../", "\0")):
         raise ValueError(f"{path!r} is not a path inside a tree")

@@ -1,5 +1,5 @@
-"""Before a transaction is removed because somebody says so: what was broken off in it is carried to its end, if it is
-ours, for its journal goes too.
+"""Before a transaction is removed on request: finish an operation that was broken off in it, if it is ours, since its
+journal goes too.
 
 Removes nothing itself.
 """
@@ -12,8 +12,8 @@ from ringfence.errors import BusyError, CheckpointError, ConflictError
 
 
 def finish(folder: str) -> None:
-    """Leave no base half changed, where that can be helped: not by a journal of somebody else's, nor where the base is
-    gone. BusyError where somebody has it open."""
+    """Leave no base half changed, if possible: not if the journal is somebody else's, nor if the base is gone.
+    BusyError if somebody has it open."""
     try:
         if is_begun(folder):
             Transaction.open(folder).close()
@@ -26,7 +26,7 @@ def finish(folder: str) -> None:
 
 
 def is_begun(folder: str) -> bool:
-    """Whether something was broken off in it, whoever began it."""
+    """Whether an operation was broken off in it, no matter who began it."""
     place = layout.opened(folder)
     try:
         return layout.is_begun(place)

@@ -1,7 +1,7 @@
 """Writes a whole tree into an empty folder that nobody else knows of: each entry once, at its place.
 
-``apply`` can be broken off and done again, over what is there already; here there is nothing to replace and nobody to
-see a half of it, so a file costs one name and no second look. Everything by descriptors.
+``apply`` can be broken off and done again, over what is there already; here there is nothing to replace, and nobody
+sees a half-written tree, so a file costs one name and no second look. Everything by descriptors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def write_tree(target: Tree, wanted: Manifest, open_content: Open, each: Callabl
             _write(target, path, wanted[path], wanted, open_content)
         except OSError as error:
             raise OSError(error.errno, error.strerror, f"{target.path}/{path}") from error
-    for path in reversed(order):  # to write into a folder changes its time, and its mode may keep us out
+    for path in reversed(order):  # writing into a folder changes its time, and its mode may keep us out
         if wanted[path].kind == FOLDER:
             _finish(target, path, wanted[path])
 

@@ -55,7 +55,7 @@ def _take(workspace: Workspace, layer: str, plan: Layout) -> None:
 
 
 def _copy(workspace: Workspace, plan: Layout) -> None:
-    """Through a store, as a rollback writes a layer; what was changed in the base since is told as before."""
+    """Through a store, as a rollback writes a layer; changes in the base since then are still reported."""
     assert isinstance(workspace.layer, OverlayLayer)
     store = plan.open_store(0)
     upper = f"{plan.layer(0)}/upper"

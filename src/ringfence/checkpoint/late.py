@@ -1,7 +1,7 @@
-"""What was tried in a box after its last result: nobody was told of it yet, so no commit goes past it.
+"""What was tried in a box after its last result: nobody was told of it yet, so it blocks every commit.
 
-Of a transaction it lies on disk, since the next result may be another process's. Hears nothing itself, and decides
-nothing about what counts (``model.events.tried``).
+For a transaction it is kept on disk, since the next result may belong to another process. Hears nothing itself, and
+decides nothing about what counts (``model.events.tried``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ringfence.model.record import record
 
 LATE_FILE = "late.json"
 LATE, SINCE = "late", "late_since"
-"""Of an attempt: its process was left running by an earlier visit. Of a recorder: the checkpoints before these visits,
+"""On an attempt: its process was left running by an earlier visit. On a recorder: the checkpoints before these visits,
 empty for the beginning."""
 _GAPS = ("unnamed", "lost", "late", "unwritten")
 """What a recorder counts of attempts that no record names."""
@@ -28,7 +28,7 @@ _HINT = (
 
 @record
 class Late:
-    """What was heard of one visit to a box after its result, or of nobody knows which."""
+    """What was heard of one visit to a box after its result, or of an unknown visit."""
 
     since: str
     """The checkpoint that was the last one when the visit began; empty: there was none."""
@@ -37,19 +37,19 @@ class Late:
     """Attempts that no note names."""
     problems: tuple[str, ...] = ()
     summary: tuple[Mapping[str, object], ...] = ()
-    """What the recorder counts of those that are not named."""
+    """What the recorder counted of attempts that are not named."""
 
     def texts(self) -> list[str]:
-        """What of it is forbidden, in words."""
+        """The forbidden attempts among it, in words."""
         unnamed = [f"{self.unrecorded} attempts not named"] if self.unrecorded else []
         return [*unnamed, *filter(None, map(tried, self.notes))]
 
 
 class LateAttempts:
-    """Those of one transaction, or of one box that has none."""
+    """The late attempts of one transaction, or of one box without a transaction."""
 
     def __init__(self, documents: Documents | None = None, spare: str = "") -> None:
-        """``spare``: a file that goes for it where the disk is full."""
+        """``spare``: a file that is removed to make room if the disk is full."""
         self._documents, self._spare = documents, spare
         self._lock = RLock()
         self.collect: Callable[[], None] | None = None
@@ -65,14 +65,14 @@ class LateAttempts:
         return self._known
 
     def add(self, late: Iterable[Late]) -> None:
-        """What of it is forbidden, or may be; the rest is nobody's business any more."""
+        """Keep what is forbidden, or may be; the rest no longer matters."""
         with self._lock:
             more = [each for each in late if each.texts()]
             if more:
                 self._keep(_joined([*self._all(), *more]))
 
     def take(self) -> list[Late]:
-        """All, for a result that tells of it."""
+        """Take everything, for a result that reports it."""
         with self._lock:
             taken = self._all()
             try:
@@ -83,8 +83,8 @@ class LateAttempts:
             return taken
 
     def undo(self, checkpoint_id: str, ids: Callable[[], list[str]]) -> None:
-        """Going back to this checkpoint has undone what began at it or later. ``ids``: all there are, the oldest first;
-        of one that is not among them nobody knows when it was."""
+        """Going back to this checkpoint has undone what began at it or later. ``ids``: all that exist, the oldest
+        first; nobody knows when one was made that is not among them."""
         with self._lock:
             if self._all():
                 known = ids()
@@ -92,7 +92,7 @@ class LateAttempts:
                 self._keep([each for each in self._all() if each.since not in later])
 
     def refuse(self) -> None:
-        """LateAttemptError where there is any."""
+        """LateAttemptError if there are any."""
         if self.collect is not None:
             self.collect()
         with self._lock:
@@ -104,7 +104,7 @@ class LateAttempts:
                                    since=tuple(dict.fromkeys(each.since for each in found)), hint=_HINT)  # fmt: skip
 
     def _keep(self, late: list[Late]) -> None:
-        """What can't be written is an error, and refuses here all the same."""
+        """If it can't be written, that is an error, and it blocks commits here all the same."""
         self._known = late
         if self._documents is None:
             return
@@ -146,7 +146,7 @@ def _from_row(row: Mapping[str, object]) -> Late:
 
 
 def gaps_in(pages: Iterable[Mapping[str, object]]) -> tuple[int, tuple[str, ...], tuple[Mapping[str, object], ...]]:
-    """How many attempts these words of a recorder say that nobody can name, why, and what is counted of them."""
+    """How many attempts a recorder says nobody can name, why, and what was counted of them."""
     count, problems, rows = 0, [], []
     for page in pages:
         known = sum(_number(page.get(name)) for name in _GAPS)
@@ -159,7 +159,7 @@ def gaps_in(pages: Iterable[Mapping[str, object]]) -> tuple[int, tuple[str, ...]
 def with_late(
     recorder: Mapping[str, object], notes: Iterable[Mapping[str, object]], late: Iterable[Late]
 ) -> Mapping[str, object]:
-    """What a recorder says of one visit, with these notes of its own from elsewhere, and what is late."""
+    """What a recorder says of one visit, with notes on it from elsewhere, and with late attempts."""
     late = [each for each in late if each.notes or each.unrecorded]
     beside = [*notes, *(note for each in late for note in each.notes)]
     since = list(dict.fromkeys(each.since for each in late if each.texts()))

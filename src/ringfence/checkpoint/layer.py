@@ -56,7 +56,7 @@ class Planned:
     chosen: Manifest
     plan: CommitPlan
     rest: Manifest | None
-    """What the layer holds afterwards. Absent: it stays as it is, for somebody works on it."""
+    """What the layer holds afterwards. Absent: it stays as it is, since somebody works on it."""
     whole: bool
     temporary: str
     settled: Settled

@@ -39,11 +39,11 @@ class Layout:
     kind: str
     bases: tuple[str, ...]
     hidden: tuple[str, ...]
-    """Absolute paths below bases that no job could see: nothing that one did may reach them."""
+    """Absolute paths below bases that no job could see: nothing that a job did may reach them."""
     documents: Documents
-    """Those of the folder itself, by the descriptor that all of it is opened from."""
+    """The documents of the folder itself, by the descriptor from which everything in it is opened."""
     root: str = ""
-    """The folder of many that it is one of; no job sees any of them. Empty: it stands alone."""
+    """The folder that holds it among others; no job sees any of them. Empty: it stands alone."""
 
     @property
     def ours(self) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ class Layout:
 
 
 def make(folder: str, bases: Iterable[str], kind: str, hidden: Iterable[str], root: str = "") -> Layout:
-    """A new folder, which must not be there yet or be empty and ours; what it is about is not written yet."""
+    """A new folder, which must not exist yet, or be empty and ours; its document is not written yet."""
     if kind not in (OVERLAY, SNAPSHOT):
         raise UsageError(f"{kind!r} is not a kind of transaction", hint=f"choose {OVERLAY} or {SNAPSHOT}")
     place, root = _itself(folder), _real(root) if root else ""
@@ -146,7 +146,7 @@ def make(folder: str, bases: Iterable[str], kind: str, hidden: Iterable[str], ro
 
 
 def load(place: Documents) -> Layout:
-    """Of a folder that is there; ForeignError where somebody else has written what it is about."""
+    """The layout of an existing folder; ForeignError if somebody else has written its document."""
     document = place.read(_DOCUMENT)
     if document is None:
         raise CheckpointError(f"{place.tree.path} is not a transaction",
@@ -162,12 +162,12 @@ def load(place: Documents) -> Layout:
 
 
 def opened(folder: str) -> Documents:
-    """What a transaction's folder holds, by a descriptor: no link is in its place, and nobody else can write it."""
+    """The documents of a transaction's folder, by a descriptor: it is not a link, and nobody else can write it."""
     return _opened(_itself(folder))
 
 
 def hide_from_guests(plan: Layout) -> None:
-    """Of one that is there: it may have been moved here, or be known to another state folder only."""
+    """For an existing folder: it may have been moved here, or be known to another state folder only."""
     note_root(plan.root if plan.root and within(plan.folder, plan.root) else plan.folder)
 
 
@@ -179,12 +179,12 @@ def is_begun(place: Documents) -> bool:
 
 
 def documents_of(tree: Tree) -> Documents:
-    """The same of a folder that is open."""
+    """The same for a folder that is open."""
     return Documents(tree, Seal(tree.path, tree.identity[1]))
 
 
 def reseal(place: Documents) -> None:
-    """All that it holds is as if we had written it, what was broken off too."""
+    """Treat everything in it as if we had written it, including an operation that was broken off."""
     for name in (_DOCUMENT, JOURNAL_FILE, LATE_FILE):
         place.reseal(name)
     plan = load(place)
@@ -197,7 +197,7 @@ def reseal(place: Documents) -> None:
 def _layout(
     documents: Documents, kind: str, bases: tuple[str, ...], hidden: Iterable[str], root: str
 ) -> Layout:
-    """What is ours is no part of a base that it lies in."""
+    """Our own folders are no part of a base that they lie in."""
     place = documents.tree.path
     itself = (ours for ours in (place, *_ours(root or place)) for base in bases if within(ours, base))
     return Layout(folder=place, kind=kind, bases=bases, hidden=tuple(dict.fromkeys((*hidden, *itself))), root=root,

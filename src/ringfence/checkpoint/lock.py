@@ -1,7 +1,8 @@
 """One process at a time: a file that is held locked, with the holder's pid in it.
 
-The kernel lets go of it when the process ends, however it ends. A fork does not keep it. What a holder that was killed
-had running ends a moment later, and is waited for. Not for threads: whoever shares a transaction takes turns himself.
+The kernel lets go of it when the process ends, however it ends. A fork does not keep it. If a holder is killed, its
+running processes end a moment later, and the next holder waits for that. Not for threads: threads that share a
+transaction must take turns themselves.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _PLACE = 1 << 30
-"""On Windows a byte is locked, and can't be read then: one far behind the pid."""
+"""On Windows a locked byte can't be read, so we lock one far behind the pid."""
 _ENDING_S, _LOOK_S = 15.0, 0.01
 """Longer than leaders try to end a tree."""
 _TURN_S = 30.0
 """Longer than commits take."""
 _HEX, _DIGITS = b"0123456789abcdef", 16
-"""Of the name of a box's private folder."""
+"""Length of the name of a box's private folder."""
 _held: set[Lock] = set()
 
 
@@ -48,10 +49,10 @@ class Lock:
         try:
             self._write(b"%d\n" % os.getpid())
         except OSError:
-            pass  # the disk is full, and who makes room by removing this needs no name in it
+            pass  # the disk is full, and a process that makes room by removing this needs no pid in it
 
     def note(self, place: bytes) -> None:
-        """What runs under this lock has a private folder there, which is gone once all of it has ended."""
+        """The processes under this lock have a private folder there, which is gone once all of them have ended."""
         try:
             self._write(b"%d\n%s" % (os.getpid(), place))
         except OSError as error:
@@ -63,7 +64,7 @@ class Lock:
         os.write(self._descriptor, content)
 
     def _read(self) -> tuple[int, bytes]:
-        """Whoever has the folder may have put anything in its place: no pipe is waited for."""
+        """Whoever owns the folder may have put anything in its place: we must not wait on a pipe."""
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             os.close(self._descriptor)
             raise CheckpointError("the lock of the transaction is not a file")
@@ -78,7 +79,7 @@ class Lock:
         if self.is_held:
             self._write(b"")
             _held.discard(self)
-            let_go(self._descriptor)  # also what a child that was forked just now still has of it
+            let_go(self._descriptor)  # also for a child that was just forked and still has a copy
             os.close(self._descriptor)
 
     def leave(self) -> None:
@@ -109,14 +110,14 @@ def _take_if_possible(descriptor: int) -> bool:
 
 
 def _await_end(place: bytes) -> None:
-    """A holder that was killed left its folder to whoever ends the rest. If that one is gone too, so is the rest."""
+    """A killed holder left its folder to the process that ends the rest. If the folder is gone, so is the rest."""
     end = time.monotonic() + _ENDING_S
     while _is_private_folder(place) and time.monotonic() < end:
         time.sleep(_LOOK_S)
 
 
 def _is_private_folder(place: bytes) -> bool:
-    """Whether it can be a box's: nobody waits for what only looks like one, e.g. ``/``."""
+    """Whether it can be a box's folder: we do not wait for one that can't be, e.g. ``/``."""
     name = os.path.basename(place)
     if len(name) != _DIGITS or name.strip(_HEX):
         return False

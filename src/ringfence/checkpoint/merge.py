@@ -1,7 +1,7 @@
 """Layers as data: what one looks like over a base, and how a part of one gets into another.
 
-Pure but for one thing: where a part of the base must come back that the other layer hides, it is read and
-kept, because a layer can't point into the base.
+Pure but for one thing: if the other layer hides a part of the base that must come back, that part is read and kept,
+because a layer can't point into the base.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def view(base: Manifest, layer: Manifest) -> dict[str, Entry]:
 
 
 def delta(base: Manifest, tree: Manifest) -> dict[str, Entry]:
-    """The layer that makes ``tree`` of ``base``: of what is deleted, only the top."""
+    """The layer that makes ``tree`` of ``base``; only the top of what is deleted is in it."""
     found = {path: entry for path, entry in tree.items() if base.get(path) != entry}
     for path in base.keys() - tree.keys():
         above = tree.get(parent(path))
@@ -68,7 +68,7 @@ def hidden_above(layer: Manifest, path: str) -> bool:
 def chosen(
     layer: Manifest, paths: tuple[str, ...] | None, has_folder: Callable[[str], bool]
 ) -> dict[str, Entry]:
-    """The part of a layer that says all about these paths, as a layer; with the folders that the base lacks."""
+    """The part of a layer that says everything about these paths, as a layer; with folders that the base lacks."""
     if paths is None:
         return dict(layer)
     found: dict[str, Entry] = {}
@@ -87,7 +87,7 @@ def chosen(
 
 
 def rest(layer: Manifest, paths: tuple[str, ...] | None) -> dict[str, Entry]:
-    """What a layer still has to say once these paths are the base's; sockets and the like stay in it."""
+    """What is left of a layer once these paths are in the base; sockets and the like stay in it."""
     stays = {path for path, entry in layer.items() if entry.kind in SPECIAL}
     if paths is not None:
         stays |= {path for path in layer if not any(within(path, top) for top in paths) or hidden_above(layer, path)}
@@ -115,7 +115,7 @@ def swap(now: Manifest, then: Manifest, top: str, read_base: ReadBase) -> dict[s
 
 
 def _hiding(wanted: dict[str, Entry], top: str, *, there: bool) -> dict[str, Entry]:
-    """Say in the entry itself what a folder above it says there."""
+    """Put into the entry itself what a folder above it says about it."""
     if top not in wanted:
         return {top: GONE} if there else {}
     if wanted[top].kind == FOLDER:

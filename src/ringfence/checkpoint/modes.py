@@ -1,7 +1,8 @@
-"""Which mode a commit gives to a file or directory: what the program asked for, less what the caller gives to nobody.
+"""Which mode a commit gives to a file or directory: what the program asked for, less what the caller's umask takes
+away.
 
-The umask holds as if the caller had made the file. Bits that the base had at this path stay. Set-user-id,
-set-group-id and sticky bits are dropped, for the file may get another owner than who made it; a directory keeps those
+The umask applies as if the caller had made the file. Bits that the base had at this path stay. Set-user-id,
+set-group-id and sticky bits are dropped, since the file may get another owner than its maker; a directory keeps those
 that the base itself gave it, and may get set-group-id, which only says there whose group new files have. Changes
 nothing.
 """
@@ -26,7 +27,7 @@ def granted(entry: Entry, before: Entry | None, umask: int) -> int:
 
 
 def callers_umask() -> int:
-    """Of this process. Only Linux tells it without a change, which other threads would notice."""
+    """The umask of this process. Only Linux tells it without changing it, which other threads would notice."""
     try:
         with open("/proc/self/status", "rb") as file:
             return next(int(line.split()[1], 8) for line in file if line.startswith(b"Umask:"))

@@ -41,12 +41,12 @@ def opened(folder: Path | Tree, *, finish: bool) -> tuple[Layout, Lock]:
         raise
     lock = _held(place.tree)
     try:
-        plan = layout.load(place)  # as it is now that nobody else writes it
+        plan = layout.load(place)  # read again, now that nobody else writes it
         layout.hide_from_guests(plan)
         if not finish and plan.is_begun():
             hint = "it is carried to its end when the sandbox is opened: ringfence diff ID, or attach(id)"
             raise CheckpointError(f"an operation was broken off in {plan.folder}", hint=hint)
-        _end_turn(plan)  # of a holder who was killed, and had nothing to finish
+        _end_turn(plan)  # left by a holder that was killed and had nothing to finish
     except BaseException:
         let_go(plan, lock)
         raise
@@ -62,7 +62,7 @@ def _held(tree: Tree) -> Lock:
 
 
 def let_go(plan: Layout, lock: Lock) -> None:
-    """No journal of this holder's counts any more, unless one is left to be finished."""
+    """From now on no journal of this holder counts, unless one is left to be finished."""
     if lock.is_held:
         try:
             _end_turn(plan)

@@ -1,8 +1,8 @@
 """A layer that overlayfs keeps: the upper folder holds what changed, the base is below it.
 
-Reading costs what the layer holds, however large the base is. Who else changed the base is told by its
-ctimes: whatever is younger than the layer was not there when it was opened. Mounts nothing; while the layer
-is written here (rollback, commit) no overlay may be mounted over it.
+Reading costs what the layer holds, however large the base is. The ctimes of the base tell whether others changed it:
+what is younger than the layer was not there when the layer was opened. Mounts nothing; while the layer is written here
+(rollback, commit) no overlay may be mounted over it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ringfence.checkpoint.store import Moment, Store
 from ringfence.checkpoint.tree import Tree
 
 _PREFIX = "user.overlay."
-"""Of the attributes that overlayfs sets where it is mounted with ``userxattr``, as it always is here."""
+"""Prefix of the attributes that overlayfs sets if mounted with ``userxattr``, as it always is here."""
 _OPENED, _SINCE, _INDEX, _OURS, _FOLDERS = "opened", "since", "index", "ours", "folders"
 
 
@@ -39,14 +39,14 @@ class OverlayLayer:
         self._index = store.index(_INDEX)
         self._ours = (store.read(_OURS) or {}) if store.holds(_OURS) else {}
         self._folders: dict[str, int] = (store.read(_FOLDERS) or {}) if store.holds(_FOLDERS) else {}
-        """Which folder of the base was at a path of the layer when that was first looked at; 0: there was none."""
+        """The folder of the base at each path of the layer when that was first looked at; 0: there was none."""
         since = store.read(_SINCE) if store.holds(_SINCE) else None
         self._opened = store.moment(_OPENED) or store.tick(_OPENED)
         if since:
             with reading(f"{store.path}/{_SINCE}.json"):
                 self._opened = Moment(wall_ns=int(since["ns"]), awake_ns=int(since.get("awake_ns", since["ns"])))
         self._since_ns = self._opened.wall_ns
-        """What of the base is younger was changed by somebody else."""
+        """Files of the base that are younger were changed by others."""
         self._top_is_known = False
 
     def leave_out(self, paths: frozenset[str]) -> None:
@@ -73,15 +73,15 @@ class OverlayLayer:
             try:
                 self._store.write(_FOLDERS, folders)
             except OSError:
-                pass  # to look at a layer must not need room on the disk
+                pass  # looking at a layer must not need room on the disk
 
     def _folder(self, path: str) -> int:
         status = self._base.status(path)
         return status.st_ino if status is not None and stat.S_ISDIR(status.st_mode) else 0
 
     def restore(self, layer: Manifest, temporary: str) -> int:
-        """Make the upper folder hold this layer; how many paths were written or removed."""
-        # Also what the job put where something is hidden: that is told to nobody, and goes.
+        """Make the upper folder hold this layer; return how many paths were written or removed."""
+        # This includes what the job put where something is hidden: that is reported to nobody, and is removed.
         now = self._everything.below("", self.scan.unread(), self._index, cut=True)
         writer = Writer(self.live, lambda _, entry: self._store.open(entry.digest), temporary, prefix=_PREFIX)
         before = entries.of_index(now)
@@ -94,9 +94,9 @@ class OverlayLayer:
         return count_changed(before, layer)
 
     def _cut_off(self, path: str) -> bool:
-        """Take from a file the overlay's note which file of the base it was copied from.
+        """Remove from a file the overlay's note of which base file it was copied from.
 
-        That file may be seen again now, under its own name, and the overlay would take both for one.
+        That base file may now be visible again under its own name, and the overlay would take both for one.
         """
         name = _PREFIX + "origin"
         try:
@@ -111,13 +111,13 @@ class OverlayLayer:
         self._store.write(_INDEX, index_rows(self._index))
 
     def hand_on(self, store: Store) -> None:
-        """Another layer over the same base, in that store, was opened when this one was."""
+        """Note in that store that its layer, over the same base, counts as opened when this one was."""
         store.write(_SINCE, {"ns": self._opened.wall_ns, "awake_ns": self._opened.awake_ns})
 
     def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool:
         """Whether somebody else changed the base here since the layer was opened."""
         if seen is not None and seen.entry.kind == entries.FOLDER:
-            # What is in it tells, but for one that is to go: it may have been moved here, with old files in it.
+            # A folder's contents tell, unless it is to be removed: it may have been moved here with old files in it.
             return (entry is None or entries.hides_base(entry)) and self._is_younger(path, seen.fingerprint)
         if seen is not None:
             return self._is_younger(path, seen.fingerprint) or self._is_elsewhere(path)
@@ -131,7 +131,7 @@ class OverlayLayer:
         return mark[3] >= self._since_ns and not ours
 
     def _is_elsewhere(self, path: str) -> bool:
-        """Whether a folder above is another one than it was: what is in it was never seen, however old it is."""
+        """Whether a folder above was replaced by another: the contents were never seen, however old they are."""
         known = (above for above in entries.ancestors(path) if above in self._folders)
         return any(self._folder(above) != self._folders[above] for above in known)
 
@@ -143,7 +143,7 @@ class OverlayLayer:
         return self._is_younger(folder, entries.fingerprint(status))
 
     def begin_staging(self) -> None:
-        """We are going to write into the top of the base; what somebody else did there is not to be forgotten."""
+        """We are about to write into the top of the base; note first whether others changed it."""
         self._top_is_known = not self._folder_is_younger("")
 
     def end_staging(self) -> None:
@@ -159,7 +159,7 @@ class OverlayLayer:
         self, rest: Manifest | None, commit: CommitPlan, written: Index, temporary: str, *, whole: bool,
         anew: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """After a commit: the layer holds only the rest, and the base as it is now is what it lies over.
+        """After a commit: the layer holds only the rest, and lies over the base as it is now.
 
         No rest: an overlay is mounted over the upper folder, which must not be touched then.
         """
@@ -176,7 +176,7 @@ class OverlayLayer:
             concerned = touched | {parent(path) for path in touched}
             for path in [each for each in concerned if self._was_known(each, commit)]:
                 self._ours[path] = self._mark(path, written.get(path) or commit.now.get(path))
-            # Another name of what was replaced has a new ctime, and it is not known where that name is.
+            # Other names of a replaced file have a new ctime, and we do not know where those names are.
             files = (seen.fingerprint for seen in commit.now.values() if seen.entry.kind != entries.FOLDER)
             linked = [mark for mark in files if mark[5] > 1]
             self._ours |= {_by_inode(mark): list(mark[:3]) for mark in linked}
@@ -184,14 +184,14 @@ class OverlayLayer:
         self.remember()
 
     def _was_known(self, path: str, commit: CommitPlan) -> bool:
-        """Whether a folder was as we knew it before the commit; what somebody removed from it must not be forgotten."""
+        """Whether a folder was as we knew it before the commit; a removal by others must not be forgotten."""
         seen = commit.now.get(path)
         if seen is None or seen.entry.kind != entries.FOLDER:
             return path != "" or self._top_is_known
         return not self._is_younger(path, seen.fingerprint)
 
     def _mark(self, path: str, seen: Seen | None = None) -> list[int]:
-        """``seen``: as we left it. A program may have had the folder closed to us that it is in."""
+        """``seen``: as we left it. A program may have caused its folder to be closed to us."""
         try:
             status = self._base.status(path)
         except PermissionError:
@@ -207,13 +207,13 @@ def _by_inode(mark: tuple[int, ...]) -> str:
 
 
 def settled(found: Index, begun: Moment) -> dict[str, Seen]:
-    """What can be told by its times from now on. What changed in the very moment of the look, or later while it went
-    on, may have changed once more after it was read, and the clock may have stood still meanwhile."""
+    """The entries whose times are reliable from now on. A file that changed at the moment of the look, or during it,
+    may have changed again after it was read, while the clock stood still."""
     return {path: seen for path, seen in found.items() if seen.fingerprint[3] < begun.wall_ns}
 
 
 def count_changed(before: Manifest, after: Manifest) -> int:
-    """Paths that differ, folders that only got another time not counted."""
+    """How many paths differ, not counting folders where only the time differs."""
     paths = {*before, *after}
     plain = [path for path in paths if not all(m.get(path, _NONE).kind == entries.FOLDER for m in (before, after))]
     return sum(before.get(path) != after.get(path) for path in plain)

@@ -1,7 +1,7 @@
-"""What a checkpoint holds, looked at without going back to it: what had changed then, and its files as a folder.
+"""What a checkpoint holds, without going back to it: what had changed by then, and its files as a folder.
 
-Reads the store and the bases, and nothing that a job can write meanwhile. What the layer of the checkpoint does not
-have is as the base has it now.
+Reads the store and the bases, and nothing that a job can write meanwhile. Paths that the checkpoint's layer does not
+have are as the base has them now.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ringfence.errors import CheckpointError
 from ringfence.model.record import replace
 
 _PLAIN_MODE = 0o777
-"""Whoever looks into a copy is not meant to run anything in another's name."""
+"""Nobody who looks into a copy should run anything in another user's name."""
 
 
 def count_changed(transaction: Transaction, checkpoint_id: str) -> int:
@@ -36,9 +36,9 @@ def _changed(workspace: Workspace, checkpoint_id: str) -> int:
 
 
 def write_out(transaction: Transaction, checkpoint_id: str, folder: str) -> None:
-    """Make a folder with the files as of a checkpoint, which nobody needs and everybody may remove.
+    """Make a folder with the files as of a checkpoint, which nothing needs and anybody may remove.
 
-    Of one base its tree; of several, each at its absolute path below the folder.
+    For one base, its tree; for several, each at its absolute path below the folder.
     """
     making = folder + new_name()
     try:

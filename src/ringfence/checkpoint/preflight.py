@@ -1,7 +1,7 @@
 """Whether we may write into a folder, and replace or remove what stands in it: asked before the first change, since a
-commit that meets a refusal in the middle stands still there.
+commit that is refused in the middle gets stuck there.
 
-Only asks. What it does not foresee, the calls themselves tell.
+Only asks. The calls themselves report what it does not foresee.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ringfence.checkpoint.tree import FILE_FLAGS, Tree
 
 
 def check_writable(tree: Tree, folder: str) -> None:
-    """A folder of ours whose mode says no is opened for the time; another's is not."""
+    """PermissionError if we may not. Our own folder passes: its mode is opened for that time."""
     status = tree.status(folder) if folder else None
     if status is None or not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
         return
@@ -26,7 +26,7 @@ def check_writable(tree: Tree, folder: str) -> None:
 
 
 def check_replaceable(tree: Tree, path: str) -> None:
-    """Somebody else's file in a sticky folder is not; nor is one that was made immutable."""
+    """PermissionError for somebody else's file in a sticky folder, and for an immutable one."""
     status = tree.status(path)
     if status is None or not hasattr(os, "geteuid"):
         return

@@ -1,7 +1,7 @@
 """Reads a tree into entries. What has not changed since an earlier look is not opened again.
 
 Knows how overlayfs marks what is removed (a character device 0/0) and what hides (an opaque folder), when
-told the prefix of its attributes. Writes nothing, but for folders and files of ours whose mode keeps us out.
+told the prefix of its attributes. Writes nothing, except the mode of our own folders and files that keeps us out.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 MAX_DEPTH, MAX_PATH_CHARS = 500, 4096
 """Deeper trees are a program's mischief: neither shown nor kept, but removed all the same."""
 MAX_ENTRIES = 500_000
-"""The most that a layer is read for, and so shown or committed. A path weighs one, and one more for each KiB of it, of
-its link and of its attributes: a program chooses all three, and the caller's memory holds them."""
+"""How much of a layer is read, and so shown or committed. A path weighs one, plus one for each KiB of its name, link
+target and attributes: a program chooses all three, and they are held in the caller's memory."""
 _REFUSED = ("redirect", "metacopy")
 _WITHOUT_TIMES = ("tmpfs", "ramfs")
 _VANISHED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ESTALE)
-"""What was seen a moment ago is not there any more, or something else is: a program is at work."""
+"""Something seen a moment ago is gone, or was replaced: a program is at work."""
 NOTHING: Index = MappingProxyType({})
 
 
@@ -45,13 +45,13 @@ class Reading:
     def __init__(self, take: Callable[[int], str] | str, keeps: Callable[[str], bool] | None = None) -> None:
         self.take = take
         self.keeps = keeps
-        """Whether a digest that is known already will do. Absent: it always will."""
+        """Whether a digest that is already known will do. Absent: it always does."""
 
 
 UNREAD = Reading(entries.UNKNOWN)
-"""For trees that are to be overwritten anyway."""
+"""For trees that will be overwritten anyway."""
 OF_BASE = Reading("")
-"""For the base itself, whose content can be had there."""
+"""For the base itself, where the content can be read later."""
 
 
 class Scan:
@@ -70,9 +70,9 @@ class Scan:
         self._hidden: frozenset[str] = frozenset()
         self.leave_out(without)
         self.mounted = mounted
-        """Whether what is mounted in it is a part of it. Not of what an overlay shows."""
+        """Whether mounts in it are part of it. Not for an overlay, which does not show them."""
         self.cut_short = False
-        """The last look left something out that is too deep or too much."""
+        """The last look left something out because it is too deep or too much."""
         self._telling: bool | None = None
 
     def leave_out(self, paths: frozenset[str]) -> None:
@@ -83,8 +83,8 @@ class Scan:
     def below(
         self, top: str, take: Reading, index: Index = NOTHING, *, cut: bool = False, most: int | None = None
     ) -> dict[str, Seen]:
-        """Everything below a folder, itself not included, in order. ``cut``: what is too deep, or more than ``most``,
-        is left out; else that is an error."""
+        """Everything below a folder, itself not included, in order. ``cut``: leave out what is too deep, or more than
+        ``most``; otherwise that is an error."""
         found: dict[str, Seen] = {}
         inodes: dict[str, tuple[int, int]] = {}
         room = most = sys.maxsize - 1 if most is None else most
@@ -192,18 +192,18 @@ class Scan:
         return self._read(path, status, take.take)
 
     def used_bytes(self, paths: Iterable[str]) -> int:
-        """What these take on the disk, also beyond their ends; a file with more names once."""
+        """What these take on the disk, including blocks beyond their ends; a file with several names counts once."""
         statuses = (self.tree.status(path) for path in paths)
         blocks = {(each.st_dev, each.st_ino): getattr(each, "st_blocks", 0) for each in statuses if each is not None}
         return 512 * sum(blocks.values())
 
     def unread(self) -> Reading:
-        """For a tree that is to be overwritten where it differs: times tell that, or only the content does."""
+        """How to read a tree that is overwritten where it differs: by times if they tell, else by content."""
         return UNREAD if self.times_tell() else Reading(content.digest)
 
     def times_tell(self) -> bool:
-        """Whether a write changes a file's times. On tmpfs one through a mapping does not; on Windows a program can
-        put all of them back."""
+        """Whether every write changes a file's times. On tmpfs a write through a mapping does not; on Windows a program
+        can set all of them back."""
         if self._telling is None:
             self._telling = os.name == "posix" and self.tree.file_system() not in _WITHOUT_TIMES
         return self._telling
@@ -240,7 +240,7 @@ class Scan:
         return self._reached(path, status, self.tree.read)
 
     def _reached(self, path: str, status: os.stat_result, work: Callable[[str], T]) -> T:
-        """Done although the mode of something of ours says that even its owner may not read it."""
+        """Do this even if the mode of a file of ours keeps its own owner from reading it."""
         try:
             return work(path)
         except PermissionError:
@@ -298,7 +298,7 @@ def _too_many(most: int) -> str:
 
 
 def _plain(marks: Mapping[str, bytes]) -> tuple[tuple[str, str], ...]:
-    """The user's own attributes. Others say something about rights, and are the host's to give."""
+    """The user's own attributes. Others are about rights, and only the host may grant those."""
     own = (name for name in marks if name.startswith("user.") and not name.startswith("user.overlay."))
     return tuple((name, marks[name].hex()) for name in sorted(own))
 

@@ -19,6 +19,6 @@ def seal(layers: Iterable[Manifest]) -> str:
 
 
 def hold_to(sealed: str, layers: Iterable[Manifest]) -> None:
-    """Refuse what is not sealed. Empty: nothing is."""
+    """Refuse what does not match the seal. Empty: there is no seal."""
     if sealed and seal(layers) != sealed:
         raise ConflictError("what is to be committed has changed since it was looked at", hint="look at it again")

@@ -1,4 +1,4 @@
-"""A layer where there is no overlay: a working copy of the base, and what is known of both.
+"""A layer for hosts without an overlay: a working copy of the base, and what is known of both.
 
 The copy shares bytes with the base where the file system can. Reading looks at every file's status, and
 opens only those that changed.
@@ -54,7 +54,7 @@ class Snapshot:
             self._begin()
 
     def _begin(self) -> None:
-        """Done again from the start if it was broken off: the base's manifest is written last."""
+        """Starts again from the beginning if it was broken off: the base's manifest is written last."""
         self._base = self._base_scan.below("", OF_BASE)
         self.restore({}, new_name())
         self._store.tick("read")
@@ -74,7 +74,7 @@ class Snapshot:
         """The changes as they are now."""
         found = self._look(how)
         base = self._below()
-        if self.scan.cut_short:  # what was not looked at is not deleted
+        if self.scan.cut_short:  # a path that was not looked at is not deleted
             base = {path: base[path] for path in base if path in found}
         layer = merge.delta(base, of_index(found))
         for twin in {entry.twin for entry in layer.values() if entry.twin} - layer.keys():
@@ -86,14 +86,14 @@ class Snapshot:
 
     def _look(self, how: Reading) -> dict[str, Seen]:
         begun = self._store.now()
-        most = len(self._base) + MAX_ENTRIES  # it is the whole tree, of which the base's own part is nobody's mischief
+        most = len(self._base) + MAX_ENTRIES  # it is the whole tree, and the base's own part is no program's mischief
         found = self.scan.below("", how, self._index, cut=how is UNREAD, most=most)
         self._store.tick("read")
         self._index = settled(found, begun)
         return found
 
     def restore(self, layer: Manifest, temporary: str) -> int:
-        """Make the working copy what the layer makes of the base; how many paths were written or removed."""
+        """Make the working copy match the layer over the base; return how many paths were written or removed."""
         target = merge.view(self._below(), layer)
         now = self.scan.below("", self.scan.unread(), self._index, cut=True)
         before = of_index(now)
@@ -112,14 +112,14 @@ class Snapshot:
         return self._tree.read(path)
 
     def remember(self) -> None:
-        """Only what is not known from the beginning: that costs what changed, not the size of the tree."""
+        """Store only what differs from the beginning: the cost is that of the changes, not of the whole tree."""
         newer = {path: seen for path, seen in self._index.items()
                  if seen.entry.kind == FILE and self._written.get(path) is not seen}  # fmt: skip
         self._store.write(_NEWER, index_rows(newer))
 
     def give_to(self, owner: tuple[int, int]) -> None:
-        """Have the working copy belong to these ids. That changes nothing, and what was known of a file stays known: no
-        box may work on it meanwhile."""
+        """Give the working copy to these ids. That is not a change, and what was known of a file stays known: no box
+        may work on it meanwhile."""
         paths = [*self.scan.below("", self.scan.unread(), self._index, cut=True)]
         for path in ("", *paths):
             before = self.live.status(path)
@@ -136,7 +136,7 @@ class Snapshot:
         """Whether somebody else changed the base here since the copy was made."""
         known = self._base.get(path)
         if seen is not None and seen.entry.kind == FOLDER:
-            return False  # what is in it tells
+            return False  # its contents tell
         if seen is None or known is None:
             return seen is not known
         return self._differs(known.fingerprint, seen.fingerprint)
@@ -148,7 +148,7 @@ class Snapshot:
         return (known[:3], known[4]) != (now[:3], now[4]) or (known[3] != now[3] and not links_changed)
 
     def begin_staging(self) -> None:
-        """Its own top is nothing that a copy is compared with."""
+        """The top folder of a copy is not compared."""
 
     end_staging = begin_staging
 
@@ -156,7 +156,7 @@ class Snapshot:
         self, rest: Manifest | None, commit: CommitPlan, written: Index, temporary: str, *, whole: bool,
         anew: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """After a commit: what the base holds now is what the copy is compared with."""
+        """After a commit: compare the copy with what the base holds now."""
         for path in {*commit.now, *commit.target}:
             self._settle_one(path, commit.target.get(path), written.get(path) or commit.now.get(path))
         for path in anew:
@@ -168,7 +168,7 @@ class Snapshot:
         self.remember()
 
     def _see_anew(self, path: str) -> None:
-        """What the base has there is not what the copy has."""
+        """The base and the copy differ there: look at the base again."""
         seen = self._base_scan.one(path, OF_BASE)
         if seen is None:
             self._base.pop(path, None)
@@ -176,7 +176,7 @@ class Snapshot:
             self._base[path] = seen
 
     def _settle_one(self, path: str, entry: Entry | None, seen: Seen | None) -> None:
-        """``seen``: as we left it. A program may have had the folder closed to us that it is in."""
+        """``seen``: as we left it. A program may have caused its folder to be closed to us."""
         try:
             status = self._tree.status(path)
             mark = fingerprint(status) if status is not None else None
@@ -188,7 +188,7 @@ class Snapshot:
         held = replace(entry, digest="") if entry.kind == FILE else entry
         known = self._index.get(path)
         if known is not None and replace(known.entry, mode=entry.mode) == entry:
-            held = replace(held, mode=known.entry.mode)  # of the copy: the base may have got less of it
+            held = replace(held, mode=known.entry.mode)  # the copy's mode: a commit may have given the base fewer bits
             self._index[path] = Seen(entry=held, fingerprint=known.fingerprint)
         self._base[path] = Seen(entry=held, fingerprint=mark)
 

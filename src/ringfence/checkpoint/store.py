@@ -55,24 +55,24 @@ class Checkpoint:
 
 @record
 class Moment:
-    """By the file system's clock, which can be set, and by one that can't."""
+    """A moment by the file system's clock, which can be set, and by a clock that can't."""
 
     wall_ns: int
     awake_ns: int
 
     def set_back_since(self, earlier: Moment) -> int:
-        """By how much the first was set back in between: for so long it told times that had been there before."""
+        """How far the first clock was set back in between: for that long it showed times a second time."""
         lost_ns = (self.awake_ns - earlier.awake_ns) - (self.wall_ns - earlier.wall_ns)
         return lost_ns if lost_ns > _INEXACT_NS else 0
 
 
 class Store:
-    """A folder of ours; all in it is reached from its descriptor, through no link."""
+    """A folder of ours; everything in it is reached from its descriptor, never through a link."""
 
     def __init__(
         self, place: str | Tree, seal: Seal | None = None, prefix: str = "", *, passing: bool = False
     ) -> None:
-        """``seal``, ``prefix``: see ``Documents``; absent: it is sealed by itself. ``passing``: see ``Seal``."""
+        """``seal``, ``prefix``: see ``Documents``; absent: it has a seal of its own. ``passing``: see ``Seal``."""
         if isinstance(place, str):
             os.makedirs(place, mode=0o700, exist_ok=True)
             place = Tree(place)
@@ -85,7 +85,7 @@ class Store:
         self._blobs: set[str] | None = None
 
     def reserve(self) -> None:
-        """Keep room for a journal: what a program filled the disk with must be undone though there is none."""
+        """Reserve room for a journal: undoing must work even if a program has filled the disk."""
         if self.documents.holds(SPARE):
             return
         try:
@@ -104,17 +104,17 @@ class Store:
     # Contents
 
     def put(self, reader: int) -> str:
-        """Keep a copy of a file's content; its digest. A program may have mapped the file."""
+        """Keep a copy of a file's content; return its digest. A program may have mapped the file."""
         content.begin_write_back(reader)
         return self.put_unmapped(reader)
 
     def put_unmapped(self, reader: int) -> str:
-        """The same of a file that no program of a job can write: nothing has to be written to the disk first."""
+        """The same for a file that no program of a job can write: nothing has to be flushed to the disk first."""
         temporary = f"{_BLOBS}/new"
         self._unlink(temporary)
         writer = self._new(temporary)
         try:
-            # Of a clone the digest is taken afterwards, for the original may be written to meanwhile.
+            # The digest of a clone is taken afterwards, since the original may be written to meanwhile.
             name = content.digest(writer) if content.clone(reader, writer) else content.copy(reader, writer)
         except OSError as error:
             self._unlink(temporary)
@@ -151,7 +151,7 @@ class Store:
             raise CheckpointError(f"the content {digest[:12]} is not in the store: {error.strerror}") from error
 
     def text(self, digest: str, most_bytes: int) -> bytes:
-        """A small content; CheckpointError where it is not what its digest says."""
+        """A small content; CheckpointError if it does not match its digest."""
         with open(self.open(digest), "rb") as file:
             found = file.read(most_bytes + 1)
             if content.digest(file.fileno()) != digest:
@@ -213,7 +213,7 @@ class Store:
     # Room
 
     def collect(self, needed: Manifest) -> int:
-        """Remove contents that neither ``needed`` nor a checkpoint refers to; the bytes that became free."""
+        """Remove contents that neither ``needed`` nor a checkpoint refers to; return the bytes freed."""
         manifests: list[Mapping[str, Entry]] = [needed, *(c.layer for c in self.checkpoints())]
         used = {entry.digest for manifest in manifests for entry in manifest.values()}
         freed = 0
@@ -266,12 +266,12 @@ class Store:
     # The rest
 
     def reseal(self) -> None:
-        """Every document is as if we had written it: somebody trusts it."""
+        """Treat every document as if we had written it: the caller trusts it."""
         for name in self._all_documents():
             self.documents.reseal(name)
 
     def take_over(self, before: Store) -> None:
-        """The folder of that one has become this one; what it did not write itself is nobody's."""
+        """That store's folder has become this one; documents that it did not write itself are refused."""
         for name in self._all_documents():
             self.documents.take_over(name, before.documents)
 
@@ -284,12 +284,12 @@ class Store:
 
 
 Place = str | Store
-"""Of a store: its path, or itself."""
+"""A store, or its path."""
 
 
 def _touched(path: str, where: Where, awake_ns: int) -> int:
     """The file system's clock after a change that is made now; ``awake_ns`` is kept there, as the ctime is. On Windows
-    the ctime is when a file was made, and never moves: the time of the last write stands for it."""
+    the ctime is the creation time and never moves: the time of the last write replaces it."""
     if os.name == "nt":
         os.utime(path)
         return os.stat(path).st_mtime_ns
@@ -298,6 +298,6 @@ def _touched(path: str, where: Where, awake_ns: int) -> int:
 
 
 def _awake_ns() -> int:
-    """Of a clock that nobody sets, and that begins anew when the machine does."""
+    """A clock that nobody can set, and that starts from zero at boot."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic_ns() if clock is None else time.clock_gettime_ns(clock)

@@ -1,9 +1,9 @@
 """``Transaction``: several folders of the host, the layers over them and their common history, as one thing on disk.
 
-It outlives every process. Whoever opens it holds its lock, and finishes first what an earlier holder was broken off
-at. One id names a checkpoint in all of its folders. Paths in and out are absolute, those of the host's folders.
-Mounts nothing, and runs no program but git, to merge. While its layers are written (rollback, commit) nobody may
-work on them.
+It outlives every process. The process that opens it holds its lock, and first finishes what an earlier holder left
+broken off. One id names a checkpoint in all of its folders. Paths in and out are absolute, those of the host's folders.
+Mounts nothing, and runs no program but git, to merge. While its layers are written (rollback, commit) nobody may work
+on them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Transaction:
         self._lock = lock
         self._journal = TransactionJournal(plan.documents, len(plan.bases))
         self.late = LateAttempts(plan.documents, f"checkpoints/0/{SPARE}")
-        """What was tried on it after the last result: no commit goes past that."""
+        """What was tried on it after the last result: it blocks every commit."""
         self._workspaces: list[Workspace] = []
         self._stamp: object = ()
         try:
@@ -91,7 +91,7 @@ class Transaction:
         commit_plan.left_to_them(theirs)
 
     def _open_one(self, number: int) -> list[str]:
-        """Opening finishes what was broken off in this base; what somebody else has changed there since."""
+        """Opening finishes what was broken off in this base; return what others have changed there since."""
         try:
             self._workspaces.append(self._workspace(number))
             return []
@@ -128,7 +128,7 @@ class Transaction:
 
     @property
     def layers(self) -> tuple[tuple[str, str], ...]:
-        """(base, folder of its ``upper`` and ``work``), for whoever mounts an overlay."""
+        """(base, folder of its ``upper`` and ``work``), for mounting an overlay."""
         return tuple((base, self._layout.layer(number)) for number, base in enumerate(self.bases))
 
     def place(self, base: Path) -> str:
@@ -142,13 +142,13 @@ class Transaction:
         return f"{place}/{inside[0]}" if inside else place
 
     def give_to(self, owner: tuple[int, int]) -> None:
-        """Have its working copies belong to these ids, for jobs that have others than ours. No box may work on it."""
+        """Give its working copies to these ids, for jobs whose ids are not ours. No box may work on it."""
         for workspace in self._workspaces:
             if isinstance(workspace.layer, Snapshot):
                 workspace.layer.give_to(owner)
 
     def note_box(self, private_folder: str) -> None:
-        """A box works on it now. If this process is killed, who opens it next waits until that folder is gone."""
+        """A box works on it now. If this process is killed, the next to open it waits until that folder is gone."""
         self._lock.note(os.fsencode(private_folder))
 
     @property
@@ -157,9 +157,9 @@ class Transaction:
         return self._layout.ours
 
     def hide(self, paths: Iterable[str]) -> None:
-        """From now on these are hidden from jobs, so no commit reaches them; what an earlier one made of them goes.
+        """From now on these are hidden from jobs, so no commit reaches them; what an earlier job made of them goes.
 
-        Of a working copy it is too late. No box may work on it.
+        For a working copy it is too late. No box may work on it.
         """
         more = [path for path in paths if path not in self.hidden]
         if not more or self.kind == SNAPSHOT:
@@ -170,10 +170,10 @@ class Transaction:
         for number, workspace in self._numbered():
             if any(within(path, self.bases[number]) for path in more):
                 workspace.drop_hidden()
-        self._layout.save()  # last: what is broken off before is done again
+        self._layout.save()  # last: after an interruption before this, everything is done again
 
     def _look_anew(self) -> None:
-        """What of ours was made in a base since it was looked at is none of the jobs'."""
+        """What we made in a base since it was looked at is not the jobs' change."""
         stamp, self._stamp = self._stamp, own_stamp()
         for workspace in self._workspaces if stamp != self._stamp else ():
             workspace.also_hide(self.ours)
@@ -238,7 +238,7 @@ class Transaction:
             workspace.delete_checkpoint(checkpoint_id)
 
     def collect(self, max_bytes: int, also: Callable[[], int] = lambda: 0) -> list[str]:
-        """Delete checkpoints, the oldest first and never the current one, until the rest fits; which they were.
+        """Delete checkpoints, the oldest first and never the current one, until the rest fits; return which they were.
 
         ``also``: how many bytes something else takes that goes with them.
         """
@@ -285,7 +285,7 @@ class Transaction:
         return Rollback(checkpoint_id=checkpoint_id, partial=state is None, files_restored=count, state_data=state)
 
     def discard(self) -> int:
-        """Drop all changes; checkpoints stay. How many paths were restored."""
+        """Drop all changes; checkpoints stay. Return how many paths were restored."""
         self.recover()
         self._note(DISCARD, self._layout.parts(None))
         count = sum(workspace.discard() for workspace in self._workspaces)
@@ -338,14 +338,14 @@ class Transaction:
     # ---- after a crash
 
     def recover(self) -> None:
-        """Carry to its end what was broken off. What somebody else changed since is theirs, and named."""
+        """Finish what was broken off. What others changed since stays theirs, and is named."""
         if not self._journal.exists():
             return
         theirs = [path for number, each in self._numbered() for path in self._until_conflict(number, each.recover)]
         commit_plan.left_to_them([*theirs, *self._finish()])
 
     def _finish(self) -> list[str]:
-        """What the journal asks for, in each base once more: where it is done already that changes nothing."""
+        """Do what the journal asks for in each base once more: where it is done already, nothing changes."""
         noted = self._journal.read()
         if noted is None:
             return []

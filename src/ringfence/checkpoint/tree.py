@@ -1,4 +1,4 @@
-"""One folder and all below it, reached by descriptors: no link is followed, wherever in a path it stands.
+"""One folder and all below it, reached by descriptors: no link is followed, wherever in a path it is.
 
 What lies in the tree may be a hostile program's. Depth and length of paths cost nothing but time. Where the
 system has no descriptors of folders (Windows), every part of a path is checked instead.
@@ -77,7 +77,7 @@ class Tree:
             raise _other(self.path)
 
     def confirm(self) -> None:
-        """Its path still leads to it: else what is written would be looked for in vain."""
+        """Check that its path still leads to it: otherwise nobody would find what we write."""
         place = _open_top(self.path) if _BY_DESCRIPTOR else -1
         status = os.fstat(place) if _BY_DESCRIPTOR else os.lstat(_literal(self.path))
         if place >= 0:
@@ -86,11 +86,11 @@ class Tree:
             raise _other(self.path)
 
     def locked(self) -> _Locked:
-        """One commit into it at a time, whoever makes it; a lock on the folder itself, which leaves nothing behind."""
+        """Allows one commit into it at a time, by anybody; a lock on the folder itself, which leaves nothing behind."""
         return _Locked(self._top, self.path)
 
     def mounts(self) -> frozenset[str]:
-        """Where in it something else is mounted: an overlay over it shows the bare folders there."""
+        """The mount points in it: an overlay over it shows the bare folders there."""
         if self._mounts is None:
             top = self.path.rstrip("/") + "/"
             points = (_unescaped(fields[4]) for fields in _mount_table())
@@ -98,7 +98,7 @@ class Tree:
         return self._mounts
 
     def file_system(self) -> str:
-        """What kind it lies on; empty where nobody can tell."""
+        """The type of file system it lies on; empty if unknown."""
         if not (table := _mount_table()):
             return ""
         device = b"%d:%d" % (os.major(self.identity[0]), os.minor(self.identity[0]))
@@ -120,11 +120,11 @@ class Tree:
 
     @property
     def top(self) -> int | str:
-        """What the ``os`` functions know the folder itself by."""
+        """What the ``os`` functions take for the folder itself."""
         return self._top if _BY_DESCRIPTOR else _literal(self.path)
 
     def at(self, path: str) -> tuple[str, Where]:
-        """A name and the keyword to reach it by; all but the last part are sure to be folders."""
+        """A name and the keyword to reach it; all parts but the last are certain to be folders."""
         folder, _, name = path.rpartition("/")
         if _BY_DESCRIPTOR:
             return name, {"dir_fd": self.folder(folder)}
@@ -156,7 +156,7 @@ class Tree:
         return here
 
     def _checked(self, folder: str, name: str) -> str:
-        """Without a name, the folder itself. Whoever could swap a part meanwhile must have ended."""
+        """Without a name, the folder itself. Any process that could replace a part meanwhile must have ended."""
         path = _literal(self.path)
         for part in folder.split("/") if folder else ():
             path = os.path.join(path, part)
@@ -183,19 +183,19 @@ class Tree:
                 continue
 
     def forget(self, top: str = "") -> None:
-        """Close what is open at and below a path, because it is to be moved or removed. Without one, know nothing."""
+        """Close what is open at and below a path that will be moved or removed. Without a path, forget everything."""
         self._mounts = self._mounts if top else None
         for path in [path for path in self._open if not top or within(path, top)]:
             os.close(self._open.pop(path))
 
     def status(self, path: str) -> os.stat_result | None:
-        """Of what stands there, without a path of the folder itself; None where nothing does. Windows finds by a name
-        what is spelled otherwise, which is another path here."""
+        """The status of what is there, or without a path of the folder itself; None if nothing is. Windows also finds
+        names that are spelled differently, which count as other paths here."""
         found = self._status(path)
         return found if os.name != "nt" or found is None or self._is_spelled(path) else None
 
     def listed_status(self, path: str) -> os.stat_result | None:
-        """The same of a name that was found in its folder just now."""
+        """The same for a name that was just found in its folder."""
         return self._status(path) if os.name == "nt" else self.status(path)
 
     def _is_spelled(self, path: str) -> bool:
@@ -216,7 +216,7 @@ class Tree:
             raise
 
     def names(self, path: str, most: int = sys.maxsize) -> list[str]:
-        """What is in a folder; not more than ``most``, for a program may have made millions."""
+        """The names in a folder; at most ``most``, since a program may have made millions."""
         with os.scandir(self.folder(path) if _BY_DESCRIPTOR else self._checked(path, "")) as found:
             return [each.name for each in islice(found, most)]
 
@@ -230,7 +230,7 @@ class Tree:
         return descriptor
 
     def join(self, twin: str, path: str) -> bool:
-        """Make a second name of a file; false where the file system has no more of such."""
+        """Make a second name of a file; False if the file system allows no more."""
         old, old_where = self.at(twin)
         held = os.dup(old_where["dir_fd"]) if old_where else None  # it may be closed for want of room
         try:
@@ -259,7 +259,7 @@ class Tree:
             os.close(place)
 
     def give(self, path: str, owner: tuple[int, int], mode: int) -> None:
-        """Change whom it belongs to, never through a link; ``mode``: of now; the kernel takes some bits of it off."""
+        """Change its owner, never through a link; ``mode``: its present one, of which the kernel clears some bits."""
         if not path:
             os.chown(self.top, *owner)
             return
@@ -269,15 +269,15 @@ class Tree:
             self.allow(path, stat.S_IMODE(mode))
 
     def open_top(self) -> None:
-        """Let us into the folder itself, if it is ours and a program has changed its mode: that is a part of no layer,
-        so nobody is told of it, and it stays so."""
+        """Let us into the folder itself, if it is ours and a program has changed its mode. That mode is part of no
+        layer, so the change is not reported, and it stays."""
         status = os.fstat(self._top) if self._top >= 0 else None
         if status is not None and status.st_mode & 0o700 != 0o700 and os.geteuid() == status.st_uid != 0:
             os.fchmod(self._top, stat.S_IMODE(status.st_mode) | 0o700)
 
     def attributes(self, path: str) -> dict[str, bytes]:
-        """Extended attributes; none where the system or the file system has none. Those of what we may not read are
-        a PermissionError."""
+        """Extended attributes; empty if the system or the file system has none. PermissionError if we may not read the
+        file."""
         if not hasattr(os, "listxattr"):
             return {}
         place = self._by_proc(path)
@@ -307,7 +307,7 @@ def is_folder(status: os.stat_result) -> bool:
 
 
 def _literal(path: str) -> str:
-    """As Windows takes it without making anything of it; elsewhere a path is that."""
+    """The path in the form that Windows takes literally; elsewhere the path itself."""
     return windows_paths.extended(path) if os.name == "nt" else path
 
 
@@ -332,7 +332,7 @@ def _unescaped(word: bytes) -> str:
 
 
 def _open_top(path: str) -> int:
-    """Open an absolute path part by part: somebody who swaps a part for a link gets an error.
+    """Open an absolute path part by part: a part that was replaced by a link is an error.
 
     Folders on the way need not be readable, as it is with any other use of a path.
     """

@@ -50,11 +50,11 @@ class Workspace:
         self.store = store
         self.layer = layer
         self.hidden = hidden
-        """Paths below the base that the job could not see: nothing that it did may reach them."""
+        """Paths below the base that the job could not see: nothing that the job did may reach them."""
         self._scan = Scan(base, without=hidden, ours=False, mounted=isinstance(layer, Snapshot))
         self._keep = Reading(store.put, store.has)
         self._base_writer: Writer | None = None
-        self._current: str | None = None  # of the state, which each visit to a box asks for; None: to be looked up
+        self._current: str | None = None  # from the state, which each visit to a box asks for; None: to be looked up
         self._below = differences.Below(self._scan, layer.scan)
         self._originals = Originals(store, self._scan, layer)
         self._planner = Planner(self._scan, layer, store, self._originals, hidden)
@@ -62,7 +62,7 @@ class Workspace:
             self.recover()
 
     def also_hide(self, paths: Iterable[str]) -> None:
-        """From now on nothing that a job did reaches these either: absolute paths, those below the base count."""
+        """From now on nothing that a job did reaches these either: absolute paths; those below the base count."""
         more = _inside(self.base, tuple(paths))
         self.hidden = self._planner.hidden = self.hidden | more
         self._scan.leave_out(more)
@@ -70,7 +70,7 @@ class Workspace:
 
     @converted
     def changes(self, *, noting: bool = False) -> Changes:
-        """What differs from the base. ``noting``: it is to last, so what the base has there is kept for a merge."""
+        """What differs from the base. ``noting``: the layer will last, so the base's side is kept for a merge."""
         layer = self.layer.read(UNREAD)
         if noting:
             self._originals.note(layer)
@@ -106,7 +106,7 @@ class Workspace:
 
     @converted
     def links(self) -> dict[str, str]:
-        """The symbolic links of the layer, and where they point: the program's choice. None is followed."""
+        """The symbolic links of the layer, and where they point: the program chose that, so none is followed."""
         layer = self.layer.read(UNREAD)
         return {path: entry.target for path, entry in layer.items() if entry.kind == entries.LINK}
 
@@ -160,12 +160,12 @@ class Workspace:
 
     @converted
     def drop_hidden(self) -> None:
-        """Take out of the layer what stands where something has been hidden since."""
+        """Take out of the layer what lies where something has been hidden since."""
         self.go_to(self.layer.read(self._keep))
 
     @converted
     def discard(self) -> int:
-        """Drop all changes; checkpoints stay. How many paths were restored."""
+        """Drop all changes; checkpoints stay. Return how many paths were restored."""
         return self.go_to({})
 
     def _mixed(self, then: Manifest, paths: tuple[str, ...]) -> Manifest:
@@ -182,7 +182,7 @@ class Workspace:
         return {path: top.entry, **entries.of_index(below)}
 
     def go_to(self, layer: Manifest) -> int:
-        """Make the layer this one, whose contents are in the store; how many paths were written or removed."""
+        """Make this the layer; its contents are in the store. Return how many paths were written or removed."""
         return self._go(layer, "")
 
     def _go(self, layer: Manifest, current: str) -> int:
@@ -192,7 +192,7 @@ class Workspace:
         return self._finish_rollback(layer, going)
 
     def _finish_rollback(self, layer: Manifest, going: GoingBack) -> int:
-        """What is hidden now may have been in it once, and does not come back."""
+        """It may contain what has been hidden since, and that does not come back."""
         if self.hidden:
             layer = {path: entry for path, entry in layer.items() if not merge.is_below(path, self.hidden)}
         count = self.layer.restore(layer, going.temporary)
@@ -212,14 +212,14 @@ class Workspace:
 
     @converted
     def sweep(self) -> None:
-        """Remove contents that nothing needs, as those that a commit with a conflict kept in vain."""
+        """Remove contents that nothing needs, such as those that a commit with a conflict kept in vain."""
         self._collect()
 
     def _collect(self) -> None:
         self.store.collect(self._originals.known)
 
     def tidy(self) -> None:
-        """After an error: a disk that is full must not stay so for what was kept in vain."""
+        """After an error: a full disk must not stay full with contents that were kept in vain."""
         try:
             self._collect()
         except (CheckpointError, OSError):
@@ -251,7 +251,7 @@ class Workspace:
 
     @converted
     def stage(self, planned: Planned) -> None:
-        """Between the two: make every new file beside its place. What can't be made ends the commit here."""
+        """Between the two halves: make every new file beside its place. A failure ends the commit here."""
         self.layer.begin_staging()
         journal.note(self.store, Staging(temporary=planned.temporary))
         try:
@@ -262,7 +262,7 @@ class Workspace:
 
     @converted
     def check_again(self, planned: Planned) -> None:
-        """Making the new files took its time, in which somebody may have changed the old ones."""
+        """Making the new files took time, and others may have changed the old ones meanwhile."""
         try:
             commit_plan.check_again(planned.plan, self._scan)
         except ConflictError:
@@ -271,7 +271,7 @@ class Workspace:
 
     @converted
     def unstage(self, planned: Planned) -> None:
-        """After all nothing is to be committed."""
+        """Nothing is to be committed after all."""
         self._unstage(planned.temporary)
 
     def _unstage(self, temporary: str) -> None:
@@ -281,7 +281,7 @@ class Workspace:
 
     @converted
     def carry_out(self, planned: Planned) -> Committed:
-        """The second half: from the journal on it is carried to its end, now or at the next start."""
+        """The second half: once the journal is written, it is carried to its end, now or at the next start."""
         self._set_state()
         settled = planned.settled
         carrying = Carrying(temporary=planned.temporary, plan=planned.plan, rest=planned.rest, whole=planned.whole,
@@ -308,7 +308,7 @@ class Workspace:
 
     @converted
     def forget_checkpoints(self) -> None:
-        """What a commit does to the history, without one."""
+        """End the history as a commit does, without a commit."""
         self._drop_history()
         self._collect()
 
@@ -318,7 +318,7 @@ class Workspace:
         self._set_state(current="")
 
     def _writer(self, temporary: str) -> Writer:
-        """Into the base; the same one as long as one commit takes."""
+        """The writer into the base; the same one throughout a commit."""
         if self._base_writer is None or self._base_writer.temporary != temporary:
             source = lambda _, entry: self.store.open(entry.digest)  # noqa: E731
             self._base_writer = Writer(self.base, source, temporary, special=False, alone=False)
@@ -328,7 +328,7 @@ class Workspace:
 
     @converted
     def recover(self) -> None:
-        """Carry to its end what was broken off. What somebody else changed since is theirs, and named."""
+        """Finish what was broken off. What others changed since stays theirs, and is named."""
         begun = journal.noted(self.store)
         if isinstance(begun, Staging):
             self._unstage(begun.temporary)
@@ -347,7 +347,7 @@ class Workspace:
         rest = begun.rest
         if rest is not None:
             rest = {**commit_plan.left_over(begun.plan, theirs), **rest}
-        # Not whole where something is theirs, which is younger than the layer and has to stay so.
+        # Not as a whole if something is theirs: that is younger than the layer, and must stay so.
         self._finish_commit(replace(begun, plan=plan, rest=rest, whole=begun.whole and not theirs))
         commit_plan.left_to_them(theirs)
 
@@ -360,7 +360,7 @@ class Workspace:
 
     @converted
     def pin(self) -> None:
-        """It is to last: remember which folder the base is, so that another one in its place will be refused."""
+        """It will be kept: remember which folder the base is, so that another one in its place is refused."""
         self.store.reserve()
         if not self.store.holds(STATE):
             self._set_state()

@@ -1,4 +1,4 @@
-"""What a commit does to the base: what it finds there, what it makes of it, and who else was there.
+"""What a commit does to the base: what it finds there, what it changes, and what others have changed.
 
 Pure planning and checks; ``apply`` carries out, ``modes`` says which mode is given. Sockets, FIFOs and devices stay
 in the layer.
@@ -53,7 +53,7 @@ def plan(layer: Manifest, base: Scan, hidden: frozenset[str], umask: int) -> Com
 
 
 def outside(old: CommitPlan, hidden: frozenset[str]) -> CommitPlan:
-    """The same without what has been hidden since: what was broken off must not reach it either."""
+    """The same without what has been hidden since: an operation that was broken off must not reach it either."""
     now = {path: seen for path, seen in old.now.items() if not is_below(path, hidden)}
     return CommitPlan(now=now, target={path: each for path, each in old.target.items() if not is_below(path, hidden)})
 
@@ -90,12 +90,12 @@ def _stays(path: str, base: Scan, found: CommitPlan) -> None:
 
 
 def conflicts(commit: CommitPlan, layer: Manifest, foreign: Foreign) -> list[str]:
-    """What somebody else wrote and this would overwrite or remove."""
+    """What others wrote and this commit would overwrite or remove."""
     losing = {above for path in commit.now.keys() - commit.target.keys() for above in (path, *ancestors(path))}
     concerned = [path for path, seen in commit.now.items() if seen.entry.kind != FOLDER or path in losing]
     paths = [path for path in concerned if changes(commit, path) and foreign(path, commit.now[path], layer.get(path))]
     paths += [path for path in commit.target if path not in commit.now and foreign(path, None, layer.get(path))]
-    # Something is to go below what is no folder: somebody put it where one was.
+    # Something is to be written below a path that is not a folder any more: somebody replaced the folder.
     passed = {above for path in commit.target for above in ancestors(path)}
     paths += [path for path in passed & commit.target.keys() if commit.target[path].kind != FOLDER]
     return ordered(set(paths))
@@ -107,7 +107,7 @@ def changes(commit: CommitPlan, path: str) -> bool:
 
 
 def is_told(commit: CommitPlan, path: str) -> bool:
-    """Whether the commit of a path is told: not of a folder that only has another time than before."""
+    """Whether the commit of a path is reported: not that of a folder where only the time differs."""
     seen, wanted = commit.now.get(path), commit.target.get(path)
     if seen is None or wanted is None or seen.entry.kind != FOLDER:
         return True
@@ -132,7 +132,7 @@ CHANGED = "changed by somebody else since the layer was opened"
 
 
 def refuse(paths: list[str], problem: str = CHANGED) -> None:
-    """Name what somebody else changed, if anything."""
+    """Raise an error that names what others changed, if anything."""
     if paths:
         raise ConflictError(
             f"{problem}: {named(paths)}",
@@ -143,7 +143,7 @@ def refuse(paths: list[str], problem: str = CHANGED) -> None:
 
 
 def left_to_them(paths: list[str]) -> None:
-    """The same for what was broken off, and finished without these."""
+    """The same for a commit that was broken off, and then finished without these paths."""
     if paths:
         raise ConflictError(f"left as somebody else made it: {named(paths)}", paths=tuple(paths))
 
@@ -154,7 +154,7 @@ def named(paths: list[str]) -> str:
 
 
 def check_again(commit: CommitPlan, base: Scan) -> None:
-    """Refuse where somebody has been faster since ``plan``. Folders that stay may have other things in them by now."""
+    """Refuse if others have changed something since ``plan``. Folders that stay may contain other things by now."""
     moved = [path for path in {*commit.now, *commit.target} if _moved_on(base.tree.status(path), commit.now.get(path))]
     refuse([*moved, *_strangers(commit, base)])
 
@@ -167,13 +167,13 @@ def _moved_on(status: os.stat_result | None, before: Seen | None) -> bool:
 
 
 def _strangers(commit: CommitPlan, base: Scan) -> list[str]:
-    """What somebody put into folders that are to go, since those were looked at."""
+    """What others put into folders that are to be removed, since we looked at them."""
     inside = (f"{folder}/{name}" for folder in _going(commit) for name in _names(folder, base))
     return [path for path in inside if path not in commit.now]
 
 
 def _going(commit: CommitPlan) -> list[str]:
-    """Folders that are to go, or to become something else."""
+    """Folders that are to be removed, or replaced by something else."""
     folders = (path for path, seen in commit.now.items() if seen.entry.kind == FOLDER)
     return [path for path in folders if path not in commit.target or commit.target[path].kind != FOLDER]
 
@@ -183,23 +183,23 @@ def _names(folder: str, base: Scan) -> list[str]:
     try:
         return base.tree.names(folder) if status is not None and stat.S_ISDIR(status.st_mode) else []
     except OSError:
-        return []  # it is closed to us, or was swapped just now: a folder that is not empty is not removed anyway
+        return []  # it is closed to us, or was just replaced: a folder that is not empty is not removed anyway
 
 
 def resume(old: CommitPlan, base: Scan) -> tuple[CommitPlan, list[str]]:
-    """The same after an interruption, and what somebody else has changed in the meantime, which is left out."""
+    """The same plan after an interruption, without what others have changed meanwhile; return that too."""
     found = {path: base.one(path, Reading(content.digest)) for path in ordered({*old.now, *old.target})}
     theirs = [path for path, seen in found.items() if seen is not None and _is_theirs(path, seen, old)]
     used = {above for path in (*theirs, *_strangers(old, base)) for above in ancestors(path)} & set(_going(old))
     left = {*theirs, *used}
     now = {path: seen for path, seen in found.items() if seen is not None and path not in left}
     target = {path: entry for path, entry in old.target.items() if path not in left}
-    # Of a folder that was to go and is used again its own path is enough.
+    # If a folder was to be removed and is in use again, its own path is enough.
     return CommitPlan(now=now, target=target), [path for path in ordered(left) if used.isdisjoint(ancestors(path))]
 
 
 def left_over(old: CommitPlan, theirs: list[str]) -> dict[str, Entry]:
-    """What was to become of these, as a part of a layer: it stays there, and is not lost."""
+    """What these paths were to become, as part of a layer: it stays there, and is not lost."""
     found = {path: replace(old.target[path], twin="") if path in old.target else GONE for path in theirs}
     above = {path for each in theirs for path in ancestors(each)} - found.keys()
     folders = ((path, old.target.get(path) or old.now[path].entry) for path in above if path in old.now)
@@ -213,6 +213,6 @@ def _is_theirs(path: str, seen: Seen, old: CommitPlan) -> bool:
     before = old.now.get(path)
     if before is None or before.fingerprint[:3] != seen.fingerprint[:3]:
         return True
-    # Of a file with more names our own work on another one changed the ctime.
+    # If a file has several names, our own work on another name changed its ctime.
     one_name = before.fingerprint[5] == seen.fingerprint[5] == 1
     return one_name and before.fingerprint[3] != seen.fingerprint[3]

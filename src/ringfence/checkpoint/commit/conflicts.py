@@ -1,8 +1,8 @@
 """What becomes of paths that a commit would change and somebody else has changed too.
 
-None is a conflict where both sides hold the same, or where the base was changed and changed back. Of the others the
-caller says what wins: nobody, so that nothing is done; theirs, mine, or both, merged line by line. Plans only: what
-is decided here is checked once more, by its times, before the first file is written.
+A path is no conflict if both sides hold the same, or if the base was changed and changed back. For the others the
+caller says who wins: nobody, so that nothing is done; theirs, mine, or both, merged line by line. Plans only: the times
+of these files are checked once more before the first file is written.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Settled:
 
     layer: Manifest
     fine: frozenset[str] = frozenset()
-    """Theirs is overwritten there, as it should be."""
+    """Paths where overwriting their change is intended."""
     same: frozenset[str] = frozenset()
     theirs: frozenset[str] = frozenset()
     mine: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ class Settled:
 
     @property
     def anew(self) -> frozenset[str]:
-        """Where the layer gets what the base then has."""
+        """Paths where the layer takes over what the base then has."""
         return self.same | self.theirs | self.merged
 
 
@@ -87,7 +87,7 @@ class Settling:
     def settle(
         self, layer: Manifest, plan_of: PlanOf, foreign: commit_plan.Foreign
     ) -> tuple[Settled, Manifest, CommitPlan]:
-        """Until none is left: what was hidden behind one may be another."""
+        """Repeat until no conflict is left: one may have hidden another."""
         settled = Settled(layer=layer)
         for _ in range(_MOST_ROUNDS):
             chosen, plan = plan_of(settled.layer)
@@ -136,7 +136,7 @@ class Settling:
         return layer
 
     def _concerned(self, path: str) -> list[str]:
-        """The path; where it is above those that are to be committed, only those: nobody named the others."""
+        """The path; if it lies above the paths to be committed, only those: the caller did not name the others."""
         if self._wanted is None or any(within(path, top) for top in self._wanted):
             return [path]
         return [top for top in self._wanted if within(top, path)]
@@ -150,7 +150,7 @@ class Settling:
     # ---- what is no conflict
 
     def _is_back(self, path: str, seen: Seen | None) -> bool:
-        """Somebody changed it, and changed it back: nothing of theirs is lost."""
+        """Others changed it, and changed it back: nothing of theirs is lost."""
         original = self._originals.known.get(path)
         if seen is None or original is None or _aspect(seen.entry) != _aspect(original):
             return False
@@ -167,7 +167,7 @@ class Settling:
     # ---- contents
 
     def _digest(self, path: str) -> str:
-        """Of what the base has there now; empty where we may not read it."""
+        """The digest of what the base has there now; empty if we may not read it."""
         try:
             seen = self._base.one(path, Reading(content.digest))
         except PermissionError:
@@ -175,7 +175,7 @@ class Settling:
         return seen.entry.digest if seen is not None else ""
 
     def _merged(self, path: str, entry: Entry | None, seen: Seen | None) -> Entry | str:
-        """What holds both changes, with its content in the store; or why there is no such thing."""
+        """An entry with both changes, and its content in the store; or why there can't be one."""
         original = self._originals.known.get(path)
         if original is None:
             return _NO_ORIGINAL
@@ -188,7 +188,7 @@ class Settling:
         return text if isinstance(text, str) else self._entry(text, entry, original, seen.entry)
 
     def _entry(self, text: bytes, mine: Entry, original: Entry, theirs: Entry) -> Entry:
-        """Mode and attributes are those of who changed them; mine where both did."""
+        """Mode and attributes come from the side that changed them; mine if both did."""
         mode = theirs.mode if mine.mode == original.mode else mine.mode
         attributes = theirs.attributes if mine.attributes == original.attributes else mine.attributes
         return replace(mine, digest=self._store.put_text(text), size=len(text), mtime_ns=time.time_ns(), mode=mode,

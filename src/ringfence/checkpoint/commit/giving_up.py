@@ -1,6 +1,6 @@
-"""A layer that says nothing about some path any more, and about all others what it said before.
+"""A layer that no longer says anything about some path, and says the same as before about all others.
 
-Pure: what the base has in a directory is asked for.
+Pure: it asks a function what the base has in a directory.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def given_up(layer: Manifest, path: str, names: Names) -> dict[str, Entry]:
 
 
 def _uncovered(found: dict[str, Entry], folder: str, path: str, names: Names) -> bool:
-    """Say of each name in a directory by itself what was said of all. False: something else was to stand there, and is
-    dropped."""
+    """Say of each name in a directory what was said of the whole directory. False: the layer had something else there,
+    which is dropped."""
     entry = found[folder]
     if entry.kind not in (FOLDER, DELETED):
         _drop(found, folder)
@@ -54,7 +54,7 @@ def _drop(found: dict[str, Entry], top: str) -> None:
 
 
 def _rejoined(found: dict[str, Entry]) -> dict[str, Entry]:
-    """Names of one file whose first name is gone have a new first one."""
+    """If the first name of a file is gone, another of its names becomes the first."""
     first: dict[str, str] = {}
     for path in ordered(found):
         twin = found[path].twin

@@ -1,8 +1,8 @@
-"""What the base had where a layer changes it, kept while it is still there: what a merge begins with, and how one knows
-that somebody changed a file and changed it back.
+"""What the base had where a layer changes it, kept while it is still there. A merge starts from it, and it shows that
+others changed a file and changed it back.
 
-Small files only, and not without end: a layer of a million files must not copy a million others. Where something was
-not kept, a conflict is told and can still be decided. Never keeps what somebody else has changed since.
+Small files only, and a bounded number: a layer of a million files must not copy a million others. Without a kept
+original a conflict is still reported and can be decided. Never keeps what others have changed since.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Originals:
         self._save(found)
 
     def drop(self, paths: set[str]) -> None:
-        """The base holds something else there now, by our own doing."""
+        """The base holds something else there now, and we put it there."""
         self._save({path: entry for path, entry in self.known.items() if path not in paths})
 
     def _kept(self, path: str, entry: Entry, room: int) -> Entry | None:
@@ -59,7 +59,7 @@ class Originals:
             kept = self._base.one(path, Reading(self._store.put_unmapped))
             return kept.entry if kept is not None and self._is_still(path, seen) else None
         except OSError:
-            return None  # to look at a layer needs neither room on the disk nor the right to read the base
+            return None  # looking at a layer must need neither room on the disk nor the right to read the base
 
     def _is_still(self, path: str, seen: Seen) -> bool:
         status = self._base.tree.status(path)

@@ -1,4 +1,4 @@
-"""The first half of a commit, which changes nothing: what of a layer goes into the base.
+"""The first half of a commit, which changes nothing: which parts of a layer go into the base.
 
 Conflicts are decided by ``conflicts``.
 """

@@ -1,7 +1,8 @@
 """Merges three texts, line by line, with ``git merge-file``: on copies under names of ours, in a private directory.
 
 The texts may be a hostile program's: git gets no name, setting, repository or environment from anybody else, is not
-taken from where that program writes, and has a deadline. What can't be merged is told as a reason, not raised.
+taken from where that program writes, and has a deadline. If the texts can't be merged, the reason is returned, not
+raised.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SAME_LINES = "both changed the same lines"
 _NAMES = ("mine", "original", "theirs")
 _DEADLINE_S = 30
 _MOST_CONFLICTS = 127
-"""As many as the kernel follows."""
+"""As many links as the kernel follows."""
 
 
 def merged(mine: bytes, original: bytes, theirs: bytes, *, without: Iterable[str]) -> bytes | str:
@@ -32,7 +33,7 @@ def merged(mine: bytes, original: bytes, theirs: bytes, *, without: Iterable[str
 
 
 def _git(without: tuple[str, ...]) -> str:
-    """The program itself, behind all links; empty where there is none. Who writes a place on the way to it chooses."""
+    """The program itself, behind all links; empty if there is none. Whoever can write a place on the way chooses it."""
     for folder in filter(os.path.isabs, os.get_exec_path()):
         path = os.path.join(folder, "git")
         way = walk(path)
@@ -63,7 +64,7 @@ def _run(git: str, texts: tuple[bytes, ...]) -> bytes | str:
 
 
 def _environment(folder: str) -> Mapping[str, str]:
-    """Of nobody: a setting could name a program to run."""
+    """Nobody's settings: one could name a program to run."""
     return {
         "HOME": folder,
         "XDG_CONFIG_HOME": folder,

@@ -1,4 +1,4 @@
-"""A commit over several workspaces at once: before the first change all of it or nothing, and what is told of it."""
+"""A commit over several workspaces at once: before the first change it is all or nothing; and what it reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Absolute = Callable[[int, Iterable[str]], list[str]]
 def planned(
     workspaces: Sequence[Workspace], parts: Parts, how: OnConflict, absolute: Absolute, *, mounted: bool
 ) -> list[tuple[int, Planned]]:
-    """Of every base, before the first is changed; the conflicts of all of them together."""
+    """Plan the commit of every base before the first is changed; report the conflicts of all of them together."""
     found, theirs, problems = [], [], []
     written = tuple(workspace.base.path for workspace in workspaces)
     for number, inside in parts.items():
@@ -30,13 +30,13 @@ def planned(
             problems.append(error.problem)
             continue
         if inside is None or plan.chosen or plan.settled.anew:
-            found.append((number, plan))  # of paths at which nothing changed nothing is done, so nothing ends
+            found.append((number, plan))  # if nothing changed at these paths nothing is done, so no history ends
     commit_plan.refuse(theirs, "; ".join(dict.fromkeys(problems)))
     return found
 
 
 def stage(workspaces: Sequence[Workspace], plans: list[tuple[int, Planned]]) -> None:
-    """All new files of all bases are made before the first is at its place; else none is left."""
+    """Make all new files of all bases before the first is put in place; if one fails, none is left."""
     done: list[tuple[int, Planned]] = []
     try:
         for number, plan in plans:
@@ -51,14 +51,14 @@ def stage(workspaces: Sequence[Workspace], plans: list[tuple[int, Planned]]) -> 
 
 
 def end_history(workspaces: Sequence[Workspace]) -> None:
-    """What was carried over can't be gone back to."""
+    """There is no going back from what was carried over: checkpoints go."""
     for workspace in workspaces:
         if workspace.store.checkpoint_ids():
             workspace.forget_checkpoints()
 
 
 def told(done: list[tuple[int, Committed]], absolute: Absolute) -> Committed:
-    """All of it as one, with paths of the host."""
+    """All results as one, with the host's paths."""
     rows = {name: tuple(path for number, each in done for path in absolute(number, getattr(each, name)))
             for name in field_names(Committed)}  # fmt: skip
     return Committed(**rows)

@@ -1,7 +1,7 @@
 """What a layer changed, for people: which paths, and in which way. ``texts`` makes diffs of them.
 
-A folder counts as changed when its mode or attributes are, not when something in it is. Of a deleted folder
-only its own path is told. All that a commit would carry over is told. Nothing of this decides what a commit does.
+A folder counts as changed if its mode or attributes changed, not if something in it did. A deleted folder is reported
+by its own path only. Everything that a commit would carry over is reported. Nothing of this decides what a commit does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Below:
         self._umask: int | None = None
 
     def mode(self, entry: Entry, below: Entry | None) -> int:
-        """What a commit would make of its mode."""
+        """The mode that a commit would give it."""
         if self._umask is None:
             self._umask = callers_umask()
         return granted(entry, below, self._umask)
@@ -57,7 +57,7 @@ class Below:
 
 
 def _digest_of(entry: Entry, path: str, live: Scan) -> str:
-    """Of its content; read where the layer was read without contents, and then it is the layer that lies there."""
+    """The digest of its content; if the layer was read without contents, it is read now, from the live layer."""
     if entry.digest != UNKNOWN:
         return entry.digest
     seen = live.one(path, Reading(content.digest))
@@ -91,7 +91,7 @@ def _is_folder_in(layer: Manifest, path: str) -> bool:
 
 
 def change_of(path: str, layer: Manifest, below: Entry | None, base: Below) -> ChangeKind | None:
-    """In which way a path of the layer differs from what the base has there; None: in none."""
+    """How a path of the layer differs from what the base has there; None: it does not."""
     entry = layer[path]
     if below is None:
         return None if entry.kind == DELETED else ChangeKind.ADDED
@@ -108,7 +108,7 @@ def change_of(path: str, layer: Manifest, below: Entry | None, base: Below) -> C
 
 
 def joins(path: str, layer: Manifest, base: Below) -> bool:
-    """Whether a commit makes it one file with another path, which it was not: whoever writes one then writes both."""
+    """Whether a commit makes it a new hard link of another path: a write to one is then a write to both."""
     entry = layer[path]
     return entry.kind == FILE and entry.twin in layer and not base.are_one(path, entry.twin)
 

@@ -18,11 +18,11 @@ from ringfence.model.paths import quoted, within
 
 MAX_DIFF_BYTES = 1 << 20
 MAX_TEXT_CHARS = 64 << 20
-"""Of one text about all changes, which the caller's memory holds."""
+"""The size of one text about all changes, which is held in the caller's memory."""
 CUT = "not shown: what is too deep or too much to look through; a commit refuses it too\n"
 _NOTHING = "/dev/null"
 _EXACT = ("utf-8", "surrogateescape")
-"""How bytes that are no text are compared. Spelled out first, they would be the same as their own spelling."""
+"""How bytes that are not text are compared. If they were spelled out first, they would equal their own spelling."""
 _SPECIAL = "no file, folder or link, so a commit leaves it"
 
 
@@ -33,7 +33,7 @@ class Texts:
         self._layer, self._live, self._base, self._title = layer, live, base, title
 
     def all(self, told: Changes, paths: tuple[str, ...] | None, most: int) -> Iterator[str]:
-        """Part by part, of these paths and what is below; what comes after so many characters is only named."""
+        """Part by part, for these paths and what is below; after this many characters, changes are only named."""
         for path in _wanted([change.path for change in told], paths):
             text = self._one(path, brief=most < 0)
             most -= len(text)
@@ -100,7 +100,7 @@ class Texts:
 
 
 def _wanted(told: list[str], tops: tuple[str, ...] | None) -> Iterable[str]:
-    """A path at which nothing is told may lie below a deleted folder, of which only the top is."""
+    """A path without an entry may lie below a deleted folder, since only the top of that is reported."""
     if tops is None:
         return told
     found = [[path for path in told if within(path, top)] or [top] for top in tops]

@@ -1,8 +1,8 @@
 """Unified diffs whose cost is bounded, whatever the two texts are: their authors may be hostile.
 
-``difflib`` takes a time that grows with the square of the number of lines, so that a file of a few thousand lines can
-hold up for hours who wants to see what a program did. Here a part that would cost too much is shown as replaced whole,
-which is as true, only longer. Knows lines only.
+The time of ``difflib`` grows with the square of the number of lines, so a file of a few thousand lines can keep a user
+for hours from seeing what a program did. Here a part that would cost too much is shown as replaced as a whole, which is
+just as true, only longer. Knows lines only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _AROUND = 3
 
 
 class _Bounded(difflib.SequenceMatcher[str]):
-    """Finds no more matches once it has worked enough."""
+    """Finds no more matches once it has used up its budget."""
 
     def __init__(self, old: list[str], new: list[str]) -> None:
         super().__init__(None, old, new)

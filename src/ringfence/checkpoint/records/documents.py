@@ -1,5 +1,5 @@
-"""JSON documents in one folder of ours: there whole or not at all, sealed, read through no link. Knows nothing of what
-they mean.
+"""JSON documents in one folder of ours: each is complete or absent, sealed, and never read through a link. Knows
+nothing of what they mean.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_BYTES = 1 << 30
 class Documents:
     """Reads and writes the documents of one folder.
 
-    ``prefix``: the folder's name in the one that the seal is for.
+    ``prefix``: the folder's name within the folder that the seal is for.
     """
 
     def __init__(self, tree: Tree, seal: Seal, prefix: str = "") -> None:
@@ -38,7 +38,7 @@ class Documents:
         return f"{self.tree.path}/{name}"
 
     def write(self, name: str, document: Mapping[str, Any], spare: str = "") -> None:
-        """``spare``: a file in the folder that goes for it where the disk is full."""
+        """``spare``: a file in the folder that is removed to make room if the disk is full."""
         import json
 
         text = json.dumps(document, separators=(",", ":"))  # json.dump is ten times slower
@@ -56,7 +56,7 @@ class Documents:
         write_whole(last, sealed.encode("ascii"), **where)
 
     def read(self, name: str, *, trust: bool = False) -> dict[str, Any] | None:
-        """None where there is no such file. ``trust``: also one without a seal."""
+        """None if there is no such file. ``trust``: accept one without a seal too."""
         try:
             text = self._text(name)
             import json  # here: a new workspace has no document yet
@@ -80,13 +80,13 @@ class Documents:
         return raw.decode("ascii")
 
     def take_over(self, name: str, before: Documents) -> None:
-        """What was sealed as one of those before is one of these from now on; ForeignError where it was not."""
+        """A document that was sealed as one of ``before`` becomes one of these; ForeignError if it was not."""
         document = before.read(name)
         if document is not None:
             self.write(name, document)
 
     def reseal(self, name: str) -> None:
-        """From now on it is as if we had written it, because somebody says so."""
+        """From now on it counts as written by us, because the caller says so."""
         document = self.read(name, trust=True)
         if document is not None:
             document.pop("seal", None)
@@ -104,7 +104,7 @@ class Documents:
 
 
 class reading:
-    """Around what makes something of a document: one that is not as we write it is damaged."""
+    """Wraps the reading of a document: one that is not as we write it is damaged."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -1,8 +1,8 @@
 """Which documents of a transaction we wrote ourselves, at this very place: each carries a MAC with a key of ours.
 
-The key lies in the state folder, which no guest sees. A seal is for one name in one folder: a document that stands
-elsewhere, or in another sandbox, is nobody's. A journal is also for one holder of the lock: an old one that
-somebody puts back is not carried out again. Says nothing about what a document means.
+The key lies in the state folder, which no guest sees. A seal is for one name in one folder: a document anywhere else,
+or in another sandbox, is not ours. A journal is also for one holder of the lock: an old journal that somebody puts back
+is not carried out again. Says nothing about what a document means.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TURN_BYTES = _KEY_BYTES = 32
 class Seal:
     """Seals the documents of one folder: ``place``, whose inode is ``inode``.
 
-    ``passing``: the folder goes with this process, and so does the key, which is nowhere but in here.
+    ``passing``: the folder is removed with this process, and so is the key, which exists only in here.
     """
 
     def __init__(self, place: str, inode: int, *, passing: bool = False) -> None:
@@ -58,7 +58,7 @@ class Seal:
     # ---- turns: what a holder of the lock writes into journals, and nobody after it
 
     def _current(self) -> bytes:
-        """This holder's; that of one who was broken off is taken over, with his journal."""
+        """This holder's turn; the turn of an interrupted holder is taken over, with its journal."""
         self._turn = self._turn or self._left() or self.begin()
         return self._turn
 
@@ -74,7 +74,7 @@ class Seal:
         try:
             os.unlink(os.path.join(state_folder.state_folder(), _TURNS, self._name()))
         except (OSError, SandboxError):
-            pass  # none was begun, or who begins next replaces it
+            pass  # no turn was begun, or the next holder replaces it
         self._turn = b""
 
     def _left(self) -> bytes:

@@ -1,6 +1,6 @@
 """What a transaction writes down before it changes the first of its folders: which operation, on which paths.
 
-One small file; each folder's own journal has the rest. Carries out nothing, and believes nothing that it reads.
+One small file; each folder's own journal has the rest. Carries out nothing, and checks everything that it reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TransactionJournal:
         return self._documents.holds(JOURNAL_FILE)
 
     def write(self, noted: Noted, spare: str) -> None:
-        """``spare``: a file that goes for it where the disk is full, but for a commit, which makes nothing free."""
+        """``spare``: a file that is removed for it if the disk is full, except for a commit, which frees nothing."""
         document = {"op": noted.op, "parts": list(noted.parts.items()), "checkpoint": noted.checkpoint}
         try:
             self._documents.write(JOURNAL_FILE, document, "" if noted.op == COMMIT else spare)
@@ -50,7 +50,7 @@ class TransactionJournal:
             parts: Parts = {number: inside if inside is None else tuple(map(str, inside))
                             for number, inside in document["parts"]}  # fmt: skip
             if document["op"] not in (COMMIT, ROLLBACK, DISCARD) or not set(parts) <= set(range(self._folders)):
-                raise ValueError("an operation or a folder that there is not")
+                raise ValueError("no such operation or folder")
             return Noted(op=document["op"], parts=parts, checkpoint=str(document.get("checkpoint", "")))
 
     def done(self) -> None:

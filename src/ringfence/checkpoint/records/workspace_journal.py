@@ -1,7 +1,7 @@
 """What a workspace writes down before it changes more than one file, and how that is read back.
 
-A file that was damaged, or written by somebody's hand, is an error before the first change: names lead nowhere out of
-the tree, and every value is of its kind. Carries out nothing.
+A file that was damaged, or written by hand, is an error before the first change: no name leads out of the tree, and
+every value has its type. Carries out nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class GoingBack:
 
 @record
 class Staging:
-    """New files are made beside their places. Nothing has changed yet, and nothing will."""
+    """New files are being made beside their places. Nothing has changed yet, and after an interruption nothing will."""
 
     temporary: str
 
@@ -48,7 +48,7 @@ class Carrying:
     rest: Manifest | None
     whole: bool
     anew: tuple[str, ...] = ()
-    """Where the layer gets what the base then has: conflicts that were decided."""
+    """Paths where the layer takes over what the base then has: conflicts that were decided."""
 
 
 Journal = GoingBack | Staging | Carrying
