@@ -5,9 +5,9 @@ Parent: zygote
 Holds: what a leader holds, a pidfd of the visit's reaper, and the visit's limit of time.
 Must not have: a child; what the box may use in all, which its supervisor holds; other visits' processes.
 
-It holds the visit's time. What the box may use in all is held by the leader of the box; what a visit leaves running
-when its job has ended stays, and ends with the box. As long as it runs somebody has to answer for its filter, and what
-it tries is told to the caller, who asks for it (docs/adr/0131).
+It holds the visit's time limit. The leader of the box holds what the box may use in all. What a visit leaves running
+when its job has ended stays, and ends with the box. While it runs somebody has to answer for its filter, and the caller
+is told on request what it tries (docs/adr/0131).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STAYS = OVER + 1
 
 
 class BoxedTree(JobTree):
-    """The job is a child of the process that holds the visit, and none of them is ours."""
+    """The job is a child of the process that holds the visit; neither is our child."""
 
     contained: SandboxEnd | None = None
 
@@ -48,7 +48,7 @@ class BoxedTree(JobTree):
         return min(self.table.children(guest.pid), default=0) if guest is not None and _knows_holder(guest) else 0
 
     def top(self) -> int:
-        """The reaper: other visits to the box are none of ours."""
+        """The reaper: other visits to the box are not our business."""
         return self.contained.pid if self.contained is not None else os.getpid()
 
     def reap(self) -> bool:
@@ -59,7 +59,7 @@ class BoxedTree(JobTree):
 
 
 class BoxLeader(Leader):
-    """``streams`` of its leader begin with the way to the box's pid 1."""
+    """``streams`` of its leader begin with the socket to the box's pid 1."""
 
     make_tree = BoxedTree
     tree: BoxedTree
@@ -90,30 +90,30 @@ class BoxLeader(Leader):
             return
         if not _knows_holder(self.contained):  # pid 1 has ended, or had no room for it
             raise plan.StepFailed(wire.ENTER, ProcessLookupError(errno.ESRCH, "nobody took the visit in"))
-        self._note("reaper_gone", 0)  # somebody in the box has killed it: who belongs to this visit is lost
+        self._note("reaper_gone", 0)  # a process in the box killed it: this visit's processes are not known any more
 
     def _root(self) -> int:
         return self.contained.pid if self.contained is not None else 0
 
     def _waited_for(self) -> int:
-        """Of the job, with all that it has waited for, once its reaper has told."""
+        """Operations of the job, with all children that it has waited for, once its reaper has reported them."""
         return self.contained.operations if self.contained is not None else 0
 
     def _begin_end(self) -> None:
-        """What the filter of this visit tells is heard on: see ``_leave``."""
+        """The filter of this visit is still listened to: see ``_leave``."""
         self.phase = ENDS
         self._deadline.cancel()
         for descriptor in (self.commands, self.tree.wakeup, self.setup):
             self.poller.unregister(descriptor)
 
     def _drain(self) -> None:
-        """Only of what is ended; what stays is heard on."""
+        """Only if the processes are ended; those that stay are still listened to."""
         guest = self.contained
         if self.cause and guest is not None and guest.reaper >= 0 and not wire.is_readable(guest.reaper):
             guest.drain()
 
     def _leave(self) -> None:
-        """Not before the last process of this visit has ended: nobody else answers the calls that its filter tells of,
+        """Not before the last process of this visit has ended: nobody else answers the calls that its filter reports,
         and without an answer the kernel refuses them. The caller has heard the end, and may close its pipes."""
         guest = self.contained
         if self._failed or self.owner_gone or guest is None:
@@ -158,14 +158,14 @@ class BoxLeader(Leader):
             self._flush_on()
 
     def _flush_on(self) -> None:
-        """A caller that is slow to read hears it all the same."""
+        """A caller that is slow to read still gets everything."""
         self.outbox.flush()
         if not self.outbox.is_empty:
             self._next.cancel()
             self._next = self.loop.at(time.monotonic_ns() + TICK_NS, self._once_more)
 
     def end_tree(self) -> bool:
-        """Only what is ended for a reason; what a job leaves behind when it has ended by itself stays."""
+        """Only if there is a cause to end the visit; what a job leaves behind when it ends by itself stays."""
         guest = self.contained
         if not self.cause or guest is None or not _knows_holder(guest):
             return True
@@ -180,7 +180,7 @@ class BoxLeader(Leader):
 
 
 def _knows_holder(guest: SandboxEnd) -> bool:
-    """Waits for pid 1 to tell of it: a visit that is signalled as soon as it begins must hear that all the same."""
+    """Waits until pid 1 has named the reaper: a visit that is signalled as soon as it begins must get the signal."""
     while guest.reaper < 0 and guest.door >= 0 and wire.is_readable(guest.door, _END_WAIT_S):
         if not guest.receive_handover():
             break
@@ -193,7 +193,7 @@ def _signal_all(table: Table, reaper: int) -> None:
 
 
 def end_reaper(table: Table, reaper: Process, give_up: float) -> None:
-    """It is stopped first, and looked at again: one that was just about to fork the job would leave it behind."""
+    """Stop the reaper first and look again: one that is just about to fork the job would leave it behind."""
     table.kill(reaper, signal.SIGSTOP)
     while time.monotonic() < give_up and _runs(table, reaper.pid):
         time.sleep(0.0001)

@@ -32,8 +32,8 @@ from ringfence.transport import passing, wire
 
 Endings = Mapping[str, Callable[..., None]]
 VISIT, COUNTED = b"v", b"c"
-"""A visit, and one whose operations are counted: the way to its leader, where a failed step is told, where the end is,
-its plan, its streams; the number of the visit."""
+"""A visit, and one whose operations are counted: the socket to its leader, the pipe of failed steps, the pipe of the
+end, its plan, its streams; the number of the visit."""
 _NUMBER_BYTES = 20
 
 
@@ -61,7 +61,7 @@ def serve(endings: Endings) -> None:
 def _reap() -> None:
     try:
         while (dead := os.wait4(-1, os.WNOHANG))[0]:
-            if dead[0] in _reapers:  # it has counted those that it collected
+            if dead[0] in _reapers:  # it has counted the processes that it collected
                 _reapers.remove(dead[0])
             else:
                 init.count_written(dead[0], dead[2])
@@ -91,7 +91,7 @@ def _take_visit(endings: Endings) -> bool:
 
 
 def _tell_of(reaper: int, door: int) -> None:
-    """The leader gets a descriptor of the reaper: it knows no number of this pid namespace."""
+    """The leader gets a descriptor of the reaper: pids of this pid namespace mean nothing to it."""
     try:
         if reaper > 0:
             pidfd = os.pidfd_open(reaper)
@@ -107,7 +107,7 @@ def _hold(
     """Fork the job, and stay until the last process of this visit has ended. Never returns."""
     try:
         signal.set_wakeup_fd(-1)
-        processes.set_name(requester.visit_name(number))  # who touches a tripwire below it is known by that
+        processes.set_name(requester.visit_name(number))  # identifies processes below it that touch a tripwire
         processes.adopt_orphans()
         ours, theirs = passing.channel() if counted else (-1, -1)
         job = os.fork()
@@ -121,7 +121,7 @@ def _hold(
 
 
 def _io_of_job(way: int) -> int:
-    """As the job sends it before its program begins; -1: it came to its end before."""
+    """The io file that the job sends before its program begins; -1: the job ended before that."""
     _, found = passing.receive(way)
     os.close(way)
     return found[0] if found else -1

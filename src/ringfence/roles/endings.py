@@ -1,8 +1,9 @@
-"""How a plan can end, other than by an exec: what its process becomes then, and never leaves.
+"""How a plan can end other than by an exec: what its process then becomes for good.
 
 Part of: job, standby, pid 1 of a box
 
-Endings need the roles, which stand above the steps. So whoever executes a plan hands them to the executor.
+Endings need the roles, which are a layer above the steps. So the process that executes a plan hands them to the
+executor.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def _serve_visits() -> None:
 
 
 def _load_transfers() -> None:
-    """For the endings below, where nothing can be loaded later."""
+    """Loaded now for the endings below, since nothing can be loaded later."""
     from ringfence.roles import file_transfer  # noqa: F401
 
 

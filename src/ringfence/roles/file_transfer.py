@@ -2,8 +2,8 @@
 
 Part of: job
 
-Runs inside, confined as any job: a link that the guest has put in the way leads no further than the guest could go.
-As a program's, its time counts, and it says on standard error why it fails; its exit code is the errno, or 1.
+Runs inside, confined as any job: a link that the guest has put in the way leads no further than the guest could go. Its
+time counts like a program's, and it says on standard error why it fails; its exit code is the errno, or 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ringfence.steps import executor as plan
 _PIECE_BYTES = 1 << 20
 _LARGEST_STATUS = 120  # from 126 on an exit code has another meaning
 NO_REGULAR_FILE = min(errno.EOPNOTSUPP, 95)
-"""As Linux counts it where the system's own number fits into no exit code."""
+"""Linux's number, used if the system's own number does not fit into an exit code."""
 
 
 def put(name: str) -> None:
@@ -27,12 +27,12 @@ def put(name: str) -> None:
 
 
 def get(name: str, most_bytes: int) -> None:
-    """A regular file's content to standard output, so much of it and no more. Never returns."""
+    """Write a regular file's content to standard output, up to this many bytes. Never returns."""
     _as_program(lambda: _get(name, most_bytes))
 
 
 def _as_program(work: Callable[[], None]) -> None:
-    plan.close_from(3)  # as an exec would: the leader takes that for the start, from which on it holds the time
+    plan.close_from(3)  # as an exec would: the leader takes that for the start, and counts the time from there
     status = 1
     try:
         work()
@@ -62,7 +62,7 @@ def _get(name: str, most_bytes: int) -> None:
     file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         raise OSError(NO_REGULAR_FILE, "it is not a regular file")
-    # A guest can make a file that has no end, or none that anybody would live to see.
+    # A guest can make a file without an end, or one that takes for ever to read.
     while most_bytes and (piece := os.read(file, min(most_bytes, _PIECE_BYTES))):
         _write_all(1, piece)
         most_bytes -= len(piece)

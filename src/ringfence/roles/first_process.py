@@ -2,8 +2,8 @@
 
 Part of: leader
 
-Whoever calls it prepares what pid 1 can't do itself, clones it into its namespaces and its group, maps its ids and lets
-it go. It stays who it is and holds nothing of the sandbox afterwards. Linux only.
+The calling process prepares what pid 1 can't do itself, clones it into its namespaces and its group, maps its ids and
+lets it go. The caller's own identity stays, and it holds nothing of the sandbox afterwards. Linux only.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def make(
     tell_parent: Callable[[int], None] | None = None,
 ) -> int:  # fmt: skip
     """Return pid 1, which builds its root now. ``kept``: what it keeps of ours, as ``job_start.become_job`` has it;
-    ``door``: the other end of its way to the leader. ``tell_parent``: it becomes a child of our parent, which is told
-    of it before it is let go."""
+    ``door``: the other end of its socket to the leader. ``tell_parent``: it becomes a child of our parent, which is
+    told of it before it is let go."""
     before = dict(SETUP.trees)
     SETUP.identity = SETUP.identity or namespaces.host_id(os.getpid())
     plan.execute(request["prepare"])
@@ -42,7 +42,7 @@ def make(
     processes.show_memory()
     pid, entrances = _clone(request, as_sibling=tell_parent is not None)
     if pid == 0 and tell_parent is not None:
-        os.setsid()  # else the scheduler gives all that are made together the share of one
+        os.setsid()  # else the scheduler gives all sandboxes that are made together the share of one
     if pid == 0:
         job_start.become_job(request, streams, kept, SETUP.kept_open(), steps)
     processes.hide_memory()
@@ -59,8 +59,8 @@ def make(
 
 
 def lean(request: VisitRequest) -> VisitRequest:
-    """Return what the making of pid 1 takes of a request, where tables say all of its plan. The rest names what is
-    hidden, and each child would have to drop it: that copies its pages."""
+    """Return the part of a request that making pid 1 needs, if tables hold its whole plan. The rest names what is
+    hidden, and each child would have to drop it, which copies its pages."""
     if _steps_of(request) == request["plan"]:
         return request
     left = request.copy()
@@ -70,13 +70,13 @@ def lean(request: VisitRequest) -> VisitRequest:
 
 
 def _steps_of(request: VisitRequest) -> list[Step]:
-    """The plan, as tables of calls where they say the same; a list of its own, which the job forgets."""
+    """The plan, as tables of calls if they say the same; a separate list, which the job forgets."""
     calls = request.get("calls", [])
     return list(calls if calls and SETUP.is_plain(_workspaces(request)) else request["plan"])
 
 
 def _workspaces(request: VisitRequest) -> list[str]:
-    """The paths on the host of what the job works on."""
+    """The host paths of the folders that the job works on."""
     found: list[str] = []
     for name, *arguments in (*request["prepare"], *request["plan"]):
         if name == "clone sources":
@@ -86,7 +86,7 @@ def _workspaces(request: VisitRequest) -> list[str]:
 
 
 def _clone(request: VisitRequest, *, as_sibling: bool = False) -> tuple[int, list[str]]:
-    """The process and where it must still be entered: not in the v2 group, where the kernel can have it born there."""
+    """The process, and the groups it must still enter: not the v2 group if the kernel could create it in there."""
     flags = namespaces.flags(_unshared(request)) | (processes.AS_SIBLING if as_sibling else 0)
     born_in, entrances = request["groups"]["group"], request["groups"]["enter"]
     try:
@@ -97,7 +97,7 @@ def _clone(request: VisitRequest, *, as_sibling: bool = False) -> tuple[int, lis
 
 
 def _unshared(request: VisitRequest) -> list[str]:
-    """The namespaces to be made: that of the network may be there."""
+    """The namespaces to be made: the network namespace may exist already."""
     names = request["namespaces"]
     if not request.get("reuses_network") or SETUP.network < 0:
         return names

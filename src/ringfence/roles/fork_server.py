@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def fork_with(descriptors: list[int], run: Callable[[list[int]], None], leave_open: Sequence[int] = ()) -> int:
-    """Fork a process that owns copies of these descriptors, and those that stay where they are; its pid."""
+    """Fork a process that owns copies of these descriptors, and those that stay where they are; return its pid."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -99,10 +99,10 @@ class ForkServer:
     def __init__(self, door: int) -> None:
         self.door = door
         self.leaders: dict[int, int] = {}
-        """Leader: the number of the pipe that it reports through; of a zygote 0."""
+        """Leader → the number of the pipe that it reports through; 0 for a zygote."""
 
     def serve(self) -> None:
-        """Until the owner closes the door; then until the last leader has ended."""
+        """Serve until the owner closes the door, then until the last leader has ended."""
         import select
 
         wakeup = wake_on_child()

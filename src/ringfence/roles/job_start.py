@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from ringfence.transport.request import StandbyRequest, Step, VisitRequest
 
 DRAFTS: dict[int, VisitRequest] = {}
-"""In a zygote, and so in what it forks: requests but for what each sandbox has of its own. They name what is hidden."""
+"""In a zygote and what it forks: requests without what each sandbox has of its own. They name what is hidden."""
 
 
 def keep_draft(number: int, draft: VisitRequest, most: int = wire.MOST_DRAFTS) -> None:
-    """As the caller does: the oldest goes."""
+    """Drop the oldest draft, as the caller does."""
     DRAFTS[number] = draft
     while len(DRAFTS) > most:
         del DRAFTS[next(iter(DRAFTS))]
 
 
 def whole(request: VisitRequest | StandbyRequest) -> VisitRequest:
-    """The request with its draft; KeyError where this process has no such draft."""
+    """The request with its draft; KeyError if this process has no such draft."""
     if "draft" not in request:
         return request
     draft: VisitRequest = DRAFTS[request["draft"]].copy()
@@ -54,8 +54,8 @@ def _prepare_building(status: int, door: int, tally: int, *, certificates: bytes
 
 
 def fork(request: VisitRequest) -> int:
-    """Fork the job, into its v2 group where that can be: to enter it later waits for every processor, some 10 ms. Not
-    one that stands by: its interpreter goes on without an exec, and must be told of the fork."""
+    """Fork the job, into its v2 group if possible: entering it later waits for every processor, some 10 ms. Not a job
+    that stands by: its interpreter goes on without an exec, and must be told of the fork."""
     group, steps = request["groups"]["group"] if "groups" in request else "", request["plan"]
     if group and not request.get("standby"):
         from ringfence.kernel.proc import processes
@@ -79,8 +79,8 @@ def become_job(
     request: VisitRequest, streams: Sequence[int], keep_open: Sequence[int], leave_open: Sequence[int] = (),
     steps: list[Step] | None = None,
 ) -> None:  # fmt: skip
-    """Never returns. ``keep_open``: where a failed step is told, then what pid 1 of a sandbox keeps. Of a sandbox that
-    stands by the one stream is where its job arrives. ``steps``: those of the request, or what stands for them."""
+    """Never returns. ``keep_open``: where a failed step is told, then what pid 1 of a sandbox keeps. A sandbox that
+    stands by has one stream, on which its job arrives. ``steps``: those of the request, or what replaces them."""
     writer = keep_open[0]
     try:
         signal.set_wakeup_fd(-1)
@@ -105,7 +105,7 @@ def become_job(
 
 
 def _nothing() -> list[int]:
-    """Streams of a process that waits for others."""
+    """Streams of a process that waits for its real ones."""
     return [os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)] * 3
 
 

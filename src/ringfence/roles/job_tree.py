@@ -2,7 +2,7 @@
 
 Part of: leader, leader of a visit
 
-Decides nothing: when they are to end, and why, is the visit's.
+Decides nothing: the visit says when they are to end, and why.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ if TYPE_CHECKING:
     from ringfence.roles.watchdog import Table
 
 _END_WAIT_S, _LONGEST_PAUSE_NS = 60.0, 50_000_000
-# Long: what was killed runs no more, yet it ends only when a slow disk has answered the call that it is in.
+# Long: a killed process runs no more, but it ends only when a slow disk has answered the call that it is in.
 _OF_THE_TREE = tuple(getattr(signal, name) for name in ("SIGSTOP", "SIGCONT") if hasattr(signal, name))
 
 
 def become_leader(table: Table, *, counting: bool = False) -> tuple[int, int]:
-    """Adopt and hide; return our own io file, which can't be opened while memory is hidden, and where operations are
-    counted that of our one thread, else -1."""
+    """Adopt orphans and hide our memory. Return our own io file, which can't be opened while memory is hidden; and if
+    operations are counted that of our one thread, else -1."""
     if sys.platform != "linux":
         return -1, -1
     from ringfence.kernel.proc import processes
 
     processes.adopt_orphans()
-    processes.show_memory()  # hidden by what it was forked from, as an ordinary user its counts are root's
+    processes.show_memory()  # its parent hid its memory: an ordinary user's counts are then root's
     own_io, thread_io = table.open_own_io(), table.open_thread_io() if counting else -1
     processes.hide_memory()
     return own_io, thread_io
 
 
 class JobTree:
-    """All below this process, which has forked the job or pid 1 of its sandbox, and nothing else."""
+    """Everything below this process, which has forked the job or pid 1 of its sandbox, and nothing else."""
 
     def __init__(self) -> None:
         self.table = tree_reader()
         self.wakeup = self._wakeup()
         self.child = 0
-        """The one that this process has forked."""
+        """The process that this one has forked."""
         self.stood_by = 0
         """Of a sandbox that stands by: the process that becomes the job."""
         self.wait_status: int | None = None
         """How the job ended; None: it has not, or nobody could say."""
         self.used: tuple[int, ...] = ()
-        """What the job used, as pid 1 told or as was looked up; empty: neither."""
+        """What the job used, as pid 1 reported or as looked up; empty: neither."""
         self.dismissed = False
         """The job has said its exit status, and waits to be killed."""
         self.survivors = 0
         self.is_collected = False
-        """The child is."""
+        """The child has been waited for."""
         self._oom_before = self.table.oom_kills()
         self._give_up_s = 0.0
         self._pause_ns = _LONGEST_PAUSE_NS >> 8
@@ -69,8 +69,8 @@ class JobTree:
         return self.child
 
     def signal(self, number: int) -> None:
-        """To the job's process group, in one step, which a fork can't slip past; what stops or continues it goes to
-        the other groups of its tree too."""
+        """Signal the job's process group in one step, which a fork can't slip past. Signals that stop or continue it go
+        to the other groups of its tree too."""
         group = self.group()
         try:
             if group > 1:
@@ -82,11 +82,11 @@ class JobTree:
                 self.table.kill(row, number)
 
     def top(self) -> int:
-        """The process that all of the job, and nothing else, is below."""
+        """The process above the whole job and nothing else."""
         return os.getpid()
 
     def dismiss(self, exit_code: int) -> None:
-        """Its process may still be there: what it used is looked up, not told."""
+        """Its process may still be there: we look up what it used, since nobody reports it."""
         self.wait_status, self.used = exit_code << 8, self.table.usage(self.stood_by)
         self.dismissed = True
 
@@ -96,7 +96,7 @@ class JobTree:
             self.wait_status, self.used = ended[0], ended[1:]
 
     def reap(self) -> bool:
-        """Collect the dead; true once it is known how the job ended, or nobody is left to know it of."""
+        """Collect the dead; return True once it is known how the job ended, or no process is left that could tell."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -113,11 +113,11 @@ class JobTree:
             self.wait_status = status
 
     def living(self) -> list[int]:
-        """Whose counts are not among those of the dead yet, though it is known how the job ended."""
+        """Processes whose counts are not among those of the dead yet, although we know how the job ended."""
         return [self.stood_by] if self.dismissed and not self.is_collected else []
 
     def waited_for(self) -> tuple[int, ...]:
-        """What all that have ended have used, as ``used`` has it."""
+        """What all ended processes have used, in the form of ``used``."""
         import resource
 
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -125,7 +125,7 @@ class JobTree:
         return (int(used.ru_utime * 1e6), int(used.ru_stime * 1e6), largest, used.ru_nvcsw, used.ru_nivcsw)
 
     def oom_kills(self) -> int:
-        """Of a job that was killed: to read the host's counts takes longer than the rest of the report."""
+        """Only for a job that was killed: reading the host's counts takes longer than the rest of the report."""
         killed = self.wait_status is None or os.WIFSIGNALED(self.wait_status)
         return max(0, self.table.oom_kills() - self._oom_before) if killed else 0
 
@@ -135,7 +135,7 @@ class JobTree:
         return len(left) == 1 and not self.table.children(left[0]) if self.dismissed else not left
 
     def end(self) -> bool:
-        """Kill; whether no child is left, or nothing more can be done."""
+        """Kill; return whether no child is left, or nothing more can be done."""
         if not self.child or self._no_child_left():
             return True
         now = time.monotonic()

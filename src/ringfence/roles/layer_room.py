@@ -1,10 +1,11 @@
-"""What a job's own folders take of the disk, asked only when it may be more than the job may take.
+"""How much of the disk a job's own folders take; asked only when that may exceed the limit.
 
 Part of: leader
 
-The kernel adds what a child wrote to nobody's count when its parent ignores SIGCHLD, so counting writes is not enough.
-Free room is cheap to ask for, but it is everybody's: it only says when to add up what the job has, a few milliseconds
-at a time, since a job can fill its folders with names. What the job keeps from being added up is its own (ADR 0136).
+If a parent ignores SIGCHLD, the kernel adds what its child wrote to no count, so counting writes is not enough. Free
+room is cheap to ask for, but everybody uses it: it only says when to add up what the job has, a few milliseconds at a
+time, since a job can fill its folders with names. Room that the job keeps us from adding up is charged to it (ADR
+0136).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from _collections_abc import Callable, Iterator, Sequence
 
 _TURN_NS = 10_000_000
 _CLOCK_STEP_S = 0.1
-"""The kernel's clock for files goes in steps, and may be as much behind."""
+"""The kernel's clock for files moves in steps, and may lag by that much."""
 
 
 class LayerRoom:
@@ -26,20 +27,20 @@ class LayerRoom:
         self._begun_s = time.time() - _CLOCK_STEP_S
         self._most_free = self._last_free = 0
         self._went = 0
-        """Room that went since it was last added up, whoever took it; what others give back meanwhile hides nothing."""
+        """Room that went since the last sum, whoever took it; room that others give back meanwhile is not set off."""
         self._sum = 0
-        """What it came to the last time."""
+        """The last sum."""
         self._adding: Iterator[int] | None = None
         self.given: int | None = None
-        """What lay in them before, where that was added up; absent: what was not changed since does not count."""
+        """What was in them before, if that was added up; absent: files not changed since then do not count."""
 
     @property
     def most(self) -> float:
-        """No more than this can be taken; inf: it is being added up."""
+        """The most that can be taken; inf: it is being added up."""
         return self._sum + self._went if self._adding is None else float("inf")
 
     def taken(self, most_bytes: float, asked: Sequence[int]) -> int:
-        """What the job takes, if that may be more than ``most_bytes``; 0 as long as it can't be, or is being added up.
+        """What the job takes, if that may exceed ``most_bytes``; 0 while it can't, or while it is being added up.
 
         ``asked``: a thread of each of its processes."""
         if not self._folders:
@@ -64,8 +65,8 @@ class LayerRoom:
         return self._sum
 
     def _sums(self, asked: Sequence[int]) -> Iterator[int]:
-        """What was found so far, after each piece of work. The sum is all of it, or all room that has gone where that
-        is not to be known."""
+        """What was found so far, after each piece of work. The final sum is what was found; if that is uncertain, all
+        room that has gone."""
         from ringfence.kernel.folder_sum import FolderSum
         from ringfence.kernel.proc.held_files import HeldFiles
 
@@ -80,5 +81,5 @@ class LayerRoom:
         self._sum = max(found, self._most_free - self._last_free) if is_doubtful else found
 
     def _since_s(self) -> float:
-        """Of a kept layer, what earlier jobs left is not this one's. A clock that was set back tells nothing."""
+        """In a kept layer, what earlier jobs left does not count. A clock that was set back tells nothing."""
         return self._begun_s if self.given is None and time.time() >= self._begun_s else 0.0

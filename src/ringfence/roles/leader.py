@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 STARTS, RUNS_JOB, ENDS, OVER = range(4)
-"""What a visit is at: its job is made, runs, is taken apart with all that it left; nothing is left of it."""
+"""The phases of a visit: its job is made, runs, is ended with all that it left; nothing is left."""
 
 
 def lead(visit: Leader, streams: Sequence[int]) -> None:
@@ -56,16 +56,16 @@ class Leader:
     owner_gone = False
     contained: SandboxEnd | None = None
     observed: Observed | None = None
-    """Of a plain job: how its listener is answered."""
+    """For a plain job: what answers its listener."""
     witness: Witness | None = None
     setup, _problem = -1, b""
-    """Where a failed step is told, until the program runs, and what was told so far."""
+    """The pipe of failed steps, until the program runs, and what came through it so far."""
     listeners = -1
     """Where the sockets that the gateway accepts on are passed on; -1: there are none."""
     farewell, token = -1, b""
-    """Where a Python job says, after its token, its exit status, when all is done but the end of its process."""
+    """Where a Python job sends its token and its exit status when only the end of its process is left."""
     runs, early = False, b""
-    """Whether the job's program runs, and what signals came before that: it gets them then."""
+    """Whether the job's program runs, and the signals that came before that, which it gets then."""
     cause, measured, wall_ns = "", 0, 0
     _told = _failed = False
     """Whether the caller knows how it ended; or that it did not begin."""
@@ -96,7 +96,7 @@ class Leader:
         self._guarded(self._hear, descriptor)
 
     def _guarded(self, act: Callable[..., None], *arguments: object) -> None:
-        """Act and go on from there; what goes wrong is told, and ends this visit."""
+        """Act and go on from there; an error is reported, and ends this visit."""
         try:
             act(*arguments)
             self._go_on()
@@ -157,13 +157,13 @@ class Leader:
         self._rehearse()
 
     def _rehearse(self) -> None:
-        """What is touched for the first time has to be copied first; now that takes nobody's time."""
+        """Pages that are written for the first time have to be copied; now that delays nobody."""
         self.table.usage(self.tree.stood_by), self.tree.is_empty(), wire.ended_frame(self._report(0))
         if self.contained is not None:
             self.contained.last_word()
 
     def _listen(self) -> None:
-        """To the set-up, to the end of children, and to the caller already: a set-up that hangs must end with it."""
+        """Listen to the set-up, to ends of children, and to the caller: a set-up that hangs must end with it."""
         self.poller.register(self.commands)
         self.poller.register(self.tree.wakeup)
         self.poller.register(self.setup)
@@ -171,7 +171,7 @@ class Leader:
             self.poller.register(self.owner)
 
     def _hear_setup(self) -> None:
-        """The program runs, which closes the pipe, or a failed step is told through it."""
+        """Either the program runs, which closes the pipe, or a failed step comes through it."""
         piece = os.read(self.setup, 4096)
         if piece == READY:
             self._stand_by()
@@ -192,7 +192,7 @@ class Leader:
     def _run(self) -> None:
         """From now on until the job's first process has ended, or a reason to end it is found."""
         if self.tree.stood_by:
-            self.started = time.monotonic_ns()  # nobody waited for it until now
+            self.started = time.monotonic_ns()  # nothing looked at it until now
         if self._problem and not self.cause:
             step, errno, text = wire.decode_failed(self._problem)
             raise plan.StepFailed(step, OSError(errno, text))
@@ -223,7 +223,7 @@ class Leader:
         self._note(*(self.watchdog.look_at_operations(self._root(), self._waited_for()) or ("", 0)))
 
     def _waited_for(self) -> int | None:
-        """Operations of those that the process at the root has waited for; None: it is this one, and can tell."""
+        """Operations of children that the root process has waited for; None: that is this process, which can tell."""
         return None
 
     def _note_attempt(self, attempt: Mapping[str, object]) -> None:
@@ -245,8 +245,8 @@ class Leader:
             self._hear_contained(self.contained, descriptor)
 
     def _may_grow(self) -> bool:
-        """Asked before the limit on memory can refuse the stack of a thread: where the thread is one too many, that is
-        told, and always."""
+        """Asked before the memory limit can refuse the stack of a thread: one thread too many is always reported as
+        that."""
         self._look()
         return not self.cause
 
@@ -261,7 +261,7 @@ class Leader:
         self.tree.note_end(ended)
 
     def _hear_caller(self, descriptor: int) -> None:
-        # The owner's descriptor is never read: that it is ready at all says that the caller ended.
+        # The owner's descriptor is never read: it becomes ready only when the caller has ended.
         data = os.read(descriptor, 4096) if descriptor == self.commands else b""
         if not data:
             self.owner_gone = True
@@ -293,19 +293,19 @@ class Leader:
     # ---- the end
 
     def _finish(self) -> None:
-        """Report and end what is left; or the other way round."""
+        """Report, then end what is left; or the other way round."""
         self.wall_ns = time.monotonic_ns() - self.started
         if self.cause or self.wall_ns > TICK_NS:
             self.watchdog.look_last(self._root())
         self._look_at_operations()
         self._drain()
-        # The caller of a pool need not wait until an empty sandbox is taken apart.
+        # The caller of a pool need not wait for an empty sandbox to be torn down.
         if self.request.get("standby") and self.tree.used and self.tree.is_empty():
             self._tell()
         self._begin_end()
 
     def _drain(self) -> None:
-        """What is left is killed next: what it asks for now is recorded."""
+        """What is left is killed next: record what it asks for now."""
         if self.contained is not None:
             self.contained.drain()
 
@@ -338,7 +338,7 @@ class Leader:
         self._guarded(lambda: None)
 
     def end_tree(self) -> bool:
-        """Kill; whether nothing is left."""
+        """Kill; return whether nothing is left."""
         return self.tree.end()
 
     def _leave(self) -> None:
@@ -347,7 +347,7 @@ class Leader:
         self.clear_scratch()
 
     def _root(self) -> int:
-        """The process below which all of the job is; 0: this one."""
+        """The process above the whole job; 0: this one."""
         return 0
 
     def _tell(self) -> None:
@@ -387,8 +387,8 @@ class Leader:
         }
 
     def clear_scratch(self) -> None:
-        """The caller removes the private folder and the cgroups; when it is gone, this process does. A folder that
-        stood by for one job goes with it: the caller comes to it later, and may be killed before."""
+        """The caller removes the private folder and the cgroups; if the caller is gone, this process does. A folder
+        that stood by for one job is removed here: the caller would come to it later, and may be killed before."""
         if self.owner_gone and self._cgroups:
             from ringfence.kernel.cgroup import tree as cgroup_tree
 

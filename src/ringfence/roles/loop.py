@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 _BEFORE_SWEEP = 256
 _SLOW_NS = 1_000_000
-"""Whoever was heard for so long may have made somebody late."""
+"""A hearer that took this long may have delayed another visit's deadline."""
 
 
 class Timer:
-    """Something that is done at a time, or not any more."""
+    """An action at a time, until it is cancelled."""
 
     __slots__ = ("_act",)
 
@@ -46,11 +46,11 @@ class Loop:
     """Hears, and keeps times; ``turn`` does both once."""
 
     def __init__(self, *, many: bool = False) -> None:
-        """``many``: what a turn costs must not grow with all that are listened to. Linux only."""
+        """``many``: the cost of a turn must not grow with the number of descriptors. Linux only."""
         self._poller: select.poll | select.epoll = select.epoll() if many else select.poll()
         self._unit = 0.001 if many else 1
         self._hearers: dict[int, tuple[Callable[[int], None]]] = {}
-        """Each in a tuple of its own, which no later descriptor of the same number has."""
+        """Each in a tuple of its own: identity tells it from a later descriptor of the same number."""
         self._deadlines: Heap = []
         self._looks: Heap = []
         self._count = 0
@@ -61,20 +61,20 @@ class Loop:
         self._hearers[descriptor] = (hear,)
 
     def drop(self, descriptor: int) -> None:
-        """Before it is closed: its number may be another's then."""
+        """Call this before the descriptor is closed: its number may be reused then."""
         self._poller.unregister(descriptor)
         del self._hearers[descriptor]
 
     def at(self, time_ns: int, act: Callable[[], None]) -> Timer:
-        """At this time, or when whoever is heard then is done. It must take no time."""
+        """Act at this time, or when the present hearer is done. The action must be quick."""
         return self._put(self._deadlines, time_ns, act)
 
     def look_at(self, time_ns: int, act: Callable[[], None]) -> Timer:
-        """The same for what takes long, such as to read a tree of processes: deadlines come first."""
+        """The same for slow actions, such as reading a process tree: deadlines come first."""
         return self._put(self._looks, time_ns, act)
 
     def _put(self, heap: Heap, time_ns: int, act: Callable[[], None]) -> Timer:
-        self._count += 1  # of two at the same time the first comes first
+        self._count += 1  # of two with the same time, the earlier one comes first
         if self._count % _BEFORE_SWEEP == 0:
             self._sweep()
         timer = Timer(act)
@@ -97,7 +97,7 @@ class Loop:
         ready = [(descriptor, self._hearers.get(descriptor)) for descriptor in self.ready(self._wait_ms())]
         heard_ns = time.monotonic_ns()
         for descriptor, hearer in ready:
-            # Else it was dropped by what was heard before it, and the number may be another's, who has nothing to read.
+            # Else an earlier hearer dropped it, and the number may belong to another descriptor with nothing to read.
             if hearer is not None and self._hearers.get(descriptor) is hearer:
                 hearer[0](descriptor)
             now_ns = time.monotonic_ns()
@@ -109,7 +109,7 @@ class Loop:
 
     def _wait_ms(self) -> int | None:
         times = [heap[0][0] for heap in (self._deadlines, self._looks) if heap]
-        # Rounded up: waking before the time is due would mean to ask again at once.
+        # Rounded up: waking before the time is due would mean polling again at once.
         return max(0, min(times) - time.monotonic_ns()) // 1_000_000 + 1 if times else None
 
     def _do_due(self, heap: Heap) -> None:
@@ -121,7 +121,7 @@ class Loop:
 
 
 class Descriptors:
-    """Those of one visit, all heard by the same."""
+    """The descriptors of one visit, all with the same hearer."""
 
     def __init__(self, loop: Loop, hear: Callable[[int], None]) -> None:
         self._loop, self._hear = loop, hear
@@ -133,7 +133,7 @@ class Descriptors:
         self._own.add(descriptor)
 
     def unregister(self, descriptor: int) -> None:
-        """Nothing where it is not registered."""
+        """Does nothing if it is not registered."""
         if descriptor in self._paused:
             self._paused.pop(descriptor).cancel()
         elif descriptor in self._own:
@@ -141,7 +141,7 @@ class Descriptors:
         self._own.discard(descriptor)
 
     def pause(self, descriptor: int, for_ns: int) -> None:
-        """Not heard meanwhile, whatever waits there."""
+        """It is not listened to meanwhile, whatever waits there."""
         self._loop.drop(descriptor)
         until_ns = time.monotonic_ns() + for_ns
         self._paused[descriptor] = self._loop.at(until_ns, lambda: self._resume(descriptor))
@@ -151,6 +151,6 @@ class Descriptors:
         self._loop.add(descriptor, self._hear)
 
     def clear(self) -> None:
-        """None of them is heard any more."""
+        """Stop listening to all of them."""
         for descriptor in tuple(self._own):
             self.unregister(descriptor)

@@ -2,8 +2,8 @@
 
 Part of: leader
 
-Linux only. Where no listener can be had, e.g. below another sandbox that has one, the job runs without, and its status
-says less.
+Linux only. If there can be no listener, e.g. below another sandbox that has one, the job runs without it, and its
+status says less.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if sys.platform == "linux":  # once for all leaders: the spawner loads it
     from ringfence.kernel.seccomp import notify, witness
 
 _MOST_CALLS = 64
-# The deadline, the limits and the caller must be looked at meanwhile: to look at many descriptors or tasks takes long.
+# The deadline, the limits and the caller need attention meanwhile: looking at many descriptors or tasks takes long.
 _MAX_TURN_NS = 20_000_000
 
 
@@ -57,7 +57,7 @@ class Observed:
             self._pace.work(lambda: self._answer(listener))
 
     def _take(self) -> None:
-        """Before the job's program runs, which has no such door."""
+        """Called before the job's program runs, which has no such door."""
         kind, descriptors = passing.receive(self.door)
         if kind == LISTENER and descriptors:
             self._listener = notify.Listener(descriptors[0])

@@ -1,9 +1,9 @@
-"""Holds the work that a guest has its leader do to a share of a processor, and counts it.
+"""Limits the work that a guest causes its leader to a share of a processor, and counts it.
 
 Part of: leader, leader of a visit
 
 Each call that a filter or a tripwire tells of is work outside of the guest's control group. The guest waits for the
-answer, so to answer later holds it back. Nobody waits here: what is not answered now is still there later.
+answer, so a later answer holds it back. Nothing waits here: what is not answered now is still there later.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from _collections_abc import Callable
 
 _BURST_NS = 250_000_000
-"""Of its own processor time: a program that starts asks for much at once."""
+"""A guest's first processor time: a program that starts asks for much at once."""
 _LONGEST_PAUSE_NS = 20_000_000
 
 

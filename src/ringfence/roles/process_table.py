@@ -46,12 +46,12 @@ def _table() -> list[list[str]]:
     environment = {"LC_ALL": "C", "PATH": os.defpath}
     ps = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     rows = [line.split() for line in ps.communicate()[0].splitlines()]
-    # ps is a child of who asks: counted in, it would be one process too many and killed when gone.
+    # ps is a child of the process that asks: if counted, it would be one too many, and be killed when gone.
     return [row for row in rows if len(row) == 5 and row[0] != str(ps.pid)]
 
 
 def descendants(root: int, most: float = float("inf")) -> list[Process]:
-    """Every process below ``root``; all that ps told of are at hand, however many."""
+    """Every process below ``root``; the whole table of ps is at hand anyway."""
     below: dict[int, list[list[str]]] = {}
     for row in _table():
         below.setdefault(int(row[1]), []).append(row)
@@ -76,7 +76,7 @@ def children(pid: int) -> list[int]:
 
 
 def usage(pid: int) -> tuple[int, ...]:
-    """Not to be had from ps: empty, as of one that is gone."""
+    """ps does not tell: empty, as for a process that is gone."""
     return ()
 
 

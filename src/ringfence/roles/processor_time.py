@@ -1,4 +1,4 @@
-"""The processor time of a whole tree, also of children that nobody waits for. It counts; it ends nothing.
+"""The processor time of a whole tree, including children that nobody waits for. It counts; it ends nothing.
 
 Part of: leader, leader of a visit
 """
@@ -18,8 +18,8 @@ _V1, _V2, _V2_FIRST = "cpuacct.usage", "cpu.stat", b"usage_usec "
 class ProcessorTime:
     """Two counts of the dead, each of which misses some; the larger of them is taken, or that of the job's group.
 
-    A child that its parent waits for is in the parent's count. One whose parent ignores SIGCHLD is in nobody's;
-    of it is known what it had used when it was last seen.
+    A child that its parent waits for is in the parent's count. A child whose parent ignores SIGCHLD is in no count; we
+    only know what it had used when it was last seen.
 
     Processes of ours between this one and the job, such as pid 1 of a sandbox, have this one's session; a job has one
     of its own, and none of its processes can come back to ours. What ours use themselves is not the job's.
@@ -27,9 +27,9 @@ class ProcessorTime:
 
     def __init__(self, ticks_per_s: int) -> None:
         self.group_s: Callable[[], float] = float
-        """What a control group of the job's own has counted, which misses nobody; 0: there is none."""
+        """What the job's own control group has counted, which misses no process; 0: there is no group."""
         self.collected_s: Callable[[], float] = _collected_s
-        """What all that this process has waited for have used."""
+        """What all children that this process has waited for have used."""
         self._ticks_per_s = ticks_per_s
         self.session = os.getsid(0)
         """Of processes of ours."""
@@ -40,7 +40,7 @@ class ProcessorTime:
         self._system_part = 0.0
 
     def used_s(self, tree: Sequence[Process]) -> float:
-        """By all that live in the tree of this process, and all that have ended in it."""
+        """Used by all living processes in the tree of this process, and by all that have ended in it."""
         theirs = [row for row in tree if row.session != self.session]
         ours = {(row.pid, row.start): row.own_ticks for row in tree if row.session == self.session}
         now = {(row.pid, row.start): row.own_ticks for row in theirs}
@@ -62,7 +62,7 @@ class ProcessorTime:
             self._system_part = sum(row.system_ticks for row in rows) / total
 
     def most_us(self) -> tuple[int, int]:
-        """The most that was seen, as (user, system) by what the living had of each."""
+        """The most that was seen, split into (user, system) in the proportion of the living processes."""
         system_s = self._most_s * self._system_part
         return int((self._most_s - system_s) * 1e6), int(system_s * 1e6)
 
@@ -76,9 +76,9 @@ def _gone(before: dict[tuple[int, int], int], now: dict[tuple[int, int], int]) -
 
 
 class GroupTime:
-    """That of a job's own control group, which knows of every process that was in it; from now on.
+    """The time of a job's own control group from now on, which counts every process that was in it.
 
-    ``folders``: those of the group, one for each hierarchy; none of them need count.
+    ``folders``: the group's, one for each hierarchy; perhaps none of them counts time.
     """
 
     def __init__(self, folders: Sequence[str]) -> None:

@@ -42,9 +42,9 @@ class SandboxEnd:
     reaper = -1
     """In a box: a descriptor of the process that holds this visit."""
     listeners = -1
-    """The way to the gateway; -1: there is none, or all sockets are there."""
+    """The socket to the gateway; -1: there is none, or all sockets were handed over."""
     drain_ns = 100_000_000
-    """The longest that who asks for something to the very end is listened to."""
+    """How long, at most, a guest that asks for things to the very end is listened to."""
 
     def __init__(self, request: VisitRequest, tell: Tell) -> None:
         self.request = request
@@ -57,17 +57,17 @@ class SandboxEnd:
         self.pid = 0
         """As the host knows it: pid 1 of a sandbox, or in a box the process that holds this visit."""
         self.identity = 0
-        """The id on the host, where root is the caller."""
+        """The id on the host, if the caller is root."""
         self.status, self._told = os.pipe()
         self.door, self._theirs = passing.channel()
 
     def listen(self, poller: Descriptors) -> None:
-        """To what is handed over, and from then on to that too."""
+        """Listen for what is handed over, and from then on to that too."""
         self._poller = poller
         poller.register(self.door)
 
     def receive_handover(self) -> bool:
-        """Something handed over through the door; False: nobody is there."""
+        """Take something handed over through the door; False: the other side is gone."""
         kind, descriptors = passing.receive(self.door)
         if kind == LISTENER and descriptors:
             heard = self.heard
@@ -88,7 +88,7 @@ class SandboxEnd:
         return bool(kind)
 
     def _pass_on(self, kind: bytes, sockets: list[int]) -> None:
-        """To the gateway, which accepts what it is given: so nothing once pid 1 has said that this was all."""
+        """Pass sockets to the gateway, which accepts whatever it gets: so nothing once pid 1 has said this is all."""
         try:
             if self.listeners >= 0:
                 passing.send(self.listeners, kind, sockets)
@@ -102,15 +102,15 @@ class SandboxEnd:
             self.listeners = -1
 
     def close_handover(self) -> None:
-        """What comes through it is trusted, so nothing may come once the program runs; what came before may still lie
-        there."""
+        """What comes through the door is trusted, so nothing may come once the program runs; messages from before may
+        still be queued."""
         while self.door >= 0 and wire.is_readable(self.door):
             self.on_readable(self.door)
         if self.door >= 0 and self._is_complete():
             self._close_door()
 
     def _is_complete(self) -> bool:
-        """Whether all was handed over that will be."""
+        """Whether everything has been handed over."""
         return True
 
     def _close_door(self) -> None:
@@ -148,7 +148,7 @@ class SandboxEnd:
             self._forget(self.tripwire)
 
     def _answer(self, descriptor: int, answer: Callable[[], None]) -> None:
-        """Now, or later where it has had its share."""
+        """Answer now, or later if the guest has used up its share."""
         pause_ns = self._pace.work(answer)
         if pause_ns:
             self._poller.pause(descriptor, pause_ns)
@@ -163,19 +163,20 @@ class SandboxEnd:
         return self._pace.spent_ns / 1e9
 
     def _forget(self, source: NotifyResponder | Tripwire) -> None:
-        """Once the last process under the filter is gone, or the mount: it stays readable, and would be asked for
-        ever."""
+        """Stop polling once the last process under the filter is gone, or the mount: it stays readable, and would be
+        polled for ever."""
         if source.finished:
             self._poller.unregister(source.fileno())
 
     def ended(self) -> tuple[int, ...] | None:
-        """How the job ended and what it used, in the words of pid 1; None when it was killed before it could say."""
+        """How the job ended and what it used, as pid 1 reports; None if pid 1 was killed before it could."""
         data = os.read(self.status, ENDED.size)
         return ENDED.unpack(data) if len(data) == ENDED.size else None
 
     def drain(self) -> None:
-        """Before all that is left is killed: record what it asks for at this moment. A call is not answered any more,
-        so each thread has one at most; a tripwire has to be. Where it goes on asking there are attempts left over."""
+        """Before everything left is killed: record what it asks for at this moment. Calls are no longer answered, so
+        each thread has at most one; tripwires must be answered. If the guest goes on asking, some attempts are left
+        over."""
         until_ns = time.monotonic_ns() + self.drain_ns
         if self.responder is not None and not self.responder.drain(until_ns):
             self.recorder.lose(1, "calls were still made when all was ended")
@@ -192,7 +193,7 @@ class SandboxEnd:
         return True
 
     def page(self) -> bytes:
-        """The recorder's word on all that it has recorded since the last one: ``last_word``."""
+        """The recorder's word on everything recorded since the last page: ``last_word``."""
         self._count_lost()
         word = self.last_word()
         self.recorder.turn_page()
@@ -201,7 +202,7 @@ class SandboxEnd:
         return word
 
     def page_frame(self) -> bytes:
-        """The same for whoever asks: what was recorded since the last time is his."""
+        """The same as a frame for the asking caller, to whom everything since the last time belongs."""
         return wire.frame(wire.HEALTH, self.page())
 
     def close(self) -> bytes:
@@ -216,7 +217,7 @@ class SandboxEnd:
             self.tripwire.lost = 0
 
     def last_word(self) -> bytes:
-        """How sure the recorder is, with the first call that ended a process; JSON, or empty: ``wire.NOTHING_SEEN``."""
+        """How sure the recorder is, and the first call that ended a process; JSON, or empty: ``wire.NOTHING_SEEN``."""
         health = self.recorder.health
         counted = {name: value for name, value in vars(health).items() if isinstance(value, int)}
         forbidden = self.responder.forbidden if self.responder is not None else ""
@@ -238,8 +239,8 @@ class BoxVisit(SandboxEnd):
         return self.page()
 
     def is_silent(self) -> bool:
-        """Whether no process of this visit is left: its reaper has ended, and nobody is below its filter any more,
-        since the guest may have killed the reaper."""
+        """Whether no process of this visit is left: its reaper has ended, and no process has its filter any more, since
+        the guest may have killed the reaper."""
         if self.reaper >= 0 and not wire.is_readable(self.reaper):
             return False
         return self.responder is None or self.responder.is_over()
@@ -255,7 +256,7 @@ class BoxVisit(SandboxEnd):
         return ended
 
     def _is_complete(self) -> bool:
-        """Not before the reaper is told of: pid 1 may be late. Who tells is not the job, which has no door."""
+        """Not before the reaper is named: pid 1 may be late. It is not the job that names it: the job has no door."""
         return self.reaper >= 0
 
 
@@ -265,5 +266,5 @@ class OwnSandbox(SandboxEnd):
     def __init__(self, request: VisitRequest, tell: Tell) -> None:
         super().__init__(request, tell)
         self.tally = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        """Bytes that the dead inside wrote, since it was last read."""
+        """Counts bytes that dead processes inside wrote, since it was last read."""
         self._counts = os.dup(self.tally)

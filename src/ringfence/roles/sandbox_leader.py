@@ -2,8 +2,8 @@
 
 Part of: leader, warden
 
-Whoever leads has one child that is meant, and is told of its end by a descriptor: it may have other children, and other
-sandboxes. Linux only.
+The leading process watches one child, pid 1, and learns of its end by a descriptor: it may have other children, and
+other sandboxes. Linux only.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 class SandboxTree(JobTree):
-    """Below pid 1, the one child of this process that is meant; the job is a child of that."""
+    """The tree below pid 1, a child of this process; the job is a child of pid 1."""
 
     contained: SandboxEnd
     awaited = False
-    """It is being made."""
+    """pid 1 is being made."""
     own_io = -1
     """The io file of this process."""
     _rusage: struct_rusage | None = None
     written_bytes = written_chars = 0
-    """By all that were in it; known once pid 1 is collected."""
+    """Written by all processes that were in it; known once pid 1 is collected."""
 
     def _wakeup(self) -> int:
         return -1
@@ -58,7 +58,7 @@ class SandboxTree(JobTree):
         if self.child and not self.is_collected and os.waitid(os.P_PID, self.child, _HAS_ENDED) is not None:
             before = self._counts()
             _, status, self._rusage = os.wait4(self.child, 0)
-            after = self._counts()  # ours alone: nobody else of our children is collected in between
+            after = self._counts()  # pid 1's alone: no other child of ours is collected in between
             self.written_bytes, self.written_chars = after[0] - before[0], after[1] - before[1]
             self._note_child(status)
         return self.wait_status is not None
@@ -67,7 +67,7 @@ class SandboxTree(JobTree):
         return self.table.own_written_bytes(self.own_io), self.table.own_written_chars(self.own_io)
 
     def _note_child(self, status: int) -> None:
-        self.is_collected = True  # before anything that may fail: its number may be another's from now on
+        self.is_collected = True  # before anything that may fail: its pid may be reused from now on
         if self.wait_status is None:
             self.note_end(self.contained.ended())
         super()._note_child(status)

@@ -5,11 +5,11 @@ Parent: spawner
 Holds: the path of the box's directory, the paths of its control groups, a pipe from the caller, a pidfd of the caller.
 Must not have: a job, its streams or its limits; a process to end.
 
-Such a box is a folder, and between visits nobody else is there to remove it. It waits for one of two things, the word
-of a caller that has removed it, or the caller's end; it holds no limit and ends no process (``visit`` does).
+Such a box is a folder, and between visits nobody else is there to remove it. It waits for one of two things: word from
+a caller that has removed the folder, or the caller's end; it holds no limit and ends no process (``visit`` does).
 
-A guest of that level can kill it. So at its start it also clears what others could not: folders of such boxes that are
-locked by no caller any more.
+A guest of that level can kill it. So at its start it also clears what other cleaners could not: folders of such boxes
+that no caller locks any more.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from ringfence.transport.request import ClearRequest
 
 PREFIX = "box-"
-"""Of the names of such folders."""
+"""Prefix of the names of such folders."""
 # Longer than the leaders of its visits need to end them.
 _CLEAR_WAIT_S = 15.0
-# A younger one may not be locked yet, or its cleaner be at work.
+# A younger folder may not be locked yet, or its cleaner may be at work.
 _ORPHAN_AGE_S = 60.0
 
 
 def clean(commands: int, reports: int, owner: int) -> None:
-    """Until the caller has no more use for it. ``owner`` becomes readable when the caller ends."""
+    """Runs until the caller has no more use for it. ``owner`` becomes readable when the caller ends."""
     try:
         request = wire.read_clear(commands)
     except EOFError:
@@ -48,7 +48,7 @@ def clean(commands: int, reports: int, owner: int) -> None:
 
 
 def lock(folder: str) -> int:
-    """By the caller, for as long as it lives or keeps the descriptor open; -1: this file system has no locks."""
+    """Lock by the caller, for as long as it lives or keeps the descriptor open; -1: this file system has no locks."""
     import fcntl
 
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -110,7 +110,7 @@ def _clear_orphan(path: str) -> None:
 def _outlives_caller(commands: int, owner: int) -> bool:
     poller = select.poll()
     poller.register(commands, select.POLLIN)
-    if sys.platform == "linux":  # elsewhere there is no such descriptor, and the end of the pipe has to do
+    if sys.platform == "linux":  # elsewhere there is no such descriptor, and the end of the pipe must do
         poller.register(owner, select.POLLIN)
     poller.poll()
     return not (wire.is_readable(commands) and os.read(commands, 1))

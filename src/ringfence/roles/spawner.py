@@ -39,7 +39,7 @@ class Spawner:
 
     @classmethod
     def started(cls) -> Spawner:
-        """With an interpreter of its own."""
+        """Start it with an interpreter of its own."""
         from ringfence.transport import interpreter
 
         boot = _BOOT
@@ -47,7 +47,7 @@ class Spawner:
 
     @classmethod
     def forked(cls, *, for_run: bool = False) -> Spawner:
-        """From this process, which must have one thread."""
+        """Fork it from this process, which must have one thread."""
         ours, theirs = passing.channel()
         try:
             pid = os.fork()
@@ -142,12 +142,12 @@ def send(kind: bytes, descriptors: list[int]) -> None:
 
 
 def pid() -> int:
-    """Of the spawner of this process; 0: it has none."""
+    """The pid of this process's spawner; 0: it has none."""
     return 0 if _current is None else _current.pid
 
 
 def give_up_on_spawner(which: int) -> None:
-    """End a spawner that does not answer: somebody has stopped it. What it has forked lives on."""
+    """End a spawner that does not answer because somebody has stopped it. What it has forked lives on."""
     with _lock:
         if _current is not None and _current.pid == which and _current.usable():
             os.kill(which, 9)
@@ -175,7 +175,7 @@ def end_leader(door: int, server: int, reports: int) -> bool:
     """
     answer, theirs = os.pipe()
     try:
-        # With room, for sending to one that is stopped would take for ever.
+        # Only if there is room: sending to a process that is stopped would block for ever.
         if not _comes(door, "POLLOUT", server):
             return False
         passing.send(door, passing.END, [reports, theirs])
@@ -191,7 +191,7 @@ def end_leader(door: int, server: int, reports: int) -> bool:
 
 
 def _comes(descriptor: int, event: str, server: int) -> bool:
-    """Whether it does while the fork server is at work; it may have much to do on a slow machine."""
+    """Whether it answers while the fork server is at work; that may have much to do on a slow machine."""
     import select
 
     poller = select.poll()
@@ -204,7 +204,7 @@ def _comes(descriptor: int, event: str, server: int) -> bool:
 
 
 def is_stopped(process: int) -> bool:
-    """Whether somebody has stopped it; never known but on Linux."""
+    """Whether somebody has stopped it; known on Linux only."""
     if sys.platform != "linux":
         return False
     from ringfence.kernel.proc import procfs
@@ -228,7 +228,7 @@ def _forget() -> None:
 
 
 def before_shutdown(close: Callable[[], None]) -> None:
-    """What else must be let go of, for a spawner waits until all that it has forked has ended."""
+    """What else must be closed, since a spawner waits until everything it has forked has ended."""
     _before_shutdown.append(close)
 
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ringfence.transport.request import Order
 
 READY, RUNS = b"\x01", b"\x02"
-"""Told through the pipe of failed steps, whose texts never begin so: it waits for a job; a Python job runs."""
+"""Sent through the pipe of failed steps, whose texts never begin like this: it waits for a job; a Python job runs."""
 TOKEN_BYTES = 16
-"""After ``RUNS``, and again before the exit status: whoever merely has the descriptor can't say that."""
+"""Sent after ``RUNS``, and again before the exit status: having the descriptor is not enough to forge that."""
 INLINE_BYTES = 32 * 1024
 """A larger order goes into a file in memory, which is sent with the streams."""
 
@@ -40,7 +40,7 @@ class Waiting:
     problems = -1
     """Where a failed step is told; its end says that the program runs."""
     forget: Callable[[], None] = lambda: None
-    """Drops what is in memory of the sandbox's making."""
+    """Drops from memory what is left of making the sandbox."""
     interpreter: ModuleType
     """The module that runs Python jobs, and what makes the memory of a process its own again; set by a zygote."""
     show_memory: Callable[[], None] = lambda: None
@@ -83,7 +83,7 @@ def await_job(python: bool) -> None:
         if work and interpreter is not None:
             token = os.urandom(TOKEN_BYTES)
             os.write(problems, RUNS + token)
-            # As an exec does. Else nobody but root could see what it writes, and it could not read of itself in /proc.
+            # As an exec does. Else only root could see what it writes, and it could not read its own files in /proc.
             Waiting.show_memory()
             channel = plan.CHANNEL_FD if len(descriptors) > plan.CHANNEL_FD else -1
             environment = order["environment"]
@@ -97,7 +97,7 @@ def await_job(python: bool) -> None:
 
 
 def _rehearsed() -> ModuleType:
-    """The module, in a process that has gone through its motions once."""
+    """The module, in a process that has rehearsed its steps once."""
     marshal.loads(marshal.dumps({"argv": ["python"], "environment": {"PATH": ""}, "files": {}, "python": b""}))
     plan.execute([])
     Waiting.interpreter.rehearse()
@@ -114,7 +114,7 @@ def _read(file: int) -> bytes:
 
 
 def _put_files(files: dict[str, bytes]) -> None:
-    """Into the working folder, in which nobody has been before."""
+    """Write into the working folder, which no job has used before."""
     try:
         for name, content in files.items():
             if "/" in name:

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
         def kill(self, process: Process, number: int) -> None: ...
 
 TICK_NS = 25_000_000
-# Faster than a processor fills the page cache: until a tree that writes so fast could have passed its limit, root does
-# not look, so that a wide limit costs nothing. Others must: of a zombie they know only what they saw while it lived.
+# Faster than a processor fills the page cache: until a tree that writes this fast could have passed its limit, root
+# does not look, so that a wide limit costs nothing. Other users must look: of a zombie they know only what they saw
+# while it lived.
 FASTEST_BYTES_PER_S = (4 << 30) * (os.cpu_count() or 1)
 
 
@@ -59,22 +60,22 @@ def tree_reader() -> Table:
 
 
 class DiskCount:
-    """What living processes have written; also those that an ordinary user can't look into, as a program may choose: it
-    forbids that, or runs a file that it may not read."""
+    """What living processes have written, including those that an ordinary user can't look into. A program may choose
+    that: it forbids it, or runs a file that it may not read."""
 
     def __init__(self, table: Table, folders: Sequence[str]) -> None:
         self._table = table
         self._folders = folders
         self._counted: dict[int, int] = {}
-        """pid: the most that was seen of it. The dead that nobody waited for are closed as well."""
+        """pid → the most that was seen of it. Dead processes that nobody waited for can't be looked into either."""
         self._free_before: dict[int, int] = {}
-        """pid of one that is closed: how much room there was when it was first seen."""
+        """pid of a process we can't look into → how much room there was when it was first seen."""
         self._told = 0
         self.seen = 0
-        """What was counted at the last look, without what one that is closed was charged with."""
+        """What was counted at the last look, without what processes that we can't look into were charged with."""
 
     def of(self, tree: Sequence[Process], first: int, tally: int) -> int:
-        """``first`` is pid 1 of a sandbox, which with its helpers is closed and tells what their dead wrote; or 0."""
+        """``first``: pid 1 of a sandbox, which can't be looked into and reports what the dead inside wrote; or 0."""
         now = {row.pid: self._table.written_bytes(row.asked) for row in tree}
         self._counted = {pid: self._counted.get(pid, 0) if count is None else count for pid, count in now.items()}
         told = self._dead_inside(tally) if first in now and now[first] is None else 0
@@ -92,7 +93,7 @@ class DiskCount:
         return self._told
 
     def _gone_since(self, closed: Sequence[int]) -> int:
-        """At most what has gone from the disk since they were seen: others write there too, but nobody says less."""
+        """The most that they can have written: the room that has gone since they were first seen. Others write too."""
         if not closed:
             self._free_before = {}
             return 0
@@ -120,7 +121,7 @@ class Watchdog:
         """``table`` reads the process tree of this system; ``own_io`` is this process' io file, -1: none; ``written``
         are folders on the file systems that the tree writes to, ``layers`` those that it alone writes to."""
         self.answering_s: Callable[[], float] = float
-        """Processor time of this process that the job caused, which is the job's."""
+        """Processor time of this process that the job caused, which is charged to the job."""
         self.table = table
         self.limits = limits
         self.peak_memory = 0
@@ -145,18 +146,18 @@ class Watchdog:
         """pid 1 of a sandbox, and where it counts what the dead in it wrote; 0 and -1: there is none."""
 
     def count_group(self, folders: Sequence[str]) -> None:
-        """From now on. Children whose end nobody is told of are in the count of a control group alone."""
+        """Count by the control group from now on. Only that counts children whose end nobody is told of."""
         if folders:
             self._group = GroupTime(folders)
             self.processor_time.group_s = self._group.used_s
 
     def close(self) -> None:
-        """Nobody looks any more."""
+        """No more looks after this."""
         if self._group is not None:
             self._group.close()
 
     def usage(self, told: Sequence[int]) -> tuple[int, ...]:
-        """As it was told of the job, or where more was seen of the whole tree, that; and what we did for it."""
+        """What was reported of the job, or what was seen of the whole tree if that is more; plus what we did for it."""
         user_us, system_us, *rest = told
         user_us, system_us = max((user_us, system_us), self.processor_time.most_us(), key=sum)
         return (user_us, system_us + int(self.answering_s() * 1e6), *rest)
@@ -169,7 +170,7 @@ class Watchdog:
         return self._passed(self.rows(root))
 
     def look_last(self, root: int = 0) -> None:
-        """Before everything is ended: what then has nobody who waits for it is in no other count."""
+        """The look before everything is ended: processes that nobody waits for afterwards are in no other count."""
         tree = self.rows(root)
         self._passed(tree)
         self._counted(tree)
@@ -197,7 +198,7 @@ class Watchdog:
         return None
 
     def _written(self, tree: Sequence[Process]) -> int:
-        """Also says when to look again: not before as much as is left can be written."""
+        """Also sets when to look again: not before the remaining bytes can be written."""
         written = max(self._counted(tree), self._layers.taken(self.limits["disk"], [row.asked for row in tree]))
         if os.geteuid() == 0:
             left_s = max(0.0, self.limits["disk"] - max(written, self._layers.most)) / FASTEST_BYTES_PER_S
@@ -222,15 +223,15 @@ class Watchdog:
         return list(self.table.descendants(root or os.getpid(), self.limits["pids"]))
 
     def written_chars(self, living: Sequence[int] = ()) -> int:
-        """What was given to write, whatever it was written to, by the same."""
+        """Bytes passed to write calls by the same processes, whatever they were written to."""
         live = sum(self.table.written_chars(pid) for pid in living)
         return int(live + self.table.own_written_chars(self._own_io))
 
     def written(self, living: Sequence[int]) -> int:
-        """By all that were waited for, and by these; or where more was seen, that."""
+        """Written by all children that were waited for, and by these; or what was seen, if that is more."""
         return max(self.written_bytes(living), self.most_written)
 
     def written_bytes(self, living: Sequence[int] = ()) -> int:
-        """By all that were waited for, and by these, which were not."""
+        """Written by all children that were waited for, and by these, which were not."""
         live = sum(self.table.written_bytes(pid) or 0 for pid in living)
         return int(live + self.table.own_written_bytes(self._own_io))

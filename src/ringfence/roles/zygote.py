@@ -1,4 +1,4 @@
-"""A fork server in a mount namespace of its own, in which everything is built that many sandboxes have in common.
+"""A fork server in a mount namespace of its own, where everything that many sandboxes share is built once.
 
 Runs as: zygote, one or more for each template (``sandbox.root.template``), until its owner closes the door; that of the
     command line becomes the leader of its one sandbox.
@@ -39,7 +39,7 @@ _IMPORTED_BY_FORKS = (
     "ringfence.roles.standby",
     "ringfence.steps.state",
 )
-"""Each time, by name, inside a function; what is not in this list is found as well, at the price of a search."""
+"""Imported by name inside functions, in each fork. Other modules are found too, at the price of a search."""
 
 
 def furnish(*, boxes: bool = True) -> None:
@@ -63,7 +63,7 @@ def furnish(*, boxes: bool = True) -> None:
     _furnished.extend((ctypes, resource, sandbox_leader, linux_steps))
     # Objects that live for ever are never looked at again, so forks don't copy their pages.
     if boxes:
-        gc.collect()  # what makes one sandbox is gone before garbage matters
+        gc.collect()  # a process that makes one sandbox is gone before garbage matters
     gc.freeze()
 
 
@@ -91,7 +91,7 @@ def main(door: int, template: int, reports: int, *, for_run: bool = False) -> No
 
 
 def _server(request: ZygoteRequest, for_run: bool) -> Callable[[int, list[int]], None]:
-    """What the process does once all is built; loaded before, for then nothing of ours can be loaded any more."""
+    """What the process does once everything is built; loaded before, since nothing of ours can be loaded after that."""
     if not request.get("warden"):
         reuses = request.get("reuses_networks", False)
         return lambda door, owner: Zygote(door, owner, reuses, for_run=for_run).serve()
@@ -101,7 +101,7 @@ def _server(request: ZygoteRequest, for_run: bool) -> Callable[[int, list[int]],
 
 
 def _build(request: ZygoteRequest) -> None:
-    """What all sandboxes have in common. It names what is hidden, and is in no memory that a job gets."""
+    """What all sandboxes have in common. It names what is hidden, so no memory that a job gets may hold it."""
     _load(request["python"])
     plan.execute(request["template"])
     request["template"] = []
@@ -141,7 +141,7 @@ def _load(python: Preload | None) -> None:
 
 
 def _settle(python: Preload | None) -> None:
-    """When all is loaded and built: from now on every fork is one for jobs."""
+    """Called when everything is loaded and built: from now on every fork is for a job."""
     if python is None:
         return
     from ringfence.python_jobs import interpreter
@@ -152,8 +152,8 @@ def _settle(python: Preload | None) -> None:
 
 
 class Zygote(ForkServer):
-    """Where root is the caller, each living leader has an id on the host that it shares with no other. Where network
-    namespaces are reused, it has one of these to itself."""
+    """If the caller is root, each living leader has an id on the host that no other has. If network namespaces are
+    reused, it has one of these to itself."""
 
     def __init__(self, door: int, owner: list[int], reuses_networks: bool, *, for_run: bool = False) -> None:
         super().__init__(door)
@@ -161,9 +161,9 @@ class Zygote(ForkServer):
         self._reuses_networks = reuses_networks
         self._owner = owner
         self._places: dict[int, int] = {}
-        """Leader: which of this process' ids and networks it has; -1: none of them."""
+        """Leader → which of this process's ids and networks it has; -1: none of them."""
         self._networks: dict[int, int] = {}
-        """Place: its network namespace; -1: one leader had it, and for the next one is made."""
+        """Place → its network namespace; -1: a leader has used it up, and the next one gets a new one."""
 
     def _fork_leader(self, descriptors: list[int], leave_open: Sequence[int] = ()) -> int:
         place = self._choose()
@@ -188,7 +188,7 @@ class Zygote(ForkServer):
         return place
 
     def _network(self, place: int) -> int:
-        """-1: the leader makes one for itself. That is quicker where nobody comes after it."""
+        """-1: the leader makes one for itself. That is quicker if no other leader comes after it."""
         if self._networks.get(place) == -1:
             try:
                 self._networks[place] = namespaces.network_namespace()

@@ -30,9 +30,9 @@ class ZygoteClient:
     def __init__(self, request: ZygoteRequest) -> None:
         self.owner_pid = os.getpid()
         self.gate = allocate_lock()
-        """Whoever sends holds it: another thread could close the door, and its number be somebody else's by then."""
+        """Held while sending: another thread could close the door, and its number could be reused by then."""
         self._drafts: list[int] = []
-        """The numbers of those that it has."""
+        """The numbers of the drafts that it has."""
         self.pid, self.pidfd = 0, -1
         template = wire.file_with("template", wire.encode_request(request))
         self.door, theirs = passing.channel()
@@ -47,7 +47,7 @@ class ZygoteClient:
                 os.close(descriptor)
 
     def await_ready(self) -> ZygoteClient:
-        """Until it is built; SetupError with the step that failed."""
+        """Wait until it is built; SetupError with the step that failed."""
         try:
             self.pid, self.pidfd = _await_start(self._reports)
         except BaseException:
@@ -75,7 +75,7 @@ class ZygoteClient:
             os.close(file)
 
     def kill(self) -> None:
-        """End a zygote that does not answer: somebody has stopped it."""
+        """End a zygote that does not answer because somebody has stopped it."""
         from signal import SIGKILL, pidfd_send_signal
 
         try:
@@ -117,7 +117,7 @@ def _await_start(reports: int) -> tuple[int, int]:
 
 
 def _await_word(reports: int, pid: int) -> None:
-    """As long as whoever is to speak, the zygote or before it the spawner, is not stopped: loading may take long."""
+    """Wait unless the process that must speak, first the spawner, then the zygote, is stopped: loading takes time."""
     import select
 
     poller = select.poll()
@@ -133,11 +133,11 @@ _lock = allocate_lock()
 _standing: dict[bytes, ZygoteClient] = {}
 _making: dict[bytes, LockType] = {}
 _begun: dict[bytes, ZygoteClient] = {}
-"""Those that are being built for whoever has not come yet."""
+"""Zygotes that are being built before anybody has asked for them."""
 
 
 def begin(key: bytes, request: ZygoteRequest) -> None:
-    """Have the zygote of this template built meanwhile, if there is none: whoever asks for it soon waits less."""
+    """Start building the zygote of this template, if there is none, so that a caller that needs it soon waits less."""
     with _lock:
         if key in _standing or key in _making or key in _begun or len(_begun) >= MOST:
             return
@@ -150,7 +150,7 @@ def begin(key: bytes, request: ZygoteRequest) -> None:
 
 
 def withdraw(key: bytes) -> None:
-    """Of one that was begun, and for whom nobody came."""
+    """Close one that was begun and that nobody came for."""
     with _lock:
         begun = _begun.pop(key, None)
     if begun is not None:
@@ -164,7 +164,7 @@ def for_template(key: bytes, request: ZygoteRequest) -> ZygoteClient:
         making = _making.setdefault(key, allocate_lock()) if found is None else _lock
     if found is not None:
         return found
-    with making:  # one makes it, and who wants the same waits for it; whoever wants another does not
+    with making:  # one thread makes it, and others that want the same wait; threads that want another do not
         try:
             with _lock:
                 found, begun = _used(key), _begun.pop(key, None)
@@ -211,7 +211,7 @@ def _made(request: ZygoteRequest, begun: ZygoteClient | None) -> ZygoteClient:
 
 
 def forget(zygote: ZygoteClient) -> None:
-    """One that is gone."""
+    """Drop one that is gone."""
     with _lock:
         for key in [key for key, found in _standing.items() if found is zygote]:
             _standing.pop(key).close()
@@ -234,7 +234,7 @@ def give_up(zygote: ZygoteClient, reports: int) -> None:
 
 
 def kill(zygote: ZygoteClient) -> None:
-    """End one that stands; of one that does not, the number of its descriptor may be another's."""
+    """End one that stands; the descriptor of one that does not may belong to another by now."""
     with _lock:
         if zygote in _standing.values():
             zygote.kill()

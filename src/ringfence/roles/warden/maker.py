@@ -36,7 +36,7 @@ class Maker:
         self._owner = owner
 
     def serve(self) -> None:
-        """Until the warden is gone."""
+        """Serve until the warden is gone."""
         while True:
             kind, descriptors, body = passing.receive_with_body(self._door, BODY_BYTES)
             if not kind:
@@ -52,7 +52,7 @@ class Maker:
 
     def _keep_draft(self, file: int) -> None:
         number, draft = wire.read_draft(file)
-        # Of those that went last some orders may still come.
+        # Orders for drafts that were just dropped may still come.
         job_start.keep_draft(number, first_process.lean(draft), most=2 * wire.MOST_DRAFTS)
         del draft
         gc.collect()
@@ -62,7 +62,7 @@ class Maker:
         *kept, post, door = descriptors
 
         def made(pid: int) -> None:
-            """Before it is let go: the warden knows it before anything can be heard of it."""
+            """Before pid 1 is let go: the warden knows it before anything can be heard of it."""
             passing.send(self._door, MADE, [], marshal.dumps((ticket, pid)))
 
         try:

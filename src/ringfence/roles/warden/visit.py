@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ringfence.roles.warden.warden import Warden
     from ringfence.transport.request import StandbyRequest, VisitRequest
 
-_TURN_NS, _DRAIN_NS = 2_000_000, 10_000_000  # meanwhile nobody is led
+_TURN_NS, _DRAIN_NS = 2_000_000, 10_000_000  # meanwhile no sandbox is led
 _LATEST_WORD_S, _AGAIN_NS = 10.0, 10_000_000
 
 
@@ -69,13 +69,13 @@ class WardedVisit(SandboxLeader):
         self._give_up_telling_s = 0.0
 
     def _introduce(self) -> None:
-        """Nobody is made yet: the caller is told of pid 1 when that is there."""
+        """There is no pid 1 yet: the caller is told of it once it exists."""
         self.tree.own_io = self._warden.own_io
 
     def _have_made(self, kept: Sequence[int], streams: Sequence[int]) -> None:
         self._own.identity = self.identity
         self.tree.awaited = True
-        # From here on the order's: where no zygote takes it, this visit is over before ``order`` returns.
+        # From here on it belongs to the order: if no zygote takes that, this visit is over before ``order`` returns.
         post, self._post = self._post, -1
         self._warden.order(self, [*kept, post, self._own.door], [*kept, post])
 
@@ -101,11 +101,11 @@ class WardedVisit(SandboxLeader):
         if descriptor == self.setup and self.tree.awaited:
             self._warden.hear_makers()
             if self.phase != STARTS:
-                return  # it has come to its end with them
+                return  # the visit has ended together with its maker
         super()._hear(descriptor)
 
     def _rehearse(self) -> None:
-        """Others were led here before."""
+        """Not needed: others were led in this process before."""
 
     def _run(self) -> None:
         super()._run()
@@ -114,7 +114,7 @@ class WardedVisit(SandboxLeader):
             self._own.responder.hurry(_TURN_NS)
 
     def _fail(self, frame: bytes) -> None:
-        """One that can't be ended in order must not end the others."""
+        """A visit that can't be ended in order must not end the others."""
         if not self._failed:
             return super()._fail(frame)
         if self.tree.child and not self.tree.is_collected:
@@ -122,7 +122,7 @@ class WardedVisit(SandboxLeader):
         return self._let_go()
 
     def _leave(self) -> None:
-        """Once the caller has taken the last word, or is gone, or does not read."""
+        """Leave once the caller has taken the last word, or is gone, or does not read."""
         self.outbox.flush()
         now = time.monotonic()
         self._give_up_telling_s = self._give_up_telling_s or now + _LATEST_WORD_S
@@ -132,7 +132,7 @@ class WardedVisit(SandboxLeader):
             self._next = self.loop.at(time.monotonic_ns() + _AGAIN_NS, self._once_more)
 
     def _let_go(self) -> None:
-        """Once: what is closed here may be another visit's by its number afterwards."""
+        """Only once: a number that is closed here may belong to another visit afterwards."""
         if self.phase == OVER:
             return
         super()._leave()

@@ -6,7 +6,7 @@ Holds: its socket, drafts of requests, and of each sandbox both pipes and what a
 Must not have: any job, its input or its output; the caller's memory or environment
 
 It never runs a job and never makes a process: pid 1 of each sandbox is made by its own zygote (``maker``) and is its
-child. Once it is full, or its zygote is gone, it takes nobody in any more and leads those whom it has to the end.
+child. Once it is full, or its zygote is gone, it takes no more sandboxes and leads those it has to the end.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 _MOST_ZYGOTES = 8
 _MOST_ORDERS = 16
-"""How many wait at the zygote at a time: both must never wait for each other."""
+"""How many orders wait at the zygote at a time: the two must never wait for each other."""
 _LOOK_NS, _AGAIN_NS = 1_000_000_000, 10_000_000
 _GONE = ("lead", 0, "the zygote that was to make it is gone")
 _UNDER_WAY = 200
-"""At most so many are asked for already when it is full: a channel takes no more messages at a time."""
+"""At most this many requests are under way when it is full: a channel takes no more messages at a time."""
 _DESCRIPTORS_EACH, _SPARE_DESCRIPTORS = 12, 64
 
 
@@ -68,7 +68,7 @@ def _fork_zygote(door: int, owner: list[int], others: list[int]) -> tuple[int, i
 
 
 class Warden:
-    """Who is led, and what is asked for."""
+    """Which visits are led, and what is asked for."""
 
     def __init__(self, door: int, zygotes: dict[int, int]) -> None:
         """``zygotes``: our ends of the channels to them, with their pids."""
@@ -76,10 +76,10 @@ class Warden:
         self._door = door
         self.visits: dict[int, WardedVisit] = {}
         self._places: dict[int, int] = {}
-        """Ticket: which of this process' ids it has."""
+        """Ticket → which of this process's ids it has."""
         self._waiting: list[tuple[WardedVisit, list[int], list[int]]] = []
         self._ordered: dict[int, set[int]] = {zygote: set() for zygote in zygotes}
-        """Zygote: the tickets of what it makes."""
+        """Zygote → the tickets of what it makes."""
         self._pids = zygotes
         self._tickets = 0
         self._most = min(namespaces.IDS_PER_PROCESS - 1 - _UNDER_WAY, _room())
@@ -93,7 +93,7 @@ class Warden:
             self.loop.add(zygote, self._hear_zygote)
 
     def serve(self) -> None:
-        """Until the owner has closed the door, and the last visit is over."""
+        """Serve until the owner has closed the door and the last visit is over."""
         while self._door >= 0 or self.visits:
             self.loop.turn()
 
@@ -159,7 +159,7 @@ class Warden:
     # ---- the zygote
 
     def order(self, visit: WardedVisit, descriptors: list[int], closed: list[int]) -> None:
-        """Have pid 1 made of these; some of them are closed when they are sent."""
+        """Have pid 1 made with these descriptors; some of them are closed once they are sent."""
         self._waiting.append((visit, descriptors, closed))
         self._send_orders()
 
@@ -189,7 +189,7 @@ class Warden:
         self.loop.look_at(time.monotonic_ns() + _LOOK_NS, lambda: self._look(zygote, ticket))
 
     def _look(self, zygote: int, ticket: int) -> None:
-        """It takes long: is who has to make it at work? One that is stopped is ended."""
+        """It takes long: is the zygote that has to make it at work? One that is stopped is ended."""
         if ticket not in self._ordered.get(zygote, ()):
             return
         if procfs.is_stopped(self._pids[zygote]):
@@ -218,7 +218,7 @@ class Warden:
         self._send_orders()
 
     def _lose(self, zygote: int) -> None:
-        """What it was to make is not made. Nobody is taken in any more."""
+        """What it was to make will not be made. No more sandboxes are taken."""
         if zygote not in self._ordered:
             return
         lost = self._ordered.pop(zygote)
@@ -231,7 +231,7 @@ class Warden:
 
 
 def _room() -> int:
-    """How many visits this process has descriptors for, at most."""
+    """The most visits that this process has descriptors for."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
