@@ -32,15 +32,15 @@ class Event:
 
 OnEvent = Callable[[Event], None]
 OnOutput = Callable[[str, bytes], None]
-"""Called with ``stdout`` or ``stderr`` and a piece of it, in the caller's thread, as it arrives."""
+"""Called with ``stdout`` or ``stderr`` and a piece of that stream, in the caller's thread, as it arrives."""
 
 QUIET = ("/etc/gitconfig", "/etc/pip.conf", "/etc/wgetrc")
 """Hidden by a manager, but asked for by honest programs too: that is no violation."""
 
 
 def tried(details: Mapping[str, object]) -> str:
-    """What was tried, in words. Empty: it is allowed, or what honest programs try too, such as reading what ps reads
-    of pid 1, or a call that was answered as if the kernel had none such."""
+    """What was tried, in words. Empty: it is allowed, or honest programs try it too, such as reading what ps reads of
+    pid 1, or a call that was answered as if the kernel did not have it."""
     path, number = str(details.get("path", "")), details.get("errno")
     unknown_call = number == errno.ENOSYS and details.get("aim") != "hidden"
     is_honest = path in QUIET or details.get("aim") == "process"

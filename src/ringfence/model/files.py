@@ -11,7 +11,7 @@ _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CL
 
 
 def read_file(path: str, max_bytes: int, *, hint: str = "name an existing file") -> bytes:
-    """The whole content; UsageError where it can't be read, is no regular file or has more than ``max_bytes``."""
+    """The whole content; UsageError if it can't be read, is not a regular file or has more than ``max_bytes``."""
     try:
         with open(os.open(path, _FLAGS), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

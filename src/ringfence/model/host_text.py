@@ -1,7 +1,7 @@
 """Hosts and ports as texts, each in its one spelling: names, wildcards, addresses, networks.
 
-A name is lower case, in A-labels and without its final dot; ValueError says what is wrong. ``ipaddress`` and
-the codec of IDNA are loaded only by whoever needs them.
+A name is lower case, in A-labels and without its final dot; ValueError says what is wrong. ``ipaddress`` and the codec
+of IDNA are loaded only when needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 LONGEST_NAME, LONGEST_LABEL = 253, 63
 LAST_PORT = 65535
-_LONGEST_TEXT = 1_000  # of one label before it is encoded: the codec takes time by the square of it
+_LONGEST_TEXT = 1_000  # of one label before it is encoded: the codec's time grows with the square of it
 _IN_LABELS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 _HEX = frozenset("0123456789abcdef")
 _OTHER_DOTS = frozenset("\u3002\uff0e\uff61")
@@ -68,7 +68,7 @@ def canonical_host(text: str) -> str:
     if text[0] == "[" and text[-1] == "]":
         text = text[1:-1]
         if ":" not in text:
-            raise ValueError(f"only an IPv6 address stands in brackets; write {text}")
+            raise ValueError(f"only an IPv6 address goes in brackets; write {text}")
     if ":" in text or ("/" in text and _looks_like_ipv4(text.partition("/")[0])):
         return _network(text) if "/" in text else str(_sole(_ip(text)))
     if "/" in text:
@@ -77,12 +77,12 @@ def canonical_host(text: str) -> str:
     if not _is_number(name.rpartition(".")[2]):
         return f"*.{name}" if is_wildcard(text) else name
     if is_wildcard(text):
-        raise ValueError(f"{text!r}: sub-domains have a name above them, and this ends in a number")
+        raise ValueError(f"{text!r}: sub-domains belong to a name, and this ends in a number")
     return str(_sole(_ip(name if text.isascii() else text)))
 
 
 def asked_host(text: str) -> str:
-    """Return the one spelling of a name or an address that somebody asks for; no wildcard, no network, no IDNA."""
+    """Return the one spelling of a name or an address that a client asks for; no wildcard, no network, no IDNA."""
     if not text or not text.isascii() or len(text) > LONGEST_NAME + 2:
         raise ValueError("this is neither a name nor an address")
     if text[0] == "[" and text[-1] == "]" and ":" in text:
@@ -94,7 +94,7 @@ def asked_host(text: str) -> str:
 
 
 def _refuse_forms(text: str) -> None:
-    """What people write in place of a host."""
+    """Refuse what people write in place of a host."""
     if not text:
         raise ValueError("the host is empty; write a name such as api.example.com")
     if "://" in text:
@@ -118,7 +118,7 @@ def _name(text: str, whole: str) -> str:
 
 def _encoded(label: str, whole: str) -> str:
     if not label:
-        raise ValueError(f"{whole!r} has an empty label; one dot stands between two words")
+        raise ValueError(f"{whole!r} has an empty label; write one dot between two words")
     plain = label.lower() if label.isascii() else _a_label(label)
     if len(plain) > LONGEST_LABEL:
         raise ValueError(f"a label of {len(plain)} characters; the longest has {LONGEST_LABEL}")
@@ -139,7 +139,7 @@ def _a_label(label: str) -> str:
     from stringprep import in_table_a1
 
     try:
-        if any(map(in_table_a1, label)):  # newer than the tables of IDNA2003: nobody said how it is read
+        if any(map(in_table_a1, label)):  # newer than the tables of IDNA2003, which do not say how to read it
             raise UnicodeError
         return ToASCII(label).decode("ascii").lower()
     except UnicodeError:
@@ -161,7 +161,7 @@ def _looks_like_ipv4(text: str) -> bool:
 
 
 def _ip(text: str) -> IPv4Address | IPv6Address:
-    """Return the address of a text in its plain form; what is spelled otherwise is refused with that form."""
+    """Return the address of a text in its plain form; any other spelling is refused, and the error names that form."""
     from ipaddress import IPv4Address, IPv6Address
 
     if "%" in text:
@@ -190,7 +190,7 @@ def _not_an_address(text: str) -> str:
 
 
 def _sole(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Refuse an address to which no connection leads, or that the sandbox needs for itself."""
+    """Refuse an address that can't be connected to, or that the sandbox needs for itself."""
     if address.is_unspecified:
         raise ValueError(f"{address} is nobody's address; write the one that is meant")
     if address.is_multicast or str(address) == "255.255.255.255":
@@ -240,16 +240,16 @@ def _network(text: str) -> str:
 def split_port(text: str) -> tuple[str, str | None]:
     """Return host and ports of ``name:443``, ``[2001:db8::1]:80,443`` or ``10.1.2.0/24:8000-8010``; None: no ports."""
     if "://" in text:
-        return text, None  # refused as a host, in words
+        return text, None  # refused as a host, with the reason
     if text.startswith("["):
         host, bracket, rest = text.partition("]")
         if not bracket:
             raise ValueError(f"{text!r}: the bracket is not closed")
         if rest and rest[0] != ":":
-            raise ValueError(f"{text!r}: behind the bracket stands a port only, as in [2001:db8::/32]:443")
+            raise ValueError(f"{text!r}: only a port may follow the bracket, as in [2001:db8::/32]:443")
         return host + bracket, rest[1:] if rest else None
     if text.count(":") > 1:
-        raise ValueError(f"{text!r}: an IPv6 address stands in brackets before its port: [2001:db8::1]:443")
+        raise ValueError(f"{text!r}: put an IPv6 address in brackets before its port: [2001:db8::1]:443")
     host, colon, ports = text.partition(":")
     return host, ports if colon else None
 
@@ -299,5 +299,5 @@ def count(ranges: Ranges) -> int:
 
 
 def ports_text(ranges: Ranges) -> str:
-    """As ``read_ports`` reads it; two neighbours are written as two ports."""
+    """In the form that ``read_ports`` reads; two neighbours are written as two ports."""
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

@@ -42,8 +42,8 @@ class Job:
     python: bytes = b""
     """Python work of ``python_jobs.job``, for a sandbox that stands by; the command then only names it."""
     foreign: bool = False
-    """Somebody else than the caller chose its words and variables, e.g. a client of the service: nothing of the host is
-    shown for what they name."""
+    """Somebody other than the caller chose its arguments and variables, e.g. a client of the service: what these name
+    never decides what of the host is shown."""
 
     def __post_init__(self) -> None:
         if isinstance(self.argv, str | bytes) or not isinstance(self.argv, Iterable):
@@ -70,7 +70,7 @@ class Job:
 def _text(part: object) -> str:
     if not isinstance(part, str | bytes | os.PathLike):
         raise UsageError(f"{part!r} is not an argument; arguments are text or paths")
-    # A plain str also of a str enum: nothing else can be sent to the leader.
+    # A str enum becomes a plain str too: nothing else can be sent to the leader.
     return str.__str__(os.fsdecode(part))
 
 

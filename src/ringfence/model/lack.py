@@ -7,13 +7,13 @@ from ringfence.model.record import record
 
 @record
 class Lack:
-    """One thing that this host cannot hold for a policy, and the command or change that would."""
+    """One thing that this host cannot enforce for a policy, and the command or change that would help."""
 
     capability: str
     missing: str
     fix: str
     whole: bool = False
-    """Without it nothing of the level is held."""
+    """Without it the level enforces nothing."""
 
 
 NO_EGRESS = Lack(

@@ -28,7 +28,7 @@ class IsolationLevel(StrEnum):
 
 
 def is_weaker(level: IsolationLevel, other: IsolationLevel) -> bool:
-    """Whether it protects from less; they are listed from the weakest on."""
+    """Whether it protects from less; levels are listed from the weakest to the strongest."""
     levels = [*IsolationLevel]
     return levels.index(level) < levels.index(other)
 
@@ -37,11 +37,11 @@ NOT_LEVELS = {
     "vm": "there is no level that starts a machine; start ringfence with isolation strict inside a virtual machine",
     "docker": "the level is called container",
 }
-"""What people ask for all the same, and the way to it."""
+"""What people ask for that does not exist, and what to use instead."""
 
 
 def not_one_of(value: object, kind: type[StrEnum]) -> str:
-    """The words for a value that is no member."""
+    """The error text for a value that is not a member."""
     known = NOT_LEVELS.get(str(value), "") if kind is IsolationLevel else ""
     return f"{value!r} is not one of {', '.join(kind)}{f': {known}' if known else ''}"
 
@@ -106,14 +106,14 @@ LIMITS: tuple[Limit, ...] = (
           largest=2**62, help="bytes a second from disk, and as many to it"),
 )  # fmt: skip
 STRICT_DISK_BYTES = 10 * GIB
-"""What a job of isolation ``strict`` may write where its policy says nothing; a guest must not fill the host's disk."""
+"""What a job at isolation ``strict`` may write if its policy does not say; a guest must not fill the host's disk."""
 UNLIMITED, UNLIMITED_BYTES, UNLIMITED_OUTPUT = "unlimited", 2**62, 2**40
 """How a policy says that a job may write as much as there is room for, or print without end."""
 LIMIT_OF = {limit.capability: limit for limit in LIMITS}
 
 
 def disk_rule(disk_bytes: int | None, isolation: IsolationLevel) -> int | None:
-    """The bytes that may be written to disk when the policy does not say it either; None: not limited."""
+    """The bytes that may be written to disk, even if the policy does not say; None: not limited."""
     return STRICT_DISK_BYTES if disk_bytes is None and isolation is IsolationLevel.STRICT else disk_bytes
 
 

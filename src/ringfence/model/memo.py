@@ -1,7 +1,7 @@
 """``lru_cache`` for the main path, without loading ``functools`` and all that it loads: ADR 0003.
 
-Type checkers see the real one. Arguments are given by position. What is too much is forgotten all at once: the few
-that are asked again are soon known again.
+Type checkers see the real one. Arguments are given by position. When the cache is full it is emptied all at once: the
+few arguments that come again are soon known again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
 
     def lru_cache(*, maxsize):
-        """Ask the function once for each of the last arguments."""
+        """Call the function once for each of the latest arguments."""
 
         def remembering(function):
             known = {}

@@ -1,7 +1,7 @@
-"""By which other names the same files are reached: what is mounted at two places (``mount --bind``) has two paths.
+"""Other names of the same files: what is mounted at two places (``mount --bind``) has two paths.
 
-No link leads from one to the other, so resolving links does not tell. What shares files in another way, as a hard link
-or a layer of an overlay does, is not found. Reads the mount table; mounts nothing.
+No link leads from one to the other, so resolving links does not tell. Files that are shared in another way, by a hard
+link or a layer of an overlay, are not found. Reads the mount table; mounts nothing.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ringfence.model.paths import within
 
 _TABLE = "/proc/self/mountinfo"
 _OWN = ("/proc", "/dev")
-"""What is mounted there is not shown: every sandbox has its own."""
+"""Mounts in these places are not shown: every sandbox has its own."""
 _OCTAL_DIGITS = b"01234567"
 Mount = tuple[bytes, str, str]
 """(device, directory of that file system, where it is mounted)."""
 
 
 def every_name(*paths: str) -> tuple[str, ...]:
-    """Real paths first, then all others of the same directories, and the places of what is mounted out of them."""
+    """Real paths first, then all other names of the same directories, and where parts of them are mounted."""
     table = _table()
     names = [name for path in paths for name in others((path,), table) if _may_be(name, path)]
     parts = [place for path in paths for place in _mounted_parts(path, table)]
@@ -30,7 +30,7 @@ def every_name(*paths: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def others(paths: tuple[str, ...], table: bytes) -> tuple[str, ...]:
-    """The further names of these paths, on whose way there are no links; ``table`` is a ``mountinfo`` file."""
+    """The other names of these paths, which contain no links; ``table`` is a ``mountinfo`` file."""
     mounts = _mounts(table)
     names = (name for path in paths for name in _others(path, mounts))
     return tuple(dict.fromkeys(name for name in names if not any(within(name, top) for top in _OWN)))
@@ -82,7 +82,7 @@ def _others(path: str, mounts: tuple[Mount, ...]) -> list[str]:
 
 
 def _mounted_parts(path: str, table: bytes) -> list[str]:
-    """Where something that lies below the directory is mounted elsewhere."""
+    """Where parts of the directory are mounted elsewhere."""
     mounts = _mounts(table)
     own = _mount_of(path, mounts)
     if own is None:
@@ -99,7 +99,7 @@ def _moved(path: str, top: str, to: str) -> str:
 
 
 def _may_be(name: str, path: str) -> bool:
-    """Not where something else is mounted over it. What is not there yet may become the same."""
+    """False if something else is mounted over it. A path that does not exist yet may become the same."""
     try:
         return os.path.samefile(name, path)
     except OSError:

@@ -1,8 +1,8 @@
-"""``narrowed``: a policy of one's own choice that allows no more than a given one. For doors at which somebody else
-than the operator asks: a client of the service, a model.
+"""``narrowed``: a policy that somebody asks for, and that allows no more than a given one. For doors where somebody
+other than the operator asks: a client of the service, a model.
 
-Whatever is not known to be less is refused: a field that a policy gets one day stays as the operator has it until there
-is a row for it here.
+Whatever is not known to be less is refused: a new field of policies stays as the operator set it until it has a row
+here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HOST_LEVELS = (IsolationLevel.NONE, IsolationLevel.PROCESS)
 """Their jobs see the host's files as the operator does; every stronger level shows fewer."""
-_SETTLED = "is the operator's to say, and stays as it is"
+_SETTLED = "can be set by the operator only, and stays as it is"
 
 
 def narrowed(policy: SandboxPolicy, wishes: Mapping[str, object]) -> SandboxPolicy:
@@ -33,7 +33,7 @@ def narrowed(policy: SandboxPolicy, wishes: Mapping[str, object]) -> SandboxPoli
     """
     if not wishes:
         return policy
-    # Read over the policy, so that what contradicts it is found; a network that goes takes its limits along.
+    # Read on top of the policy, so that contradictions are found; dropping the network drops its limits too.
     plain = policy.to_dict()
     if isinstance(wishes.get("network"), str) and "network_limits" not in wishes:
         plain["network_limits"] = {}
@@ -47,7 +47,7 @@ def narrowed(policy: SandboxPolicy, wishes: Mapping[str, object]) -> SandboxPoli
 
 
 def _united(policy: SandboxPolicy, wishes: Mapping[str, object]) -> dict[str, object]:
-    """What adds up: more is hidden, and of limits those that are not named stay."""
+    """Fields that add up: more is hidden, and limits that are not named stay."""
     more = dict(wishes)
     hidden, limits = more.get("hidden_paths"), more.get("network_limits")
     if isinstance(hidden, list | tuple) and all(isinstance(path, str) for path in hidden):
@@ -82,7 +82,7 @@ def _same(name: str) -> Rule:
 
 
 def _only(name: str, value: object) -> Rule:
-    """It may become this, and nothing else."""
+    """The field may become this value, and no other."""
 
     def rule(policy: SandboxPolicy, asked: SandboxPolicy) -> str:
         wanted = getattr(asked, name)
@@ -103,7 +103,7 @@ def _of(name: str, *sources: str) -> Rule:
 
 
 def _paths(name: str, *sources: str) -> Rule:
-    """The same of paths. A job on the host's own root is behind walls only if its policy names some."""
+    """The same for paths. A job on the host's own root is behind walls only if its policy names some."""
 
     def rule(policy: SandboxPolicy, asked: SandboxPolicy) -> str:
         if asked.isolation in _HOST_LEVELS and _names_paths(policy) and not _names_paths(asked):
@@ -118,7 +118,7 @@ def _names_paths(policy: SandboxPolicy) -> bool:
 
 
 def _hidden(policy: SandboxPolicy, asked: SandboxPolicy) -> str:
-    """Whatever was read in its place, what the policy hides is still among it."""
+    """Whatever was asked for, what the policy hides must still be in it."""
     return "" if set(policy.hidden_paths) <= set(asked.hidden_paths) else "is not a list of paths"
 
 
@@ -127,7 +127,7 @@ def _isolation(policy: SandboxPolicy, asked: SandboxPolicy) -> str:
         return ""
     if is_weaker(asked.isolation, policy.isolation):
         return f"{asked.isolation} is weaker than {policy.isolation}"
-    # Between these levels it is not less that is seen but something else.
+    # A job does not see less at one of these levels than at the other, but something else.
     return "" if policy.isolation in _HOST_LEVELS and not asked.image and not asked.root else _SETTLED
 
 
@@ -144,7 +144,7 @@ def _network(policy: SandboxPolicy, asked: SandboxPolicy) -> str:
 
 
 def _is_covered(rule: NetworkRule, allowed: str | tuple[NetworkRule, ...]) -> bool:
-    """A part of the ports of one that is listed; what else holds there holds on. A header that is filled in from the
+    """A subset of a listed entry's ports; its other demands stay. A header that is filled in from the
     operator's variables must never go to a host of somebody else's choice."""
     if allowed == HOST_NETWORK:
         return rule.inject is None
@@ -159,7 +159,7 @@ def _ports_within(rule: NetworkRule, known: NetworkRule) -> bool:
 
 
 def _loosened(wanted: tuple[NetworkRule, ...], allowed: tuple[NetworkRule, ...]) -> str:
-    """The nearest rule decides: without it a wider one would, which may demand less."""
+    """The nearest rule decides: without it a wider rule would, and that may demand less."""
     for rule in wanted:
         for nearer in allowed:
             if nearer.demands == rule.demands or not _lies_within(nearer, rule):
@@ -184,7 +184,7 @@ def _common_ports(one: NetworkRule, other: NetworkRule) -> list[int]:
 
 
 def _counted_twice(wanted: tuple[NetworkRule, ...]) -> str:
-    """Each entry has its bytes for itself: one that is asked for in parts would have them for each."""
+    """Each entry has a byte limit of its own: an entry that is asked for in parts would get it for each part."""
     seen = set()
     for rule in wanted:
         if rule.max_bytes_out is None and rule.max_bytes_in is None:
@@ -196,7 +196,7 @@ def _counted_twice(wanted: tuple[NetworkRule, ...]) -> str:
 
 
 def _network_limits(policy: SandboxPolicy, asked: SandboxPolicy) -> str:
-    """Of a network that there was before; without one there is nothing to limit."""
+    """Compares the limits if both policies have a list; otherwise there is nothing to limit."""
     if not isinstance(policy.network, tuple) or not isinstance(asked.network, tuple):
         return ""
     had, wanted = {**UNNAMED, **policy.network_limits}, {**UNNAMED, **asked.network_limits}

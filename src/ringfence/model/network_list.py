@@ -1,4 +1,4 @@
-"""A policy's network list as a whole: every entry read, how much it may come to, what is listened for, its limits."""
+"""A policy's network list as a whole: all entries, how large it may be, what is listened for, its limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNITS = {
     "total_s": Unit.SECONDS,
 }
 UNNAMED: Mapping[str, int | float] = {"connections": 1024, "idle_s": 600.0}
-"""What holds where a policy does not say; all others are not limited then."""
+"""Limits that apply if a policy does not say; the others are then unlimited."""
 _LARGEST_LIMIT = 2**62
 
 
@@ -51,7 +51,7 @@ def read_rules(values: Iterable[object], field: str = "network") -> tuple[Networ
 
 
 def _told(number: int, value: object, wrong: PolicyError) -> str:
-    """A text is quoted; in a mapping the entry is told by its number, and the key."""
+    """A text entry is quoted; a mapping is named by its number, and the key."""
     if isinstance(value, Mapping):
         return f"entry {number}, {wrong.field}: {wrong.problem}"
     if isinstance(value, str) and repr(value) not in wrong.problem:
@@ -74,12 +74,12 @@ def _sockets(host: str) -> int:
 
 
 def _contradictions(rules: list[NetworkRule]) -> Iterator[str]:
-    """For one host and one port there is one entry that says what has to hold."""
+    """For one host and one port, one entry says what has to hold."""
     seen: dict[str, list[NetworkRule]] = {}
     for rule in rules:
         others = seen.setdefault(rule.host, [])
         if any(other.demands != rule.demands and _overlap(other, rule) for other in others):
-            yield f"{rule} stands here twice with different demands; make one entry of them"
+            yield f"{rule} is here twice with different demands; make one entry of them"
         others.append(rule)
 
 
@@ -89,7 +89,7 @@ def _overlap(one: NetworkRule, other: NetworkRule) -> bool:
 
 def listened(rules: Iterable[NetworkRule]) -> list[tuple[str, tuple[int, ...]]]:
     """Return what is listened for, each with its ports: names, wildcards and addresses of the list, and all addresses
-    of a family where a network is listed, which spares the others that port."""
+    of a family if a network is listed, so that the others need no socket for that port."""
     rules = list(rules)
     ports: dict[str, set[int]] = {}
     for rule in rules:

@@ -1,6 +1,6 @@
 """``NetworkRule``: one entry of a policy's network list, checked and in its one spelling when it is made.
 
-It says who may be reached and what has to hold there; it knows nothing of who sees to it.
+It says who may be reached and what has to hold there; it does not know what enforces it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LARGEST_BYTES = 2**62
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _TOKEN = frozenset(_LETTERS + _LETTERS.upper() + "0123456789!#$%&'*+-.^_`|~")
 _NOT_IN_PATHS = frozenset(" ?#\\\"<>^`{|}")
-# They say where a message ends, to whom it goes or what becomes of the connection: of those only the gateway decides.
+# They say where a message ends, where it goes or what becomes of the connection: only the gateway decides that.
 CONNECTION_HEADERS = frozenset({
     "connection", "content-length", "expect", "host", "http2-settings", "keep-alive", "proxy-authenticate",
     "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
@@ -55,15 +55,15 @@ class NetworkRule:
     ports: Ranges = DEFAULT_PORTS
     """May be given as ``443``, ``"8000-8010"`` or a list of such."""
     methods: tuple[str, ...] = ()
-    """Of HTTP; empty: all. These, ``paths`` and ``inject`` ask for inspection."""
+    """Methods of HTTP; empty: all. These, ``paths`` and ``inject`` require inspection."""
     paths: tuple[str, ...] = ()
     inject: Injection | None = None
     max_bytes_out: int | None = None
-    """Bytes to there, of all connections of the sandbox; may be a text such as ``10M``."""
+    """Bytes sent there, over all connections of the sandbox; may be a text such as ``10M``."""
     max_bytes_in: int | None = None
     sni: str = "required"
-    """Whether a TLS client of a name must say in the clear which server it wants: ``required``, or ``optional``, which
-    lets a missing SNI and ECH pass. Of addresses it never is."""
+    """Whether a TLS client that connects to a name must say in the clear which server it wants: ``required``, or
+    ``optional``, which lets a missing SNI and ECH pass. For addresses it is never required."""
 
     @staticmethod
     def __unknown__(names: Mapping[str, object]) -> PolicyError:
@@ -146,7 +146,7 @@ class NetworkRule:
         return any(first <= port <= last for first, last in self.ports)
 
     def plain(self) -> str | dict[str, object]:
-        """Plain data: ``of`` makes an equal rule of it. A text where host and ports say it all."""
+        """Plain data: ``of`` makes an equal rule of it. A text, if host and ports say everything."""
         if not any(self.demands):
             return str(self)
         values: dict[str, object] = {"host": self.host}

@@ -26,7 +26,7 @@ class Status(StrEnum):
     NETWORK_LIMIT = "NETWORK_LIMIT"
     """Only a monitor sees this one."""
     OPERATIONS_LIMIT = "OPERATIONS_LIMIT"
-    """Of a visit that may make so many calls and no more: an execution of the manager's."""
+    """Only for a visit with a limit of calls: an execution of the manager."""
     KILLED_TERM = "KILLED_TERM"
     KILLED_KILL = "KILLED_KILL"
     KILLED_SIGNAL = "KILLED_SIGNAL"
@@ -64,12 +64,12 @@ PARTIAL_ENFORCEMENT = "PARTIAL_ENFORCEMENT"
 
 
 def dropped_text(count: int) -> bytes:
-    """What stands in the place of output that was not kept."""
+    """The text in place of output that was not kept."""
     return b"[TRUNCATED] %d bytes dropped\n" % count
 
 
 class Mechanism(StrEnum):
-    """What can hold a capability. Decisions ask for these, never for the text that stands beside them."""
+    """What can enforce a capability. Decisions use these, never the text beside them."""
 
     DEADLINE = "deadline"
     WATCHDOG = "watchdog"
@@ -92,7 +92,7 @@ class Mechanism(StrEnum):
 
 @record
 class Enforcement:
-    """What was asked of one capability and what became of it."""
+    """What was asked for one capability, and what was done."""
 
     requested: object
     applied: bool
@@ -139,7 +139,7 @@ class Change:
 
 
 class Changes(tuple[Change, ...]):
-    """What changed, and whether that is all of it. What is not told is not committed either."""
+    """What changed, and whether the list is complete. What is not listed is not committed either."""
 
     complete: bool = True
 
@@ -178,7 +178,7 @@ class Outcome:
     changes: tuple[Change, ...] = ()
     """What the job changed in its workspace, where it works on a layer; empty elsewhere."""
     changes_complete: bool = True
-    """False: it changed more, too deep or too much to be told; a commit refuses that."""
+    """False: it changed more than can be listed, too deep or too much; a commit refuses that."""
     committed: bool = False
     """The changes were carried over into the workspace."""
     transaction: str = ""
@@ -193,7 +193,7 @@ class Outcome:
     bundle_problem: str = ""
     """Why that could not be made; empty: it was, or nobody asked for it."""
     left_behind: str = ""
-    """What of the sandbox could not be removed; empty: nothing is left."""
+    """What could not be removed of the sandbox; empty: nothing is left."""
     recorder: Mapping[str, object] = MappingProxyType({})
     """The recorder's own health: how many attempts, and whether it is sure of having seen them all."""
     events: tuple[Event, ...] = ()
@@ -201,7 +201,7 @@ class Outcome:
     @property
     def unrecorded(self) -> int:
         """How many attempts on forbidden things there were, or may have been, that no event names; 0: the recorder is
-        sure that there is none, or there was no recorder."""
+        sure that there were none, or there was no recorder."""
         counts = [self.recorder.get(name, 0) for name in ("unnamed", "lost", "late", "unwritten")]
         known = sum(count for count in counts if isinstance(count, int) and count > 0)
         return known or int(self.recorder.get("complete", True) is not True)

@@ -12,14 +12,14 @@ from ringfence.errors import UnavailableError, UsageError
 
 FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 PART = ".part"
-"""How the name of a file ends that is not whole yet."""
+"""Suffix of the name of a file that is not complete yet."""
 NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | FLAGS
 FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | FLAGS
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _REPARSE_POINT = 0x400
 _NAME_CHARS = 50
-"""Of a name that is kept in a temporary one: a name has at most 255 bytes."""
+"""How much of a name a temporary name keeps: a name has at most 255 bytes."""
 
 
 def new_beside(path: str, *, mode: int = 0o600, dir_fd: int | None = None) -> tuple[int, str]:
@@ -28,7 +28,7 @@ def new_beside(path: str, *, mode: int = 0o600, dir_fd: int | None = None) -> tu
     beside = os.path.join(folder, f"{name[:_NAME_CHARS]}.{os.urandom(8).hex()}{PART}")
     descriptor = os.open(beside, NEW_FLAGS, 0o600, dir_fd=dir_fd)
     if hasattr(os, "fchmod"):
-        os.fchmod(descriptor, mode)  # the umask has no say
+        os.fchmod(descriptor, mode)  # whatever the umask
     return descriptor, beside
 
 
@@ -56,7 +56,7 @@ def write_whole(path: str, data: bytes, *, mode: int = 0o600, dir_fd: int | None
 
 
 def read_regular(path: str, most_bytes: int, *, dir_fd: int | None = None) -> tuple[bytes, os.stat_result]:
-    """At most one byte more than ``most_bytes``, and the file's status. No link is followed, no FIFO waited for."""
+    """Read at most one byte more than ``most_bytes``; and the file's status. Follows no link, waits for no FIFO."""
     with open(os.open(path, _READ_FLAGS, dir_fd=dir_fd), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -65,8 +65,8 @@ def read_regular(path: str, most_bytes: int, *, dir_fd: int | None = None) -> tu
 
 
 def lock(descriptor: int, *, wait: bool = True) -> None:
-    """Take the exclusive lock of an open file or folder; it ends with its holder. BlockingIOError where another has it
-    and nobody waits."""
+    """Take the exclusive lock of an open file or folder; it ends with its holder. BlockingIOError if another has it and
+    we are not to wait."""
     try:
         import fcntl
     except ImportError:
@@ -89,7 +89,7 @@ def make_private(path: str) -> None:
 
 def open_private(path: str) -> int:
     """A descriptor of a folder of ours; UsageError where it is a link, another user's, or others can write it. On
-    Windows folders have none: it is looked at, and what is returned stands for it."""
+    Windows folders have no descriptors: the folder is checked, and a stand-in is returned."""
     if os.name == "nt":
         if not _is_plain_folder(os.lstat(path)):
             raise UsageError(f"{path} is a link, a junction or a file, no folder", hint="give the folder itself")
@@ -121,7 +121,7 @@ def check_private(status: os.stat_result, path: str) -> None:
 
 
 def check_shared(status: os.stat_result, path: str) -> None:
-    """UsageError unless what is ours in the folder stays ours: nobody but us and root may rename or replace it."""
+    """UsageError unless our files in the folder stay ours: nobody but us and root may rename or replace them."""
     if not hasattr(os, "geteuid"):
         return
     if status.st_uid not in (0, os.geteuid()):

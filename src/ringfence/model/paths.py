@@ -17,13 +17,13 @@ def within(path: str, top: str) -> bool:
 
 
 def lies_in(path: str, folder: str) -> bool:
-    """The same of absolute paths of this host: on Windows case and kind of slash are no difference."""
+    """The same for absolute paths of this host: on Windows case and kind of slash do not matter."""
     return windows_paths.is_within(path, folder) if os.name == "nt" else within(path, folder)
 
 
 def quoted(name: str) -> str:
-    """A name for people, as git writes those that have line ends, quotes or bytes that are no text in them: a program
-    chose it, and could write a whole diff, or commands for a terminal, into one.
+    """A name for people. Names with line ends, quotes or bytes that are not text are written as git does: a program
+    chose them, and could put a whole diff, or terminal commands, into one.
 
     >>> quoted("plain"), quoted("esc\\x1b[2J")
     ('plain', '"esc\\\\033[2J"')

@@ -1,7 +1,7 @@
 """``SandboxPolicy``: what a job is allowed and how much. The only inner policy.
 
-Every outer format converts to it once, in its door. It is checked when it is made, so whoever
-holds one holds a sound one. It knows nothing of how a limit is enforced.
+Every outer format converts to it once, in its door. It is checked when it is made, so every policy object is valid. It
+knows nothing of how a limit is enforced.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class SandboxPolicy:
     hidden_paths: tuple[str, ...] = ()
     """Absent: nothing beyond what the isolation level hides by itself."""
     shown_at: Mapping[str, str] = MappingProxyType({})
-    """Path of the host: path inside, of what is shown elsewhere than at its own path; absent: nothing is. It is
-    readable, or the workspace."""
+    """Host path → path inside, for what is not shown at its own path; absent: nothing. The host path must be readable,
+    or the workspace."""
     root: str = ""
     """A folder that is ``/`` inside, such as the extracted files of an image; absent: what the host's system has."""
     root_user: str = ""
@@ -98,7 +98,7 @@ class SandboxPolicy:
 
     @staticmethod
     def __unknown__(names: Iterable[str]) -> PolicyError:
-        """As from a file: a misspelled limit must not be taken for a mistake in the caller's own code."""
+        """As when read from a file: a misspelled limit must not look like a mistake in the caller's own code."""
         return _policy_error([unknown(name, _FIELD_NAMES) for name in names])
 
     def __post_init__(self) -> None:
@@ -211,7 +211,7 @@ def _member(kind: type[IsolationLevel | OutputOverflow | SyscallProfile]) -> Cal
 
 
 def _number(name: str) -> Callable[[object], object]:
-    """Texts such as ``512M`` are read; of one that can't be, the check tells why."""
+    """Read texts such as ``512M``; if one can't be read, the check tells why."""
 
     def make(value: object) -> object:
         try:

@@ -39,8 +39,8 @@ _AMBIGUOUS = frozenset({"yes", "no", "on", "off", "y", "n"})
 def read_policy(
     path: str, from_dict: Callable[[Mapping[str, object]], Policy], absent: Mapping[str, object] = _NOTHING
 ) -> Policy:
-    """Return the policy in a YAML file; every PolicyError says ``file:line:column``. ``absent``: what a field that the
-    file does not name means, where that is not the default."""
+    """Return the policy in a YAML file; every PolicyError says ``file:line:column``. ``absent``: values for fields that
+    the file does not name, if not the defaults."""
     return parse_policy(path, policy_bytes(path), from_dict, absent)
 
 
@@ -71,7 +71,7 @@ def parse_policy(
 
 
 def _over(absent: Mapping[str, object], values: object, without: set[str]) -> Mapping[str, object]:
-    """What can be judged of the file; anything but a mapping is judged as it is."""
+    """The part of the file that can be checked; anything but a mapping is checked as it is."""
     if not isinstance(values, dict):
         return {} if "" in without else values  # type: ignore[return-value]
     return {**absent, **{key: value for key, value in values.items() if key not in without}}
@@ -82,9 +82,9 @@ def _placed(error: PolicyError, places: dict[str, str], start: str) -> list[Poli
 
 
 def _together(wrong: list[PolicyError], start: str) -> PolicyError:
-    """All errors as one, by line; only so many, and only a short piece of what the file says.
+    """All errors as one, by line; a limited number, each with only a short piece of the file.
 
-    Whoever is shown them may not be meant to read that file, e.g. where a link leads to it.
+    The reader of the errors may not be allowed to read that file, e.g. if a link leads to it.
     """
     found = sorted(wrong, key=lambda each: _line_and_column(each.where))
     first, *others = (
@@ -126,9 +126,9 @@ def _parse(path: str, data: bytes) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1}:{mark.column + 1}: " if mark else f"{path}: "
-        # What one writes who means sub-domains is an alias to YAML.
+        # A user who means sub-domains writes what YAML takes for an alias.
         starred = error.context == "while scanning an alias"
-        problem = 'a word that begins with * stands in quotes: "*.example.com"' if starred else error.problem
+        problem = 'put a word that begins with * in quotes: "*.example.com"' if starred else error.problem
         raise PolicyError("", _cut(problem or "not YAML"), where=place) from error
     except yaml.YAMLError as error:
         raise PolicyError("", _cut(str(error).splitlines()[0]), where=f"{path}: ") from error
@@ -151,20 +151,20 @@ def _refuse_surprises(path: str, events: Iterator[Node]) -> None:
 
 
 class _Reader:
-    """Turns nodes into plain values and notes where each key stands that is in no list, as ``top.below``."""
+    """Turns nodes into plain values and notes the place of each key that is in no list, as ``top.below``."""
 
     def __init__(self, path: str, places: dict[str, str], texts: Collection[str] = ()) -> None:
         self.path = path
         self.places = places
         self.texts = texts
         self.wrong: list[tuple[str, PolicyError]] = []
-        """(the key of the top level that it stands in, what is wrong there); empty: none."""
+        """(the top-level key above it, what is wrong there); empty: nothing."""
 
     def _refuse(self, node: Node, key: str, problem: str) -> None:
         self.wrong.append((key, PolicyError(key, problem, where=self.place(node))))
 
     def _refuse_twice(self, node: Node, key: str, name: str) -> None:
-        """The first is judged all the same."""
+        """The first one is still checked."""
         problem = f"{_quoted(key)} stands here a second time" if name else "stands here a second time"
         self.wrong.append(("", PolicyError(name or key, problem, where=self.place(node))))
 
@@ -172,7 +172,7 @@ class _Reader:
         return f"{self.path}:{node.start_mark.line + 1}:{node.start_mark.column + 1}: "
 
     def value(self, node: Node, name: str, keys: str = "") -> object:
-        """``name``: the key of the top level that it stands in; ``keys``: all that lead to it, or to its list."""
+        """``name``: the top-level key above it; ``keys``: all keys that lead to it, or to its list."""
         if node.id == "mapping":
             return self._mapping(node, name, keys)
         if node.id == "sequence":
@@ -181,11 +181,11 @@ class _Reader:
 
     @staticmethod
     def _text(node: Node) -> object:
-        """The words as they are; nothing stays nothing."""
+        """The text as it is; an empty value stays empty."""
         return None if node.style is None and _WORDS.get(node.value, "") is None else node.value
 
     def _item(self, node: Node, name: str, keys: str) -> object:
-        """Of a list: its keys are told by the list's place."""
+        """For a list: errors in its keys name the list's place."""
         return self.value(node, name, keys if node.id == "scalar" else "[]")
 
     def _mapping(self, node: Node, name: str, keys: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What is wrong with the keys of a policy, and in which order it is told. Knows no field."""
+"""What is wrong with the keys of a policy, and in which order that is reported. Knows no field."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _NOT_BUILT = dict.fromkeys(
     ("gpu", "gpus", "device", "devices"),
     "no level gives a job a GPU or another device; run that part outside and hand plain data in",
 )
-"""Keys that people look for, each with what there is in its place."""
+"""Keys that people look for, each with what to use instead."""
 
 
 def unknown(key: object, known: Collection[str], otherwise: str = "ringfence policy show lists them all") -> Problem:
-    """With the nearest one that there is; ``otherwise``: the advice where none is near."""
+    """Names the nearest existing key; ``otherwise``: the advice if there is none."""
     from difflib import get_close_matches
 
     near = get_close_matches(str(key), sorted(known), n=1)
@@ -25,6 +25,6 @@ def unknown(key: object, known: Collection[str], otherwise: str = "ringfence pol
 
 
 def in_order(problems: list[Problem], keys: Iterable[object]) -> list[Problem]:
-    """As the keys were written; what is wrong with none of them comes last."""
+    """In the order in which the keys were written; errors that belong to no key come last."""
     place = {str(key): number for number, key in enumerate(keys)}
     return sorted(problems, key=lambda problem: place.get(problem[0], len(place)))

@@ -16,7 +16,7 @@ NO_NETWORK, HOST_NETWORK = "none", "host"
 
 
 def rules(value: object) -> object:
-    """Return the rules of a list; of one that can't be read, the check tells why."""
+    """Return the rules of a list; if it can't be read, the check tells why."""
     if not isinstance(value, list | tuple) or not value:
         return tuple(value) if isinstance(value, list) else value
     from ringfence.model.network_list import read_rules
@@ -28,7 +28,7 @@ def rules(value: object) -> object:
 
 
 def limits(value: object) -> object:
-    """Return the limits of a mapping; of one that can't be read, the check tells why."""
+    """Return the limits of a mapping; if it can't be read, the check tells why."""
     if not isinstance(value, Mapping) or not value:
         return MappingProxyType({}) if value == {} else value
     from ringfence.model.network_list import read_limits

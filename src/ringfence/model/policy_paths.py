@@ -35,7 +35,7 @@ def check(policy: SandboxPolicy) -> Iterator[Problem]:
             if not isinstance(path, str):
                 continue
             if path in seen:
-                yield name, f"{path!r} stands in {seen[path]} too"
+                yield name, f"{path!r} is in {seen[path]} too"
             seen[path] = name
 
 
@@ -59,7 +59,7 @@ def check_root(policy: SandboxPolicy) -> Iterator[Problem]:
     if not isinstance(user, str) or not is_system_text(user):
         yield "root_user", f"{user!r} is not user or user:group, as names or numbers"
     elif user and not root:
-        yield "root_user", "only in a root of its own can a job be somebody else; name root"
+        yield "root_user", "a job can be another user only in a root of its own; name root"
     elif not _is_user(user):
         yield "root_user", f"{user!r} is not user or user:group, as names or numbers"
 
@@ -73,7 +73,7 @@ def check_image(policy: SandboxPolicy) -> Iterator[Problem]:
 
 
 def _is_image(image: str) -> bool:
-    """Whether an engine could know it by that; absent is fine too."""
+    """Whether an engine could know an image by that name; absent is fine too."""
     return not image or (image[0].isalnum() and image.isascii() and image.isprintable() and " " not in image)
 
 
@@ -99,10 +99,10 @@ def _path_problems(name: str, path: object) -> Iterator[Problem]:
     elif path != _plain_path(path):
         yield name, f"{path!r} is not in its plain form, {_plain_path(path)!r}"
     elif name in _NEVER_THE_WHOLE and os.path.splitdrive(path)[1] in ("/", os.sep):
-        yield name, f"{path} is the whole system, of which something must be left; name what is meant"
+        yield name, f"{path} is the whole system; name the part that is meant"
 
 
 def _plain_path(path: str) -> str:
-    """POSIX lets two slashes at the start mean something else, so normpath keeps them; no system does."""
+    """POSIX lets two slashes at the start mean something else, so normpath keeps them; no system uses that."""
     plain = os.path.normpath(path)
     return plain[1:] if plain.startswith("//") else plain

@@ -1,4 +1,4 @@
-"""What is printed: small graphs made of characters, counts and times, text of others made harmless, and JSON."""
+"""What is printed: small graphs made of characters, counts and times, foreign text made harmless, and JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def levels() -> str:
 
 
 def graph(values: Sequence[float], width: int, *, top: float = 0.0, characters: str = BLOCKS) -> str:
-    """One line; ``top`` is at least the full height. What is above nothing shows at least the lowest character."""
+    """One line; ``top`` is at least the full height. Any value above zero shows at least the lowest character."""
     columns = squeezed(values, width)
     highest = max(top, max(columns, default=0.0))
     if highest <= 0:
@@ -33,7 +33,7 @@ def graph(values: Sequence[float], width: int, *, top: float = 0.0, characters: 
 
 
 def squeezed(values: Sequence[float], width: int) -> list[float]:
-    """At most so many columns, each with the largest of what falls into it."""
+    """At most this many columns, each with the largest value that falls into it."""
     count = len(values)
     if count <= width:
         return list(values)
@@ -42,7 +42,7 @@ def squeezed(values: Sequence[float], width: int) -> list[float]:
 
 
 def harmless(text: str, width: int) -> str:
-    """In one line that can't move the cursor or change colours, cut where it is too long."""
+    """The text in one line that can't move the cursor or change colours, cut if it is too long."""
     clean = "".join(char if char.isprintable() else "?" for char in text[: 4 * width + 1])
     cells = list(accumulate(map(_cells, clean)))
     if not cells or cells[-1] <= width:
@@ -71,7 +71,7 @@ def clock(seconds: float) -> str:
 
 
 def json_text(value: object, *, indent: int | None = 2) -> str:
-    """A number that JSON has no word for is null, half a character is an escape, any other object its text.
+    """A number that JSON can't express becomes null, half a character an escape, any other object its text.
 
     >>> json_text([float("nan"), "\\ud800"], indent=None)
     '[null, "\\\\\\\\ud800"]'

@@ -131,7 +131,7 @@ def _hashable(value: object) -> object:
 def _named(
     kind: str, names: tuple[str, ...], unnamed: tuple[object, ...], values: dict[str, object], kw_only: bool
 ) -> dict[str, object]:
-    """Return the values with the names of those that were given without one."""
+    """Return the values by name, including those that were given by position."""
     if kw_only:
         from ringfence.errors import FieldError
 

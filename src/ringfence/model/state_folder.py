@@ -1,4 +1,4 @@
-"""The folder that outlives every process: sandboxes, recordings, and the key that tells our records from others'.
+"""The folder that outlives every process: sandboxes, recordings, and the key that proves which records are ours.
 
 ``$XDG_STATE_HOME/ringfence``, 0700. Nothing is made before it is needed. No guest sees it (``sandbox/hiding``).
 """
@@ -24,7 +24,7 @@ _keys: dict[str, bytes] = {}
 
 
 def state_folder() -> str:
-    """Its path; a relative ``XDG_STATE_HOME`` counts as none, as that standard has it."""
+    """Its path; a relative ``XDG_STATE_HOME`` is ignored, as that standard says."""
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
         return _usual()
@@ -32,18 +32,18 @@ def state_folder() -> str:
 
 
 def _usual() -> str:
-    """That of whoever sets no variable."""
+    """The folder if no variable is set."""
     home = os.path.expanduser("~")
-    if not os.path.isabs(home):  # nobody knows a home; else it would be a folder «~» in the current one
+    if not os.path.isabs(home):  # the home is unknown; otherwise we would use a folder «~» in the current one
         raise UsageError("there is no home folder to keep it in", hint="set HOME or XDG_STATE_HOME")
     return os.path.join(absolute(home), ".local", "state", _NAME)
 
 
 def own_places() -> tuple[str, ...]:
-    """Where links on the way to it lead, by every name that mounts give it, and those links themselves; what was noted,
-    and the private places.
+    """Its real path, by every name that mounts give it, and the links on the way to it; folders that were noted, and
+    the private places.
 
-    Whoever replaces such a link decides which key is ours. Without a home there are the private places alone.
+    Whoever replaces such a link decides which key is ours. Without a home there are only the private places.
     """
     tops = _state_folders()
     ways = [walk(top) for top in tops]
@@ -53,12 +53,12 @@ def own_places() -> tuple[str, ...]:
 
 
 def own_stamp() -> tuple[object, ...]:
-    """Another one once a folder was noted: it costs less than to look them all up."""
+    """A stamp that changes once a folder was noted: cheaper than looking them all up."""
     return tuple(noted_roots.stamp(top) for top in (*_state_folders(), places.usual()))
 
 
 def _state_folders() -> list[str]:
-    """This one, and the usual one if there is such: other programs of the same user have it."""
+    """This folder, and the usual one if it exists: other programs of the same user use it."""
     found = []
     for path, is_ours in ((state_folder, True), (_usual, False)):
         try:
@@ -69,7 +69,7 @@ def _state_folders() -> list[str]:
 
 
 def refuse_ours(ours: tuple[str, ...], shown: Iterable[str], writable: Collection[str]) -> None:
-    """UsageError where a guest would be given a folder of ours: nothing can be hidden in what it writes directly."""
+    """UsageError if a guest would get a folder of ours: nothing can be hidden in what a guest writes directly."""
     led = {path: real(path) for path in (*shown, *writable)}
     for path, place in led.items():
         for own in ours:
@@ -78,7 +78,7 @@ def refuse_ours(ours: tuple[str, ...], shown: Iterable[str], writable: Collectio
     for path in writable:
         for own in ours:
             if within(own, led[path]):
-                hint = "name folders below it, or have that elsewhere: XDG_STATE_HOME, TMPDIR"
+                hint = "name folders below it, or move that elsewhere: XDG_STATE_HOME, TMPDIR"
                 raise UsageError(f"{path} holds {own}, which no guest may write", hint=hint)
 
 
@@ -96,7 +96,7 @@ def private_place() -> str:
 
 
 def keep_in(workspace: str, ours: tuple[str, ...]) -> None:
-    """What is not there yet a guest could make, and a commit would carry it over: a key that the guest knows."""
+    """Make the folder: else a guest could make it, and a commit would carry it over with a key that the guest knows."""
     try:
         state_folder()
     except UsageError:
@@ -106,7 +106,7 @@ def keep_in(workspace: str, ours: tuple[str, ...]) -> None:
 
 
 def is_image_root(path: str) -> bool:
-    """Whether it lies in the root of an image: of all that is ours the one thing that guests work on, over a layer."""
+    """Whether it lies in the root of an image: the one thing of ours that guests work on, over a layer."""
     try:
         top = os.path.join(real(state_folder()), IMAGES)
     except UsageError:
@@ -115,8 +115,8 @@ def is_image_root(path: str) -> bool:
 
 
 def note_root(path: str) -> None:
-    """Remember a folder of ours that lies elsewhere, before anything is in it: from now on no guest sees it, whoever
-    runs one. UsageError where that can't be done."""
+    """Remember a folder of ours that lies elsewhere, before anything is in it: from now on no guest sees it, no matter
+    who runs one. UsageError if that fails."""
     top = made()
     if lies_in(path, real(top)):
         return
@@ -127,7 +127,7 @@ def note_root(path: str) -> None:
 
 
 def forget_in(path: str) -> None:
-    """What was noted in a folder that has been removed: a guest may be given the place where it lay."""
+    """Forget what was noted in a folder that has been removed: a guest may be given that place now."""
     top = state_folder()
     below = [root for root in noted_roots.noted(top) if within(root, path)]
     if below:
@@ -139,7 +139,7 @@ def sandboxes_folder() -> str:
 
 
 def made(name: str = "") -> str:
-    """A folder in it, or itself, for us alone; made where it is missing."""
+    """A folder in it, or itself, for us alone; made if it is missing."""
     top = state_folder()
     try:
         own_files.make_private(top)
@@ -185,7 +185,7 @@ def _is_ours_alone(status: os.stat_result) -> bool:
 
 
 def _new(top: str) -> bytes:
-    """By a hard link, so that of two processes that make one at the same time both have the same."""
+    """By a hard link, so that two processes that make a key at the same time get the same one."""
     path = os.path.join(top, _KEY)
     try:
         descriptor, beside = own_files.new_beside(path)

@@ -14,7 +14,7 @@ def is_system_text(text: object) -> bool:
 
 
 def escape_controls(text: str, *, keep: str = "") -> str:
-    """Return the whole text, with what could steer a terminal or turn the direction of writing as an escape.
+    """Return the whole text; characters that could control a terminal or change the direction of writing are escaped.
 
     >>> escape_controls("é\\t\\x1b[2J", keep="\\t")
     'é\\t\\\\x1b[2J'

@@ -1,4 +1,5 @@
-"""Paths of Windows as rules: which names are what they seem, and how a path is written so that nothing is made of it.
+"""Paths of Windows as rules: which names are what they seem, and how to write a path so that Windows takes it
+literally.
 
 Pure, and the same on any system. Windows takes a path apart in many ways: ``C:x`` is below the current folder of a
 drive, ``NUL.txt`` is a device, ``a.txt:b`` a second stream of a file, ``a. `` is ``a``. None of them is accepted.
@@ -24,13 +25,13 @@ MOST_NAME, MOST_PATH = 255, 32_000
 def problem(name: str) -> str:
     """Return why one part of a path is not the plain name of a file or folder; nothing: it is."""
     if name in ("", ".", ".."):
-        return "it is no name"
+        return "it is not a name"
     if "/" in name or "\\" in name:
         return "it is more than one name"
     if ":" in name:
         return "a colon names an alternate data stream or a drive"
     if any(sign in _FORBIDDEN or sign < " " for sign in name):
-        return "it has a sign that no name may have"
+        return "it has a character that no name may have"
     if name[-1] in ". ":
         return "Windows drops a dot or blank at its end"
     if name.split(".")[0].rstrip(" ").upper() in RESERVED:
@@ -59,8 +60,8 @@ def kind(path: str) -> str:
 
 
 def checked(path: str) -> str:
-    r"""Return an absolute path in its one spelling: drive letter large, backslashes, no ``.``, ``..`` or end that
-    Windows would drop. UsageError where it is not one, or leads to a device or a stream."""
+    r"""Return an absolute path in its one spelling: upper-case drive letter, backslashes, no ``.``, ``..`` or end that
+    Windows would drop. UsageError if it is not absolute, or leads to a device or a stream."""
     plain = _without_prefix(path.replace("/", "\\"))
     found = kind(plain)
     if found not in ("drive", "unc"):
@@ -97,7 +98,7 @@ def extended(path: str) -> str:
 
 
 def fold(path: str) -> str:
-    """Return what two spellings of one path have in common: NTFS knows no case, by single characters."""
+    """Return what two spellings of one path have in common: NTFS ignores case, character by character."""
     return "".join(large if len(large := sign.upper()) == 1 else sign for sign in path.replace("/", "\\"))
 
 

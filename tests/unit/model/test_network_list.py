@@ -23,7 +23,7 @@ def test_every_wrong_entry_is_told_with_its_place_and_key() -> None:
     error = refused("a.example", "a..b", {"host": "b", "ports": 0, "paths": ["x"]}, 5, "c:0")
     assert {each.field for each in (error, *error.more)} == {"network"}
     assert [each.problem.partition(":")[0] for each in (error, *error.more)] == [
-        "'a..b' has an empty label; one dot stands between two words", "entry 3, ports", "entry 3, paths",
+        "'a..b' has an empty label; write one dot between two words", "entry 3, ports", "entry 3, paths",
         "5 is not a host; write a name, an address, or a mapping with host", "'c",
     ]  # fmt: skip
 

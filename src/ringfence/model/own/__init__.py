@@ -1,1 +1,1 @@
-"""What is ours and lies where others could get at it: files and folders whose places callers choose."""
+"""Files and folders of ours that lie where others could reach them, in places that callers choose."""

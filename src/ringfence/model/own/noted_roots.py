@@ -1,5 +1,5 @@
-"""Folders of ours that lie where a caller placed them, as the state folder remembers them: no guest sees one, whoever
-made it and whoever runs the guest.
+"""Folders of ours that lie where a caller put them, as the state folder remembers them: no guest sees one, no matter
+who made it or who runs the guest.
 
 One is forgotten once it is gone from a file system that is still there, or another folder is in its place. What lies on
 a disk that is not mounted at the moment stays noted, and is hidden when it comes back. Makes no folder.
@@ -20,12 +20,12 @@ Rows = dict[str, tuple[int, int]]
 
 
 def noted(top: str) -> list[str]:
-    """Those that the state folder ``top`` knows; none where it can't be read."""
+    """The folders that the state folder ``top`` knows; none if it can't be read."""
     return list(_read(top))
 
 
 def stamp(top: str) -> tuple[int, ...]:
-    """Another one when something was noted since; empty: nothing ever was."""
+    """A stamp that differs when something was noted since; empty: nothing ever was."""
     try:
         found = os.stat(os.path.join(top, _FILE))
     except OSError:
@@ -46,13 +46,13 @@ def note(top: str, path: str) -> None:
 
 
 def forget(top: str, paths: Collection[str]) -> None:
-    """These are ours no more, for whoever knows that nothing is in them that a guest must not see."""
+    """Forget these folders; for a caller that knows that they hold nothing that a guest must not see."""
     _change(top, lambda rows: {each: mark for each, mark in rows.items() if each not in paths})
 
 
 def _covers(known: Rows, path: str) -> bool:
-    """Whether one of them is it, or holds it. A folder that was made anew in the place of one that is gone is another:
-    the row of the old one would be forgotten, and with it the new one."""
+    """Whether one of them is this folder, or contains it. A new folder in the place of one that is gone is a different
+    one: the row of the old one will be forgotten, and the new one would be lost with it."""
     return any(lies_in(path, each) and not _is_gone(each, *mark) for each, mark in known.items())
 
 
@@ -61,8 +61,8 @@ def _mark(status: os.stat_result) -> tuple[int, int]:
 
 
 def _is_gone(path: str, device: int, inode: int) -> bool:
-    """Whether it was removed, and is not only out of reach: what is there now, or the nearest folder above it, lies on
-    the disk that it lay on."""
+    """Whether it was removed, and is not just out of reach: what is there now, or the nearest folder above it, is on
+    the same disk as it was."""
     try:
         found = os.lstat(path)
         return found.st_dev == device and found.st_ino != inode
@@ -109,7 +109,7 @@ def _change(top: str, change: Callable[[Rows], Rows]) -> None:
 
 
 def _lock(descriptor: int) -> None:
-    """Two processes that note one at the same time lose nothing; it ends with the descriptor."""
+    """A lock, so that two processes that note folders at the same time lose nothing; it ends with the descriptor."""
     try:
         import fcntl
     except ImportError:

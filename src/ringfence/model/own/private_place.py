@@ -1,9 +1,9 @@
 """The one folder for all that ringfence makes for itself and removes again: private folders of boxes, layers of runs,
 texts that are merged, evidence before it is signed.
 
-``TMPDIR/ringfence-UID``, 0700. It is never used where it is a link, somebody else's or open to others, and no guest
-sees it, whosever box it is (``state_folder.own_places``). It stays when it is empty, so that nobody else takes its
-name. Whoever has another ``TMPDIR`` learns of it in the usual one.
+``TMPDIR/ringfence-UID``, 0700. It is never used if it is a link, somebody else's or open to others, and no guest sees
+it, no matter whose box it is (``state_folder.own_places``). It stays when it is empty, so that nobody else takes its
+name. A process with another ``TMPDIR`` learns of it in the usual place.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def _in(folder: str) -> str:
 
 
 def usual() -> str:
-    """That of whoever sets no variable; there others learn of this one. Empty: there is no such."""
+    """The place without a variable set; there other processes learn of this one. Empty: there is no such place."""
     return "" if os.name == "nt" else _in(_USUAL)
 
 
 def known() -> list[str]:
-    """This one, and those that other processes of this user have; of a process that runs inside of such a folder, as
-    a job does that starts sandboxes itself, its own alone."""
+    """This place, and those of other processes of this user. For a process that runs inside such a folder, e.g. a job
+    that starts sandboxes itself: its own alone."""
     if os.name == "nt":
         return []
-    # Not through a link of that name, which may be anybody's: where it leads is not ours.
+    # Not through a link of that name: anybody may have made it, and its target is not ours.
     own, others = itself(path()), itself(usual())
     if own != others and lies_in(own, others):
         return [own]
@@ -56,7 +56,7 @@ def known() -> list[str]:
 
 
 def _is_ours(folder: str) -> bool:
-    """Whether nobody else has taken the name: what somebody writes down there would be hidden from all guests, and left
+    """Whether nobody else has taken the name: folders that they noted there would be hidden from all guests, and left
     out of all commits."""
     try:
         status = os.lstat(folder)
@@ -66,8 +66,8 @@ def _is_ours(folder: str) -> bool:
 
 
 def made() -> str:
-    """Its path; made where it is missing. SetupError where it can't be trusted with anything. Nobody else knows of it
-    yet: ``state_folder.private_place`` is for those who put something into it."""
+    """Its path; made if it is missing. SetupError if it can't be trusted. Other processes do not know of it yet: use
+    ``state_folder.private_place`` to put something into it."""
     found = path()
     if os.name != "nt":
         _make(found)
@@ -75,7 +75,7 @@ def made() -> str:
 
 
 def usual_made(found: str) -> str:
-    """The usual one, made too, where others learn of this one; empty where they need not: it is the same, or above."""
+    """Make the usual place too, where others learn of this one; empty if they need not: it is the same, or above."""
     others = usual()
     if not others or lies_in(itself(found), itself(others)):
         return ""
@@ -84,15 +84,15 @@ def usual_made(found: str) -> str:
 
 
 def let_others_through() -> None:
-    """A job of root's that has an id of its own reaches its folder in here by the path. No name in here can be listed
-    or guessed, and each is for one id alone."""
+    """If root's job has an id of its own, it reaches its folder in here by the path. No name in here can be listed or
+    guessed, and each is for one id alone."""
     os.chmod(made(), _REACHED)
 
 
 def _make(folder: str) -> None:
     try:
         os.mkdir(folder, _PRIVATE)
-        os.chmod(folder, _PRIVATE)  # the umask has no say
+        os.chmod(folder, _PRIVATE)  # whatever the umask
     except FileExistsError:
         _check(folder, os.lstat(folder))
     except OSError as error:

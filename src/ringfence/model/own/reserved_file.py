@@ -1,7 +1,7 @@
 """A file that is put in its place when a run has ended: nothing of it lies there while the run goes on.
 
-The place may be in a workspace, and whoever works there may use the name, or exchange the folder. Then nothing is
-written, and that is told. Knows nothing of what is in the file.
+The place may be in a workspace, and others who work there may use the name, or replace the folder. Then nothing is
+written, and that is reported. Knows nothing of what is in the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HINT = "it must be a file that can be made"
 
 
 class ReservedFile:
-    """One path, and what is there now. UsageError where no file can be made there."""
+    """One path, and what is there now. UsageError if no file can be made there."""
 
     def __init__(self, path: str) -> None:
         self.path = absolute(path)
@@ -36,7 +36,7 @@ class ReservedFile:
             raise UsageError(f"{self.path}: {error.strerror}", hint=_HINT) from error
 
     def put(self, data: bytes) -> None:
-        """ConflictError where somebody else has made or changed what is there since; nothing of theirs is replaced."""
+        """ConflictError if somebody else has since made or changed a file there; nothing of theirs is replaced."""
         try:
             if self._look() != self._before or not self._is_same_folder():
                 raise ConflictError(f"{self.path} was made or changed by somebody else meanwhile, and is left as it is",
@@ -57,7 +57,7 @@ class ReservedFile:
         return None if self._folder < 0 else self._folder
 
     def _try(self) -> None:
-        """Whether a file can be made there is told before anything runs."""
+        """Tell before anything runs whether a file can be made there."""
         if self._before and stat.S_ISDIR(self._before[0]):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         descriptor, beside = own_files.new_beside(self._place(), dir_fd=self._where())

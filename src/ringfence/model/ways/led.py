@@ -1,4 +1,4 @@
-"""Paths of a policy that a link of a job leads elsewhere. For every system."""
+"""Paths of a policy that lead elsewhere through a link that a job made. For every system."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SHOWING = ("readable_paths", "writable_paths", "shown_at")
 
 
 def refuse(policy: SandboxPolicy, workspaces: Iterable[str], look: Look) -> None:
-    """PolicyError where a link in a folder that jobs work on or write leads from a path of the policy to a place which
-    that does not name: a repository, or an earlier job, would choose what this one sees."""
+    """PolicyError if a path of the policy goes through a link in a folder that jobs work on or write, to a place that
+    the policy does not name: a repository, or an earlier job, would choose what this job sees."""
     named = {path: name for name in SHOWING for path in getattr(policy, name)}
     tops = dict.fromkeys(map(look.real, (*workspaces, *policy.writable_paths))) if named else {}
     ways = {path: link for path in named for link in look.way(path).links if any(within(link, top) for top in tops)}

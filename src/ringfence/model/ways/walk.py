@@ -1,10 +1,10 @@
 """One resolver of paths: as the kernel goes, hop by hop, and at most as far as it goes.
 
 The text of a path does not tell where it leads: behind a link ``..`` goes up from where the link has led. On Linux each
-hop is a descriptor of what was there (O_PATH, never through a link), so that nobody has us continue elsewhere. Other
-systems have no such descriptors, there each hop is looked at by its name; Windows itself reads ``..`` as text and gives
-the answer. Opens nothing for reading, and says nothing of what is there a moment later: whoever uses a path that others
-could change opens it without following links (``kernel/mount``, ``kernel/landlock``).
+hop is a descriptor of what was there (O_PATH, never through a link), so that nobody can make us continue elsewhere.
+Other systems have no such descriptors, there each hop is looked at by its name; Windows itself reads ``..`` as text and
+gives the answer. Opens nothing for reading, and says nothing of what is there a moment later: a caller that uses a path
+that others could change must open it without following links (``kernel/mount``, ``kernel/landlock``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_LINKS = 40
 """MAXSYMLINKS: the kernel gives up there."""
 _HOW = getattr(os, "O_PATH", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _MAGIC = "/proc"
-"""Links in there lead where a process is, whatever their text says."""
+"""Links in there lead to where a process is, whatever their text says."""
 
 
 Path = str | os.PathLike[str]
@@ -39,12 +39,12 @@ class Hop:
     link: str
     """Where it leads; empty: it is no link."""
     open_to: str
-    """Who beside root and the caller could put something else in its place; empty: nobody."""
+    """Who, beside root and the caller, could put something else in its place; empty: nobody."""
 
 
 @record
 class Way:
-    """All that the kernel passes, and where it arrives."""
+    """Everything that the kernel passes, and where it arrives."""
 
     rows: tuple[Row, ...]
     end: str
@@ -83,7 +83,7 @@ class Way:
 
 
 class Look:
-    """One look at the host: each way is gone once, and all that is decided is decided of what was seen then."""
+    """One look at the host: each path is walked once, and all decisions use what was seen then."""
 
     def __init__(self) -> None:
         self._ways: dict[str, Way] = {}
@@ -103,13 +103,13 @@ def real(path: Path) -> str:
 
 
 def absolute(path: Path) -> str:
-    """The path from ``/`` on, without ``.`` and doubled slashes. Where it goes up, its folder is the one that the
-    kernel finds; links at its end, and on its way as long as it only goes down, stay."""
+    """The path from ``/`` on, without ``.`` and doubled slashes. If it goes up, its folder is the one that the kernel
+    finds. A link at its end stays, and so do links on the way if it only goes down."""
     if os.name == "nt":
         return os.path.abspath(path)  # as that system reads it
     path = os.fspath(path)
     if path.startswith("/") and "//" not in path and "/." not in path:
-        return path.rstrip("/") or "/"  # most are: nothing to take out
+        return path.rstrip("/") or "/"  # most paths: nothing to remove
     names = _from_root(path).split("/")
     if ".." not in names:
         return "/" + "/".join(name for name in names if name not in ("", "."))
@@ -117,7 +117,7 @@ def absolute(path: Path) -> str:
 
 
 def itself(path: Path) -> str:
-    """The path with its folder resolved, and not its last name: a link there is seen as one."""
+    """The path with its folder resolved, but not its last name: a link there stays a link."""
     if os.name == "nt":
         folder, name = os.path.split(os.path.abspath(path))
         return os.path.join(os.path.realpath(folder), name)
@@ -126,7 +126,7 @@ def itself(path: Path) -> str:
 
 
 def walk(path: Path) -> Way:
-    """The way to a path; one that is relative begins at the current folder. How it ends the way itself says."""
+    """The way to a path; a relative one begins at the current folder. The way itself says how it ends."""
     if os.name == "nt":
         error = 0 if os.path.exists(path) else errno.ENOENT
         return Way(rows=(), end=os.path.realpath(path), error=error, own=itself(path))
@@ -138,8 +138,8 @@ def walk(path: Path) -> Way:
 
 
 def walk_over(path: str, laid: Mapping[str, str]) -> Way:
-    """The way as it will be with what somebody laid over the host: place by place, where a link leads, or nothing for
-    what is no link. What is nowhere counts as a folder, and who could change what is not asked."""
+    """The way as it will be with ``laid`` over the host: for each place the target of a link, or nothing if it is not a
+    link. A place that is nowhere counts as a folder; who could change it is not asked."""
     if os.name == "nt":
         return walk(path)
     return _Walker(_Laid(laid)).walk(_from_root(path).split("/"))
@@ -202,7 +202,7 @@ class _Walker:
         return who.open_to(self._folder, found, self._users)
 
     def _not_there(self, place: str, left: list[str], error: int) -> Way:
-        """From here on there is only the text."""
+        """From here on only the text counts."""
         for name in left[::-1]:
             if name == "..":
                 place = place.rpartition("/")[0]
@@ -215,8 +215,8 @@ class _Walker:
 class _Opened:
     """A place on the host, by a descriptor of it, and of what was looked at last.
 
-    What is closed is forgotten first: a signal may raise anything in between, and nothing is to be closed twice, when
-    another thread has the number by then.
+    A descriptor is forgotten before it is closed: a signal handler may raise in between, and closing a number twice
+    could hit another thread's file.
     """
 
     def __init__(self) -> None:
