@@ -1,4 +1,4 @@
-"""A line in front of a bounded number of places: who comes first is served first, and too long a line is refused."""
+"""A line in front of a bounded number of places: first come, first served; a line that is too long is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class AdmissionQueue:
         return slot
 
     def leave(self, slot: Slot) -> None:
-        """Give the place, or the place in the line, back; whoever is next has its turn. Twice is harmless."""
+        """Give back the place, or the place in the line; the next one gets its turn. Doing so twice is harmless."""
         with self._lock:
             if slot not in self._served:
                 self.withdraw(slot, "given up")
@@ -49,7 +49,7 @@ class AdmissionQueue:
                 self._serve(self._waiting.popleft())
 
     def withdraw(self, slot: Slot, why: str) -> bool:
-        """Take it out of the line; false when its turn has come, and then it keeps its place."""
+        """Take it out of the line; False if its turn has come: then it keeps its place."""
         with self._lock:
             if slot not in self._waiting:
                 return False
@@ -58,7 +58,7 @@ class AdmissionQueue:
             return True
 
     def close(self) -> None:
-        """Nobody who waits now, or comes later, will have a place."""
+        """Nobody who waits now, or comes later, gets a place."""
         with self._lock:
             self._closed = True
             while self._waiting:
@@ -70,14 +70,14 @@ class AdmissionQueue:
 
 
 class Slot:
-    """One who stands in the line."""
+    """One waiting in the line."""
 
     def __init__(self, told: Callable[[], None] | None = None) -> None:
         """``told``: called once it has come or was refused, under the lock of the line."""
         self._told = told
         self._event = threading.Event()
         self.refused = ""
-        """Why it never comes; empty: it does, or did."""
+        """Why its turn never comes; empty: it does, or did."""
 
     def admit(self) -> None:
         self._event.set()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _NONE: Mapping[str, float] = MappingProxyType({})
 MAX_FILE_BYTES = 64 * 2**20
-"""The most that ``Box.get`` takes unless it is told otherwise."""
+"""The most bytes that ``Box.get`` takes by default."""
 
 
 def open(
@@ -75,8 +75,8 @@ class Box:
         turn: AbstractContextManager[object] | None = None,
         network_limits: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """``turn``: held while the transaction itself is changed, by one who lets others use it while a box opens.
-        ``network_limits``: what the gateway holds for all connections together (``EgressLimits``)."""
+        """``turn``: a lock held while the transaction itself is changed, for a caller that lets others use it while a
+        box opens. ``network_limits``: what the gateway holds for all connections together (``EgressLimits``)."""
         self.policy = policy
         self._owner = os.getpid()
         backend = backend_for(policy.isolation)
@@ -103,12 +103,12 @@ class Box:
 
     @property
     def ended(self) -> bool:
-        """It takes no visits any more: a limit of all of them together has ended it, or somebody's hand."""
+        """It takes no more visits: a limit of all of them together has ended it, or somebody has."""
         return self._occupancy.closing or self._box.ended()
 
     @property
     def network(self) -> BoxNetwork:
-        """Who it may reach, and how that is changed; UsageError where its policy has no network list."""
+        """Who it may reach, and how to change that; UsageError if its policy has no network list."""
         find = getattr(self._box, "egress", None)  # no level but strict has a gateway
         egress = find() if find is not None else None
         if egress is None:
@@ -120,7 +120,7 @@ class Box:
 
     @property
     def watchable(self) -> Source:
-        """Where a ``ResourceMonitor`` can look at everything in it, and how that is ended."""
+        """Where a ``ResourceMonitor`` can look at everything in it, and how to end that."""
         return self._box.source()
 
     # ---- visits
@@ -149,7 +149,7 @@ class Box:
     @property
     def counts_operations(self) -> bool:
         """Whether ``start`` can hold a visit to a number of ``operations``."""
-        return "operations" in getattr(self._box, "limits_of_a_visit", ())  # levels of others count none
+        return "operations" in getattr(self._box, "limits_of_a_visit", ())  # levels made by others count none
 
     def start(
         self,
@@ -161,8 +161,9 @@ class Box:
         on_output: OnOutput | None = None,
         **beside: Unpack[Beside],
     ) -> Handle:
-        """A visit in the background; with ``input`` it has no other, else what its handle writes. ``operations``: the
-        calls of the read and the write family that it may make; one that makes more is ended, and is no success."""
+        """A visit in the background; ``input`` is its whole input, otherwise it reads what its handle writes.
+        ``operations``: the calls of the read and the write family that it may make; one that makes more is ended, and
+        is no success."""
         if operations is not None and not self.counts_operations:
             raise UnavailableError(f"isolation {self.policy.isolation} here counts no calls of a visit",
                                    missing=("operations",), hint="leave operations out")  # fmt: skip
@@ -186,7 +187,7 @@ class Box:
                 each.close_input()
             self._running = [each for each in self._running if each not in ended] + [handle]
         if self._occupancy.closing:
-            handle.join()  # who closes may have looked for its input already
+            handle.join()  # a thread that closes the box may have looked for its input already
         return handle
 
     def _supervise(
@@ -251,7 +252,7 @@ class Box:
     # ---- processes that are kept
 
     def confinement(self) -> Confinement:
-        """What its processes are held by; UnavailableError where running processes can't be kept."""
+        """What confines its processes; UnavailableError if running processes can't be kept."""
         with self._enter(internal=True):
             held = self._box.confinement()
         if held is None:
@@ -282,9 +283,9 @@ class Box:
             self._box.commit()
 
     def close(self) -> None:
-        """End everything in it, also what other threads have in there, and leave nothing behind.
+        """End everything in it, including visits of other threads, and leave nothing behind.
 
-        Called from within one of its visits, by what is told of its output, it is done when that visit has ended.
+        Called from within one of its visits, by an output callback, it takes effect when that visit has ended.
         """
         if self._owner != os.getpid():
             return
@@ -326,7 +327,7 @@ def _named(job: Job) -> str:
 
 
 def _failed(what: str, outcome: Outcome) -> FileError:
-    """In the words of what put or got the file, which are ours; a limit that ended it has others."""
+    """In the words of our own transfer program; if a limit ended it, in the words of that."""
     said = outcome.stderr.decode("utf-8", "replace") if outcome.status is Status.FAILED else ""
     return FileError(f"{what}: {said or outcome.reason}", errno=outcome.rc if said else 0,
                      hint=_HINTS.get(outcome.rc, "") if said else "")  # fmt: skip
@@ -341,7 +342,7 @@ _HINTS = {
 
 
 class _Limited:
-    """Starts visits that are held to more than the policy holds all of them to."""
+    """Starts visits with limits beside those of the policy."""
 
     def __init__(self, box: LivingBox, limits: Mapping[str, float]) -> None:
         self._box = box

@@ -23,7 +23,7 @@ class BoxNetwork:
 
     @property
     def rules(self) -> tuple[NetworkRule, ...]:
-        """Those in force now."""
+        """The rules in force now."""
         return self._egress.rules
 
     def allow(self, *entries: str | Mapping[str, object] | NetworkRule) -> None:

@@ -1,4 +1,4 @@
-"""A function called inside a living box: in by its code, out by a value in a safe encoding.
+"""A function called inside a living box: its code goes in, a value comes out in a safe encoding.
 
 A fresh interpreter in the box runs the same job that a pool's warm ones run; so a call is a visit like any other, and
 sees the files and processes of those before it. What comes back is the guest's word and executes nothing.
@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Our package by its own folder: the one that it lies in need not be readable, and is on no path of the job's.
+# Our package by its own folder: the folder above it need not be readable, and is on no path of the job.
 _LOADER = """\
 import importlib.util, os, sys
 place = sys.argv[1]
@@ -43,7 +43,7 @@ if sys.version_info[:2] != ({0}, {1}):
 
 
 def needed_paths() -> tuple[str, ...]:
-    """What a policy must let be read beside the interpreter, so that calls can be made."""
+    """What a policy must make readable beside the interpreter, so that calls can be made."""
     return (os.path.dirname(os.path.abspath(ringfence.__file__)),)
 
 
@@ -57,7 +57,7 @@ def call_job(
     """The visit that calls ``function(**params)``; ``engine.call_result`` reads its outcome.
 
     ``modules``: top-level modules that its own code may import; absent: all. Advice, not the boundary.
-    ``python``: the interpreter that is found inside, where it is not the caller's own.
+    ``python``: the interpreter inside, if it is not the caller's own.
     """
     surroundings = python_job.Surroundings(
         path=("",), packages=python_job.package_folders(), modules=None if modules is None else tuple(modules)

@@ -1,6 +1,6 @@
 """``Returned``: what became of a call or a source in a sandbox: a value, the guest's exception, or how else it ended.
 
-Everything the guest does is in it as data; it raises only when somebody asks for a value that is not there. It does
+Everything the guest does is in it as data; it raises only if the caller asks for a value that is not there. It does
 not run anything, and trusts the outcome (ours) over the reply (the guest's): a job that was killed returns nothing.
 """
 
@@ -32,7 +32,7 @@ class CallResult:
 
     @property
     def value(self) -> object:
-        """What the function returned; CallError where it returned nothing that arrived."""
+        """What the function returned; CallError if no value arrived."""
         if self.ok:
             return self.reply.value
         raised = self.raised
@@ -59,7 +59,7 @@ class CallResult:
 
     @property
     def _hint(self) -> str:
-        """What would help; whatever else ended the call, its reply is no reason."""
+        """What would help. If something else ended the call, the missing reply is not the reason."""
         if self.outcome.ok:
             return _HINTS.get(self.reply.kind, "")
         fields = ", ".join(LIMIT_OF[name].field for name in self.outcome.limits_hit if name in LIMIT_OF)
@@ -74,7 +74,7 @@ _HINTS = {
 
 
 def call_result(outcome: Outcome) -> CallResult:
-    """An outcome whose message is the reply of a Python job. Its exception may say which limit it failed of."""
+    """The result of an outcome whose message is a Python job's reply. The exception may say which limit it hit."""
     reply = read_reply(outcome.message)
     raised = reply.raised
     if raised is not None and outcome.near_limits:

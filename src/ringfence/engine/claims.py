@@ -1,8 +1,8 @@
 """What a runner of ours says from inside the job about its exception: believed only where a limit is near.
 
-The kernel's numbers say which limits a failing job may have reached (``Outcome.near_limits``). Which of them it was, an
-exception's type and number say better than any text. They are still the job's word, so they make one failure
-another failure and nothing else.
+The kernel's numbers say which limits a failing job may have reached (``Outcome.near_limits``). An exception's type and
+number say better than any text which of them it was. They are still the job's word, so they can only turn one failure
+into another.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def capability_of(type_name: str, message: str) -> str:
 
 
 def limited(outcome: Outcome, capability: str, said: str) -> Outcome:
-    """The outcome with the status of this limit, if the job failed near it; else as it is. ``said``: the exception."""
+    """The outcome with the status of this limit, if the job failed near it; else unchanged. ``said``: the exception."""
     if outcome.status is not Status.FAILED or capability not in outcome.near_limits:
         return outcome
     status = STATUS_OF[capability]

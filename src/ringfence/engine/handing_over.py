@@ -1,4 +1,4 @@
-"""Many jobs of several kinds in one call: which kind each of them is, and the futures of all of them or of none."""
+"""Many jobs of several kinds in one call: which kind each of them is, and the futures of all or none of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HINT = "a source is text, a command a list of texts or a Job, a call a function
 
 
 def submit_all(pool: Pool, jobs: Iterable[Handed]) -> list[JobFuture]:
-    """First all are looked at, then all are put into the line; what is raised leaves none of them behind."""
+    """Check all of them first, then put all into the line; an error leaves none of them behind."""
     if isinstance(jobs, str | bytes | Job) or not isinstance(jobs, Iterable):
         raise UsageError(f"{_shown(jobs)} is not a list of jobs", hint="write submit_many([job, job, …])")
     packed = _Packed()
@@ -33,7 +33,7 @@ def submit_all(pool: Pool, jobs: Iterable[Handed]) -> list[JobFuture]:
         for kind, job in ready:
             futures.append(kind(pool, job))
     except BaseException:  # too many for the line, a pool that closes, Ctrl-C
-        for future in reversed(futures):  # from the end of the line: else its places would be taken by those behind
+        for future in reversed(futures):  # from the end of the line: otherwise those behind would move up
             future.cancel()
         raise
     return futures

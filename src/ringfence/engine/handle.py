@@ -48,7 +48,7 @@ class Handle(BackgroundStreams):
         # Not the thread's own end: Python before 3.13 takes a thread for ended when Ctrl-C interrupts join.
         self._ended = threading.Event()
         self._theirs = -1
-        """The job's end of its input, until it has a copy."""
+        """The job's end of its input, until the job has a copy."""
         listeners = Listeners(on_event=on_event, on_output=on_output, on_all=self._add, attach=self._attach)
         try:
             self._start(job, listeners)
@@ -80,7 +80,7 @@ class Handle(BackgroundStreams):
             self._stay.leave()
 
     def _begin(self) -> None:
-        """It has its streams, or never will."""
+        """The job has its streams, or never will."""
         theirs, self._theirs = self._theirs, -1
         if theirs >= 0:
             os.close(theirs)
@@ -97,13 +97,12 @@ class Handle(BackgroundStreams):
 
     @property
     def entered(self) -> bool:
-        """False: its box had come to its end before, and nothing of the job has begun. Known when it is done."""
+        """False: its box had ended before, and nothing of the job has begun. Known when it is done."""
         return self._visit is None or self._visit.entered
 
     @property
     def operations(self) -> int:
-        """Calls of the read and the write family that it has made, where it may make so many only and is done; else
-        -1."""
+        """Calls of the read and the write family that it has made, if they are limited and it is done; else -1."""
         return self._visit.operations if self._visit is not None else -1
 
     def signal(self, number: int) -> None:
@@ -118,7 +117,7 @@ class Handle(BackgroundStreams):
             self.close_input()
 
     def wait(self, timeout_s: float | None = None) -> Outcome:
-        """How it ended; TimeoutError when that takes longer."""
+        """How it ended; TimeoutError if that takes longer."""
         self.join(timeout_s)
         if not self.done:
             raise TimeoutError("the visit has not ended yet")

@@ -1,7 +1,7 @@
 """``JobFuture`` and ``CallFuture``: a job and a call under way in a pool, each as a ``concurrent.futures.Future``.
 
 ``as_completed``, ``wait`` and callbacks take them as their own, and ``await`` waits for them without blocking the loop.
-Other than theirs they can be cancelled while they run: the sandbox is ended.
+Unlike other futures they can be cancelled while they run: the sandbox is ended.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class JobFuture(Future[Any]):
     """Its result is the job's Outcome."""
 
     def __init__(self, pool: Pool, job: Job, told: Listeners | None = None) -> None:
-        """In the line from now on. ``told``: who else hears of it while it runs."""
+        """It is in the line from now on. ``told``: who else hears of it while it runs."""
         super().__init__()
         self._pool = pool
         self._told = told or Listeners()
         self._visit: Visit | None = None
         self._killed = False
         self._claimed = threading.Lock()
-        """Taken once, by whoever tells how it ended: the one who cancels it, or the one who has run it."""
+        """Taken once, by the thread that sets the result: the one that cancels it, or the one that has run it."""
         self._turn = Slot(lambda: pool._workers.add(self._work))
         self._held = ExitStack()
         try:
             self._stay = self._held.enter_context(pool._enter())
-            self._stay.thread = 0  # nobody is in there yet
+            self._stay.thread = 0  # no thread is in there yet
             self._job = self._held.enter_context(with_own_input(job))
             pool._workers.need_one_more()
             self._held.callback(pool._queue.leave, self._turn)
@@ -54,7 +54,7 @@ class JobFuture(Future[Any]):
             raise
 
     def _work(self) -> None:
-        """In a thread of the pool, when its turn has come or never will."""
+        """Runs in a thread of the pool, when its turn has come or never will."""
         self._stay.thread = threading.get_ident()
         value, problem = None, None
         try:
@@ -76,7 +76,7 @@ class JobFuture(Future[Any]):
             visit.signal(_SIGKILL)
 
     def kill(self) -> None:
-        """End the sandbox, at once or as soon as there is one; other than with ``cancel`` there is an outcome."""
+        """End the sandbox, at once or as soon as there is one; unlike with ``cancel`` there is an outcome."""
         self._killed = True
         if self._visit is not None and not self.done():
             self._visit.signal(_SIGKILL)
@@ -90,7 +90,7 @@ class JobFuture(Future[Any]):
             self.set_result(value)
 
     def cancel(self) -> bool:
-        """Take it out of the line, or end its sandbox; false when it has ended already."""
+        """Take it out of the line, or end its sandbox; False if it has ended already."""
         if not super().cancel():
             return False
         if self._claimed.acquire(blocking=False):
@@ -103,7 +103,7 @@ class JobFuture(Future[Any]):
         return self._visit is not None and not self.done()
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Whoever cancels the task that waits here ends the sandbox."""
+        """Cancelling the task that waits here ends the sandbox."""
         from asyncio import wrap_future
 
         return wrap_future(self).__await__()

@@ -1,7 +1,7 @@
 """``cwd``, ``input``, ``timeout`` and ``env``: what users of ``subprocess`` say beside a command.
 
-They complete a job and shorten its time; they are no second way to say what a policy says. What else ``subprocess``
-takes is refused, with the way to the same thing here.
+They complete a job and shorten its time; they are no second way to say what a policy says. Other keywords of
+``subprocess`` are refused, with a hint how to get the same here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Never, TypedDict
 
     class Beside(TypedDict, total=False):
-        """What completes a job."""
+        """The keywords that complete a job."""
 
         cwd: str | os.PathLike[str] | None
         input: bytes | None
@@ -46,7 +46,7 @@ def job_of(
     env: Mapping[str, str] | None = None,
     **unknown: Never,
 ) -> Job:
-    """A command or a job, with what was said beside it. ``env`` adds to the job's environment."""
+    """A command or a job, with the keywords given beside it. ``env`` adds to the job's environment."""
     for name in unknown:
         raise UsageError(f"{name!r} is not a keyword here", hint=_ELSEWHERE.get(name, f"there are {KNOWN}"))
     job = Job.of(what)

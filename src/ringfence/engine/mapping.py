@@ -93,7 +93,7 @@ class Bar:
             self._show("\r\x1b[K")
 
     def _show(self, text: str) -> None:
-        """A terminal that is gone, or can't show this, is no reason to lose what is being done."""
+        """A terminal that is gone, or can't show this, must not stop the work."""
         try:
             if self._stream is not None:
                 self._stream.write(text)

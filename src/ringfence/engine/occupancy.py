@@ -1,4 +1,4 @@
-"""Who is in a box or a pool: nobody comes in once it closes; who closes it ends those who are in, and waits for them.
+"""Who is in a box or a pool: nobody comes in once it closes; closing ends the visits that are in, and waits for them.
 
 Threads meet here and nowhere else. Says nothing about what visits are, nor what is left to remove (``box``, ``pool``).
 """
@@ -20,21 +20,21 @@ _END_WAIT_S, _KILL_WAIT_S = 15.0, 5.0
 
 
 def wait_for(event: threading.Event, within_s: float | None) -> bool:
-    """Whether it does in this time; None, or longer than a clock takes: however long that is."""
+    """Whether it is set within this time; None, or more than a clock can measure: wait without a limit."""
     if within_s is not None and (not isinstance(within_s, int | float) or within_s != within_s):
         raise UsageError(f"{within_s!r} must be a number of seconds")
     return event.wait(None if within_s is None else min(within_s, threading.TIMEOUT_MAX))
 
 
 class Occupant:
-    """From before a visit begins until nothing of it is left; several may follow each other in one stay."""
+    """A stay, from before a visit begins until nothing of it is left; several visits may follow in one stay."""
 
     def __init__(self, occupancy: Occupancy, *, internal: bool) -> None:
         self._occupancy = occupancy
         self.internal = internal
         self.visit: Visit | None = None
         self.thread = threading.get_ident()
-        """Who is in there, and can't wait for itself."""
+        """The thread that is in there, which can't wait for itself."""
 
     def attach(self, visit: Visit, _: object = None) -> None:
         """The visit has begun; too late if the box closes."""
@@ -57,7 +57,7 @@ class Occupant:
 
 
 class Occupancy:
-    """Of one box or pool."""
+    """The stays in one box or pool."""
 
     def __init__(self, of: str) -> None:
         self._of = of
@@ -71,7 +71,7 @@ class Occupancy:
         self._closer = 0
 
     def enter(self, *, internal: bool = False) -> Occupant:
-        """``our_work``: what is done is no visit but ours, such as a commit; it is waited for as long as it takes."""
+        """``our_work``: not a visit but work of ours, such as a commit; it is waited for as long as it takes."""
         with self.lock:
             if self.closing:
                 raise UsageError(f"the {self._of} is closed")
@@ -103,7 +103,7 @@ class Occupancy:
         return left
 
     def begin_closing(self) -> bool:
-        """Nobody comes in any more; False: somebody else does this or has done it, which has been waited for."""
+        """Nobody comes in any more; False: another thread does this or has done it, and we have waited for that."""
         with self.lock:
             first, self.closing = not self.closing, True
             if first:
@@ -113,7 +113,7 @@ class Occupancy:
         return first
 
     def is_within(self) -> bool:
-        """Whether this thread is itself in the box: what is told of a visit is told by the thread that runs it."""
+        """Whether this thread is itself in the box: callbacks of a visit run in the thread that leads it."""
         with self.lock:
             return any(occupant.thread == threading.get_ident() for occupant in self.occupants)
 
@@ -122,7 +122,7 @@ class Occupancy:
             visit.signal(_SIGKILL)
 
     def await_all(self) -> None:
-        """Until all have left. A visit that does not end is killed the hard way, and waited for no longer than that."""
+        """Wait until all have left. A visit that does not end is killed the hard way, and then not waited for."""
         if not self._is_empty_within(_END_WAIT_S):
             for visit in self.visits():
                 visit.abandon()
@@ -135,6 +135,6 @@ class Occupancy:
             return self.changed.wait_for(lambda: not self.occupants, wait_s)
 
     def visits(self) -> list[Visit]:
-        """Those that have begun."""
+        """The visits that have begun."""
         with self.lock:
             return [occupant.visit for occupant in self.occupants if occupant.visit is not None]

@@ -1,4 +1,4 @@
-"""What a policy comes to on this host: for each process its steps, and the system calls of those that are a table.
+"""What a policy comes to on this host: for each process its steps, and the system calls of steps that are a table.
 
 Nothing is started; a control group may be made for the answer, and is removed again.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PROCESSES = {
     "zygote": "builds once what all sandboxes of this policy share",
-    "leader": "prepares one sandbox, while it still is who it is",
+    "leader": "prepares one sandbox, while it still has its own ids",
     "pid 1": "builds the root, then becomes a program that only collects the dead",
     "job": "goes on in the memory of pid 1, confines itself and executes the program",
 }
@@ -33,9 +33,9 @@ class Planned:
     process: str
     step: str
     arguments: tuple[object, ...]
-    """Of a step that Python executes."""
+    """For a step that Python executes."""
     calls: tuple[str, ...]
-    """Of a step that is part of a table."""
+    """For a step that is part of a table."""
 
 
 def planned(policy: SandboxPolicy, command: tuple[str, ...] = ("COMMAND",)) -> list[Planned]:
@@ -59,7 +59,7 @@ def _in_python(process: str, step: Step) -> Planned:
 
 
 def _of_sandbox(plan: list[Step]) -> list[Planned]:
-    """Up to the split they are of pid 1."""
+    """Up to the split they belong to pid 1."""
     rows: list[Planned] = []
     process = "pid 1"
     for part in call_table.parts(plan):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ringfence.engine.job_future import CallFuture, JobFuture
     from ringfence.engine.keywords import Beside
 
-# What a sandbox that stands by takes of this process, and what must be left for jobs and for everything else.
+# Descriptors that a standby sandbox takes from this process, and what must be left for jobs and everything else.
 _DESCRIPTORS_EACH, _SPARE_DESCRIPTORS = 4, 64
 
 
@@ -52,7 +52,7 @@ class Pool:
 
     ``warm``: how many stand by. ``preload``: modules that Python jobs find imported. ``at_once``: how many jobs run at
     a time, None: as many as ``warm``, or as there are processors if that is more. ``queue_limit``: how many more may
-    wait, None: any number. ``idle_s``: after so long without a job all but one are let go.
+    wait, None: any number. ``idle_s``: after this long without a job all but one are let go.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class Pool:
         self._deadline_s: float | None = None
         """Less time than the policy gives a job."""
         self._whole: Pool | None = None
-        """Of one with other limits: the pool that must live as long."""
-        # Not a method: what stands must not keep alive a pool that everybody has forgotten.
+        """For a pool made by ``with_limits``: the original pool, which must live as long."""
+        # Not a method: standby sandboxes must not keep alive a pool that nobody holds any more.
         self._open = partial(_opened, backend, self.policy, self._python)
-        first = self._open()  # here, so that what can't work is said at once
+        first = self._open()  # here, so that a set-up that can't work fails at once
         try:
             self._warm = WarmSet(self._open, warm, idle_s, first)
         except BaseException:
@@ -153,7 +153,7 @@ class Pool:
         return self.try_call(function, *args, **kwargs).value
 
     def try_call(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> CallResult:
-        """The same, with all that is known of how it ended, and never an exception of the guest's choice."""
+        """The same, with everything known of how it ended, and never an exception of the guest's choice."""
         packed, arguments = callables.pack(function), callables.pack_arguments(args, kwargs)
         return self._call(packed, arguments, callables.name_of(function))
 
@@ -236,7 +236,7 @@ class Pool:
         """Any number of jobs in one call, without a thread each: a future for each, in order, which can be awaited.
 
         Text or bytes are a Python source, a list of texts or a ``Job`` is a command: the result is an Outcome. A
-        function, or a tuple of one and its arguments, is a call: the result is its value. One that can't be is a
+        function, or a tuple of one and its arguments, is a call: the result is its value. One that can't be made is a
         UsageError, and then none begins.
 
         >>> with Pool(warm=1) as pool:
@@ -248,13 +248,13 @@ class Pool:
         return submit_all(self._within(timeout), jobs)
 
     def submit_watched(self, job: Job, told: Listeners, *, timeout: float | None = None) -> JobFuture:
-        """One job, with who is told of its output and its events while it runs; ``source_job`` makes one of Python."""
+        """One job, with listeners for its output and events while it runs; ``source_job`` makes a Python job."""
         from ringfence.engine.job_future import JobFuture
 
         return JobFuture(self._within(timeout), job, told)
 
     async def run_async(self, job: Handed, *, timeout: float | None = None) -> Any:
-        """One job of ``submit_many``, awaited; whoever cancels the task ends the sandbox."""
+        """One job of ``submit_many``, awaited; cancelling the task ends the sandbox."""
         (future,) = self.submit_many([job], timeout=timeout)
         return await future
 
@@ -291,10 +291,10 @@ class Pool:
             self._queue.leave(slot)
 
     def _deliver(self, job: Job, listeners: Listeners) -> Outcome:
-        """Run it in a sandbox that stands by, or in a new one when that ended before it heard of the job.
+        """Run it in a sandbox that stands by, or in a new one if that ended before it got the job.
 
-        A new sandbox may still be asked of a zygote that is being killed. Its end is certain when that sandbox has
-        failed, and the one after it comes from a new zygote.
+        A new sandbox may still be asked of a zygote that is being killed. Once that sandbox has failed the zygote is
+        known to be gone, and the next sandbox comes from a new zygote.
         """
         for source in (self._warm.take, self._open):
             try:
@@ -317,12 +317,12 @@ class Pool:
     def close(self) -> None:
         """End everything that runs, and leave nothing behind.
 
-        Called from within one of its jobs, by what is told of its output, it is done when that job has ended.
+        Called from within one of its jobs, by an output callback, it takes effect when that job has ended.
         """
         if self._owner != os.getpid():
             return
         left = self._occupancy.close(self._queue.close, self._remove)
-        if left:  # no exception: a job must not choose that its caller gets one
+        if left:  # no exception: a job must not be able to cause one in its caller
             warnings.warn(left, RuntimeWarning, stacklevel=2)
 
     def _remove(self) -> str:
@@ -362,7 +362,7 @@ def _opened(backend: Backend, policy: SandboxPolicy, python: PythonJobs) -> Stan
 
 
 def _check_room(warm: int) -> None:
-    """Else the sandboxes would take the last descriptors, and whatever else the caller opens would fail."""
+    """Otherwise the sandboxes would take the last descriptors, and anything else that the caller opens would fail."""
     import resource
 
     most, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], _DESCRIPTORS_EACH * warm + _SPARE_DESCRIPTORS

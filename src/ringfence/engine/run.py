@@ -39,7 +39,7 @@ if os.name == "nt":
     }
 
 ACCEPT_LESS = "or accept less with allow_partial (--allow-partial)"
-"""What helps against a refusal where something of the policy would be left."""
+"""The hint for a refusal if part of the policy could still be enforced."""
 
 
 def run(
@@ -88,13 +88,13 @@ def run(
             outcome = _kept(box, outcome, keep)
     finally:
         left = close_whole(box)
-    # What the job did to its folder is no reason to lose what it came to: it must not choose an exception.
+    # The state of the job's folder must not lose its outcome: a job must not be able to cause an exception.
     return replace(outcome, reason=f"{outcome.reason}; {left}", left_behind=left) if left else outcome
 
 
 def close_whole(box: Box) -> str:
-    """Close it and say what could not be removed. Ctrl-C in the middle, or what a signal's handler raises, is raised
-    when nothing is left."""
+    """Close it and say what could not be removed. Ctrl-C in the middle, or another exception of a signal handler, is
+    raised when nothing is left."""
     try:
         return box.close()
     except BaseException:
@@ -103,7 +103,7 @@ def close_whole(box: Box) -> str:
 
 
 def _committed(box: Box, outcome: Outcome, folder: str) -> Outcome:
-    """Commit; what can't be committed, e.g. because another process changed the same files, is kept if possible."""
+    """Commit; if that fails, e.g. because another process changed the same files, keep the changes if possible."""
     try:
         box.commit()
     except CheckpointError as error:
@@ -115,7 +115,7 @@ def _committed(box: Box, outcome: Outcome, folder: str) -> Outcome:
 
 
 def _kept(box: Box, outcome: Outcome, folder: str) -> Outcome:
-    """What a job left may be more than can be kept; that is said, and its outcome is not lost."""
+    """A job may leave more than can be kept; that is reported, and its outcome is not lost."""
     try:
         return replace(outcome, transaction=folder) if box.keep(folder) else outcome
     except CheckpointError as error:
@@ -136,18 +136,18 @@ def backend_for(level: IsolationLevel) -> Backend:
             hint=f"choose one of {', '.join(BACKENDS)}",
         )  # fmt: skip
     module, name = BACKENDS[level]
-    __import__(module)  # importlib would load much more than this one
+    __import__(module)  # importlib would load much more than this one module
     backend: Backend = getattr(sys.modules[module], name)()
     return backend
 
 
 def traits_of(level: IsolationLevel) -> Traits:
-    """What a door has to know of a level; of one that this version has not, nothing."""
+    """What a door has to know of a level; nothing for a level that this version does not have."""
     return backend_for(level).traits if level in BACKENDS else Traits()
 
 
 def isolating_levels() -> tuple[IsolationLevel, ...]:
-    """The levels whose promises hold: what ``selfcheck`` and the conformance tests go through."""
+    """The levels whose promises can be tested: ``selfcheck`` and the conformance tests run these."""
     return tuple(level for level in BACKENDS if traits_of(level).isolates)
 
 

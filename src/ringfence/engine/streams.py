@@ -16,9 +16,9 @@ from ringfence.model.job import Job
 from ringfence.model.limits import UNLIMITED_OUTPUT
 from ringfence.model.outcome import dropped_text
 
-# What a pipe holds. Memory for much more would be fetched from the kernel and given back for every piece.
+# What a pipe holds. A much larger buffer would be requested from the kernel and given back for every piece.
 _PIECE_BYTES = 64 * 1024
-# More than any pipe holds. Somebody outside of the job's tree may have its end and never stop writing.
+# More than any pipe holds. A process outside the job's tree may have its write end and never stop writing.
 _DRAIN_READS = 512
 _END_BYTES = 256 * 1024
 MESSAGE_BYTES = 16 * 2**20 + 8192
@@ -26,7 +26,7 @@ MESSAGE_BYTES = 16 * 2**20 + 8192
 
 
 def marker(dropped: int) -> bytes:
-    """What stands at the end of a stream that was cut."""
+    """The text at the end of a stream that was cut."""
     return b"\n" + dropped_text(dropped)
 
 
@@ -44,7 +44,7 @@ class Capture:
         self._on_output = on_output
         self._on_all = on_all
         self._only_end = on_output is not None and limit >= UNLIMITED_OUTPUT
-        """Whoever is told of all of it as it comes, without a bound, has it: only its end is kept here."""
+        """A listener without a bound gets everything as it comes: only the end is kept here."""
 
     def add(self, piece: bytes) -> None:
         if self._on_all:
@@ -60,7 +60,7 @@ class Capture:
             self._on_output(self.name, bytes(kept))
 
     def _drop(self, count: int) -> None:
-        """The first time, half a character at the end goes too, in whatever pieces it came."""
+        """At the first drop, half a character at the end goes too, in whatever pieces it came."""
         if not self.dropped:
             tail = bytes(self._kept[-4:])
             half = len(tail) - _whole_characters(tail)
@@ -99,7 +99,7 @@ class Streams:
         *,
         files_apart: bool = False,
     ) -> None:
-        """``files_apart``: what is in a file is fed to the job, which does not get the file itself."""
+        """``files_apart``: the content of a file is fed to the job, which does not get the file itself."""
         self.stdout = Capture("stdout", output_bytes, on_output, on_all)
         self.stderr = Capture("stderr", output_bytes, on_output, on_all)
         self.channel = Capture("channel", MESSAGE_BYTES) if job.channel else None
@@ -151,7 +151,7 @@ class Streams:
         return writer
 
     def _open_terminal(self) -> None:
-        """One terminal for all three, or without stderr; what is typed on the caller's own is relayed to it."""
+        """One terminal for all three, or all but stderr; what is typed on the caller's terminal is relayed to it."""
         import pty
 
         ours, theirs = pty.openpty()
@@ -161,7 +161,7 @@ class Streams:
         self._theirs.append(self._open_output(self.stderr) if self._job.stderr_apart else os.dup(theirs))
         os.set_blocking(ours, False)
         if isinstance(self._job.stdin, int):
-            # Ours: its owner may close it while the job runs, and the number be something else that is not the job's.
+            # A copy of ours: its owner may close it while the job runs, and the number may then be another file's.
             self.keyboard = os.dup(self._job.stdin)
 
     @property
@@ -179,7 +179,7 @@ class Streams:
             os.close(self._theirs.pop())
 
     def read(self, descriptor: int) -> bool:
-        """Take what has arrived; false when this stream has ended."""
+        """Take what has arrived; False if this stream has ended."""
         piece = self._taken(descriptor)
         return piece is None or bool(piece)
 
@@ -202,11 +202,11 @@ class Streams:
         return None if self.channel is None or self.channel.dropped else self.channel.result()
 
     def is_flooded(self) -> bool:
-        """Whether the job writes into its channel without end. What it says there is lost already, so it may end."""
+        """Whether the job floods its channel. Its message is lost already, so the job may be ended."""
         return self.channel is not None and self.channel.dropped > MESSAGE_BYTES
 
     def write(self) -> bool:
-        """Feed what the pipe takes; false when all is fed or nobody reads."""
+        """Feed what the pipe takes; False if everything is fed or nobody reads."""
         if not self._pending and self._source >= 0:
             self._pending = memoryview(self._next_piece())
         try:
@@ -229,7 +229,7 @@ class Streams:
         return piece
 
     def relay_keyboard(self) -> bool:
-        """Pass on what was typed; false when the caller's terminal has ended."""
+        """Pass on what was typed; False if the caller's terminal has ended."""
         try:
             typed = os.read(self.keyboard, 1024)
             os.write(self.terminal, typed)
@@ -257,7 +257,7 @@ class Streams:
             self._source = -1
 
     def drain(self) -> None:
-        """After the end: what is still in the pipes, without waiting for whoever may hold them open."""
+        """After the end: take what is still in the pipes, without waiting for processes that may hold them open."""
         for descriptor in list(self.readers):
             for _ in range(_DRAIN_READS):
                 if not self._taken(descriptor):
@@ -275,6 +275,6 @@ class Streams:
 
 
 def _is_of_the_file_system(descriptor: int) -> bool:
-    """Whoever has such a descriptor can change the mode and times of the file, and may open it anew for writing."""
+    """A process with such a descriptor can change the mode and times of the file, and may reopen it for writing."""
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISBLK(mode)

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
         def poll(self, timeout: float | None = ..., /) -> list[tuple[int, int]]: ...
 
 METRICS = "RINGFENCE_METRICS"
-"""Whoever sets it, or loads the recorder, has runs counted; else nothing of it is loaded."""
+"""If it is set, or the recorder is loaded, runs are counted; otherwise nothing of that is loaded."""
 _NET_S = 5.0
 _KILLED_S = 60.0
-"""A process that was killed ends, but on a machine that is overrun it waits long for its turn."""
+"""A killed process does end, but on an overloaded machine it may wait long for its turn."""
 _LOOK_S = 1.0
 _LATE_S = 0.1
-"""So long after its deadline a job should have ended; if not, is who holds it at work?"""
+"""This long after its deadline a job should have ended; if not, we check whether its leader is at work."""
 _LONGEST_WAIT_S = 3600.0  # the kernel takes no more than 24 days, a policy may allow years
 _NEVER = float("inf")
 _READABLE, _WRITABLE = 1, 4  # POLLIN, POLLOUT, which Windows has no names for
@@ -91,17 +91,17 @@ class _Log:
             self._on_event(event)
 
     def tell_attempt(self, attempt: Mapping[str, object]) -> None:
-        """Something that the recorder saw, refused, or allowed and telling; or what the gateway decided."""
+        """Something that the recorder saw, whether refused or allowed but telling; or a decision of the gateway."""
         kind = EventKind.VIOLATION if attempt.get("errno") else EventKind.EGRESS
         self._tell(kind, _seen_s(attempt), {str(name): value for name, value in attempt.items() if name != "time_s"})
 
     def sort(self) -> None:
-        """By time: the gateway tells of a connection when it has ended, the recorder of a call when it is made."""
+        """Sorted by time: the gateway reports a connection when it has ended, the recorder a call when it is made."""
         self.events[1:] = sorted(self.events[1:], key=lambda event: event.time_s)
 
 
 def _seen_s(attempt: Mapping[str, object]) -> float:
-    """When it happened, by whoever saw it."""
+    """When it happened, according to whatever saw it."""
     seen, wall_ns = attempt.get("time_s"), attempt.get("wall_ns")
     if isinstance(seen, int | float):
         return float(seen)
@@ -146,7 +146,7 @@ def _supervised(
         streams.close()
     enforced = box.enforced if deadline_s is None else _with_own_deadline(box.enforced, deadline_s)
     applied = {name: entry.by for name, entry in box.enforced.items() if entry.applied}
-    # Some of it is known only once the job's folder is, when the refusal is over.
+    # Part of it is known only with the job's folder, after the check that refuses.
     partial = partial or len(applied) < len(box.enforced)
     verdict = judge(report, policy, applied, streams.stderr.tail)
     return _outcome(job, enforced, streams, report, verdict, partial, near(report, policy, applied), log)
@@ -195,7 +195,7 @@ def _visit(
 
 
 class _Loop:
-    """Waits for whatever comes first, until the end has come."""
+    """Handles whatever comes first, until the end has come."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class _Loop:
         self.streams.drain()
         if report.survivors:
             raise SupervisionError(f"{report.survivors} processes of the job could not be killed")
-        # Judged by what was printed, not by whether the kill or the job's own end came first.
+        # Decided by what was printed, not by whether the kill or the job's own end came first.
         if self.killed_for_time and (report.cause == "asked" or report.leader_lost):
             return replace(report, cause="wall_time")
         ended_for_output = self._over_output() and report.cause in ("", "asked")
@@ -279,7 +279,7 @@ class _Loop:
             report = self.visit.receive()
             for attempt in self.visit.take_notes():
                 self.tell_attempt(attempt)
-            if report is None and descriptor not in self.visit.filenos():  # of several one is at its end
+            if report is None and descriptor not in self.visit.filenos():  # one of several has ended
                 self.poller.unregister(descriptor)
                 self.told_by.discard(descriptor)
             return report

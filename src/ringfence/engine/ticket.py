@@ -39,7 +39,7 @@ class Ticket:
         held = ExitStack()
         try:
             self._stay = held.enter_context(pool._enter())
-            self._stay.thread = 0  # nobody is in there yet
+            self._stay.thread = 0  # no thread is in there yet
             job = held.enter_context(with_own_input(job))
             self._turn = Slot(lambda: pool._workers.add(lambda: self._work(job, on_output, held)))
             pool._workers.need_one_more()
@@ -81,7 +81,7 @@ class Ticket:
         return self._ended.is_set()
 
     def result(self, timeout_s: float | None = None) -> Outcome:
-        """Its outcome, as soon as there is one; TimeoutError when that takes longer."""
+        """Its outcome, as soon as there is one; TimeoutError if that takes longer."""
         if not wait_for(self._ended, timeout_s):
             raise TimeoutError("the job has not ended yet")
         if self._problem is not None:
@@ -92,7 +92,7 @@ class Ticket:
 
 @contextmanager
 def with_own_input(job: Job) -> Iterator[Job]:
-    """Its caller may close the descriptor while it waits for its turn, and the number be something else by then."""
+    """Its caller may close the descriptor while it waits for its turn, and the number may be another file's by then."""
     if not isinstance(job.stdin, int):
         yield job
         return

@@ -1,8 +1,8 @@
 """From the bare facts of an end to a status, a return code and a reason with the evidence in it.
 
-Only here is decided what an end means, and by what the kernel says: groups, signals, refused calls that were seen,
-peaks. What a program prints is asked only where these numbers make a limit plausible and do not prove it (ADR 0047).
-A program can make its failure look like another failure, never like a success.
+Only this module decides what an end means, by what the kernel says: groups, signals, refused calls that were seen,
+peaks. What a program prints counts only where these numbers make a limit plausible but do not prove it (ADR 0047). A
+program can make its failure look like another failure, never like a success.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CLUES: tuple[tuple[bytes, str], ...] = (
     (b"Cannot allocate memory", "memory"),
     (b"std::bad_alloc", "memory"),
     (b"out of memory", "memory"),
-    (b"SetPermissions", "memory"),  # V8's check that failed, when mprotect is refused room for writable pages
+    (b"SetPermissions", "memory"),  # the check of V8 that fails when mprotect is refused room for writable pages
     (b"Too many open files", "nofile"),
     (b"File too large", "file_size"),
     (b"File size limit exceeded", "file_size"),
@@ -69,8 +69,8 @@ def _in_native_words(verdict: Verdict, report: Report) -> Verdict:
 
 
 def _with_other_limits(verdict: Verdict, reached: tuple[tuple[str, str], ...]) -> Verdict:
-    """Reached by a child that the job can do without, or before something else ended it. Of a box it may be a process
-    that an earlier visit left. The status stays that of the job's own end."""
+    """Such a limit was reached by a child that the job can do without, or before something else ended the job. In a box
+    it may be a process that an earlier visit left. The status stays that of the job's own end."""
     for capability, told in reached:
         if capability not in verdict.limits_hit:
             hit = (*verdict.limits_hit, capability)
@@ -99,13 +99,13 @@ def _reached(report: Report, policy: SandboxPolicy, applied: Applied) -> Iterato
 
 
 def _says(report: Report, policy: SandboxPolicy, stderr_tail: bytes) -> Iterator[tuple[str, str]]:
-    """A shell says it of a child that SIGXCPU ended. The kernel counts ticks for that, of which a virtual machine has
-    more than the time that it measures: half of it makes the shell's word plausible."""
+    """A shell prints this for a child that SIGXCPU ended. The kernel counts ticks for that signal, and in a virtual
+    machine they come to more than the measured time: half of the limit makes the shell's word plausible."""
     if b"CPU time limit exceeded" in stderr_tail and _used_s(report) >= policy.cpu_time_s / 2:
         yield "cpu_time", f"a child used {_used_s(report):.1f} s of {policy.cpu_time_s:g} s processor time (SIGXCPU)"
 
 
-# Below it a loader finds no room for the libraries of a program. It says so with this exit code, or crashes.
+# Below this a loader finds no room for the libraries of a program. It exits with this code, or crashes.
 _LEAST_BYTES, _NOT_LOADED = 8 << 20, 127
 
 
@@ -114,7 +114,7 @@ def _used_s(report: Report) -> float:
 
 
 def _memory_refused(report: Report, policy: SandboxPolicy, applied: Applied) -> str:
-    """Proof that a limit of each process refused memory, in words; nothing where a group holds it, which kills."""
+    """Proof that a per-process limit refused memory, in words; nothing if a group holds memory, which kills instead."""
     if Mechanism.RLIMIT not in applied.get("memory", ()):
         return ""
     limit, how = policy.mem_bytes, rlimits.MEMORY
@@ -135,7 +135,7 @@ def _own_rc(report: Report) -> int:
 
 
 def _verdict(status: Status, report: Report, reason: str, hit: str = "") -> Verdict:
-    # A job can exit with 0 in the moment in which it is killed for a limit: that is no success.
+    # A job can exit with 0 at the moment it is killed for a limit: that is no success.
     rc = FIXED_RC.get(status, _own_rc(report) or _KILLED_RC)
     return Verdict(status=status, rc=rc, reason=reason, limits_hit=(hit,) if hit else ())
 
@@ -196,7 +196,7 @@ def _forbidden_call(report: Report, *_: object) -> Verdict | None:
 
 
 def _held_by_cgroup(report: Report, policy: SandboxPolicy, *_: object) -> Verdict | None:
-    """Its own cgroup says why it ended; an out-of-memory kill of any of its processes makes it no success."""
+    """Its own cgroup says why it ended; after an out-of-memory kill of any of its processes it is no success."""
     if report.cgroup_oom_kills:
         limit = format_size(policy.mem_bytes)
         reason = f"the process tree reached {limit} (memory cgroup, oom_kill {report.cgroup_oom_kills})"
@@ -208,8 +208,8 @@ def _held_by_cgroup(report: Report, policy: SandboxPolicy, *_: object) -> Verdic
 
 
 def _told_by_job_object(report: Report, policy: SandboxPolicy, *_: object) -> Verdict | None:
-    """Its job object says which limit was reached. Time ends a job; memory and processes are refused, which a job may
-    do without."""
+    """Its job object says which limit was reached. A limit of time ends a job; memory and processes are only refused,
+    and a job may do without."""
     for name in report.told_limits:
         if name == "cpu_time" or report.exit_code != 0:
             reason = f"reached its limit of {policy.numbers().get(name, 0):g} for {name} (job object)"
@@ -274,7 +274,7 @@ def _signal_name(number: int) -> str:
 
 
 def _out_of_room(report: Report, policy: SandboxPolicy, applied: Applied, stderr_tail: bytes) -> Verdict | None:
-    """It failed, or crashed as runtimes do that get no memory, and a limit that proves it."""
+    """It failed, or crashed like a runtime that gets no memory, and the numbers prove which limit it was."""
     crashed = report.signal is not None and _signal_name(report.signal) in _CRASH_SIGNALS
     if report.exit_code == 0 or (report.signal is not None and not crashed):
         return None
@@ -287,7 +287,7 @@ def _out_of_room(report: Report, policy: SandboxPolicy, applied: Applied, stderr
 
 
 def _memory_used_up(report: Report, policy: SandboxPolicy, applied: Applied) -> str:
-    """One process had all of it, or crashed with nearly all."""
+    """One process used all of the limit, or crashed with nearly all of it."""
     refused = _memory_refused(report, policy, applied)
     spared = 32 if report.signal is None else 8
     if refused or Mechanism.RLIMIT not in applied.get("memory", ()):
@@ -309,7 +309,7 @@ _PROOFS: tuple[tuple[str, Callable[[Report, SandboxPolicy, Applied], str]], ...]
     ("memory", _memory_used_up),
     ("nofile", _descriptors_used_up),
 )
-"""In the order in which one of two is the status."""
+"""If two apply, the first one is the status."""
 
 _PLAUSIBLE: dict[str, Callable[[Report, SandboxPolicy], bool]] = {
     "memory": lambda r, p: max(r.exit_address_bytes, r.largest_bytes) >= p.mem_bytes // 2,
@@ -317,13 +317,13 @@ _PLAUSIBLE: dict[str, Callable[[Report, SandboxPolicy], bool]] = {
     "file_size": lambda r, p: r.written_chars >= (p.file_bytes or 0),
     "disk": lambda r, p: r.written_chars >= min(p.numbers()["disk"], p.mem_bytes) // 2,
 }
-"""Where the kernel's numbers leave it open: a table of descriptors never shrinks and says half, files in memory are as
-large as the smaller of two limits."""
+"""For limits that the kernel's numbers do not prove: a table of descriptors never shrinks and tells the number only
+within a factor of two; files in memory are bounded by the smaller of two limits."""
 
 
 def near(report: Report, policy: SandboxPolicy, applied: Applied) -> tuple[str, ...]:
-    """The limits of each process that a failing job may have reached, by the kernel's numbers: of these, a runner of
-    ours in the job may say that one was (``claims``)."""
+    """The per-process limits that a failing job may have reached, by the kernel's numbers: a runner of ours in the job
+    may say which of these it was (``claims``)."""
     if report.exit_code == 0:
         return ()
     return tuple(name for name, holds in _PLAUSIBLE.items() if name in applied and holds(report, policy))

@@ -1,7 +1,7 @@
 """Sandboxes that stand by for a pool: made in the background, handed out, made anew, and let go when nobody comes.
 
-One thread makes and closes; whoever needs a sandbox when none stands makes one himself. Says nothing about what runs in
-them (``pool``) or who may (``line``).
+One thread makes and closes; a caller that needs a sandbox when none stands by makes one itself. Says nothing about what
+runs in them (``pool``) or who may (``line``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TICK_S = 1.0
 
 
 class WarmSet:
-    """``warm`` of them, fewer when for ``idle_s`` nobody has come."""
+    """``warm`` sandboxes; fewer after ``idle_s`` without a job."""
 
     def __init__(
         self, make: Callable[[], StandbyBox], warm: int, idle_s: float, first: StandbyBox | None = None
@@ -44,7 +44,7 @@ class WarmSet:
         self._thread.start()
 
     def take(self) -> StandbyBox:
-        """One that stands by, or else a new one."""
+        """A sandbox that stands by, or else a new one."""
         with self._lock:
             if self._closed:
                 raise UsageError("the pool is closed")
@@ -65,7 +65,7 @@ class WarmSet:
         return None
 
     def give_back(self, box: StandbyBox) -> None:
-        """One whose job has ended; what is left of it is removed in the background, if there is still one."""
+        """Take back a sandbox whose job has ended; its rest is removed in the background, while there is a thread."""
         with self._lock:
             if not self._closed:
                 self._used.append(box)
@@ -77,11 +77,11 @@ class WarmSet:
         return len(self._boxes)
 
     def let_go(self) -> None:
-        """Have all end, at the next look, without a wait and without a lock: nobody will come any more."""
+        """Have all of them end at the next look, without waiting and without a lock: no more jobs will come."""
         self._closed = True
 
     def close(self) -> str:
-        """End all, and say what could not be removed of any."""
+        """End all, and return what could not be removed."""
         with self._lock:
             self._closed = True
             self._changed.notify()
@@ -94,19 +94,19 @@ class WarmSet:
             try:
                 busy = self._adjust()
             except Exception:
-                busy = False  # whoever comes makes one himself, and hears why that fails
+                busy = False  # the next caller makes one itself, and hears why that fails
             if not busy and not self._used:
                 with self._lock:
                     if not self._closed:
                         self._changed.wait(_TICK_S)
         for box in self._boxes:
-            box.let_go()  # all at once: to end takes longer than to say so
+            box.let_go()  # all at once: ending takes longer than asking
         self._used.extend(self._boxes)
         self._boxes.clear()
         self._close_used()
 
     def _adjust(self) -> bool:
-        """One step towards as many as there should be; false when nothing is to be done."""
+        """One step towards the wanted number; False if there is nothing to do."""
         idle = time.monotonic() - self._last_used > self._idle_s
         wanted = min(1, self._warm) if idle else self._warm
         if len(self._boxes) < wanted:
@@ -127,5 +127,5 @@ class WarmSet:
     def _remove(self, box: StandbyBox) -> None:
         try:
             self.left = box.close() or self.left
-        except Exception as error:  # one that can't be removed must not keep the others
+        except Exception as error:  # one that can't be removed must not hold up the others
             self.left = str(error)

@@ -12,7 +12,7 @@ from ringfence.windows.system import close
 
 
 class WindowsStreams(Streams):
-    """``theirs`` are handles; who is ready is told by the event of each of ours."""
+    """``theirs`` are handles; each of ours has an event that tells when it is ready."""
 
     def _open(self) -> None:
         self._ends: dict[int, Reader] = {}
@@ -71,7 +71,7 @@ class WindowsStreams(Streams):
 
 
 def _handle_of(descriptor: int) -> int:
-    """A handle of our own: the descriptor's is closed by its owner."""
+    """A handle of our own: the owner of the descriptor closes the other."""
     if sys.platform != "win32":
         raise UnavailableError("handles are Windows' own", missing=("Windows",))
     import msvcrt

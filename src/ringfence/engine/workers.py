@@ -18,7 +18,7 @@ class Workers:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     def need_one_more(self) -> None:
-        """Before there is work for it. Where no thread can be started, those that there are do it all."""
+        """Start one before there is work for it. If no thread can be started, the existing ones do all the work."""
         with self._lock:
             if self._started == self._most:
                 return
@@ -35,7 +35,7 @@ class Workers:
         self._queue.put(work)
 
     def stop(self) -> None:
-        """All end when what was added before is done."""
+        """All threads end when the work added before is done."""
         for _ in range(self._started):
             self._queue.put(None)
 
