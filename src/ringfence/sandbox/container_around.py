@@ -1,7 +1,7 @@
-"""What a container around this process closes that a sandbox needs, and the flag of the container that opens it.
+"""What a sandbox needs that a container around this process closes, and the container's flag that opens it.
 
-Owns: the words for it (docs/how-to/run-in-a-container.md). It is looked at once in a process; the mount table is read
-only where parts of /proc are covered, and where a step has failed already.
+Owns the texts for that (docs/how-to/run-in-a-container.md). A process looks once; the mount table is read only if parts
+of /proc are covered, or after a step has failed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ COVERED = (
     "Kubernetes: procMount: Unmasked)",
 )
 _AS_A_USER = "start it as an ordinary user (Docker, Podman: --user 10001:10001; Kubernetes: runAsUser: 10001)"
-# Of root, by their numbers: each was taken away in a test, and a launch failed.
+# Capabilities that root needs, by number: without any one of them a launch failed in a test.
 NEEDED_BY_ROOT = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7, "SYS_PTRACE": 19,
                   "SYS_ADMIN": 21, "MKNOD": 27}  # fmt: skip
 # Every engine covers these, with files of other file systems.
 _OFTEN_COVERED = ("acpi", "kcore", "keys", "timer_list")
 _EMPTY_FOR_GOOD = "/sys/fs/binfmt_misc"
-"""Below /proc; what is mounted there covers nothing."""
+"""Places below /proc where a mount covers nothing."""
 
 
 def closed(root: str = "/") -> tuple[str, str] | None:
-    """(what is missing, how to have it) where this process may make namespaces, but no sandbox in them; or None.
+    """(what is missing, how to get it) if this process may make namespaces, but no sandbox in them; or None.
     Looked at once: a container stays as it was started."""
     return _closed(root, os.geteuid())
 
@@ -47,14 +47,14 @@ def _closed(root: str, user: int) -> tuple[str, str] | None:
 
 
 def missing_capabilities(root: str = "/") -> list[str]:
-    """What root needs and has not, by name."""
+    """The capabilities that root needs but lacks, by name."""
     found = [line for line in _lines(root, "proc/self/status") if line.startswith("CapEff:")]
     held = int(found[0].split()[1], 16) if found else -1
     return [name for name, number in NEEDED_BY_ROOT.items() if not held >> number & 1]
 
 
 def is_proc_covered(root: str = "/") -> bool:
-    """Whether the kernel would refuse a new /proc in a user namespace: it would show what is covered in the old."""
+    """Whether the kernel would refuse a new /proc in a user namespace because it would show what the old one covers."""
     try:
         whole = os.stat(os.path.join(root, "proc")).st_dev
     except OSError:
@@ -72,7 +72,7 @@ def _device(path: str, absent: int) -> int:
 
 
 def _has_a_whole_one(table: list[str]) -> bool:
-    """Whether somewhere a /proc is mounted that nothing lies over."""
+    """Whether any mounted /proc has nothing mounted over it."""
     rows = [line.split(" ") for line in table if line]
     whole = {row[0]: row[4] for row in rows if row[3] == "/" and row[row.index("-") + 1] == "proc"}
     covered = {row[1] for row in rows if row[1] in whole and row[4] != whole[row[1]] + _EMPTY_FOR_GOOD}
@@ -93,7 +93,7 @@ _ON_OVERLAY = (
 
 
 def hint(step: str, number: int) -> str:
-    """What helps where a step has failed with this error; empty: nothing is known."""
+    """What helps if a step has failed with this error; empty: unknown."""
     if number != errno.EINVAL:
         return ""
     if step in ("clone sources", "clone layers"):
@@ -102,7 +102,7 @@ def hint(step: str, number: int) -> str:
 
 
 def _elsewhere() -> str:
-    """Where layers lie on an overlay: that is no place for another one's."""
+    """The hint if layers lie on an overlay: another overlay's layer can't be there."""
     from ringfence.model import state_folder
     from ringfence.model.own import private_place
 
@@ -118,7 +118,7 @@ def _elsewhere() -> str:
 
 
 def is_on_overlay(path: str) -> bool:
-    """Whether the nearest folder of a path that is there lies on one."""
+    """Whether the nearest existing folder of a path lies on an overlay."""
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     device = os.stat(path).st_dev
@@ -128,7 +128,7 @@ def is_on_overlay(path: str) -> bool:
 
 
 def _lines(root: str, name: str) -> list[str]:
-    """Cut at line ends alone: names of others stand in these files."""
+    """Split at line ends only: these files contain names that others chose."""
     try:
         with open(os.path.join(root, name), encoding="utf-8", errors="replace", newline="\n") as file:
             return file.read().rstrip("\n").split("\n")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ringfence.transport.request import Step
 
 NO_IDS = (programs.ANY_UID, programs.ANY_GID)
-"""Of a filter that no id stands in."""
+"""Stands for the ids of a filter that contains none."""
 
 
 def profile_name(policy: SandboxPolicy, landlock_abi: int) -> str:
@@ -29,7 +29,8 @@ def profile_name(policy: SandboxPolicy, landlock_abi: int) -> str:
 
 def _closes_unix_sockets(policy: SandboxPolicy, landlock_abi: int) -> bool:
     """Whether only the filter can keep the job from sockets of the host: a writable path is the host's own directory,
-    the host's network has its abstract ones, and where the kernel can't tell a job's from others all are closed."""
+    the host's network has its abstract sockets, and if the kernel can't tell a job's sockets from others all are
+    closed."""
     from ringfence.sandbox import networks
 
     if networks.is_hosts(policy) and not networks.landlock_holds_abstract(landlock_abi):
@@ -48,7 +49,7 @@ def step(
 
 
 def is_filtered() -> bool:
-    """Whether this process is under a filter itself, and so perhaps listened to."""
+    """Whether this process is under a filter itself, and perhaps has a listener."""
     with open("/proc/self/status", "rb") as file:
         return b"\nSeccomp:\t2" in file.read()
 
@@ -72,7 +73,7 @@ def witness_alone(witness: Mapping[str, int]) -> bytes:
 
 
 def behind_walls(policy: SandboxPolicy) -> bytes:
-    """The filter of a job without namespaces, which nobody is told by."""
+    """The filter of a job without namespaces, which reports to nobody."""
     name = "confined_tight" if policy.syscall_profile is SyscallProfile.TIGHT else "confined"
     if policy.network_rule == HOST_NETWORK and name == "confined":
         name = "walled"

@@ -1,4 +1,4 @@
-"""Hidden paths as one set: asked about a path or a folder, it answers without looking at every one of them."""
+"""Hidden paths as one set: it answers questions about a path or a folder without looking at all of them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class HiddenPaths:
         return True
 
     def below(self, folder: str) -> list[str]:
-        """Those below the folder, relative to it."""
+        """The hidden paths below the folder, relative to it."""
         prefix = folder.rstrip("/") + "/"
         first = bisect_left(self._sorted, prefix)
         last = bisect_left(self._sorted, prefix[:-1] + chr(ord("/") + 1), first)
         return [path[len(prefix) :] for path in self._sorted[first:last]]
 
     def also_at(self, places: Iterable[tuple[str, str]]) -> HiddenPaths:
-        """With the names that they have in folders which are shown elsewhere: (the folder, where it is shown)."""
+        """The set with the names that paths get in folders shown elsewhere: (the folder, where it is shown)."""
         more = [f"{place}/{name}" for folder, place in places for name in self.below(folder)]
         return HiddenPaths((*self._set, *more)) if more else self
 

@@ -1,6 +1,6 @@
-"""Hidden paths of STRICT: which can't be hidden, and what records who asks for the others.
+"""Hidden paths of STRICT: which can't be hidden, and what records attempts on the others.
 
-Also our own folders, on every level that has walls: the key and the records in them are for no guest.
+Also our own folders, on every level that has walls: no guest may have the key and the records in them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def hidden_by(policy: SandboxPolicy) -> HiddenPaths:
 
 
 def _hidden_in_root(policy: SandboxPolicy) -> list[str]:
-    """In a root of its own a path means what it leads to in there; what is shown from the host is hidden by its name
-    on the host too."""
+    """In a root of its own a path means what it leads to inside; what is shown from the host is hidden under its host
+    name too."""
     from ringfence.sandbox import image
 
     shown = {path: showing.on_host(policy, path) for path in policy.hidden_paths}
@@ -54,8 +54,8 @@ def _hidden_in_root(policy: SandboxPolicy) -> list[str]:
 
 
 def refuse_covered(hidden: HiddenPaths, **paths: Iterable[str]) -> None:
-    """What is shown by its own name can't be hidden by a folder above it: the job would see it, and the table would
-    say that it does not."""
+    """Something that is shown by name can't be hidden through a folder above it: the job would see it, and the table
+    would say the opposite."""
     for field, path in ((field, path) for field, named in paths.items() for path in named):
         if hidden.cover(real(path)):
             problem = f"{path} ({field}) lies in them, and the job is to see it; name what is meant"
@@ -63,7 +63,7 @@ def refuse_covered(hidden: HiddenPaths, **paths: Iterable[str]) -> None:
 
 
 def refuse_workspace(ours: tuple[str, ...], workspaces: Iterable[str], readable: tuple[str, ...]) -> None:
-    """UsageError where a workspace lies in a folder of ours that has to be absent from a readable folder."""
+    """UsageError if a workspace lies in a folder of ours that must be absent from a readable folder."""
     for path in workspaces:
         above = next((each for each in readable if within(path, real(each))), "")
         if above and any(within(path, own) for own in ours):
@@ -72,7 +72,7 @@ def refuse_workspace(ours: tuple[str, ...], workspaces: Iterable[str], readable:
 
 
 def refuse_unhidden(transaction: Transaction, hidden: Iterable[str]) -> None:
-    """UsageError where a working copy holds what is to be hidden: from one that is there nothing can be taken away."""
+    """UsageError if a working copy contains what is to be hidden: nothing can be taken out of an existing copy."""
     inside = [path for path in hidden if any(within(path, base) for base in transaction.bases)]
     late = [path for path in inside if not any(within(path, name) for name in transaction.hidden)]
     if transaction.kind == "snapshot" and late:
@@ -81,7 +81,7 @@ def refuse_unhidden(transaction: Transaction, hidden: Iterable[str]) -> None:
 
 
 def lacks(policy: SandboxPolicy, hidden: HiddenPaths) -> list[Lack]:
-    """One for every path that can't be hidden: that no overlay can make absent."""
+    """A lack for every path that can't be hidden, because no overlay can make it absent."""
     tops = ("/proc", "/dev", *map(real, policy.writable_paths))
     return [_lack(path) for path in dict.fromkeys(path for top in tops for path in hidden.within(top))]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _ANYBODY, _USERS, _NOT_THE_HOSTS_ROOT = "anybody", "users", "not the host's root"
-# (file below /proc/sys, the value that blocks, whom it blocks, in words, the command that lifts it)
+# (file below /proc/sys, the blocking value, whom it blocks, the text for it, the command that lifts it)
 _SWITCHES = (
     ("user/max_user_namespaces", 0, _ANYBODY,
      "user namespaces, which are switched off here (user.max_user_namespaces = 0)",
@@ -43,9 +43,9 @@ _ALL_IDS = ["0", "0", "4294967295"]
 
 
 def user_namespaces_blocked(root: str = "/") -> tuple[str, str] | None:
-    """(what is missing for user namespaces of this caller, the command that brings it), or None.
+    """(what this caller lacks for user namespaces, the command that brings it), or None.
 
-    ``root``: where /proc is looked for.
+    ``root``: where to look for /proc.
     """
     if not os.path.exists(os.path.join(root, "proc/self/ns/user")):
         return _NO_KERNEL_SUPPORT
@@ -69,7 +69,7 @@ def is_confined(root: str = "/") -> bool:
 
 
 def _has_a_profile(root: str) -> bool:
-    """Whether AppArmor has a profile for this process, which then decides; the switch is for those without."""
+    """Whether AppArmor has a profile for this process, which then decides; the switch is for processes without."""
     return _text(os.path.join(root, "proc/self/attr/current")).strip() not in ("", "unconfined")
 
 
@@ -121,7 +121,7 @@ def system_folders() -> tuple[HostMount, ...]:
 
 
 def configuration() -> tuple[tuple[HostMount, ...], tuple[tuple[str, bytes, str], ...]]:
-    """The part of /etc that ordinary programs read: what is shown, and what is copied, for small things are cheaper
+    """The part of /etc that ordinary programs read: what is shown, and what is copied, since small things are cheaper
     to copy once than to mount for every sandbox: (path, content, where it points if it is a link).
 
     A link among the names is taken for what it points to. At most a few seconds old.
@@ -148,7 +148,7 @@ _configured: list[Any] = []
 
 
 def _copied(path: str) -> list[tuple[str, bytes, str]] | None:
-    """What a file, or a folder with a few files in it, holds; None if that is too much."""
+    """The content of a file, or of a folder with a few files in it; None if that is too much."""
     found = os.stat(path)
     if stat.S_ISREG(found.st_mode) and found.st_size <= _COPIED_BYTES:
         return [(path, _public_content(path), "")]
@@ -159,8 +159,8 @@ def _copied(path: str) -> list[tuple[str, bytes, str]] | None:
 
 
 def _few_within(folder: str) -> list[os.DirEntry[str]] | None:
-    """The files below it, and links to files; None if they are many, or one is large. The first that is too much ends
-    the look: a directory of certificates has hundreds."""
+    """The files below it, and links to files; None if they are many, or one is large. The look ends at the first file
+    too many: a directory of certificates has hundreds."""
     found: list[os.DirEntry[str]] = []
     waiting = [folder]
     while waiting:
@@ -193,7 +193,7 @@ def _copied_within(entry: os.DirEntry[str]) -> list[tuple[str, bytes, str]]:
 
 
 def _public_content(path: str) -> bytes:
-    """What everybody may read; a file that is not for everybody must not become so by being copied."""
+    """Its content if everybody may read it; a copy must not make a private file public."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(descriptor)
@@ -205,12 +205,12 @@ def _public_content(path: str) -> bytes:
 
 
 def resolver() -> tuple[tuple[str, str], ...]:
-    """(path, text) of the files by which names on the host's network are looked up."""
+    """(path, text) of the files that control name lookup on the host's network."""
     return tuple((path, _text(path)) for path in ("/etc/resolv.conf", "/etc/hosts"))
 
 
 def free_folder(used: list[str]) -> str:
-    """A folder that every system has, in and above which none of these paths lies."""
+    """A folder that every system has, and that neither contains nor lies in any of these paths."""
     for folder in _STAGES:
         apart = all(not f"{path}/".startswith(f"{folder}/") and not folder.startswith(f"{path}/") for path in used)
         if apart and os.path.isdir(folder) and not os.path.islink(folder):
@@ -227,7 +227,7 @@ def mount_table() -> bytes:
 
 
 def which_are_there(folders: Iterable[str]) -> bytes:
-    """Changes when one of them appears or goes."""
+    """Changes when one of these paths appears or disappears."""
     return bytes(os.path.isdir(folder) for folder in sorted(folders))
 
 
@@ -244,14 +244,14 @@ _WORTH_A_LISTING = 32
 
 
 def names_in(folders: Iterable[str]) -> int:
-    """How many names there are in these folders; of one that is missing, in the nearest above it that is there. Where
-    a file is in the way, more than can be counted: no tripwire tells of what is asked for below it."""
+    """How many names there are in these folders; for a missing one, in the nearest existing folder above it. If a file
+    is in the way, more than can be counted: no tripwire reports requests for names below it."""
     nearest = {_nearest(folder) for folder in folders}
     return sum(map(_names_in, nearest))
 
 
 def _nearest(folder: str) -> str:
-    """The folder, or the first above it of which there is something."""
+    """The folder, or the nearest one above it that exists."""
     while folder != "/" and not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     return folder
@@ -267,14 +267,14 @@ def _names_in(folder: str) -> int:
 
 
 def present(folder: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the names that are there, links left out."""
+    """The names that exist, except links."""
     paths = {name: f"{folder}/{name}" for name in names}
     return tuple(name for name, path in paths.items() if os.path.exists(path) and not os.path.islink(path))
 
 
 def every_name(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Each path as the kernel will meet it: the links on the way resolved, where a link at its end leads, and where a
-    second mount shows the same."""
+    """Each path as the kernel will meet it: with the links on the way resolved, the target of a link at its end, and
+    its other names by second mounts."""
     names: dict[str, list[str]] = {}
     for path in paths:
         folder, _, name = path.rstrip("/").rpartition("/")
@@ -288,14 +288,14 @@ def every_name(paths: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def by_every_mount(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """These, and the names that they have by other mounts of their file systems."""
+    """These paths, and their names by other mounts of their file systems."""
     if not paths or sys.platform != "linux":
         return paths
     return tuple(dict.fromkeys((*paths, *mounted_names.others(paths, mount_table()))))
 
 
 def _links(folder: str, names: list[str]) -> list[str]:
-    """Those of the names in the folder that are links; a listing says so of a whole folder at once."""
+    """The names in the folder that are links; one listing tells that for a whole folder."""
     if len(names) < _WORTH_A_LISTING:
         return [name for name in names if os.path.islink(f"{folder}/{name}")]
     try:
@@ -307,8 +307,8 @@ def _links(folder: str, names: list[str]) -> list[str]:
 
 
 def outside_the_system(paths: list[str], shown: tuple[str, ...], look: Look) -> list[str]:
-    """Those not already shown, without those that lie below another of them; by where the kernel finds them, and by
-    their own names for whoever looks there."""
+    """Paths that are not shown already, without those below another of them; by where the kernel finds them, and by
+    their own names for programs that look there."""
     wanted = sorted({look.real(path) for path in paths} | {absolute(path) for path in paths})
     kept: list[str] = []
     below = tuple(f"{top.rstrip('/')}/" for top in shown)

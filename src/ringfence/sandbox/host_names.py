@@ -1,4 +1,4 @@
-"""Names of the host: what of its /etc a sandbox shows, and what of /proc it covers."""
+"""Names of the host: which parts of its /etc a sandbox shows, and which parts of /proc it covers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ ETC_NAMES = (
     "python3", "python3.11", "python3.12", "python3.13", "python3.14", "R", "rpc", "security/limits.conf", "services",
     "shells", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "vim", "vulkan", "wgetrc", "xml", "X11/rgb.txt",
 )  # fmt: skip
-# What a fresh /proc lets anybody read that is the host's own: what only root may read needs no cover, for the
-# job is never the host's root.
+# Facts about the host that a fresh /proc lets anybody read. What only root may read needs no cover, since the job is
+# never the host's root.
 PROC_FILES = (
     "cmdline", "diskstats", "kallsyms", "key-users", "keys", "locks", "modules", "partitions", "sched_debug", "swaps",
     "sys/kernel/random/boot_id", "timer_list",
-    # Exact counts of what all sandboxes and the host hold, by which two sandboxes could pass numbers to each other.
-    # Each cover is a mount at every launch: what no job can change, as aio-nr, has none, nor what /proc/stat tells too.
+    # Exact counts of what all sandboxes and the host hold: two sandboxes could use them to pass numbers to each other.
+    # Each cover is a mount at every launch, so counts that no job can change, such as aio-nr, have none, nor has what
+    # /proc/stat tells too.
     "sys/fs/dentry-state", "sys/fs/file-nr", "sys/fs/inode-nr", "sys/fs/inode-state", "sys/kernel/pty/nr",
 )  # fmt: skip
 PROC_FOLDERS = ("acpi", "asound", "bus", "fs", "irq", "scsi")

@@ -1,4 +1,4 @@
-"""What is read of a folder that is to be a root: who its users are, and what names in it mean.
+"""What is read from a folder that will be a root: who its users are, and what names in it mean.
 
 Anybody may have written what is in it. Every path is resolved inside it, as the job will see it; no link leads out.
 """
@@ -22,7 +22,7 @@ _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENAMET
 
 
 def folder_of(policy: SandboxPolicy) -> str:
-    """The real path of the folder; PolicyError where there is none, or that is the host's own root."""
+    """The real path of the folder; PolicyError if there is none, or if it is the host's own root."""
     try:
         place = real(policy.root)
         found, hosts = os.stat(place), os.stat("/")
@@ -40,7 +40,7 @@ def open_root(folder: str) -> int:
 
 
 def read(root: int, path: str, most: int = _FILE_BYTES) -> bytes:
-    """The beginning of a file; nothing where there is none. Never a device or a FIFO, nor anything outside."""
+    """The beginning of a file; nothing if there is none. Never a device or a FIFO, nor anything outside."""
     try:
         place = mounts.open_in_root(root, path)
     except OSError as error:
@@ -59,8 +59,8 @@ def read(root: int, path: str, most: int = _FILE_BYTES) -> bytes:
 
 
 def names_of(folder: str, paths: Iterable[str]) -> list[str]:
-    """Each path as the job will meet it: with the links on the way resolved inside, as it is written, and where a link
-    at its end leads."""
+    """Each path as the job will meet it: as written, with the links on the way resolved inside, and the target of a
+    link at its end."""
     root = open_root(folder)
     try:
         found = [name for path in paths for name in (path, _real(root, folder, path), _end(root, folder, path))]
@@ -70,7 +70,7 @@ def names_of(folder: str, paths: Iterable[str]) -> list[str]:
 
 
 def _end(root: int, folder: str, path: str) -> str:
-    """Where all links lead; empty: nowhere, or to the root itself, which nobody can mean."""
+    """Where all links lead; empty: nowhere, or to the root itself, which can't be meant."""
     try:
         place = mounts.open_in_root(root, path)
     except OSError as error:
@@ -85,7 +85,7 @@ def _end(root: int, folder: str, path: str) -> str:
 
 
 def _real(root: int, folder: str, path: str) -> str:
-    """The part of it that is there is resolved."""
+    """Resolves the part of it that exists."""
     above, rest = os.path.dirname(path), os.path.basename(path)
     while above != "/":
         try:
@@ -107,7 +107,7 @@ def _real(root: int, folder: str, path: str) -> str:
 
 
 def guest_of(policy: SandboxPolicy) -> Guest:
-    """PolicyError where the root has nobody of that name."""
+    """PolicyError if the root has no user of that name."""
     root = open_root(folder_of(policy))
     try:
         users = list(_rows(read(root, "/etc/passwd"), 7))
@@ -120,7 +120,7 @@ def guest_of(policy: SandboxPolicy) -> Guest:
 
 
 def _rows(data: bytes, columns: int) -> Iterator[list[str]]:
-    """Those that have a name and an id; a file of an image may hold anything."""
+    """The lines with a name and an id; a file of an image may contain anything."""
     for line in data.decode("utf-8", "replace").splitlines():
         row = line.split(":")
         if len(row) >= columns and row[0] and all(map(_is_id, row[2:3])):

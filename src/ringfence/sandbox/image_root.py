@@ -1,7 +1,7 @@
 """A folder of the host as the root of a sandbox, such as the files of an image: the plan of its file system (ADR 0085).
 
 One overlay is ``/``: a cover of ours, in which every mount point is a directory or a file that we made, over the
-folder. Whatever stands there under those names, a link, a device or nothing at all, is not seen and never followed.
+folder. Whatever the folder has under those names, a link, a device or nothing at all, is not seen and never followed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DEVICE_OPTIONS = "size=64k,nr_inodes=64,mode=755"
 _MEMORY_OF_A_LAYER = {"/dev/shm": 0o1777}
-"""With a layer the image's own /tmp and home are used, and what is written there is a change as any other."""
+"""With a layer the image's own /tmp and home are used, and what is written there is a change like any other."""
 _NEVER = "etc/ld.so.preload"
-"""What it names is loaded into every program, also into those of ours that start in the root."""
+"""Libraries that it names are loaded into every program, including ours that start in the root."""
 _GIVEN = {"/tmp": 0o1777, "/var/tmp": 0o1777, "/run": 0o755}
 
 
@@ -47,7 +47,7 @@ def steps(root_spec: RootSpec) -> list[Step]:
     plan: list[Step] = [("new root", rootfs.ROOT_BYTES, [])]
     plan += [("attach", name) for name, *_ in (*rootfs.own_sources(root_spec, ""), *rootfs.kept_layers(root_spec))]
     if root_spec.gateway is not None and root_spec.gateway.inspected:
-        plan.append(("trust", networks.CERTIFICATES))  # into the cover: no layer gets it
+        plan.append(("trust", networks.CERTIFICATES))  # into the cover: it ends up in no layer
     plan += _laid(image, root_spec)
     plan += _devices(root_spec)
     plan += rootfs.private_steps(root_spec, _MEMORY_OF_A_LAYER if layered else IN_MEMORY)
@@ -94,7 +94,7 @@ def _places(root_spec: RootSpec) -> tuple[list[str], list[tuple[str, bool]]]:
 
 
 def _files(root_spec: RootSpec, named: list[tuple[str, bool]]) -> list[tuple[str, str]]:
-    """By what names are looked up: never the image's own files, which say nothing of this sandbox."""
+    """The files for name lookup: never the image's own, which know nothing of this sandbox."""
     texts = {
         "/etc/hosts": "127.0.0.1 localhost ringfence\n::1 localhost ringfence\n",
         "/etc/hostname": "ringfence\n",
@@ -105,7 +105,7 @@ def _files(root_spec: RootSpec, named: list[tuple[str, bool]]) -> list[tuple[str
 
 
 def _devices(root_spec: RootSpec) -> list[Step]:
-    """In a file system of their own: the image's /dev is not seen, and no layer gets them."""
+    """Devices in a file system of their own: the image's /dev is not seen, and they end up in no layer."""
     if root_spec.by_root:
         return rootfs.devices(root_spec)
     own: Step = ("file system", "/dev", "tmpfs", ["nosuid", "noexec", "nodev"], _DEVICE_OPTIONS)

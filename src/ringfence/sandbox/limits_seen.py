@@ -1,7 +1,7 @@
 """What a job reads of its own limits: /sys/fs/cgroup in the form of cgroup v2, and the totals of /proc/meminfo.
 
 Runtimes size themselves by these files: a JVM its heap, node its generations, Go its threads. They are plain files that
-say what the policy says; nothing is enforced by them, and nothing in them is the host's (ADR 0054).
+say what the policy says; they enforce nothing, and contain nothing of the host's (ADR 0054).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _FULL = ("MemTotal", "MemFree", "MemAvailable", "CommitLimit")
 
 
 _V1 = frozenset(("memory", "cpuset", "cpu", "cpuacct"))
-"""Controllers that a JVM wants to find mounted, all of them, before it believes one."""
+"""Controllers that a JVM must find mounted, all of them, before it trusts any."""
 
 
 @record
 class Limits:
-    """What of a policy a runtime asks for."""
+    """The parts of a policy that a runtime asks for."""
 
     memory: int
     tasks: int
@@ -35,7 +35,7 @@ class Limits:
     groups: tuple[tuple[str, str], ...] = ()
     """(kind, options) of the file systems of control groups that this kernel has."""
     by_kernel: bool = False
-    """On v2 the job's own group says it all, and is shown itself."""
+    """On v2 the job's own group says everything, and is itself shown."""
 
 
 def files(limits: Limits, total: int) -> list[tuple[str, str]]:
@@ -59,7 +59,7 @@ def files(limits: Limits, total: int) -> list[tuple[str, str]]:
 
 
 def group_mounts(own_groups: str) -> tuple[tuple[str, str], ...]:
-    """What is mounted so that a runtime looks for groups at all, by the text of /proc/self/cgroup.
+    """What to mount so that a runtime looks for groups at all, by the text of /proc/self/cgroup.
 
     >>> group_mounts("0::/x"), group_mounts("3:cpu,cpuacct:/\\n2:pids:/\\n0::/")
     ((('cgroup2', ''),), (('cgroup', 'cpu,cpuacct'),))

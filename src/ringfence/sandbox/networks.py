@@ -1,8 +1,8 @@
 """Which network a STRICT job has: none but its own loopback, a gateway to what the policy lists, or the host's.
 
-With the host's there is no network namespace, which else ends abstract Unix sockets. Landlock closes those then, or the
-filter leaves no Unix socket but connected pairs. With a list every address in the namespace leads to sockets of the
-gateway, and the namespace belongs to one sandbox alone.
+With the host's network there is no network namespace, which otherwise cuts off abstract Unix sockets. Then Landlock
+closes those, or the filter leaves no Unix socket but connected pairs. With a list every address in the namespace leads
+to sockets of the gateway, and the namespace belongs to one sandbox alone.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 NAMESPACES = ("user", "mount", "pid", "net", "ipc", "uts")
 CERTIFICATES = "/ringfence/certificates.pem"
-"""The authorities that a sandbox trusts, where the gateway looks into what it sends."""
+"""The authorities that a sandbox trusts if the gateway inspects its traffic."""
 TRUST_VARIABLES = (
     "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "PIP_CERT",
 )  # fmt: skip
-"""By which programs are told where that is."""
+"""The variables that tell programs where that is."""
 _ABSTRACT = "abstract_unix_socket"
 _DETAILS = "the host's own: nothing is kept from it, nor from services on the host's loopback; "
 _SHOWN_RULES = 4
@@ -41,7 +41,7 @@ def is_hosts(policy: SandboxPolicy) -> bool:
 
 
 def is_reused(policy: SandboxPolicy) -> bool:
-    """Whether a network namespace is the same after a job as before. No socket can be made in it but connected pairs,
+    """Whether a network namespace is the same after a job as before: no socket can be made in it but connected pairs,
     which end with the job's processes. One job at a time: two at once would see each other's pairs in /proc/net/unix,
     and could lock its file in /proc/self/ns."""
     return policy.syscall_profile is SyscallProfile.TIGHT and policy.network_rule == NO_NETWORK
@@ -53,7 +53,7 @@ def is_listed(policy: SandboxPolicy) -> bool:
 
 
 def lacks(policy: SandboxPolicy) -> list[Lack]:
-    """In namespaces the gateway holds a list; an IPv6 address in it takes a kernel that has IPv6."""
+    """In namespaces the gateway enforces a list; an IPv6 address in it needs a kernel with IPv6."""
     if not is_listed(policy):
         return []
     from ringfence.kernel import listening
@@ -64,22 +64,22 @@ def lacks(policy: SandboxPolicy) -> list[Lack]:
 
 # ---- the gateway
 
-# With the small buffers of other sandboxes the gateway takes three times as much processor time: each side is woken for
-# every few bytes. It keeps those of a crowd small.
+# With the small buffers of other sandboxes the gateway would take three times as much processor time: each side is
+# woken for every few bytes. If there are many connections it keeps their buffers small.
 _WIDE_BUFFERS = {"net/ipv4/tcp_rmem": "4096 16384 1048576", "net/ipv4/tcp_wmem": "4096 16384 2097152"}
 _ANY_PORT = {"net/ipv4/ip_unprivileged_port_start": "0"}
 
 
 @record
 class Gateway:
-    """What of the sandbox leads to the gateway."""
+    """What in a sandbox leads to the gateway."""
 
     rows: tuple[tuple[str, int, str], ...]
-    """Address, port, and ``tcp`` or ``udp`` of each socket that it has in there; ``spare``: one that is not bound."""
+    """Address, port, and ``tcp`` or ``udp`` of each socket of the gateway inside; ``spare``: one that is not bound."""
     resolver: str
-    """The address at which it looks names up, one of these."""
+    """The address of the resolver, one of these."""
     inspected: bool = False
-    """It ends TLS for some of them, with certificates of an authority of this sandbox's own."""
+    """The gateway terminates TLS for some of them, with certificates of an authority of this sandbox's own."""
     grows: bool = False
     """The list may have more later: there are spare sockets, and the gateway, which is nobody, may bind any port."""
 
@@ -126,7 +126,7 @@ def resolver_files(gateway: Gateway) -> tuple[tuple[str, str], ...]:
 
 
 def variables(policy: SandboxPolicy) -> dict[str, str]:
-    """Return what tells programs whom to trust; empty: they trust whom they find."""
+    """Return the variables that tell programs whom to trust; empty: they keep their own defaults."""
     return dict.fromkeys(TRUST_VARIABLES, CERTIFICATES) if _is_inspected(policy) else {}
 
 
@@ -143,13 +143,13 @@ def by_gateway(enforced: Mapping[str, Enforcement]) -> bool:
 
 
 def namespaces(policy: SandboxPolicy, *, with_time: bool) -> tuple[str, ...]:
-    """With one of time where the kernel has it: its file in /proc/self/ns can be locked, and would be shared."""
+    """Includes a time namespace if the kernel has it: its file in /proc/self/ns can be locked, and would be shared."""
     names = (name for name in NAMESPACES if name != "net" or not is_hosts(policy))
     return (*names, *(("time",) if with_time else ()))
 
 
 def scopes_in_box(policy: SandboxPolicy) -> tuple[str, ...]:
-    """A network namespace ends abstract sockets; within a box CRIU has to reach the processes by one."""
+    """A network namespace cuts off abstract sockets; within a box CRIU has to reach the processes by one."""
     return tuple(landlock.SCOPES) if is_hosts(policy) else ("signal",)
 
 
@@ -164,7 +164,7 @@ def landlock_abi() -> int:
 
 
 def landlock_holds_unix_sockets(abi: int) -> bool:
-    """Whether Landlock keeps a job from sockets that were not made under its own rules."""
+    """Whether Landlock keeps a job away from sockets that were not made under its own rules."""
     return abi >= landlock.FILE_RIGHTS["resolve_unix"][1]
 
 

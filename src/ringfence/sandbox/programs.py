@@ -1,8 +1,8 @@
-"""What of the host a job's program needs beside itself.
+"""What a job's program needs of the host beside itself.
 
-Follows links, ``#!`` lines as the kernel reads them, and the ``home`` of a pyvenv.cfg. The program, or whoever made the
-folder that it lies in, may be hostile: what a file merely names is shown only where it is an interpreter, and then
-the interpreter alone with its library (ADR 0051).
+Follows links, ``#!`` lines as the kernel reads them, and the ``home`` of a pyvenv.cfg. The program, or the maker of the
+folder that it lies in, may be hostile: something that a file merely names is shown only if it is an interpreter, and
+then the interpreter alone with its library (ADR 0051).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ringfence.model.paths import within
 from ringfence.sandbox.search import Search
 
 ALWAYS = ("python3", "python")
-"""Programs that a job finds by name as its caller does, also when its first word is another one, e.g. a shell."""
+"""Programs that a job finds by name as its caller does, even if its first word is another program, e.g. a shell."""
 _MOST_STEPS = 32
 _LINE_BYTES = 256  # BINPRM_BUF_SIZE: what the kernel looks at
 _CONFIGURATION_BYTES = 64 * 1024
@@ -24,11 +24,11 @@ _PACKAGES = ("python3", "node_modules")
 
 
 def needed(argv0: str, search: Search) -> list[str]:
-    """What a job's program needs of the host, and what Python needs that the job finds by name."""
+    """What a job's program needs of the host, and what the Python needs that the job finds by name."""
     first = [search.which(name) for name in (argv0, *ALWAYS)]
     found: dict[str, None] = {}
     left = [search.taken_once(path) for path in dict.fromkeys(filter(None, first))]
-    for path, named in left:  # grows meanwhile
+    for path, named in left:  # the list grows meanwhile
         if named or _is_interpreter(path, search):
             vouched = named and search.vouches_for(path)
             found.update(dict.fromkeys(_shown_for(path, named, vouched, search)))
@@ -51,8 +51,8 @@ def own_folders(search_path: str) -> list[str]:
 
 
 def _editable(packages: list[str], search: Search | None = None) -> list[str]:
-    """What package folders point to (editable installs). ``search``: by files that no other user could have written;
-    absent: this interpreter has read them already."""
+    """What package folders point to (editable installs). ``search``: only by files that no other user could have
+    written; absent: this interpreter has read them already."""
     files = [os.path.join(folder, name) for folder in filter(os.path.isdir, packages) for name in _names(folder)
              if name.endswith(".pth")]  # fmt: skip
     return [path for file in files if search is None or search.trusts_text_of(file) for path in _pointed_to(file)]
@@ -86,14 +86,14 @@ def _shown_for(program: str, named: bool, vouched: bool, search: Search) -> list
 
 
 def _is_harmless(program: str, search: Search) -> bool:
-    """Whether it is itself what it says, or an interpreter, and not by way of a link something else of the host's."""
+    """Whether it is itself what it claims to be, or an interpreter, and not a link to something else on the host."""
     if os.path.islink(program) or any(within(program, folder) for folder in search.hostile):
         return _is_python(program, search)
     return True
 
 
 def _stays(path: str, prefix: str, search: Search) -> bool:
-    """Whether a part of an installation lies in it, and is no link to something else."""
+    """Whether a part of an installation is in it, and not a link to something else."""
     return within(search.real(path), search.real(prefix))
 
 
@@ -105,7 +105,7 @@ def _is_installation(folder: str, prefix: str) -> bool:
 
 
 def _is_above_others(prefix: str, search: Search) -> bool:
-    """Whether more than an installation lies there: a home, or what the job works on."""
+    """Whether more than an installation is there: a home, or what the job works on."""
     return any(within(search.real(path), search.real(prefix)) for path in (_home(), *search.hostile))
 
 
@@ -121,7 +121,7 @@ def _sites(prefix: str) -> list[str]:
 
 
 def _python_parts(prefix: str) -> list[str]:
-    """The libraries of a Python, and what says where its base is; nothing of another program."""
+    """The libraries of a Python, and the file that names its base; nothing for another program."""
     configuration = _there(os.path.join(prefix, "pyvenv.cfg"))
     libraries = [path for path in _libraries(prefix) if configuration or _is_standard_library(path)]
     return [*libraries, *_starting(prefix, "libpython3"), *configuration]
@@ -156,8 +156,8 @@ def _there(path: str) -> list[str]:
 
 
 def _is_interpreter(path: str, search: Search) -> bool:
-    """Whether a file of nobody knows whose may bring it along: a Python, or by its name in the caller's PATH a program
-    in the machine's own code, or a script of a virtual environment. Nobody keeps a secret in one of these."""
+    """Whether a file of unknown origin may cause it to be shown: a Python, or a program found by name in the caller's
+    PATH that is machine code or a script of a virtual environment. Nobody keeps a secret in one of these."""
     if _is_python(path, search):
         return True
     of_a_kind = _is_machine_code(path) or _is_of_environment(path, search)
@@ -188,7 +188,7 @@ def _can_start(path: str) -> bool:
 
 
 def _link(path: str) -> str:
-    """Where a link leads; empty: it is none."""
+    """Where a link leads; empty: it is not a link."""
     try:
         return os.readlink(path)
     except (OSError, ValueError):
@@ -196,7 +196,7 @@ def _link(path: str) -> str:
 
 
 def _led_to(path: str, vouched: bool, search: Search) -> list[str]:
-    """What a program needs that starts it: the target of a link, an interpreter, the base of its environment.
+    """What is needed to start a program: the target of a link, an interpreter, the base of its environment.
     ``vouched``: a link is its owner's, and may lead to any program; else to a Python alone."""
     bases = _bases(os.path.dirname(path))
     if to := _link(path):
@@ -250,7 +250,7 @@ def _text(path: str) -> str:
 
 
 def _head(path: str, size: int = _LINE_BYTES) -> bytes | None:
-    """How a plain file begins; None of anything else, which is not even opened: a device may take that for an order."""
+    """The first bytes of a plain file. None for anything else, which is not even opened: a device may act on that."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return None

@@ -1,7 +1,7 @@
 """What the sandbox's file system contains, as a list of plan steps. Nothing is mounted here.
 
-What is not listed is not there. System folders are shown read-only; the workspace is an overlay whose layer the caller
-keeps; everything else is private and gone with the sandbox.
+What is not listed does not exist. System folders are shown read-only; the workspace is an overlay whose layer the
+caller keeps; everything else is private and gone with the sandbox.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class HostMount:
     """``ro`` or ``rw``."""
     folder: bool
     own: bool = False
-    """Belongs to the caller and not to the system: as root it is mapped to the job's id."""
+    """Belongs to the caller, not to the system: if the caller is root, it is mapped to the job's id."""
     explicit: bool = False
     """Named by the policy: shown also below something hidden."""
     at: str = ""
-    """Where it is shown; empty: at its own path. Of what a link leads to, the name that was asked for."""
+    """Where it is shown; empty: at its own path. For the target of a link, the name that was asked for."""
     real: bool = False
-    """No link led to it when it was looked at: one that stands on the way by now is an error."""
+    """No link led to it when it was looked at: a link on the way by now is an error."""
 
 
 @record
@@ -73,7 +73,7 @@ class WorkspaceMount:
 
     path: str
     owner: tuple[int, ...] = ()
-    """(uid, gid) on disk of what is to appear as the job's own; empty: as it is."""
+    """(uid, gid) on disk of files that appear as the job's own; empty: unchanged."""
     layer: str = ""
     """The folder of the layer's ``upper`` and ``work`` on the host; empty: one in the box's private folder."""
     absent: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class WorkspaceMount:
 
 @record
 class RootSpec:
-    """All that decides what the sandbox sees."""
+    """Everything that decides what the sandbox sees."""
 
     shown: tuple[HostMount, ...]
     workspaces: tuple[WorkspaceMount, ...]
@@ -104,33 +104,33 @@ class RootSpec:
     copies: tuple[tuple[str, bytes, str], ...]
     """(path, content, where it points if it is a link) of what is copied from the host's /etc."""
     ours: HiddenPaths = HiddenPaths()
-    """Folders of ours, absent wherever they lie; nobody records who asks for them."""
+    """Folders of ours, absent wherever they lie; requests for them are not recorded."""
     build_dir: str = ""
     """A folder of the host that nothing shown lies in: there the sandbox is built, in a mount namespace of its own."""
     caller: tuple[int, int] = (0, 0)
     """(uid, gid) of the caller."""
     by_root: bool = False
-    """Root is the caller: what is the caller's own is mapped to the job's id, and devices can be made."""
+    """The caller is root: the caller's own files are mapped to the job's id, and devices can be made."""
     owner: tuple[int, ...] = ()
-    """(uid, gid) on disk of what is the caller's own, where root is the caller."""
+    """(uid, gid) on disk of the caller's own files, if the caller is root."""
     on_disk: bool = True
     """The job's own folder, or the layers over the caller's, lie on the disk; else in memory."""
     synced: bool = False
-    """What the job forces to the disk goes there; else it is written back when the kernel likes."""
+    """A sync by the job reaches the disk; else data is written back when the kernel likes."""
     image: WorkspaceMount | None = None
     """The folder that is ``/`` (``image_root``), read-only unless it is among the workspaces too; absent: the host's
     system folders, in a root of ours."""
     home: str = HOME
     own_network: bool = True
-    """A network namespace of its own that is used; else the host's, or one in which nothing can be used."""
+    """It has a usable network namespace of its own; else the host's, or one in which nothing can be used."""
     resolver: tuple[tuple[str, str], ...] = ()
-    """(path, text) of what names are looked up by; empty: there is nobody to ask."""
+    """(path, text) of the files for name lookup; empty: there is nobody to ask."""
     gateway: networks.Gateway | None = None
     """What leads to the gateway; absent: its network is empty, or the host's."""
     limits: limits_seen.Limits | None = None
     """What the job reads of its limits; absent: the host's memory, and no groups."""
     tripwires: bool = False
-    """Hidden names are made absent by tripwires, which tell who asks for them, and not by whiteouts."""
+    """Tripwires, which report who asks, make hidden names absent; otherwise whiteouts do."""
 
 
 def place(shown: HostMount | WorkspaceMount) -> str:
@@ -139,14 +139,14 @@ def place(shown: HostMount | WorkspaceMount) -> str:
 
 
 def entries(root_spec: RootSpec) -> list[HostMount]:
-    """What of the host is shown: all but what is hidden or ours, or lies below something that is."""
+    """What is shown of the host: everything but what is hidden or ours, or lies below something that is."""
     everything, hidden, ours = (*root_spec.shown, *root_spec.etc), root_spec.hidden, root_spec.ours
     return [entry for entry in everything if (entry.explicit or not hidden.cover(entry.path))
             and (entry.at or not ours.cover(entry.path))]  # fmt: skip
 
 
 Source = tuple[str, str, str, tuple[int, ...]]
-"""(name in the building, path on the host, mode, owner on disk of what is to appear as the job's own or nothing)."""
+"""(name in the building, path on the host, mode, owner on disk of files that appear as the job's own or nothing)."""
 
 
 def template_sources(root_spec: RootSpec) -> list[Source]:
@@ -186,7 +186,7 @@ def _shown_sources(root_spec: RootSpec) -> list[Source]:
 
 
 def template(root_spec: RootSpec) -> list[Step]:
-    """What of the building can be made once for many sandboxes: it holds nothing that a job can change."""
+    """The parts of the building that are made once for many sandboxes: they hold nothing that a job can change."""
     sources = template_sources(root_spec)
     places = [(str(number), entry.folder) for number, entry in enumerate(entries(root_spec))]
     places += [(name, False) for name, *_ in sources if name.startswith("dev-")]
@@ -204,7 +204,7 @@ def template(root_spec: RootSpec) -> list[Step]:
 
 
 def _layout(root_spec: RootSpec) -> Step:
-    """What stands in each directory that is shown, and what not."""
+    """Which names each shown directory has, and which it must not have."""
     rows = [(str(number), entry.path, _within(entry, root_spec), root_spec.owner if entry.own else ())
             for number, entry in enumerate(entries(root_spec)) if _is_sealed(entry)]  # fmt: skip
     return ("lay out", rows, [place(entry) for entry in entries(root_spec)])
@@ -237,7 +237,7 @@ def workspace_paths(root_spec: RootSpec) -> list[str]:
 
 def _skeleton(root_spec: RootSpec) -> list[str]:
     """The folders of the bare root, outer ones first. Made at once, while there is no link yet that could lead astray;
-    what belongs into something that is mounted later is made there when its turn comes."""
+    folders inside something that is mounted later are made when its turn comes."""
     mounted = {"/dev", "/etc", "/proc", *IN_MEMORY, *workspace_paths(root_spec)}
     if shows_groups(root_spec):
         mounted.add(limits_seen.CGROUP)
@@ -278,13 +278,13 @@ def _show(number: int, entry: HostMount) -> Step:
 
 
 def device_folder() -> Step:
-    """/dev of a sandbox whose caller is root: with inodes of its own, which it takes root to make."""
+    """/dev of a sandbox whose caller is root: with inodes of its own, which only root can make."""
     links = [(path.removeprefix("/dev/"), to) for path, to in DEVICE_LINKS.items()]
     return ("make devices", list(DEVICES), links, ["pts", "shm"])
 
 
 def devices(root_spec: RootSpec) -> list[Step]:
-    """As root a folder that is ready made; else the host's devices, which the job could not make either."""
+    """For root, a folder that is already made; else the host's devices, since an ordinary user can't make any."""
     options = f"newinstance,ptmxmode=0666,mode=620,max={TERMINALS}"
     terminals: Step = ("file system", "/dev/pts", "devpts", ["nosuid", "noexec"], options)
     if root_spec.by_root:
@@ -319,7 +319,7 @@ def _configuration(root_spec: RootSpec) -> Step:
     shown = [row for row in root_spec.copies if not root_spec.hidden.cover(row[0])]
     places = [(place(entry), entry.folder) for entry in entries(root_spec) if is_below(place(entry), "/etc")]
     own = [("/etc/mtab", b"", "/proc/self/mounts"), *((path, text.encode(), "") for path, text in texts.items())]
-    taken = dict(places)  # what is shown by its name comes in place of ours
+    taken = dict(places)  # a file that is shown by name replaces ours
     return ("configuration", [row for row in (*own, *shown) if row[0] not in taken], places)
 
 
@@ -348,12 +348,12 @@ def shows_groups(root_spec: RootSpec) -> bool:
 
 
 def workspace_steps(root_spec: RootSpec) -> list[Step]:
-    """The job's folder: a private one, or a layer over the caller's own. Relative names only: what stands in the
-    mount table tells nothing of the host."""
+    """The job's folder: a private one, or a layer over the caller's own. Relative names only: the mount table then
+    tells nothing of the host."""
     if not root_spec.on_disk:
         return []
     if not root_spec.workspaces:
-        # An overlay here too: of a bind the mount table would tell where on the host it comes from.
+        # An overlay here too: for a bind mount the mount table would tell where on the host it comes from.
         return overlay_steps(WORK, "base/scratch/work", "scratch/layer", root_spec)
     return [step for number, laid in enumerate(root_spec.workspaces) if laid != root_spec.image
             for step in laid_steps(number, laid, root_spec)]  # fmt: skip
@@ -363,8 +363,8 @@ def laid_steps(number: int, laid: WorkspaceMount, root_spec: RootSpec) -> list[S
     cover, source = f"memory/cover-{number}", f"base/{workspace_name(number)}"
     layer = f"layer-{number}" if laid.layer else "scratch/layer"
     return [
-        # Not in the upper layer: what stands there is told as a change, and carried over. Not in the zygote either: the
-        # folders in it are seen as the workspace's own, and must belong to the job.
+        # Not in the upper layer: what is there is reported as a change, and carried over. Not in the zygote either: its
+        # folders are seen as the workspace's own, and must belong to the job.
         ("whiteouts", cover, source, list(laid.absent)),
         *overlay_steps(place(laid), f"{cover}:{source}", layer, root_spec),
         ("cover mounts", place(laid), workspace_name(number)),

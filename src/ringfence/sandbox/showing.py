@@ -1,4 +1,4 @@
-"""What of the host STRICT shows by a policy's paths, and which of them it can't show."""
+"""What STRICT shows of the host for a policy's paths, and which of them it can't show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ringfence.sandbox.search import Search
 
 _OWN = ("/dev", *(f"/dev/{name}" for name in rootfs.DEVICES))
 """What every sandbox has of its own, beside /proc."""
-# Read-only or not, whoever reaches one of these reaches what is behind it.
+# Read-only or not, a process that reaches one of these reaches what is behind it.
 _NEVER = {stat.S_IFSOCK: "a socket", stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _TAKEN = ("/proc", "/sys", "/dev", "/etc", *rootfs.SYSTEM_FOLDERS, *rootfs.IN_MEMORY)
 """What every sandbox has of its own, or of the system."""
@@ -32,7 +32,7 @@ _FIX = "give files and directories only"
 
 
 def lacks(policy: SandboxPolicy) -> list[Lack]:
-    """One for every path of the policy that is neither a file nor a directory."""
+    """A lack for every path of the policy that is neither a file nor a directory."""
     named = [(name, path) for name in SHOWING for path in getattr(policy, name)]
     kinds = [(name, path, _never(path)) for name, path in named if not _is_own(path)]
     return [Lack(capability=name, missing=f"a way to show {path}, which is {kind}", fix=_FIX)
@@ -42,9 +42,9 @@ def lacks(policy: SandboxPolicy) -> list[Lack]:
 def search(
     policy: SandboxPolicy, job: Job, workspaces: Iterable[str] = (), apart: tuple[str, ...] = ()
 ) -> Search:
-    """How the job's programs are looked up; what it works on and what the policy names may be anybody's.
+    """How the job's programs are looked up; anybody may have written what it works on and what the policy names.
 
-    ``apart``: originals of what it works on, which it is not shown itself."""
+    ``apart``: originals of what it works on, which it does not see."""
     path = _chosen_for(policy, job).get("PATH", os.environ.get("PATH", ""))
     named = (*workspaces, *apart, *policy.readable_paths, *policy.writable_paths, *((job.cwd,) if job.cwd else ()))
     look = Look()
@@ -58,7 +58,7 @@ def set_for(policy: SandboxPolicy, job: Job) -> dict[str, str]:
 
 
 def _chosen_for(policy: SandboxPolicy, job: Job) -> Mapping[str, str]:
-    """Those of them that say what of the host is meant: by the caller, or whoever writes the policy."""
+    """Those of them that may name things of the host: set by the caller, or by the author of the policy."""
     return policy.environment if job.foreign else set_for(policy, job)
 
 
@@ -70,16 +70,16 @@ def _here() -> str:
 
 
 def needed(policy: SandboxPolicy, job: Job, found: Search) -> tuple[list[str], list[str]]:
-    """What the job's program and this interpreter need of the host: what of it nobody but the caller can have lead
-    elsewhere, and all of it."""
+    """What the job's program and this interpreter need of the host: the part that nobody but the caller can redirect,
+    and all of it."""
     own = programs.own_folders(_chosen_for(policy, job).get("PYTHONPATH", ""))
     named = programs.needed(_word(job, found), found)
     return found.settled(named, own), [*own, *named]
 
 
 def _word(job: Job, found: Search) -> str:
-    """The first word, if it may name a program of the host. What the caller did not choose has to lie on the PATH:
-    else a client of the service would be shown any file, or an installation with all that is in it."""
+    """The first word, if it may name a program of the host. A word that the caller did not choose must be found on the
+    PATH: otherwise a client of the service could have any file shown, or an installation with everything in it."""
     word = job.argv[0]
     return "" if job.foreign and "/" in word and os.path.dirname(word) not in found.folders() else word
 
@@ -92,7 +92,7 @@ def program(policy: SandboxPolicy, job: Job) -> str:
 
 
 def shown(policy: SandboxPolicy, job: Job, workspaces: tuple[str, ...], ours: HiddenPaths) -> list[HostMount]:
-    """What of the host the job sees beside the system, the workspaces left out. All is decided of one look."""
+    """What the job sees of the host beside the system, without the workspaces. All of it is decided from one look."""
     way = search(policy, job, workspaces)
     named = _named(policy, workspaces, way.look)
     configuration = {f"/etc/{name}" for name in rootfs.ETC_NAMES} - named
@@ -100,14 +100,15 @@ def shown(policy: SandboxPolicy, job: Job, workspaces: tuple[str, ...], ours: Hi
     settled, wanted = needed(policy, job, way)
     found = host.outside_the_system([*policy.readable_paths, *settled], tops, way.look)
     found += [path for path in _links_into(way, wanted) if not any(within(path, top) for top in (*tops, *found))]
-    # Above a workspace nothing is shown unless the policy says so, and nothing of ours because a program names it.
+    # Folders above a workspace are shown only if the policy says so, and ours are never shown because a program names
+    # them.
     seen = [path for path in found if path in named
             or not (ours.cover(way.real(path)) or any(within(each, path) for each in workspaces))]  # fmt: skip
     return _mounts(policy, seen, workspaces, named, way.look)
 
 
 def over_a_root(policy: SandboxPolicy, workspaces: tuple[str, ...], ours: HiddenPaths) -> list[HostMount]:
-    """What of the host the job sees in a root of its own: what the policy names, and nothing that a program needs."""
+    """What the job sees of the host in a root of its own: what the policy names, and nothing that a program needs."""
     look = Look()
     named = _named(policy, workspaces, look)
     found = host.outside_the_system(list(policy.readable_paths), workspaces, look)
@@ -115,7 +116,7 @@ def over_a_root(policy: SandboxPolicy, workspaces: tuple[str, ...], ours: Hidden
 
 
 def _named(policy: SandboxPolicy, workspaces: tuple[str, ...], look: Look) -> frozenset[str]:
-    """The readable paths, as they are written and where they lead."""
+    """The readable paths, as written and where they lead."""
     led.refuse(policy, workspaces, look)
     return frozenset(policy.readable_paths) | set(map(look.real, policy.readable_paths))
 
@@ -142,14 +143,14 @@ def found(
 
 
 def _links_into(way: Search, paths: list[str]) -> list[str]:
-    """Those that are the caller's own links into a hostile folder: the link is shown, and not where it leads."""
+    """The caller's own links into a hostile folder: the link is shown, not its target."""
     return [path for path in dict.fromkeys(map(absolute, paths))
             if os.path.islink(path) and way.passes_hostile(path) and not way.passes_hostile(os.path.dirname(path))
             and not any(within(path, folder) for folder in way.hostile)]  # fmt: skip
 
 
 def refuse_absent(policy: SandboxPolicy) -> None:
-    """PolicyError of all readable and writable paths that are not there. A hidden one may come later."""
+    """PolicyError for all readable and writable paths that do not exist. A hidden path may appear later."""
     named = [(name, path) for name in SHOWING for path in getattr(policy, name)]
     found = [PolicyError(name, problem) for name, path in named if (problem := _why_absent(path))]
     if found:
@@ -166,7 +167,7 @@ def _why_absent(path: str) -> str:
 
 
 def _nearest(path: str) -> str:
-    """What is there and has a similar name, where the folder above is there; empty: nothing."""
+    """An existing name that is similar, if the folder above exists; empty: there is none."""
     from difflib import get_close_matches
 
     above, name = os.path.split(path)
@@ -178,20 +179,20 @@ def _nearest(path: str) -> str:
 
 
 def entries(paths: Iterable[str], mode: str, explicit: frozenset[str], look: Look) -> list[HostMount]:
-    """``explicit``: those that the policy names. Of a link it is the link that is shown."""
+    """``explicit``: the paths that the policy names. For a link, the link itself is shown."""
     wanted = [path for path in paths if not _is_own(path) and not _never(path)]
     return [_entry(path, look.way(path).own, mode, explicit=path in explicit) for path in wanted]
 
 
 def _entry(path: str, source: str, mode: str, *, explicit: bool) -> HostMount:
-    """Taken where it lay at the look, by no link on the way, and shown by the name that is asked for: what is hidden
-    there is hidden by that name too. A link at its end is shown as it is."""
+    """Taken from where it was at the look, without links on the way, and shown under the name that was asked for: what
+    is hidden there is hidden under that name too. A link at its end is shown as it is."""
     return HostMount(path=source, mode=mode, folder=os.path.isdir(source) and not os.path.islink(source), own=True,
                      explicit=explicit, real=True, at=path if path != source else "")  # fmt: skip
 
 
 def shared(policy: SandboxPolicy) -> list[str]:
-    """The writable paths: they are the host's own, and not shown through anything."""
+    """The writable paths: they are the host's own, and not shown through an overlay."""
     return [path for path in policy.writable_paths if not _never(path)]
 
 
@@ -200,7 +201,7 @@ def _is_own(path: str) -> bool:
 
 
 def _never(path: str) -> str:
-    """What it is, if that is never shown."""
+    """What kind of file it is, if that kind is never shown."""
     try:
         return _NEVER.get(stat.S_IFMT(os.stat(path).st_mode), "")
     except OSError:
@@ -208,7 +209,7 @@ def _never(path: str) -> str:
 
 
 def refuse_mounts_within(workspace: str) -> None:
-    """In a user namespace there is no layer over a directory with something mounted in it."""
+    """In a user namespace a directory with mounts in it can't have a layer."""
     if host.is_the_hosts_root():
         return
     points = submounts.below(workspace, submounts.read(host.mount_table()))
@@ -221,12 +222,12 @@ def refuse_mounts_within(workspace: str) -> None:
 
 
 def places(policy: SandboxPolicy) -> dict[str, str]:
-    """Real path on the host: path inside."""
+    """Real path on the host → path inside."""
     return {real(path): place for path, place in policy.shown_at.items()}
 
 
 def inside(policy: SandboxPolicy, path: str) -> str:
-    """Where this path of the host is inside; the same where it lies in nothing that is shown elsewhere."""
+    """Where this host path is inside; unchanged if it lies in nothing that is shown elsewhere."""
     for source, place in places(policy).items() if policy.shown_at else ():
         if within(real(path), source):
             return place + real(path)[len(source) :]
@@ -234,7 +235,7 @@ def inside(policy: SandboxPolicy, path: str) -> str:
 
 
 def on_host(policy: SandboxPolicy, path: str) -> str:
-    """What a path inside is on the host; the same where it lies in nothing that is shown elsewhere."""
+    """What a path inside is on the host; unchanged if it lies in nothing that is shown elsewhere."""
     for source, place in places(policy).items() if policy.shown_at else ():
         if within(path, place):
             return source + path[len(place) :]
@@ -242,13 +243,13 @@ def on_host(policy: SandboxPolicy, path: str) -> str:
 
 
 def by_every_place(policy: SandboxPolicy, paths: Iterable[str]) -> list[str]:
-    """The names inside of those paths of the host that lie in something shown elsewhere."""
+    """The inside names of those host paths that lie in something shown elsewhere."""
     rows = places(policy).items()
     return [place + path[len(source) :] for path in paths for source, place in rows if within(path, source)]
 
 
 def refuse_places(policy: SandboxPolicy) -> None:
-    """PolicyError where two would be at one place, one in another, or one where something else is."""
+    """PolicyError if two would be at one place, one inside another, or one where something else is."""
     found = list(places(policy).values())
     if len(found) < len(policy.shown_at):
         raise PolicyError("shown_at", "names one thing twice, by a link; give each a place of its own, once")
@@ -262,8 +263,8 @@ def refuse_places(policy: SandboxPolicy) -> None:
 
 
 def refuse_covering(policy: SandboxPolicy, paths: Iterable[str]) -> None:
-    """PolicyError where a place and something that is shown at its own path would lie in each other: one would cover
-    the other, or a folder for it would have to be made on the host."""
+    """PolicyError if a place and something shown at its own path would be nested: one would cover the other, or a
+    folder would have to be made for it on the host."""
     for path in paths if policy.shown_at else ():
         taken = next((place for place in policy.shown_at.values() if within(place, path) or within(path, place)), "")
         if taken:

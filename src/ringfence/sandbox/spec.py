@@ -1,4 +1,4 @@
-"""From a policy to all that a strict sandbox is made by, as plain data. Pure: it reads no host and starts nothing."""
+"""From a policy to what a strict sandbox is made from, as plain data. Pure: it reads no host and starts nothing."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Spec:
     root: RootSpec
     scratch: str
     own: tuple[str, ...]
-    """Folders of ours that its jobs alone write while they run. Never a base: others write that, and no job does."""
+    """Folders of ours that only its jobs write while they run. Never a base: others write that, and no job does."""
     writable: tuple[str, ...]
-    """Folders of the host that are."""
+    """Host folders that its jobs write."""
     namespaces: tuple[str, ...]
     reuses_network: bool
-    """One of the zygote's will do in place of a new network namespace."""
+    """A network namespace of the zygote's will do in place of a new one."""
     watched_limits: Mapping[str, float]
-    """What the watchdog holds: what the kernel does not hold here for the whole tree."""
+    """The limits that the watchdog holds, because the kernel does not hold them here for the whole tree."""
     visit_limits: Mapping[str, float]
-    """The same of a visit to a living box. The time of its processes is held for the box as a whole; here what it has
-    its leader do."""
+    """The same for a visit to a living box. The time of its processes is limited for the whole box; here only the work
+    that it causes its leader."""
     process_limits: Mapping[str, float]
-    """What each process is held to."""
+    """The limits of each process."""
     profile: str
     below_another: bool
     """The filter comes below one that the caller is under."""
@@ -46,12 +46,12 @@ class Spec:
     watched: tuple[str, ...]
     """Hidden paths, as the policy writes them and as the kernel meets them."""
     share: float
-    """Of the processors' time; 0: all."""
+    """Share of the processors' time; 0: all."""
     search_path: str
     program: str
     landlock_abi: int
     shared: tuple[str, ...]
-    """Writable folders of the host, where only sockets of its own are reached."""
+    """Writable folders of the host, where a job can reach only its own sockets."""
     box_scopes: tuple[str, ...]
     """What Landlock keeps apart within a living box."""
 
@@ -100,8 +100,8 @@ def _written_in(laying: Laying) -> tuple[str, ...]:
 
 
 def _search_path(folders: tuple[str, ...], root_spec: RootSpec) -> str:
-    """Those folders of a PATH of the host that the sandbox shows something of, and the system's own behind them; in a
-    root of its own those that every image has."""
+    """The folders of a host PATH of which the sandbox shows something, followed by the system's own; in a root of its
+    own, those that every image has."""
     if root_spec.image is not None:
         return image_root.PATH
     shown = rootfs.entries(root_spec)
@@ -113,7 +113,7 @@ def _search_path(folders: tuple[str, ...], root_spec: RootSpec) -> str:
 
 
 def _by_rlimit(numbers: dict[str, float], enforced: Mapping[str, Enforcement]) -> dict[str, float]:
-    """A memory limit for each process refuses what a group for all of them would allow; a group needs none."""
+    """A memory limit per process refuses what a group for all of them would allow; with a group there is none."""
     by_group = Mechanism.RLIMIT not in enforced["memory"].by
     held = {name: value for name, value in numbers.items() if enforced[name].applied or name == "pids"}
     return {name: value for name, value in held.items() if name != "memory" or not by_group}
@@ -154,7 +154,7 @@ def _root_of(
 
 
 def _guest(laying: Laying, view: View) -> Guest:
-    """Who the job is inside. A root that it can't write has no home for it."""
+    """Who the job is inside. If it can't write its root, it has no home there."""
     if view.guest is not None:
         return view.guest if laying.image in laying.workspaces else replace(view.guest, home=rootfs.HOME)
     uid, gid = (namespaces.GUEST_ID, namespaces.GUEST_ID) if view.caller[0] == 0 else view.ids

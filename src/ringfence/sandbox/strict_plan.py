@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 IN_SCRATCH = ("layer", "layer/upper", "layer/work")
 """The folders of a layer in the box's private folder."""
 _UMASK = 0o022
-# The filter's listener is handed to the leader, which the kernel refuses while the user has more descriptors under way
-# than this limit: another sandbox of the same user keeps as many there as its own limit lets it.
+# The filter's listener is handed to the leader. The kernel refuses that while the user has more descriptors in flight
+# than this limit, and another sandbox of the same user can keep as many in flight as its own limit allows.
 _AFTER_THE_FILTER = "RLIMIT_NOFILE"
 
 
 def plan_of(spec: Spec, last: list[Step], *, confined: bool = True) -> VisitRequest:
-    """The request to the leader of a sandbox, but for its control group; ``last``: how the job begins.
+    """The request to the leader of a sandbox, without its control group; ``last``: how the job begins.
 
-    ``confined``: pid 1 forks a job that is bound; else it stays alone, and binds those whom it takes in."""
+    ``confined``: pid 1 forks a confined job; else it stays alone, and confines the visits that it takes in."""
     root = spec.root
     inside: list[Step] = [("drop capabilities",), ("run as init",), *confine(spec)] if confined else []
     request: VisitRequest = {
@@ -54,13 +54,13 @@ def _building(root: RootSpec) -> list[Step]:
 
 
 def visit_of(spec: Spec, steps: list[Step], more: Mapping[str, float]) -> VisitRequest:
-    """The request to the leader of a visit to the living box; ``more``: what this one visit is held to."""
+    """The request to the leader of a visit to the living box; ``more``: extra limits of this one visit."""
     plan = [*confine(spec, spec.box_scopes, counted="operations" in more), *steps]
     return {"plan": plan, "limits": {**spec.visit_limits, **more}, "scratch": "", "heard": heard(spec)}
 
 
 def template_of(spec: Spec, python: Preload | None, *, native: bool) -> ZygoteRequest:
-    """The request to the zygote, in which what sandboxes of this kind have in common is built once."""
+    """The request to the zygote, which builds once what sandboxes of this kind have in common."""
     template, owner = rootfs.template(spec.root), list(spec.root.owner)
     request: ZygoteRequest = {"template": template, "owner": owner, "python": python, "native": native}
     if spec.reuses_network:
@@ -69,7 +69,7 @@ def template_of(spec: Spec, python: Preload | None, *, native: bool) -> ZygoteRe
 
 
 def heard(spec: Spec) -> HeardRequest:
-    """What the leader needs to know of the filter, to answer what it tells."""
+    """What the leader needs to know of the filter, to answer the calls that it reports."""
     return {
         "ids": (spec.root.uid, spec.root.gid),
         "profile": spec.profile,
@@ -82,7 +82,7 @@ def heard(spec: Spec) -> HeardRequest:
 
 
 def _prepare(spec: Spec) -> list[Step]:
-    """What only root can do, done by the leader, which still is: ids mapped, devices made."""
+    """What only root can do, done by the leader, which is still root: ids mapped, devices made."""
     if not spec.root.by_root:
         return []
     scratch = ("", "work", *IN_SCRATCH) if rootfs.uses_scratch(spec.root) else ()
@@ -111,7 +111,7 @@ def _enter(spec: Spec) -> list[Step]:
 def confine(
     spec: Spec, scopes: tuple[str, ...] = tuple(landlock.SCOPES), *, counted: bool = False
 ) -> list[Step]:
-    """What the job is bound by; the filter last, for it closes what came before. ``counted``: its operations are."""
+    """What confines the job; the filter last, since it closes what came before. ``counted``: count operations."""
     root = spec.root
     steps: list[Step] = [("setsid",), ("chdir", root.folder), ("umask", _UMASK), ("reset signals",)]
     steps.append(("no new privileges",))

@@ -1,4 +1,4 @@
-"""What this host has for one strict sandbox, looked up once: the only place of a start that reads the host for it."""
+"""What this host has for one strict sandbox, looked up once: during a start only this module reads the host for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USER = "user"
 
 @record
 class Laying:
-    """What of the host a box changes, and where."""
+    """What a box changes on the host, and where."""
 
     workspaces: tuple[WorkspaceMount, ...]
     folder: str
@@ -30,7 +30,7 @@ class Laying:
     scratch: str
     """The box's private folder; empty: it has none."""
     image: WorkspaceMount | None = None
-    """The folder that is the root, with a layer if it is among the workspaces; absent: the host's system."""
+    """The folder that is the root, with a layer if it is among the workspaces; absent: it is the host's system."""
 
 
 @record
@@ -62,7 +62,7 @@ class View:
     """How many names lie beside hidden ones; counted only where tripwires could be laid."""
     landlock_abi: int
     is_filtered: bool
-    """This process is under a filter itself, and so perhaps listened to."""
+    """This process is under a filter itself, and perhaps has a listener."""
     has_time_namespaces: bool
     shared: tuple[str, ...]
     """The writable paths, as far as they can be shown."""
@@ -71,7 +71,7 @@ class View:
 
 
 def look(policy: SandboxPolicy, job: Job, laying: Laying, hidden: HiddenPaths) -> View:
-    """UsageError where the policy or a workspace is in the way of folders of ours."""
+    """UsageError if the policy or a workspace conflicts with folders of ours."""
     workspaces = tuple(each.path for each in laying.workspaces)
     state_folder.refuse_ours(laying.ours, policy.readable_paths, policy.writable_paths)
     hiding.refuse_workspace(laying.ours, workspaces, policy.readable_paths)
@@ -104,7 +104,7 @@ def look(policy: SandboxPolicy, job: Job, laying: Laying, hidden: HiddenPaths) -
 
 
 def _named(policy: SandboxPolicy, job: Job, laying: Laying) -> tuple[list[HostMount], str, list[str]]:
-    """As ``showing.found``; in a root of its own a job has the programs of that one."""
+    """As ``showing.found``; in a root of its own a job has the programs of that root."""
     workspaces, ours = tuple(each.path for each in laying.workspaces), HiddenPaths(laying.ours)
     if laying.image is not None:
         return showing.over_a_root(policy, workspaces, ours), "", image_root.PATH.split(":")
@@ -119,6 +119,6 @@ def _guest(policy: SandboxPolicy) -> Guest:
 
 
 def _used(laying: Laying) -> list[str]:
-    """Folders of the host that sandboxes are not built in."""
+    """Host folders in which no sandbox is built."""
     laid = [*laying.workspaces, *((laying.image,) if laying.image is not None else ())]
     return [*(each.path for each in laid), laying.scratch or "/tmp"]

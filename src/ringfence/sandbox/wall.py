@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from ringfence.transport.request import WallStep
 
 _IN_A_LAYER = ("/dev/shm", "/dev/pts")
-"""What is private where the whole root has a layer."""
+"""The private places if the whole root has a layer."""
 
 
 def wall(
     root_spec: RootSpec, shared: list[str], abi: int, scopes: tuple[str, ...] = tuple(landlock.SCOPES)
 ) -> WallStep:
-    """The step that puts it up. In directories that are ``shared`` with the host, no socket is reached but the job's
-    own, which no rule is needed for."""
+    """The step that puts it up. In directories that are ``shared`` with the host, the job reaches only its own sockets,
+    which need no rule."""
     private = _IN_A_LAYER if image_root.is_layered(root_spec) else rootfs.PRIVATE
     writable = [*private, *rootfs.workspace_paths(root_spec), *shared]
     rules = [("/", landlock.READ), ("/dev", landlock.DEVICES), ("/proc", (*landlock.READ, "write_file"))]
     rules += [(path, landlock.READ) for path in _near(root_spec, writable)]
     for path in writable:
-        # A rule holds for all that is below it.
+        # A rule covers everything below it.
         above = any(within(each, path) for each in shared)
         rules.append((path, (*landlock.WRITE, "ioctl_dev", *(() if above else ("resolve_unix",)))))
     ruleset = landlock.Ruleset(files=tuple(landlock.FILE_RIGHTS), beneath=tuple(rules), scopes=scopes)
@@ -34,10 +34,10 @@ def wall(
 
 
 def _near(root_spec: RootSpec, writable: list[str]) -> list[str]:
-    """Shown directories that get a rule of their own. It opens nothing that the one on / does not open, but the kernel
-    looks for a rule from the file upwards, at every opening, and stops at the first that is enough.
+    """Shown directories that get a rule of their own. It opens nothing that the rule on / does not open, but at every
+    open the kernel looks for a rule from the file upwards, and stops at the first that is enough.
 
-    Only those that stand in the bare root itself: the way to them is ours, and no earlier guest has been on it.
+    Only directories in the bare root itself: the way to them is ours, and no earlier guest could change it.
     """
     if root_spec.image is not None:
         return []

@@ -9,8 +9,8 @@ from ringfence.sandbox.root import PRIVATE, RootSpec, place, workspace_paths
 
 
 def are_possible(root_spec: RootSpec) -> bool:
-    """Whether every hidden name lies where a tripwire can be laid: in no folder that the job may write, for there a
-    veil would be in the way, and above nothing that is shown all the same."""
+    """Whether every hidden name lies where a tripwire can be laid: in no folder that the job may write, where a veil
+    would be in the way, and above nothing that is still shown."""
     if root_spec.image is not None:
         return False  # a veil over its own folders would hide what the job writes there
     closed = {"/proc", "/dev", *workspace_paths(root_spec), *PRIVATE}
@@ -22,11 +22,11 @@ def are_possible(root_spec: RootSpec) -> bool:
 
 
 def in_private(root_spec: RootSpec, paths: Iterable[str]) -> list[str]:
-    """Those of them that lie where every job may write, and not in something that is shown there."""
+    """The hidden names that lie where every job may write, but not in something that is shown there."""
     tops = {*PRIVATE, *workspace_paths(root_spec), *(place(entry) for entry in root_spec.shown)}
     return [path for path in paths if _top_of(path, tops) in PRIVATE]
 
 
 def _top_of(path: str, tops: Iterable[str]) -> str:
-    """The innermost of the folders that it lies in."""
+    """The innermost folder that contains it."""
     return max((top for top in tops if within(path, top)), key=len, default="/")

@@ -1,6 +1,7 @@
 """Which folder of the host can be a workspace under STRICT, and which only if the caller names it (ADR 0053).
 
-The whole workspace is shown to the job. A program is started in a home, or in /etc, rather by chance than on purpose.
+The whole workspace is shown to the job. Programs are started in a home, or in /etc, by accident more often than on
+purpose.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SHARED = ("/var", "/boot", "/run")
 
 
 def refuse(path: str, policy: SandboxPolicy) -> None:
-    """UsageError where this real path can't be a workspace, or shows more than somebody may want."""
+    """UsageError if this real path can't be a workspace, or shows more than the caller may want."""
     if path == "/" or path in rootfs.SYSTEM_FOLDERS:
         raise UsageError(f"{path} can't be a workspace", hint=_CHANGE)
     if any(within(path, top) for top in _KERNELS) and not within(path, "/dev/shm"):
@@ -37,8 +38,8 @@ def refuse(path: str, policy: SandboxPolicy) -> None:
 def led_to(path: str, policy: SandboxPolicy) -> str:
     """The real path of a working folder.
 
-    UsageError where a link in a folder that jobs write leads to a place that the policy does not name: an earlier job
-    may have made the link, and would choose what a later one works on."""
+    UsageError if a link in a folder that jobs write leads to a place that the policy does not name: an earlier job may
+    have made the link, and would choose what a later job works on."""
     way = walk(path)
     top = next((top for top in written(policy) if way.passes(top)), "")
     named = map(real, (*policy.readable_paths, *policy.writable_paths))
@@ -49,19 +50,19 @@ def led_to(path: str, policy: SandboxPolicy) -> str:
 
 
 def written(policy: SandboxPolicy) -> list[str]:
-    """The folders of the host that jobs write themselves."""
+    """The host folders that jobs write directly."""
     return list(dict.fromkeys(map(real, policy.writable_paths)))
 
 
 def around(path: str) -> str:
-    """The folder that a file lies in, for what it needs beside it; the file alone where that would show too much."""
+    """The folder of a file, for what the file needs beside it; the file alone if the folder would show too much."""
     folder = os.path.dirname(path)
     return path if os.path.isdir(path) or _holds(real(folder)) else folder
 
 
 def _holds(path: str) -> str:
-    """What somebody would not show without a thought; empty: nothing of the kind. Nobody is asked who lives here: that
-    may take a look over the network."""
+    """What a user would not show without thinking; empty: nothing of the kind. User databases are not asked who lives
+    here: that may need the network."""
     home = real(os.environ.get("HOME") or "/")
     if path == home or os.path.dirname(path) == "/home" or path == "/root":
         return "a home directory"
