@@ -24,7 +24,7 @@ _AFTER_TRIPWIRES = "seal root"
 
 @record
 class Part:
-    """Steps of a plan that follow each other: one table, or one step in Python."""
+    """Consecutive steps of a plan: one table, or one step in Python."""
 
     step: Step
     build: Build | None
@@ -55,12 +55,12 @@ def _can_be_calls(step: Step, wired: bool) -> bool:
 
 
 def compiled(plan: list[Step]) -> list[Step]:
-    """Return the plan in which tables stand for steps, as it is sent and executed."""
+    """Return the plan with tables in place of steps, as it is sent and executed."""
     return [part.step if part.build is None else _step(part.build) for part in parts(plan)]
 
 
 def _step(build: Build) -> Step:
-    """Return the step that stands for a table: its bytes, slots by name, labels, trees left open, which call splits."""
+    """Return the step that executes a table: its bytes, slots by name, labels, trees left open, which call splits."""
     table = build.table
     labels: list[tuple[int, str]] = []
     for number, call in enumerate(table.calls):
@@ -68,5 +68,5 @@ def _step(build: Build) -> Step:
             labels.append((number, call.step))
     split = next((number for number, call in enumerate(table.calls) if call.name == "split"), -1)
     slots = {name: int(slot) for name, slot in table.slots.items()}
-    packed = marshal.dumps(labels)  # read only where a call fails, and many
+    packed = marshal.dumps(labels)  # many, and read only if a call fails
     return ("calls", table.compiled(), slots, packed, sorted(build.open_trees), split)

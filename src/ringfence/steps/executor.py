@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ringfence.transport.request import Step
 
 _TIOCSCTTY = 0x540E if sys.platform == "linux" else 0
-"""By its number: in the root of an image no module can be loaded."""
+"""As a number: in the root of an image no module can be loaded."""
 CHANNEL_FD = 3
 """Where a job with a channel finds it; 0, 1, 2 and this are all that it inherits."""
 
@@ -41,14 +41,14 @@ def _terminal() -> None:
 
 
 def place_descriptors(sources: Sequence[int], keep_open: Sequence[int], leave_open: Sequence[int] = ()) -> range:
-    """Put the sources at 0, 1, 2 …, those to keep behind them, closed on exec, and close all else.
+    """Put the sources at 0, 1, 2 …, then those to keep, which are closed on exec, and close all others.
 
     Returns the new numbers of those that are kept. ``stay`` are left open where they are.
     """
-    # First out of the way of the targets, so that no dup2 overwrites a source that is still needed.
+    # First move sources out of the way of the targets, so that no dup2 overwrites one that is still needed.
     floor = len(sources) + len(keep_open)
     if any(descriptor < floor for descriptor in leave_open):
-        raise OSError("a descriptor that is to stay stands where another belongs")
+        raise OSError("a descriptor that is to stay has the number of another")
     moved = [duplicate(source, floor) for source in (*sources, *keep_open)]
     for target, source in enumerate(moved):
         os.dup2(source, target, inheritable=target < len(sources))
@@ -63,7 +63,7 @@ def place_descriptors(sources: Sequence[int], keep_open: Sequence[int], leave_op
 def close_from(first: int) -> None:
     """Close every descriptor from this one on.
 
-    The limit says nothing of those opened before it was lowered, and may be a thousand million.
+    The limit does not cover descriptors opened before it was lowered, and may be a thousand million.
     """
     if sys.platform == "linux" and processes.close_from(first):
         return
@@ -103,7 +103,7 @@ def _die_with_leader(leader: int) -> None:
 
 
 def _join_groups(entrances: list[str]) -> None:
-    """Control groups of this host, before anything of the job runs."""
+    """Enter control groups of this host, before anything of the job runs."""
     for path in entrances:
         file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)  # never made: a limit must fail then
         try:
@@ -128,7 +128,7 @@ def _exec(argv: list[str], environment: dict[str, str], program: str = "") -> No
     try:
         os.execve(path or _NOWHERE, argv, environment)
     except OSError as error:
-        # Not the next program of that name: nobody asked for that one.
+        # Do not take the next program of that name: nobody asked for that one.
         is_there = error.errno == errno.ENOENT and os.path.lexists(path)
         why = (wire.NOT_STARTED, _HALF_THERE, path) if is_there else (error.errno, error.strerror, argv[0])
         raise OSError(*why) from error
@@ -139,12 +139,12 @@ _NOWHERE = "/nonexistent/program"
 
 
 def found(name: str, search_path: str) -> str:
-    """As a shell does: the first file of that name that can be executed, else the first at all; or nothing."""
+    """Look it up like a shell: the first executable file of that name, else the first at all; or nothing."""
     if "/" in name:
         return name
     paths = [f"{folder}/{name}" for folder in search_path.split(":") if folder and name]
     files = [path for path in paths if os.path.lexists(path) and not os.path.isdir(path)]
-    # A link that leads nowhere is one here only: what it leads to is not shown.
+    # A link may lead nowhere in here only because its target is not shown.
     chosen = (path for path in files if os.path.islink(path) or os.access(path, os.X_OK))
     return next(chosen, files[0] if files else "")
 

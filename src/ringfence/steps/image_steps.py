@@ -1,7 +1,7 @@
-"""The step that lays a cover over a folder which is to be the root, and goes on in the two together (ADR 0085).
+"""The step that lays a cover over the folder that becomes the root, and goes on in both together (ADR 0085).
 
-What the folder holds is anybody's. It is looked at by descriptors that never leave it, and no link in it is followed:
-every place that something is mounted on later is made in the cover, which hides what the folder has there.
+Anybody may have written the folder's content. It is read through descriptors that never leave it, and no link in it is
+followed: every later mount point is made in the cover, which hides what the folder has there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def image_root(
     given: list[tuple[str, int]], absent: list[str], flags: list[str], options: str,
 ) -> None:  # fmt: skip
     """``own``: directories of the sandbox's. ``named``: what else is mounted, and whether it is a directory. ``given``:
-    directories that are made where the folder has nothing. ``absent``: names that must not be seen."""
+    directories that are made if the folder has nothing there. ``absent``: names that must not be seen."""
     _load_what_comes_later()
     cover = _Cover(base)
     try:
@@ -51,7 +51,7 @@ def image_root(
 
 
 class _Cover:
-    """What stands over the folder; it is empty, and nobody else reaches it."""
+    """The cover over the folder; it is empty, and nobody else reaches it."""
 
     def __init__(self, base: str) -> None:
         self._base = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -61,7 +61,7 @@ class _Cover:
         os.close(self._base)
 
     def _found(self, path: str) -> os.stat_result | None:
-        """What the folder has at a path that no link leads over; None: nothing, or a link is in the way."""
+        """What the folder has at a path without links; None: nothing, or a link is in the way."""
         try:
             place = mounts.open_inside(self._base, path.strip("/") or ".")
         except OSError as error:
@@ -74,7 +74,7 @@ class _Cover:
             os.close(place)
 
     def folder(self, path: str) -> None:
-        """With those above it, each with the mode that it has in the folder."""
+        """Make a directory with those above it, each with the mode that it has in the folder."""
         above = ""
         for name in filter(None, path.split("/")):
             above = f"{above}/{name}"
@@ -91,7 +91,7 @@ class _Cover:
             file.write(text.encode())
 
     def refuse_links(self, path: str) -> None:
-        """A directory of ours in the place of a link would hide all that the link leads to."""
+        """A directory of ours in place of a link would hide everything that the link leads to."""
         above = os.path.dirname(path)
         while above != "/":
             try:
@@ -113,7 +113,7 @@ class _Cover:
                 raise
 
     def white_out(self, path: str) -> None:
-        """Nothing where the way to it is none: it can't be seen then."""
+        """Does nothing if its path is not there: then it can't be seen."""
         above, _, _ = path.rpartition("/")
         found = self._found(above)
         if found is None or not stat.S_ISDIR(found.st_mode):
@@ -130,11 +130,11 @@ def _load_what_comes_later() -> None:
         try:
             __import__(name)
         except ImportError:
-            pass  # then whoever needs it says so, as without a root
+            pass  # then the step that needs it reports that, as without a root
 
 
 def load_nothing_more() -> None:
-    """From here on a module would come from the image, and be executed before the job is confined."""
+    """From here on an imported module would come from the image, and run before the job is confined."""
     sys.path[:] = []
     sys.meta_path[:] = [each for each in sys.meta_path if getattr(each, "__name__", "") in _WITHOUT_FILES]
 

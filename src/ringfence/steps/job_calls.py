@@ -1,6 +1,6 @@
 """The steps that part pid 1 from the job and confine the job, as system calls: one pure function for each kind of step.
 
-They come to the calls that ``linux_steps`` and ``executor`` make in Python.
+They make the same calls as ``linux_steps`` and ``executor`` in Python.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DUMPABLE, _SET_NAME, _NO_NEW_PRIVS = 4, 15, 38
 _CAPABILITIES = 64
 _JOIN_SESSION_KEYRING = 1
 _MEMFD_CLOEXEC = 1
-# Where zeros are read from, behind the name that is shown; holes take no memory.
+# Source of zeros, after the name that is shown; holes take no memory.
 _HOLE_BYTES, _ZEROS = 64 << 20, 4096
 _SIG_SETMASK, _SIGNAL_SET_BYTES = 2, 8
 _UNREGISTER = 1
@@ -37,12 +37,12 @@ _NO_SYMLINKS, _NO_MAGICLINKS = 0x04, 0x02
 _RULE_PATH, _RULE_PORT = 1, 2
 _SOL_SOCKET, _SCM_RIGHTS, _NO_SIGNAL = 1, 1, 0x4000
 _MESSAGE_BYTES, _CONTROL_BYTES, _RIGHT_AT = 56, 24, 16
-# Too many descriptors under way at once is a matter of time; together some ten seconds.
+# Too many descriptors in flight at once pass with time; the waits add up to some ten seconds.
 _PAUSES_MS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 2048)
 
 
 def drop_capabilities(build: Build) -> None:
-    """No capability in any set, none to be had again by any exec, and nothing of the host in what /proc shows."""
+    """No capability in any set, none regained by any exec, and nothing of the host in what /proc shows."""
     call = build.table.call
     call("keyctl", _JOIN_SESSION_KEYRING, None, allowed=(errno.ENOSYS,))
     dropped = [call("prctl", privileges.CAPBSET_DROP, 0, 0, 0, 0)]
@@ -71,7 +71,7 @@ def _forget_command_line(build: Build) -> None:
 
 def run_as_init(build: Build) -> None:
     """Signals are blocked meanwhile: the two share their stack until the exec. What the C library registered for its
-    thread is the parent's, and is registered again for the job."""
+    thread belongs to the parent, and is registered again for the job."""
     table, slot = build.table, build.table.slot
     name = table.text(processes.OWN_NAME)
     argv, envp = table.block(bytes(16)), table.block(bytes(8))
@@ -103,7 +103,7 @@ def no_new_privileges(build: Build) -> None:
 
 
 def rlimit(build: Build, name: str, soft: int, hard: int) -> None:
-    """What the policy does not ask for is lowered to what the host allows; there soft and hard are equal."""
+    """Limits that the policy does not ask for are lowered to what the host allows; their soft and hard are equal."""
     number = getattr(resource, name)
     if name not in rlimits.GIVES_WAY:
         build.table.call("prlimit64", 0, number, pack("QQ", soft, hard), None)
@@ -139,7 +139,7 @@ def put_up_landlock(build: Build, handled: bytes, beneath: list[landlock.Row], o
 
 
 def _add_path(build: Build, ruleset: Slot, place: Slot, on_folder: int, on_file: int) -> None:
-    """What is open in a directory is refused for a file, which gets what is open on files."""
+    """The kernel refuses directory rights for a file, so a file gets the rights that files can have."""
     added = []
     for bits in dict.fromkeys((on_folder, on_file)):
         if bits:
@@ -156,7 +156,7 @@ def show_memory(build: Build) -> None:
 
 
 def install_filter(build: Build, program: bytes, told: bool, unheard: bytes = b"") -> None:
-    """``told``: the leader gets the listener. ``unheard``: the filter where an outer sandbox listens already."""
+    """``told``: the leader gets the listener. ``unheard``: the filter to use if an outer sandbox listens already."""
     table = build.table
     if told:
         _to_hard_limit(build, resource.RLIMIT_NOFILE)
@@ -189,7 +189,7 @@ def _program(build: Build, program: bytes) -> Address:
 
 
 def _send(build: Build, kind: bytes, descriptor: Slot | None = None) -> None:
-    """As ``passing.send`` does it."""
+    """Like ``passing.send``."""
     table = build.table
     words = table.block(kind + bytes((0 if descriptor is None else 1,)))
     vector, message = table.block(pack("QQ", 0, 2)), table.block(bytes(_MESSAGE_BYTES))

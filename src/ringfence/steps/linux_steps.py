@@ -38,18 +38,18 @@ def await_leader() -> None:
 
 
 def open_fuse() -> None:
-    """Before the id is taken: the device must be opened in this user namespace, and may be root's alone."""
+    """Before the change of id: the device must be opened in this user namespace, and may be for root only."""
     SETUP.fuse = tripwire_mount.open_device()
 
 
 def take_identity(uid: int, gid: int) -> None:
     namespaces.take_identity(uid, gid)
-    processes.die_with_parent()  # a change of id takes it off
+    processes.die_with_parent()  # a change of id clears it
     processes.hide_memory()
 
 
 def own_group_namespace() -> None:
-    """Only now: made with the others, its root would be the leader's group and not the sandbox's own."""
+    """Only now: if made with the others, its root would be the leader's group and not the sandbox's own."""
     namespaces.unshare(["cgroup"])
 
 
@@ -63,23 +63,23 @@ def new_root(size_bytes: int, skeleton: list[str]) -> None:
 
 
 def attach(name: str) -> None:
-    """A cloned source, and those of its parts, at its place in the building. One that is taken apart has parts only."""
+    """Attach a cloned source and its parts at its place in the building. A directory shown in parts has only parts."""
     parts = [row[0] for row in SETUP.parts.get(name, ()) if row[0] in SETUP.trees]
     for part in (parts if name in SETUP.taken_apart else [name, *parts]):
         tree = SETUP.trees.pop(part)
         mounts.attach_at(tree, f"base/{part}")
-        os.close(tree)  # some seventy of them would leave no room under a small RLIMIT_NOFILE
+        os.close(tree)  # some seventy open descriptors would leave no room under a small RLIMIT_NOFILE
 
 
 def attach_inside(name: str, target: str) -> None:
-    """A cloned source straight in the root."""
+    """Attach a cloned source directly in the root."""
     tree = SETUP.trees.pop(name)
     mounts.attach(tree, SETUP.root, target, folder=True)
     os.close(tree)
 
 
 def private_tmpfs(options: str, folders: list[tuple[str, int]]) -> None:
-    """The one file system of everything that the job may write and that is gone with the sandbox."""
+    """The one file system for everything that the job may write and that goes with the sandbox."""
     mounts.mount("tmpfs", "memory", ["nosuid", "nodev"], options)
     for number, (target, mode) in enumerate(folders):
         os.mkdir(f"memory/{number}")
@@ -92,12 +92,12 @@ def file_system(target: str, kind: str, flags: list[str], options: str) -> None:
 
 
 def renew_layer(work: str) -> None:
-    """Remove the mark of an earlier volatile mount; the kernel mounts a layer that has one no second time."""
+    """Remove the mark of an earlier volatile mount; with it the kernel refuses to mount the layer again."""
     for path, flags in mounts.volatile_marks(work):
         try:
             os.rmdir(path) if flags else os.unlink(path)
         except OSError:
-            return  # a layer that was never mounted has none; whatever else is wrong, the mount says
+            return  # a layer that was never mounted has no mark; the mount reports anything else
 
 
 def overlay(target: str, flags: list[str], options: str) -> None:
@@ -110,7 +110,7 @@ def overlay(target: str, flags: list[str], options: str) -> None:
 
 
 def show(target: str, name: str) -> None:
-    """A directory of the host through an overlay, and what is mounted below it through one of its own."""
+    """Show a host directory through an overlay, and each mount below it through an overlay of its own."""
     try:
         overlay(target, ["ro"], layout.lower(name))
     except OSError as error:
@@ -124,7 +124,7 @@ def show(target: str, name: str) -> None:
 
 
 def cover_mounts(target: str, name: str) -> None:
-    """Where something is mounted in a workspace on the host, nothing is shown: neither that nor what lies under it."""
+    """Where something is mounted in a workspace on the host, show nothing: neither the mount nor what lies under it."""
     for below in SETUP.covered[name]:
         try:
             place = mounts.open_inside(SETUP.root, f"{target}{below}".lstrip("/"))
@@ -141,7 +141,7 @@ def _cover_for(path: str) -> str:
 
 
 def bind(source: str, target: str, folder: bool | None = None, *, read_only: bool = False) -> None:
-    """Show a part of the building in the root. ``folder``: whether it is one; absent: look."""
+    """Show a part of the building in the root. ``folder``: whether it is a folder; absent: look."""
     tree = mounts.clone(source)
     if read_only:
         mounts.set_attributes(tree, mounts.READ_ONLY)
@@ -150,13 +150,13 @@ def bind(source: str, target: str, folder: bool | None = None, *, read_only: boo
 
 
 def kernel_settings(rows: list[tuple[str, str]]) -> None:
-    """(name below /proc/sys, value) of these namespaces; whoever has no capability can't change it again."""
+    """(name below /proc/sys, value) of these namespaces; a process without capabilities can't change them back."""
     for name, value in rows:
         namespaces.write(f"root/proc/sys/{name}", value)
 
 
 def mask(files: list[str], folders: list[str]) -> None:
-    """Cover them with empty ones."""
+    """Cover these files with empty ones."""
     os.mkdir("memory/none")
     os.mknod("memory/nothing", stat.S_IFREG | 0o444)
     for cover, targets in (("memory/none", folders), ("memory/nothing", files)):
@@ -170,14 +170,14 @@ def mask(files: list[str], folders: list[str]) -> None:
 
 def show_limits(groups: list[tuple[str, str]], files: list[str]) -> None:
     """What the job reads of its limits. A JVM believes files in /sys/fs/cgroup only where the mount table has file
-    systems of control groups there. These lie below the files, where nobody reaches them."""
+    systems of control groups there. These are mounted below the files, out of reach."""
     for kind, options in groups:
         try:
             flags = ["ro", "nosuid", "nodev", "noexec"]
             mounts.mount_inside(SETUP.root, limits_seen.CGROUP, kind, flags, options, "cgroup")
         except OSError:
-            pass  # it is no protection: a runtime that asks the mount table sees no limit then
-    # Through an overlay: the files are the zygote's, and a lock or a watch on them would be seen by other sandboxes.
+            pass  # this is no protection: without it a runtime that reads the mount table just sees no limit
+    # Through an overlay: the files are the zygote's, and other sandboxes would notice a lock or a watch on them.
     own = f"memory/{limits_seen.FOLDER}"
     os.mkdir(own)
     mounts.mount("overlay", own, ["ro", "nosuid", "nodev"], f"lowerdir=none:{limits_seen.FOLDER},userxattr", "overlay")
@@ -201,7 +201,7 @@ def link(target: str, to: str) -> None:
 
 
 def tripwires(hidden: list[str], uid: int, gid: int) -> None:
-    """Hidden names vanish from the folders that they lie in, and the leader hears of whoever asks for them."""
+    """Make hidden names vanish from their folders, and have the leader told of every process that asks for them."""
     paths = [os.fsencode(path) for path in _can_be_veiled(hidden)]
     veils = tripwire_layout.read_veils(paths, source=lambda place: b"root" + place)
     layout = tripwire_layout.lay_out(veils=veils, spots=tripwire_layout.read_spots(first_files.FILES, source="root"))
@@ -215,15 +215,15 @@ def tripwires(hidden: list[str], uid: int, gid: int) -> None:
 
 
 def _can_be_veiled(paths: list[str]) -> list[str]:
-    """Makes the folders that the hidden names lie in. Where one can't be, for it would lie in something read-only, the
-    first name on the way that is missing is hidden: whoever asks for what lies below it asks for that first."""
+    """Makes the folders of the hidden names. If one can't be made because it would lie in something read-only, the
+    first missing name on the way is hidden instead: a request for anything below it asks for that name first."""
     problems = {folder: _make_folder(folder) for folder in {os.path.dirname(path) for path in paths}}
     found = [_first_missing(path, problems[os.path.dirname(path)]) for path in paths]
     return list(dict.fromkeys(filter(None, found)))
 
 
 def _first_missing(path: str, problem: OSError | None) -> str:
-    """Itself, where its folder is there; empty: a file is in the way, below which nothing can ever be."""
+    """The name itself, if its folder exists; empty: a file is in the way, and nothing can ever be below it."""
     if problem is None:
         return path
     names = path.strip("/").split("/")
@@ -251,7 +251,7 @@ def _is_there(path: str) -> bool:
 
 
 def _hand_over_tripwire(nodes: dict[int, tuple[object, ...]]) -> None:
-    """The device, the /proc in which its requests' process ids mean something, and what it has to answer."""
+    """The device, the /proc in which the pids of its requests are valid, and what it has to answer."""
     proc = os.open("root/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     listed = os.memfd_create("layout")
     with open(listed, "r+b", closefd=False) as file:
@@ -263,7 +263,7 @@ def _hand_over_tripwire(nodes: dict[int, tuple[object, ...]]) -> None:
 
 
 def _place(path: bytes) -> int:
-    """A place of the sandbox, with what is mounted on it by now."""
+    """Open a place of the sandbox, with what is mounted on it by now."""
     if path == b"/":
         return os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     root = _place(b"/")
@@ -274,7 +274,7 @@ def _place(path: bytes) -> int:
 
 
 def listen(rows: list[tuple[str, int, str]]) -> None:
-    """Every address leads to sockets of this namespace, and those to the gateway: nobody in here keeps one."""
+    """Every address leads to sockets of this namespace, and those to the gateway: no process in here keeps one."""
     listening.lead_everywhere_here(ipv6=any(":" in address for address, _, kind in rows if kind != "spare"))
     for group in listening.sockets(rows):
         SETUP.hand_over(SOCKETS, group)
@@ -284,7 +284,7 @@ def listen(rows: list[tuple[str, int, str]]) -> None:
 
 
 def trust(path: str) -> None:
-    """The authorities of this one sandbox, which no other may have, so the zygote has none of them."""
+    """The authorities of this one sandbox, which no other may have; so they are not in the zygote."""
     place = mounts.open_target(SETUP.root, os.path.dirname(path), folder=True)
     try:
         file = os.open(os.path.basename(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=place)
@@ -299,7 +299,7 @@ def seal_root(read_only: bool = True) -> None:
     """The new root becomes the root, read-only itself unless it has a layer; the old one is gone."""
     mounts.pivot("root")
     tree = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    # A veil over the root refuses changes by itself, and records what is asked for only if it is asked.
+    # A veil over the root refuses changes by itself, and it can only record requests that reach it.
     if read_only and os.fstat(tree).st_dev == os.fstat(SETUP.root).st_dev:
         mounts.make_read_only(tree)
     os.close(SETUP.root)
@@ -314,8 +314,8 @@ def drop_capabilities() -> None:
 
 
 def count_operations(stays_shown: bool) -> None:
-    """Hand our io file to the reaper. What this process and all that it waits for have done can be read there to the
-    end; but an ordinary user can't open it of a process that is hidden, or has ended. ``stays_shown``: see «show
+    """Hand our io file to the reaper. It counts this process and all children that it waits for, to the end; but an
+    ordinary user can't open the io file of a process that is hidden, or has ended. ``stays_shown``: see «show
     memory»."""
     processes.show_memory()
     file = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
@@ -328,8 +328,8 @@ def count_operations(stays_shown: bool) -> None:
 
 def install_filter(program: bytes, told: bool, unheard: bytes = b"") -> None:
     """Nothing that names a file may come between this and the exec. ``told``: the leader hears of what is refused.
-    ``unheard``: the same filter for the case that an outer sandbox listens already, of which there can be one only."""
-    # Once for nothing: from the filter on, whatever looks a file up waits for a leader that has no listener yet.
+    ``unheard``: the same filter for use below an outer sandbox that listens already: there can be only one listener."""
+    # A rehearsal: once the filter is on, any file lookup waits for a leader that has no listener yet.
     SETUP.hand_over(LISTENER, [])
     if told:
         _raise_soft_limit()
@@ -346,7 +346,7 @@ def install_filter(program: bytes, told: bool, unheard: bytes = b"") -> None:
 
 
 def _raise_soft_limit() -> None:
-    """To the hard one: it bounds what is handed over, too, and the job's own limit comes after this step."""
+    """Raise it to the hard limit: it also bounds descriptors in flight, and the job's own limit is set later."""
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

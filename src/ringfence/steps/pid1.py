@@ -26,11 +26,11 @@ _BLOCK_BYTES = 512
 ENDED = Struct("!i5q")
 """How the job ended: status, user and system time in µs, largest memory in bytes, switches of both kinds."""
 OPERATIONS = Struct("!q")
-"""Behind it, of a visit whose operations are counted: how many; -1: nobody could say."""
+"""Sent after it, for a visit whose operations are counted: how many; -1: unknown."""
 
 
 def run_as_init() -> None:
-    """pid 1 stays here: it forks the job, in which the plan goes on, collects the dead, and tells the end."""
+    """pid 1 stays here: it forks the job, which goes on with the plan, collects the dead, and reports the end."""
     signal.set_wakeup_fd(-1)
     job = os.fork()
     if job == 0:
@@ -43,7 +43,7 @@ def run_as_init() -> None:
 
 
 class JobCounts:
-    """The io file of a job. It tells nothing any more once the job is collected, so it is read before."""
+    """The io file of a job. It can't be read once the job is collected, so it is read before."""
 
     def __init__(self, job: int, file: int) -> None:
         """``file``: -1: there is none."""
@@ -68,7 +68,7 @@ def collect(job: int, *, until_empty: bool = False, counts: JobCounts | None = N
     wakeup = wake_on_child()
     poller = select.poll()
     poller.register(wakeup, select.POLLIN)
-    # An error on it says that the leader is gone; before the job has ended, nothing must outlive that.
+    # An error on it means that the leader is gone; if the job has not ended, nothing must outlive the leader.
     poller.register(SETUP.status, 0)
     told = False
     while True:
@@ -89,13 +89,13 @@ def collect(job: int, *, until_empty: bool = False, counts: JobCounts | None = N
 
 
 def count_written(pid: int, used: struct_rusage | None) -> None:
-    """Tell the leader what a dead process wrote, with its own dead: an ordinary user can't read it of this process."""
+    """Tell the leader what a dead process and its dead children wrote: an ordinary user can't read that from us."""
     if used is not None and pid > 0 and used.ru_oublock and SETUP.tally >= 0:
         os.eventfd_write(SETUP.tally, used.ru_oublock * _BLOCK_BYTES)
 
 
 def _next_dead() -> tuple[int, int, struct_rusage | None]:
-    """(pid, status, usage); pid 0: nobody is dead, -1: nobody is there."""
+    """(pid, status, usage); pid 0: no child has ended, -1: there is no child."""
     try:
         return os.wait4(-1, os.WNOHANG)
     except ChildProcessError:

@@ -1,7 +1,7 @@
 """The steps that build a root as system calls: one pure function for each kind of step. Nothing is mounted here.
 
-They come to the calls that ``linux_steps`` makes. What is known only when the table is executed is in slots: the root,
-the cloned sources, the door to the leader.
+They make the same calls as ``linux_steps``. Slots hold what is known only when the table is executed: the root, the
+cloned sources, the door to the leader.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ringfence.sandbox import limits_seen
 _AT, _EMPTY_PATH, _RECURSIVE = -100, 0x1000, 0x8000
 _CLOEXEC = 0o2000000
 _CLONE = 1 | _CLOEXEC | 0x100 | 0x800
-"""OPEN_TREE_CLONE, closed on exec, no link followed at the end, nothing mounted by looking."""
+"""OPEN_TREE_CLONE, closed on exec, no link followed at the end, no automount triggered."""
 _FROM_EMPTY, _TO_EMPTY = 0x4, 0x40
 _NO_SYMLINKS, _IN_ROOT, _NO_MAGICLINKS = 0x04, 0x10, 0x02
 _DETACH, _NEW_CGROUP = 2, 0x02000000
@@ -32,7 +32,7 @@ _DIGITS = 24
 
 
 class Build:
-    """A table that is written, and what its later steps need to know of the earlier ones."""
+    """A table in the making, and what its later steps need to know of the earlier ones."""
 
     def __init__(self) -> None:
         self.table = Table()
@@ -54,7 +54,7 @@ class Build:
         return self.table.call("openat2", root, path, self.how, 24, store=store, allowed=allowed)
 
     def open_real(self, path: str, store: Slot) -> None:
-        """An O_PATH descriptor of the host; a link on the way is an error, and one at the end is taken for itself."""
+        """An O_PATH descriptor of the host; a link on the way is an error; one at the end is opened as itself."""
         if self.how_real is None:
             flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
             self.how_real = self.table.block(pack("QQQ", flags, 0, _NO_SYMLINKS | _NO_MAGICLINKS))
@@ -115,7 +115,7 @@ def _flags(names: Iterable[str]) -> int:
 
 
 def await_leader(build: Build) -> None:
-    """The kind of the message and the number of its descriptors, as ``passing`` sends them; else nobody is there."""
+    """The kind of the message and the number of its descriptors, as ``passing`` sends them; else the leader is gone."""
     told = build.table.block(bytes(8))
     got = build.table.slot("got")
     build.table.call("read", build.table.slot("door"), told, 2, store=got)
@@ -136,8 +136,8 @@ def own_group_namespace(build: Build) -> None:
 
 
 def clone_sources(build: Build, sources: list[tuple[str, str, str, tuple[int, ...]]]) -> None:
-    """Those of an ordinary user, which nothing is mapped for. What is mounted below them is another matter: then the
-    leader has the steps executed one by one."""
+    """Sources of an ordinary user, which need no mapped ids. If something is mounted below them, the leader has the
+    steps executed one by one instead."""
     for name, path, mode, _ in sources:
         tree = build.tree(name)
         plain = mode.removeprefix(mounts.REAL)
@@ -163,7 +163,7 @@ _TAKEN = {
 
 
 def _clone_real(build: Build, path: str, tree: Slot, below: int) -> None:
-    """Of a path without links on the way, which is an error where one stands there by now."""
+    """Clone by a path without links; a link on the way by now is an error."""
     place = build.table.slot("place")
     build.open_real(path, place)
     build.table.call("open_tree", place, "", 1 | os.O_CLOEXEC | _EMPTY_PATH | below, store=tree)
@@ -171,7 +171,7 @@ def _clone_real(build: Build, path: str, tree: Slot, below: int) -> None:
 
 
 def _refuse_other_kinds(build: Build, tree: Slot, kinds: tuple[int, ...]) -> None:
-    """Of what was cloned, and not of what its path leads to by now."""
+    """Of what was cloned, not of what its path leads to by now."""
     found, mode = build.table.block(bytes(_STATX_BYTES)), build.table.slot("mode")
     build.table.call("statx", tree, "", _EMPTY_PATH, _STATX_TYPE, found)
     build.table.call("get", Address(found + _STATX_MODE), 2, store=mode)
@@ -232,12 +232,12 @@ def overlay(build: Build, target: str, flags: list[str], options: str) -> None:
 
 
 def show(build: Build, target: str, name: str) -> None:
-    """A directory without mounts below it; for one that has some, the steps are executed one by one."""
+    """A directory without mounts below it; if it has some, the steps are executed one by one."""
     overlay(build, target, ["ro"], f"lowerdir=cover/{name}:base/{name}")
 
 
 def cover_mounts(build: Build, target: str, name: str) -> None:
-    """Where something is mounted in a workspace the steps are executed one by one; else there is nothing to cover."""
+    """If something is mounted in a workspace, the steps are executed one by one; else there is nothing to cover."""
 
 
 def bind(build: Build, source: str, target: str, folder: bool) -> None:
@@ -270,7 +270,7 @@ def read_only(build: Build, target: str) -> None:
 
 
 def show_limits(build: Build, groups: list[tuple[str, str]], files: list[str]) -> None:
-    for kind, options in groups:  # it is no protection: a runtime that asks the mount table sees no limit then
+    for kind, options in groups:  # no protection: without it a runtime that reads the mount table sees no limit
         build.mount_inside(limits_seen.CGROUP, kind, ["ro", "nosuid", "nodev", "noexec"], options, "cgroup",
                            allowed=(ANY_ERROR,))  # fmt: skip
     own = f"memory/{limits_seen.FOLDER}"
@@ -282,7 +282,7 @@ def show_limits(build: Build, groups: list[tuple[str, str]], files: list[str]) -
 
 
 def whiteouts(build: Build, layer: str, base: str, names: list[str]) -> None:
-    """Of no names: what is absent is found out when the steps are executed one by one."""
+    """Only without names: absent ones are found when the steps are executed one by one."""
     build.table.call("mkdirat", _AT, layer, 0o777, allowed=(errno.EEXIST,))
 
 

@@ -1,8 +1,8 @@
 """Lays out what sandboxes show of the host's directories, in the zygote, where no mount of the host appears any more.
 
 For each directory: its layer of whiteouts (``cover/NAME``) and, where something is mounted below it, its parts, each
-with a source (``base/NAME.N``) and a cover of its own. Nothing is shown in any other way: a socket or a FIFO that lies
-in a directory of the host answers whoever reaches its inode, and an overlay has inodes of its own.
+with a source (``base/NAME.N``) and a cover of its own. Nothing is shown in any other way: a socket or a FIFO in a host
+directory serves any process that reaches its inode, and an overlay has inodes of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ringfence.steps.state import SETUP
 MOST_PARTS = 1000
 """Each part is a mount in every sandbox: more of them would cost every launch too much."""
 
-# By somebody else, since it was listed: gone, no directory, or a link.
+# Changed by somebody else since it was listed: gone, not a directory, or a link.
 _CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 Row = tuple[str, str, list[str], tuple[int, ...]]
@@ -63,7 +63,7 @@ def _find_parts(name: str, folder: Directory, points: list[str], inner: list[str
 
 
 def _can_be_had_alone(folder: Directory) -> bool:
-    """Whether the kernel gives the directory without the mounts in it; in a user namespace it does not."""
+    """Whether the kernel lets us clone the directory without the mounts in it; in a user namespace it does not."""
     place = folder.open("")
     try:
         os.close(mounts.clone_opened(place))
@@ -83,11 +83,11 @@ class _Laying:
         self._name, self._folder, self._hidden, self._owner = name, folder, hidden, owner
         self._whole = name not in SETUP.taken_apart
         self._absent: list[str] = []
-        """What is mounted and never shown."""
+        """Mounts that are never shown."""
         self._unseen: list[str] = []
-        """Mounts that can't be shown: what lies below them can't be either."""
+        """Mounts that can't be shown: nothing below them can be either."""
         self._can_be_sealed = {os.stat(folder.path).st_dev: True}
-        """File systems, and whether an overlay can be laid over them; of this one the job's own overlay will tell."""
+        """File systems → whether an overlay can be laid over them; for this one the job's own overlay will tell."""
 
     def lay(self, parts: list[Part]) -> None:
         os.makedirs(f"cover/{self._name}", exist_ok=True)
@@ -121,7 +121,7 @@ class _Laying:
             os.mkdir(path)
 
     def _fill(self, name: str, part: Part) -> None:
-        """A part that is gone, or another kind of file by now, stays empty; so does one that no overlay takes."""
+        """A part that is gone, or has become another kind of file, stays empty; so does one that no overlay takes."""
         if part.kind != FILE:
             os.mkdir(f"cover/{name}")
         if part.kind == PLACE or not self._attach(name, part):
@@ -157,7 +157,7 @@ class _Laying:
         return self._can_be_sealed[device]
 
     def _white_out(self, name: str, folder: str, names: list[str]) -> None:
-        """Of a name whose directory is not there yet, that directory is absent: who knows what will appear in it."""
+        """If the directory of a name does not exist yet, the directory is made absent: anything could appear in it."""
         missing = [_first_missing(folder, path) for path in names]
         white_out(f"cover/{name}", folder, missing, lambda found: _mode_for_job(found, self._owner))
 
@@ -186,7 +186,7 @@ def lower(name: str) -> str:
 
 
 def refuse_other_kinds(tree: int, path: str, kinds: tuple[int, ...]) -> None:
-    """Of what was cloned, and not of what its path leads to by now. Never a socket or a FIFO of the host's."""
+    """The kind of what was cloned, not of what its path leads to by now. Never a socket or a FIFO of the host."""
     if stat.S_IFMT(os.fstat(tree).st_mode) not in kinds:
         os.close(tree)
         raise OSError(errno.EINVAL, "it became another kind of file meanwhile, or is none that is shown", path)
@@ -196,13 +196,13 @@ Mode = Callable[[os.stat_result], int]
 
 
 def white_out(cover: str, folder: str, names: list[str], mode: Mode = lambda _: 0o755) -> None:
-    """Make names in a directory absent, as overlayfs does it for removed ones. ``mode``: that of directories which
-    this takes, by those which they stand for."""
+    """Make names in a directory absent, as overlayfs does for removed ones. ``mode``: gives the mode of directories
+    needed for that, from those they replace."""
     found: dict[str, list[str]] = {}
     for path in names:
         above, _, name = path.rpartition("/")
         found.setdefault(above, []).append(name)
-    # Outer directories first: one that is made on the way to something deeper could not be hidden any more.
+    # Outer directories first: a directory made on the way to something deeper could not be hidden any more.
     for above in sorted(found, key=lambda path: len(path.split("/")) if path else 0):
         if os.path.isdir(f"{folder}/{above}"):
             _white_out(cover, folder, above, found[above], mode)
@@ -239,8 +239,8 @@ def _white_out_one(place: int, name: str) -> None:
 
 
 def _mode_for_job(found: os.stat_result, owner: tuple[int, ...]) -> int:
-    """Where root is the caller, a directory of ours is nobody's in the sandbox: what the job may do in the host's by
-    its id, it may do in ours as anybody, and no more."""
+    """If the caller is root, a directory of ours belongs to nobody in the sandbox: what the job's id may do in the
+    host's directory, everybody may do in ours, and no more."""
     bits = found.st_mode >> 6 if owner and found.st_uid == owner[0] else found.st_mode
     return 0o700 | (bits & 0o7) * 0o11
 

@@ -18,7 +18,7 @@ class SetupState:
     """What the steps of one sandbox hand on to each other: the cloned sources and the new root."""
 
     network = -1
-    """A network namespace that no other sandbox is in, and none can leave anything in; -1: a new one is made."""
+    """A network namespace that no other sandbox uses, and in which nothing can be left; -1: a new one is made."""
     identity = 0
     """The id on the host of a sandbox whose caller is root; 0: none was chosen yet."""
     root = -1
@@ -42,20 +42,20 @@ class SetupState:
         self.points: dict[int, tuple[str, bool]] = {}
         """What is mounted where, in the zygote; see ``submounts``."""
         self.parts: dict[str, list[tuple[str, str, bool]]] = {}
-        """Of a directory with mounts below it: (source in the building, path in it, whether it is a directory)."""
+        """For a directory with mounts below it: (source in the building, path in it, whether it is a directory)."""
         self.taken_apart: set[str] = set()
         """Directories that consist of their parts alone."""
         self.covered: dict[str, list[str]] = {}
-        """Workspace: where something is mounted in it."""
+        """Workspace → the mount points in it."""
         self.idmaps: dict[tuple[int, int], int] = {}
         """User namespaces that map an owner on disk to the identity."""
         self._kept_idmaps: dict[int, int] = {}
-        """Identity: that of the owner of a zygote; made once, used by one sandbox after the other."""
+        """Identity → user namespace for the owner of a zygote; made once, used by one sandbox after the other."""
         self.thread: dict[str, int] = {}
         """What tables need to know of the one thread of this process and of its memory; see ``kernel.calls.thread``."""
 
     def kept_open(self) -> list[int]:
-        """Return the descriptors that pid 1 needs where they are."""
+        """Return the descriptors that pid 1 needs at their present numbers."""
         return [*self.trees.values(), *((self.init,) if self.init >= 0 else ())]
 
     def is_plain(self, workspaces: Iterable[str]) -> bool:
@@ -69,7 +69,7 @@ class SetupState:
         passing.send(self.door, kind, descriptors)
 
     def identify(self, identity: int, owner: Sequence[int]) -> None:
-        """Say who the next sandbox is on the host; 0: that is open. ``owner``: whose files it works on, or empty."""
+        """Set the next sandbox's id on the host; 0: not chosen yet. ``owner``: whose files it works on, or empty."""
         self.identity = identity
         self.idmaps.clear()
         if identity and owner:

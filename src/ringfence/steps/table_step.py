@@ -1,4 +1,4 @@
-"""Executes a table in the place of the steps that it was made of, and parts pid 1 from the job."""
+"""Executes a table in place of the steps that it was made from, and splits pid 1 from the job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def execute_table(
     table: bytes, slots: dict[str, int], labels: bytes, left_open: list[str], split: int
 ) -> None:
     """``labels``: packed, the steps by the number of their first calls. ``left_open``: the sources that are cloned here
-    and attached later. ``split``: which call parts the two."""
+    and attached later. ``split``: the call that splits the two."""
     given = {**SETUP.thread, **_descriptors()}
     given.update({f"{_TREE}{name}": tree for name, tree in SETUP.trees.items()})
     values = {slot: given[name] for name, slot in slots.items() if name in given}
@@ -53,7 +53,7 @@ def _fork() -> None:
 
 
 def _split(table: bytes, values: dict[int, int], split: int) -> memoryview[int]:
-    """The interpreter is told of a fork: whoever comes back from the split is the job."""
+    """Tell the interpreter of a fork: the process that returns from the split is the job."""
     before, after, parent = native.fork_hooks()
     before()
     try:

@@ -1,4 +1,4 @@
-"""Confines a job without namespaces: which places of the host it is granted, and the steps that hold it to them.
+"""Confines a job without namespaces: which places of the host it is granted, and the steps that enforce that.
 
 Landlock closes everything that is not granted; the steps run in the job itself, before its program. It
 deliberately hides nothing: a place that is not granted is still there, and answers EACCES.
@@ -26,18 +26,18 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "device": ("read_file", "write_file", "truncate", "ioctl_dev"),
     "look": ("read_file", "read_dir"),
 }
-# By name, and no folder of terminals: the others in it are the user's own.
+# By name, and not the folder of terminals: the others in it belong to the user.
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
-# Programs need their own entry, and that has a new name in every process. Not to be written: the settings of the
-# kernel below it ask for root's id, not for a capability.
+# Programs need their own entry, which has a new name in every process. Read-only: kernel settings below it check for
+# root's id, not for a capability.
 LOOKED_AT = ("/proc",)
 
 
 def grants(
     readable: Iterable[str], writable: Iterable[str], hidden: tuple[str, ...], real: Callable[[str], str] = real
 ) -> list[Grant]:
-    """What is granted, as real paths without anything hidden below them. ``real``: where a path leads, or has led at
-    the look by which somebody has decided: a path that leads elsewhere by now is then refused."""
+    """What is granted, as real paths without anything hidden below them. ``real``: where a path leads, or led at the
+    look on which a decision was based: a path that leads elsewhere by now is then refused."""
     wanted = [*((path, "read") for path in readable), *((path, "write") for path in writable)]
     wanted += [*((path, "device") for path in DEVICES), *((path, "look") for path in LOOKED_AT)]
     places = dict.fromkeys((real(path), kind) for path, kind in wanted)
@@ -45,7 +45,7 @@ def grants(
 
 
 def _without(path: str, kind: str, hidden: tuple[str, ...]) -> Iterator[Grant]:
-    """The path, or what is in it now but for the hidden: a grant holds for all below it and knows no exception."""
+    """The path, or what is in it now except hidden paths: a grant covers everything below it, without exceptions."""
     if any(within(path, name) for name in hidden):
         return
     if not any(within(name, path) for name in hidden):
@@ -66,14 +66,14 @@ def _entries(folder: str) -> list[str]:
 
 
 def closed_to_others(path: str) -> str:
-    """The first folder on the way to the path, or the path itself, that an id of nobody's can't enter; or nothing."""
+    """The first folder on the way to the path, or the path itself, that an unknown id can't enter; or nothing."""
     way = real(path).split("/")
     places = ["/".join(way[:depth]) or "/" for depth in range(1, len(way) + 1)]
     return next((place for place in places if not os.stat(place).st_mode & stat.S_IXOTH), "")
 
 
 def landlock_files(granted: list[Grant], open_network: bool = False) -> None:
-    """Everything that this kernel's Landlock knows is closed but for what is granted."""
+    """Close everything that this kernel's Landlock knows, except what is granted."""
     beneath = tuple((path, RIGHTS[kind]) for path, kind in granted if os.path.lexists(path))
     ports = () if open_network else tuple(landlock.PORT_RIGHTS)
     ruleset = landlock.Ruleset(
@@ -85,7 +85,8 @@ def landlock_files(granted: list[Grant], open_network: bool = False) -> None:
 def drop_privileges(owned: list[str], own_id: bool) -> None:
     """No capability is left; with ``own_id``, root is given up for an id that nobody else has.
 
-    The step needs no_new_privs: what can't be emptied here (a root without CAP_SETPCAP) no program brings back.
+    The step needs no_new_privs: a capability set that can't be emptied here (root without CAP_SETPCAP) is then regained
+    by no program.
     """
     import resource  # noqa: F401  (the two are for what comes after; then they may be out of reach)
     import warnings  # noqa: F401
@@ -112,13 +113,13 @@ def _take_id(identity: int, owned: list[str]) -> None:
     os.setgroups([])
     os.setresgid(identity, identity, identity)
     os.setresuid(identity, identity, identity)
-    processes.die_with_parent()  # a change of id takes it off
+    processes.die_with_parent()  # a change of id clears it
     if os.getppid() != identity - namespaces.FIRST_HOST_ID:
         raise ProcessLookupError("the leader is gone")
 
 
 def seccomp_filter(program: bytes) -> None:
-    """The filter, without a listener: it holds also below an outer sandbox that has one."""
+    """The filter, without a listener: it works even below an outer sandbox that has one."""
     seccomp.install(program)
 
 

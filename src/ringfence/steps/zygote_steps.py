@@ -1,6 +1,6 @@
 """The steps before there is a sandbox: the place where sandboxes are built, and what only root can give one.
 
-Those of the place run in the zygote, once for many sandboxes; the others in the leader of one, while it still is root.
+The former run in the zygote, once for many sandboxes; the latter in the leader of one, while it is still root.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ringfence.transport.wire import write_all
 
 BUILD_BYTES = 64 << 20
 _FOLDER, _FILE, _DEVICE = (stat.S_IFDIR,), (stat.S_IFREG, stat.S_IFLNK), (stat.S_IFCHR,)
-# How a source is taken: (attributes, without the mounts below it, kinds). A writable path is the host's own directory,
-# with all that is in it; of everything else a mount below is shown by itself, or not at all.
+# How a source is cloned: (attributes, without the mounts below it, kinds). A writable path is the host's own directory,
+# with everything in it; for all others a mount below is shown by itself, or not at all.
 _TAKEN = {
     "ro": (mounts.READ_ONLY, True, _FOLDER),
     "file": (mounts.READ_ONLY, True, _FILE),
@@ -42,8 +42,8 @@ def enter_zygote(uid: int, gid: int) -> None:
 
 
 def build_place(folder: str, places: list[tuple[str, bool]]) -> None:
-    """Where sandboxes are built: the parts of the host that they show, each at a place of its own. From here on
-    every name in the building is relative, so that what stands in a mount table tells nothing of the host."""
+    """Where sandboxes are built: the parts of the host that they show, each at a place of its own. From here on every
+    name in the building is relative, so that a mount table tells nothing of the host."""
     os.umask(0o022)
     mounts.mount("tmpfs", folder, ["nosuid"], f"size={BUILD_BYTES},mode=755")
     os.chdir(folder)
@@ -90,7 +90,7 @@ def _make_above(path: str, made: set[str]) -> None:
 
 
 def _write_new(path: str, content: bytes) -> None:
-    """Without what a file object asks of the kernel: there are hundreds of them."""
+    """Without the calls that a file object makes: there are hundreds of files."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         write_all(file, content)
@@ -101,7 +101,7 @@ def _write_new(path: str, content: bytes) -> None:
 def clone_sources(sources: list[tuple[str, str, str, tuple[int, ...]]]) -> None:
     """(name, path, mode, owner) of what the sandbox shows of the host, while it can be reached.
 
-    ``owner`` is (uid, gid) on disk of what is to appear as the job's own; empty: as it is.
+    ``owner`` is (uid, gid) on disk of files that appear as the job's own; empty: unchanged.
     """
     for name, path, mode, owner in sources:
         idmap = SETUP.idmap((owner[0], owner[1])) if owner else -1
@@ -126,7 +126,7 @@ def _clone_source(path: str, mode: str, idmap: int) -> int:
 
 
 def _map_parts(name: str, idmap: int) -> None:
-    """What is mounted below something that is mapped is mapped too, where its file system can be."""
+    """Mounts below something that is mapped are mapped too, if their file system can be."""
     for part, *_ in SETUP.parts.get(name, ()):
         tree = mounts.clone(f"base/{part}", alone=True)
         try:
@@ -140,15 +140,15 @@ def _map_parts(name: str, idmap: int) -> None:
 
 
 def give_folders(owned: list[str]) -> None:
-    """What the sandbox writes becomes the property of its id."""
+    """What the sandbox writes belongs to its id."""
     os.setgroups([])
     for path in owned:
         os.chown(path, SETUP.identity, SETUP.identity, follow_symlinks=False)
 
 
 def clone_layers(layers: list[tuple[str, str]], by_root: bool) -> None:
-    """Layers that outlive sandboxes. As root, what an earlier one wrote appears as this one's own, at no cost:
-    the first to write a layer becomes its owner on disk, and later ones, whose id is another, are mapped to that.
+    """Layers that outlive sandboxes. For root, what an earlier sandbox wrote appears as this one's own, at no cost: the
+    first to write a layer becomes its owner on disk, and later sandboxes, which have other ids, are mapped to that.
     """
     for name, path in layers:
         idmap = _map_layer(path) if by_root else -1
