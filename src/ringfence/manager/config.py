@@ -1,4 +1,4 @@
-"""``SandboxConfig``: what a caller says of a sandbox, checked when it is made, and its plain form for metadata.json.
+"""``SandboxConfig``: what a caller asks of a sandbox, checked when it is made, and its plain form for metadata.json.
 
 It decides nothing: what it means for the engine is in ``manager/permissions.py``.
 """
@@ -36,11 +36,11 @@ def _accepts_less() -> bool:
 
 
 def _root_by_default() -> Path:
-    """Never below the current folder: whoever can write there could put records of their own."""
+    """Never below the current folder: others who can write there could put records of their own."""
     try:
         return Path(sandboxes_folder())
     except UsageError:
-        return Path("~")  # nobody knows a home; whoever uses it is told
+        return Path("~")  # the home is unknown; the first use reports that
 
 
 @record(kw_only=False)
@@ -61,17 +61,17 @@ class SandboxConfig:
     allowed_paths: list[Path] = made_by(default_factory=list)
     """Folders to work on, through a layer; the first is where jobs start. Empty: a private folder."""
     blocked_paths: list[Path] = made_by(default_factory=_blocked_by_default)
-    """Never to be had, also inside allowed paths. Those of another operating system are ignored."""
+    """Never accessible, even inside allowed paths. Paths of another operating system are ignored."""
     allow_network: bool = False
     allowed_hosts: list[str | dict[str, object]] = made_by(default_factory=list)
-    """As a policy's network list, each in its one spelling. Empty: all of them, where the network is allowed."""
+    """Like a policy's network list, each in its one spelling. Empty: all hosts, if the network is allowed."""
     enable_auto_rollback: bool = True
     checkpoint_before_execution: bool = True
     auto_cleanup: bool = True
     cleanup_age_hours: int = 24
 
     readable_paths: list[Path] = made_by(default_factory=list)
-    """To be read, beside the system's own; never written."""
+    """Readable, beside the system's own; never written."""
     environment_vars: dict[str, str] = made_by(default_factory=dict)
     """Set over the small clean environment that every job gets."""
     allowed_imports: list[str] | None = None
@@ -79,7 +79,7 @@ class SandboxConfig:
     max_processes: int = 128
     """Processes and threads at one time."""
     allow_partial: bool = made_by(default_factory=_accepts_less)
-    """Accept what this host can't hold; results then say so. Absent: on Windows yes, where no level hides a path."""
+    """Accept what this host can't enforce; results then say so. Absent: yes on Windows, where no level hides a path."""
 
     def __post_init__(self) -> None:
         for name, make in _COERCIONS.items():

@@ -1,4 +1,4 @@
-"""``SandboxContext``: one living sandbox as its user sees it. What is done with it is the manager's."""
+"""``SandboxContext``: one living sandbox as its user sees it. The manager does everything with it."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class SandboxContext:
     folder: Path
     """Of the sandbox on disk."""
     state_data: dict[str, Any] = made_by(default_factory=dict)
-    """The caller's own, to be changed at will; kept with every checkpoint and put back by a full rollback. JSON."""
+    """The caller's own data, changed freely; kept with every checkpoint and put back by a full rollback. JSON."""
 
     def __repr__(self) -> str:
-        """Leave out what is the same for many sandboxes, or says no more than the id."""
+        """Leaves out what is the same for many sandboxes, or says no more than the id."""
         shown = [name for name in field_names(self) if name not in ("config", "folder")]
         return f"SandboxContext({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 

@@ -1,7 +1,7 @@
 """Running processes as a part of checkpoints: their images on disk, made at the same moment as the layer's checkpoint.
 
-Images are what came out of a sandbox: only CRIU reads them, inside a sandbox, and only if they are byte for byte what
-was written. They lie in ``processes`` beside the checkpoints; what no checkpoint refers to is removed.
+Images come out of a sandbox: only CRIU reads them, inside a sandbox, and only if they are byte for byte what was
+written. They lie in ``processes`` beside the checkpoints; images that no checkpoint refers to are removed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _CHUNK_BYTES = 1 << 20
 
 @contextmanager
 def taken(sandbox: Sandbox) -> Iterator[dict[str, Any]]:
-    """What runs in the sandbox, written down; it stands still until the end of the ``with``, and then goes on.
+    """Write the sandbox's processes to images; they stand still until the end of the ``with``, and then go on.
 
-    UnavailableError, or CheckpointError for a process that can't be written, and then nothing was changed.
+    UnavailableError, or CheckpointError for a process that can't be written; then nothing was changed.
     """
     from ringfence.backends import process_images
     from ringfence.kernel.criu import criu
@@ -60,9 +60,9 @@ def taken(sandbox: Sandbox) -> Iterator[dict[str, Any]]:
 
 
 def _sealed(folder: str) -> dict[str, str]:
-    """Nobody's but root's from now on; digests by name.
+    """Make them root's alone from now on; return digests by name.
 
-    By descriptors, and through no link: what made the images was inside, and may not have been CRIU any more.
+    By descriptors, and through no link: the images were made inside, perhaps no longer by CRIU.
     """
     digests = {}
     for here, folders, names, within in os.fwalk(folder):
@@ -98,13 +98,13 @@ def _digest(descriptor: int) -> str:
 
 
 def of(made: store.Checkpoint) -> Mapping[str, Any] | None:
-    """What is known of the processes of a checkpoint; None: they are no part of it."""
+    """What is known of the processes of a checkpoint; None: they are not part of it."""
     found: Mapping[str, Any] | None = made.state_data.get(KEY)
     return found
 
 
 def check(sandbox: Sandbox, kept: Mapping[str, Any]) -> None:
-    """That they can be restored, as far as that can be told before anything is changed."""
+    """Check that they can be restored, as far as possible before anything is changed."""
     from ringfence.kernel.criu import criu
 
     sandbox.box().confinement()
@@ -122,7 +122,7 @@ def check(sandbox: Sandbox, kept: Mapping[str, Any]) -> None:
 
 
 def restore(sandbox: Sandbox, kept: Mapping[str, Any]) -> str:
-    """In a new box on the restored layer: all of them, or none and why."""
+    """Restore them in a new box on the restored layer: all of them, or none, with the reason."""
     from ringfence.backends import process_images
 
     try:

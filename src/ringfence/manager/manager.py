@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 _CLEANUP_EVERY_S = 60.0
 _MAKING_HOURS = 0.1
-"""Younger ones may be in the making: they are on disk before they can be locked."""
+"""Younger sandboxes may still be in the making: they are on disk before they can be locked."""
 
 
 class SandboxManager:
     """Sandboxes of one folder.
 
-    ``config``: of sandboxes that are made without one. ``sandbox_root``: where all of them lie; absent: where each
+    ``config``: for sandboxes that are made without one. ``sandbox_root``: where all of them lie; absent: where each
     one's config says.
     """
 
@@ -63,7 +63,7 @@ class SandboxManager:
         self._attaching = threading.Lock()
         self._cleaned_s: dict[str, float] = {}
         self._configs: dict[str, SandboxConfig] = {}
-        """Of sandboxes that this manager has had open: what it knows itself is not asked of the disk."""
+        """For sandboxes that this manager has had open: what it knows itself is not read from disk."""
         self.rollback_system = RollbackSystem(self._find, self._all)
         self.monitor = ResourceMonitor()
         offer(self._source_of)
@@ -79,7 +79,7 @@ class SandboxManager:
             return list(self._living.values())
 
     def _source_of(self, sandbox_id: str) -> Source | None:
-        """For monitors of this process; None: it is none of ours."""
+        """For monitors of this process; None: the sandbox is not ours."""
         found = next((each for each in self._all() if each.context.sandbox_id == sandbox_id), None)
         if found is None or os.getpid() != self._owner:
             return None
@@ -106,16 +106,16 @@ class SandboxManager:
 
     @contextmanager
     def sandbox(self, config: SandboxConfig | None = None) -> Iterator[SandboxContext]:
-        """A sandbox for the length of a ``with``; what was not committed goes with it."""
+        """A sandbox for the length of a ``with``; changes that were not committed go with it."""
         context = self.create_sandbox(config)
         try:
             yield context
         finally:
-            if os.getpid() == self._owner:  # a forked copy that comes this way has no sandbox to destroy
+            if os.getpid() == self._owner:  # a forked copy that gets here has no sandbox to destroy
                 self.destroy_sandbox(context.sandbox_id)
 
     def create_sandbox(self, config: SandboxConfig | None = None) -> SandboxContext:
-        """A new one; UnavailableError where this host can't hold what the config asks."""
+        """A new sandbox; UnavailableError if this host can't enforce what the config asks for."""
         self._check()
         config = _checked(config) or self.config
         policy, backend = permissions.policy_and_backend(config)
@@ -139,14 +139,14 @@ class SandboxManager:
     def attach(
         self, sandbox_id: str, config: SandboxConfig | None = None, *, trust: bool = False
     ) -> SandboxContext:
-        """Open one that is on disk, after a restart; BusyError where somebody else has it open.
+        """Open one that is on disk, after a restart; BusyError if somebody else has it open.
 
-        ``config``: what it may do from now on; absent: what is stored, but for what is weaker than this manager's own
-        config, which is refused. ``trust``: also one whose records we did not write, and what was broken off in it.
+        ``config``: what it may do from now on; absent: what is stored, which is refused if it is weaker than this
+        manager's own config. ``trust``: accept records that we did not write, and what was broken off in it.
         """
         self._check()
         registry = self._registry(self.config)
-        registry.folder(sandbox_id)  # which refuses what can be no id
+        registry.folder(sandbox_id)  # which refuses anything that is no id
         with self._attaching:
             with self._lock:
                 if sandbox_id in self._living:
@@ -156,7 +156,7 @@ class SandboxManager:
             return self._attached(registry, sandbox_id, _checked(config)).context
 
     def _attached(self, registry: Registry, sandbox_id: str, config: SandboxConfig | None) -> Sandbox:
-        """All by one descriptor of its folder: what is read is what is opened."""
+        """Everything by one descriptor of its folder: what is read is what is opened."""
         tree = registry.opened(sandbox_id)
         try:
             metadata = registry.read_in(tree, sandbox_id)
@@ -207,9 +207,9 @@ class SandboxManager:
             self._living.pop(sandbox.context.sandbox_id, None)
 
     def destroy_sandbox(self, sandbox_id: str) -> None:
-        """End what runs in it, and leave nothing of it, open here or only on disk."""
+        """End what runs in it, and leave nothing of it, whether it is open here or only on disk."""
         self._check()
-        self._registry(self.config).folder(sandbox_id)  # which refuses what can be no id
+        self._registry(self.config).folder(sandbox_id)  # which refuses anything that is no id
         with self._lock:
             found = self._living.get(sandbox_id)
         if found is None:
@@ -251,9 +251,9 @@ class SandboxManager:
                 return
             self._cleaned_s[registry.root] = now_s
         registry.sweep()
-        with suppress(SandboxError):  # it is closed to us: whoever lists or makes one is told
+        with suppress(SandboxError):  # it is closed to us: listing or making a sandbox reports that
             for metadata in registry.all():
-                with suppress(SandboxError):  # in use, or not to be removed: no manager fails for another's sandbox
+                with suppress(SandboxError):  # in use, or not removable: no manager fails because of another's sandbox
                     if isinstance(metadata, Metadata) and _is_old(registry, metadata):
                         registry.remove_unused(metadata.sandbox_id, force=False)
 
@@ -296,7 +296,7 @@ class SandboxManager:
         return self._of(context).start(Job.of(job), on_output)
 
     def restored(self, context: SandboxContext) -> tuple[RestoredTree, ...]:
-        """The process trees that the last rollback has brought back: output, input, and whether they have ended."""
+        """The process trees that the last rollback restored: output, input, and whether they have ended."""
         return self._of(context).restored()
 
     def _execute(
@@ -314,7 +314,7 @@ class SandboxManager:
         done = result.with_unheld(done, permissions.unheld(context.config))
         done = replace(done, checkpoint_id=before, resource_usage=watched.used(outcome))
         if watched.violations:
-            sandbox.close_box()  # what passed a limit is ended whole; the next execution has a new box
+            sandbox.close_box()  # after a limit is passed everything is ended; the next execution has a new box
         if done.success or not context.config.enable_auto_rollback:
             return done
         undone = self.rollback_system.undo_execution(sandbox, before, outcome, done.error or "failure")
@@ -335,15 +335,15 @@ class SandboxManager:
         return self._of(context).diff(path)
 
     def seal(self, context: SandboxContext) -> str:
-        """A name of all that has changed, for a commit of just that: what runs in the sandbox may change more."""
+        """A name for everything that has changed, to commit just that: processes in the sandbox may change more."""
         return self._of(context).seal()
 
     def commit(
         self, context: SandboxContext, paths: Iterable[str | os.PathLike[str]] | None = None, *, sealed: str = "",
         on_conflict: str = "refuse",
     ) -> Committed:  # fmt: skip
-        """Commit the changes into the allowed paths, all or some; ConflictError where somebody else was there, or
-        they are not what was ``sealed``. LateAttemptError where what an execution left running has tried something
+        """Commit the changes into the allowed paths, all or some; ConflictError if others changed the same, or the
+        changes are not what was ``sealed``. LateAttemptError if what an execution left running has tried something
         forbidden since the last result; that execution is undone. ``on_conflict``: see ``Transaction.commit``."""
         sandbox = self._of(context)
         with sandbox.at_rest() as transaction:
@@ -361,7 +361,7 @@ class SandboxManager:
         checkpoint_id: str | None = None,
         paths: Iterable[str | os.PathLike[str]] | None = None,
     ) -> RollbackResult:
-        """Go back to a checkpoint; absent: to the last one, and where there is none, to the beginning."""
+        """Go back to a checkpoint; absent: to the last one, or if there is none to the beginning."""
         sandbox = self._of(context)
         with sandbox.at_rest() as transaction:
             wanted = checkpoint_id or transaction.current
@@ -378,7 +378,7 @@ def _registry_of(sandbox: Sandbox) -> Registry:
 
 
 def _is_old(registry: Registry, metadata: Metadata) -> bool:
-    """By its own config; one that another door has made has none, and is that door's."""
+    """By its own config; a sandbox of another door has none, and that door looks after it."""
     if not metadata.config:
         return False
     try:

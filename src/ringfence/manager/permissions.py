@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from ringfence.backends.contract import Backend
 
 _MIB = 2**20
-# Of these a sandbox has its own, or nothing: to hide the name itself would keep programs from starting, and every
-# one that starts would look like an attempt. What is hidden below them is what only an attacker asks for, and what
-# may hold passwords.
+# A sandbox has its own of these, or nothing: hiding the name itself would keep programs from starting, and every start
+# would look like an attempt. Below them we hide what only an attacker asks for, and what may hold passwords.
 _OWN: dict[str, tuple[str, ...]] = {
     "/etc": ("/etc/gshadow", "/etc/shadow", "/etc/ssl/private", "/etc/sudoers", "/etc/sudoers.d", *QUIET),
     "/sys": ("/sys/firmware", "/sys/hypervisor", "/sys/module", "/sys/power"),
@@ -43,7 +42,7 @@ def to_policy(config: SandboxConfig) -> SandboxPolicy:
     return SandboxPolicy(
         isolation=config.isolation_level,
         wall_time_s=limits.max_execution_time,
-        cpu_time_s=TEN_YEARS_S,  # a share of the processor is limited, not a sum: see the monitor
+        cpu_time_s=TEN_YEARS_S,  # the limit is a share of the processor, not a sum: see the monitor
         mem_bytes=limits.max_memory_mb * _MIB,
         disk_bytes=limits.max_disk_mb * _MIB,
         pids_max=config.max_processes,
@@ -56,7 +55,7 @@ def to_policy(config: SandboxConfig) -> SandboxPolicy:
 
 
 def policy_and_backend(config: SandboxConfig) -> tuple[SandboxPolicy, Backend]:
-    """The policy and who holds it; UnavailableError where some of it is not held, unless the config accepts that."""
+    """The policy and what enforces it; UnavailableError if part is not enforced, unless the config accepts that."""
     policy = to_policy(config)
     backend = backend_for(policy.isolation)
     refuse(backend, policy)
@@ -67,7 +66,7 @@ def policy_and_backend(config: SandboxConfig) -> tuple[SandboxPolicy, Backend]:
 
 
 def unheld(config: SandboxConfig) -> str:
-    """Which limit nothing here holds, and why; empty: all are held."""
+    """Which limit nothing here enforces, and why; empty: all are enforced."""
     on_host = config.allow_network and not config.allowed_hosts
     return "max_network_kb is not held, for the host's network is counted for nobody" if on_host else ""
 
@@ -79,8 +78,8 @@ def _network(config: SandboxConfig) -> str | tuple[str | dict[str, object], ...]
 
 
 def hidden_paths(config: SandboxConfig) -> tuple[str, ...]:
-    """The blocked paths that mean something here, for the policy, also by where links on their way lead: a working copy
-    holds what they lead to under its own name."""
+    """The blocked paths that mean something here, for the policy, with the targets of links on their way: a working
+    copy holds the targets under their own names."""
     named = [os.fspath(path) for path in config.blocked_paths if of_this_system(path)]
     _refuse_the_whole_system(config, named)
     _refuse_contradictions(config, named)

@@ -4,8 +4,8 @@
 
 The root is ours or root's, and nobody else can replace what is in it. Every name in it is looked at as a name: no link
 is followed, and another user's folder is not even opened. A sandbox whose records have no seal of ours is listed as
-damaged, and touched only when somebody says so. Listing and cleaning up carry nothing out. Whether a sandbox is in use
-is the lock's to say.
+damaged, and touched only when somebody says so. Listing and cleaning up carry nothing out. The lock tells whether a
+sandbox is in use.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Metadata:
     command: tuple[str, ...] = ()
     """What it was made for, where that was one command."""
     config: Mapping[str, Any] = made_by(default_factory=dict)
-    """A manager's, as ``SandboxConfig.to_dict`` gives it; empty: it was made by something else."""
+    """A manager's config, as ``SandboxConfig.to_dict`` gives it; empty: it was made by something else."""
     state_data: Mapping[str, Any] = made_by(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,11 +117,11 @@ class Registry:
         return folder
 
     def making(self) -> str:
-        """A place for a folder that is to become a sandbox; ``sweep`` removes it if it never does."""
+        """A place for a folder that will become a sandbox; ``sweep`` removes it if it never does."""
         return os.path.join(self.root, f"{_MAKING}{os.urandom(6).hex()}")
 
     def take(self, making: str, metadata: Metadata) -> str:
-        """Make a sandbox of what has been made at such a place; FileExistsError where the id is taken."""
+        """Make a sandbox of what was made at such a place; FileExistsError if the id is taken."""
         folder = self.folder(metadata.sandbox_id)
         if os.path.lexists(folder):
             raise FileExistsError(17, "the id is taken", folder)
@@ -141,7 +141,7 @@ class Registry:
                 raise SandboxError(f"{tree.path}: {error.strerror}") from error
 
     def opened(self, sandbox_id: str) -> Tree:
-        """The folder of a sandbox, from which all of it is opened; UsageError where it is not ours alone."""
+        """The folder of a sandbox, from which everything in it is opened; UsageError if it is not ours alone."""
         folder = self.folder(sandbox_id)
         if not os.path.lexists(folder):
             raise UsageError(f"no sandbox {sandbox_id} in {self.root}", hint=self._nearest(sandbox_id))
@@ -163,12 +163,12 @@ class Registry:
             tree.close()
 
     def read(self, sandbox_id: str) -> Metadata:
-        """SandboxError says what is wrong with a damaged one; UsageError names the nearest where there is none."""
+        """SandboxError says what is wrong with a damaged one; UsageError names the nearest id if there is none."""
         with self._open(sandbox_id) as tree:
             return self.read_in(tree, sandbox_id)
 
     def read_in(self, tree: Tree, sandbox_id: str, *, trust: bool = False) -> Metadata:
-        """The same by a folder that is open; ForeignError where we did not write it, unless it is trusted."""
+        """The same by a folder that is open; ForeignError if we did not write it, unless it is trusted."""
         seal = layout.documents_of(tree).seal
         try:
             text = _text(tree)
@@ -179,7 +179,7 @@ class Registry:
             raise SandboxError(f"{place} can't be read ({problem})", hint=f"mend it, or remove {tree.path}") from error
 
     def trust(self, sandbox_id: str) -> Metadata:
-        """Take what stands there for ours from now on, what was broken off in it too. Only when a person says so."""
+        """Treat what is there as ours from now on, including what was broken off in it. Only if a person says so."""
         with self._open(sandbox_id) as tree:
             metadata = self.read_in(tree, sandbox_id, trust=True)
             held = hold(tree)
@@ -202,7 +202,7 @@ class Registry:
         return f"did you mean {near[0]}?" if near else ""
 
     def _names(self) -> Iterator[str]:
-        """SandboxError where it can't be told: a root that is closed to us is not an empty one."""
+        """SandboxError if that can't be told: a root that is closed to us is not an empty one."""
         try:
             with os.scandir(self.root) as found:
                 names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False) and _is_owned(entry)]
@@ -213,8 +213,8 @@ class Registry:
         return (name for name in sorted(names) if _ID.fullmatch(name) and self._holds(name))
 
     def _holds(self, name: str) -> bool:
-        """A folder with something in the place of metadata.json; others are somebody else's. One that is closed to us
-        may hold it: whoever reads it is told."""
+        """A folder that has something at metadata.json; other folders are somebody else's. One that is closed to us may
+        have it: reading it reports that."""
         try:
             os.lstat(os.path.join(self.root, name, METADATA))
         except OSError as error:
@@ -222,7 +222,7 @@ class Registry:
         return True
 
     def all(self) -> Iterator[Metadata | Damaged]:
-        """One damaged one does not stop the others."""
+        """A damaged sandbox does not stop the others."""
         for name in self._names():
             try:
                 yield self.read(name)
@@ -232,20 +232,20 @@ class Registry:
                 yield Damaged(sandbox_id=name, problem=str(error))
 
     def touch(self, sandbox_id: str) -> None:
-        """It was used just now."""
+        """Note that it was used just now."""
         try:
             os.utime(os.path.join(self.folder(sandbox_id), METADATA), follow_symlinks=os.name == "nt")
         except OSError:
             pass  # it is being removed
 
     def keep_question(self, sandbox_id: str, text: str) -> None:
-        """All of what an operator is asked about, beside the metadata, for as long as the sandbox is there."""
+        """Keep the whole text that an operator is asked about beside the metadata, as long as the sandbox exists."""
         with self._open(sandbox_id) as tree:
             name, where = tree.at(QUESTION)
             write_whole(name, text.encode("utf-8", "replace"), **where)
 
     def question(self, sandbox_id: str) -> str:
-        """The last one that was kept; empty: there was none."""
+        """The last text that was kept; empty: there was none."""
         with self._open(sandbox_id) as tree:
             name, where = tree.at(QUESTION)
             try:
@@ -262,10 +262,10 @@ class Registry:
             return 0.0
 
     def remove_unused(self, sandbox_id: str, *, force: bool = True) -> None:
-        """BusyError where somebody holds it; UsageError where it is none: nothing that is not ours is removed.
+        """BusyError if somebody holds it; UsageError if it is not a sandbox: nothing that is not ours is removed.
 
-        One in which something was broken off stays. ``force``: it goes all the same, because somebody says so;
-        what we began ourselves is finished before, if that is possible.
+        One in which something was broken off stays. ``force``: remove it anyway, on request; what we began ourselves is
+        finished first, if possible.
         """
         folder = self.folder(sandbox_id)
         if os.path.islink(folder) or not os.path.isdir(folder):
@@ -286,7 +286,7 @@ class Registry:
                 held.release()
 
     def _is_ours(self, sandbox_id: str) -> bool:
-        """Damaged metadata beside a transaction is ours; a metadata.json of which nothing is known need not be."""
+        """Damaged metadata beside a transaction is ours; a metadata.json alone need not be."""
         try:
             self.read(sandbox_id)
         except SandboxError:
@@ -294,7 +294,7 @@ class Registry:
         return True
 
     def remove(self, sandbox_id: str) -> None:
-        """It is gone at once, its contents as soon as that is done; what was broken off is finished by ``sweep``."""
+        """It is gone at once, its contents as soon as they are removed; ``sweep`` finishes what was broken off."""
         leaving = os.path.join(self.root, f"{_LEAVING}{os.urandom(6).hex()}")
         try:
             os.rename(self.folder(sandbox_id), leaving)
@@ -313,10 +313,10 @@ class Registry:
                 if name.startswith(_LEAVING) or _age_s(path) > _MAKING_S:
                     remove_tree(path)
             except OSError:
-                pass  # another process is at it, or it isn't ours to remove
+                pass  # another process is working on it, or it isn't ours to remove
 
     def _listed(self) -> Iterable[str]:
-        """What was on its way, and is ours: in a shared root others have theirs."""
+        """Unfinished folders that are ours: in a shared root others have theirs."""
         try:
             with os.scandir(self.root) as found:
                 return [each.name for each in found if each.name.startswith((_LEAVING, _MAKING)) and _is_owned(each)]
@@ -339,7 +339,7 @@ def _age_s(path: str) -> float:
 
 
 def _is_owned(entry: os.DirEntry[str]) -> bool:
-    """Looked at first: another user's folder costs nothing."""
+    """Checked first, so that another user's folder costs nothing."""
     try:
         return not hasattr(os, "geteuid") or entry.stat(follow_symlinks=False).st_uid == os.geteuid()
     except FileNotFoundError:

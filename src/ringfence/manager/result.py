@@ -15,7 +15,7 @@ from ringfence.monitor.violations import Violation
 _KILLED_RC = 128 + 9
 _NO_WALL = "holds import statements of honest code; no wall, since Python has other ways to a module: the sandbox is it"
 MAX_VIOLATIONS = 100
-"""Of a flood the first ones tell enough."""
+"""In a flood the first ones tell enough."""
 
 
 @record(kw_only=False)
@@ -30,9 +30,9 @@ class RollbackResult:
     state_restored: bool
     error: str | None = None
     processes_ended: tuple[str, ...] = ()
-    """What ran in the sandbox when it was restarted: pid on the host and command, which is the guest's word."""
+    """What ran in the sandbox when it was restarted: pid on the host and command; the command is the guest's word."""
     processes_restored: tuple[str, ...] = ()
-    """Those of the checkpoint that run again, as they were called then. ``success`` is false where they do not."""
+    """The processes of the checkpoint that run again, under the names of then. If they do not, ``success`` is false."""
 
     def to_dict(self) -> dict[str, Any]:
         listed = ("processes_ended", "processes_restored")
@@ -49,11 +49,11 @@ class ExecutionResult:
     value: object = None
     """What the function returned; of a command, None."""
     error: str | None = None
-    """Why it has no success, in one line."""
+    """Why it did not succeed, in one line."""
     error_type: str = ""
     """The class of the guest's exception; empty: it was something else."""
     traceback: str = ""
-    """The guest's, as text."""
+    """The guest's traceback, as text."""
     stdout: str = ""
     stderr: str = ""
     status: Status = Status.OK
@@ -63,8 +63,8 @@ class ExecutionResult:
     """Forbidden things that were tried, and limits that were reached."""
     usage: Usage = Usage()
     resource_usage: ResourceUsage | None = None
-    """Of this execution: the mean of the processor, the peak of the memory, and sums of the rest. Absent: it is no
-    result of a manager."""
+    """Of this execution: the mean of the processor, the peak of the memory, and sums of the rest. Absent: it is not a
+    manager's result."""
     duration_s: float = 0.0
     checkpoint_id: str = ""
     """The state before the execution; empty: none was kept."""
@@ -73,7 +73,7 @@ class ExecutionResult:
     partial: bool = False
     """Something that was asked for was not held here (only with ``allow_partial``)."""
     outcome: Outcome | None = None
-    """All that is known; absent in plain data."""
+    """Everything that is known; absent in plain data."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data but for ``value``, which is as the function gave it: numbers, texts, bytes, lists and so on."""
@@ -130,8 +130,8 @@ _STATUS: dict[str, Status] = {
 }
 """Of what the monitor sees, by the field of the limit."""
 _BEHIND = frozenset({Status.OK, Status.FAILED, Status.KILLED_KILL, Status.OPERATIONS_LIMIT})
-"""What a limit of the monitor's, or of an execution, comes before: whether it is seen while the job runs or after its
-end is chance, and that we ended it is no reason."""
+"""Statuses that a limit of the monitor, or of an execution, overrides: it is chance whether the limit is seen while the
+job runs or after its end, and the fact that we ended the job is not the reason."""
 
 
 def with_limit(result: ExecutionResult, passed: Sequence[Violation]) -> ExecutionResult:
@@ -145,7 +145,7 @@ def with_limit(result: ExecutionResult, passed: Sequence[Violation]) -> Executio
 
 
 def with_unheld(result: ExecutionResult, unheld: str) -> ExecutionResult:
-    """The same, with what was asked for and that nothing held said in it; empty: all was held."""
+    """The same, naming what was asked for but not enforced; empty: everything was enforced."""
     if not unheld:
         return result
     partly = f"{result.reason}; {unheld}" if result.partial else f"{PARTIAL_ENFORCEMENT}: {unheld}; {result.reason}"
@@ -169,12 +169,12 @@ def violations(outcome: Outcome, more: Iterable[str] = ()) -> tuple[str, ...]:
     """Each once, in the order in which they came."""
     attempts = (tried(event.details) for event in outcome.events if event.kind is EventKind.VIOLATION)
     hit = limits_reached(outcome)
-    # What nobody can name may be anything: not to see it is as bad as to see it.
+    # An attempt that nobody can name may be anything: not seeing it is as bad as seeing it.
     unnamed = (f"{outcome.unrecorded} attempts not named",) if outcome.unrecorded else ()
     return tuple(dict.fromkeys(text for text in (*unnamed, *attempts, *hit, *more) if text))[:MAX_VIOLATIONS]
 
 
 def limits_reached(outcome: Outcome) -> list[str]:
-    """Those that the engine holds, but for the output, which is only cut, and operations, of which there is a line with
-    their number."""
+    """The limits that the engine holds, except output, which is only cut, and operations, which have a line with their
+    number."""
     return [f"limit {name} reached" for name in outcome.limits_hit if name not in ("output", "operations")]

@@ -27,26 +27,26 @@ from ringfence.model.record import record
 
 FULL, PARTIAL, FAILED = "full", "partial", "failed"
 KEPT_AUTOMATIC = 32
-"""Of the checkpoints that were made before executions, the youngest so many are kept."""
+"""How many of the checkpoints made before executions are kept, the youngest ones."""
 
 
 @record(kw_only=False)
 class Checkpoint:
-    """A state of a sandbox that can be gone back to."""
+    """A state of a sandbox to which one can go back."""
 
     checkpoint_id: str
     timestamp: datetime
     sandbox_id: str
     filesystem_snapshot: Path
-    """A folder with the files as of then, of several allowed paths each at its absolute path below it. It is made when
-    it is first asked for, while the sandbox is open, and goes with the checkpoint."""
+    """A folder with the files as of then; with several allowed paths, each at its absolute path below it. It is made
+    when first asked for, while the sandbox is open, and goes with the checkpoint."""
     state_data: dict[str, Any]
     metadata: dict[str, Any]
     processes: tuple[str, ...] | None = None
-    """The running processes that are part of it: pid on the host then, and command. None: it was not asked for them."""
+    """The running processes that are part of it: pid on the host then, and command. None: they were not asked for."""
 
     def __getattribute__(self, name: str) -> Any:
-        """A checkpoint is made before every execution, and a copy of the files costs what the whole tree does."""
+        """Lazy: a checkpoint is made before every execution, and a copy of the files costs as much as the tree."""
         value = object.__getattribute__(self, name)
         if name == "filesystem_snapshot":
             with _find_anywhere(self.sandbox_id).locked() as transaction:
@@ -111,8 +111,8 @@ class RollbackSystem:
     ) -> RollbackResult:
         """Go back, or forward, to a checkpoint; with ``paths``, only these and what is below them.
 
-        ``processes``: those that the checkpoint has are restored; never by a rollback of some paths. What can't be
-        carried out is a result with ``rollback_type`` ``failed``; only an id that is none is an error.
+        ``processes``: those that the checkpoint has are restored; never by a rollback of some paths. A rollback that
+        fails is a result with ``rollback_type`` ``failed``; only an unknown id is an error.
         """
         sandbox = self._holder(checkpoint_id)
         with sandbox.at_rest() as transaction:
@@ -172,7 +172,7 @@ class RollbackSystem:
             sandbox.automatic = [each for each in sandbox.automatic if each != checkpoint_id]
 
     def collect(self, sandbox_id: str, max_bytes: int) -> list[str]:
-        """Delete checkpoints, the oldest first and never the current one, until the rest fits; which they were."""
+        """Delete checkpoints, the oldest first and never the current one, until the rest fits; return those."""
         sandbox = self._find(sandbox_id)
         with sandbox.locked() as transaction:
             snapshots.sweep(transaction, all_of_them=True)
@@ -191,7 +191,7 @@ class RollbackSystem:
         return failed("", f"{violation}: there is no checkpoint to go back to; what ran was ended", ended)
 
     def undo_execution(self, sandbox: Sandbox, before: str, outcome: Outcome, why: str) -> RollbackResult:
-        """To the state before it, or before the one that left running what has tried something meanwhile."""
+        """To the state before it, or before the execution whose leftover process has tried something meanwhile."""
         since = late_since(outcome.recorder)
         try:
             if since:
@@ -210,8 +210,8 @@ class RollbackSystem:
         return error
 
     def go_back_before(self, sandbox: Sandbox, since: Iterable[str]) -> RollbackResult:
-        """End everything, and go back to the oldest of these checkpoints; where one of them is not there any more, to
-        the beginning. What was kept before executions since then goes too: it has in it what is to be undone."""
+        """End everything, and go back to the oldest of these checkpoints; if one of them is gone, to the beginning.
+        Automatic checkpoints since then go too: they contain what is to be undone."""
         with sandbox.at_rest() as transaction:
             ids = [each.checkpoint_id for each in transaction.checkpoints()]
             wanted = set(since)
@@ -229,7 +229,7 @@ class RollbackSystem:
         for sandbox in self._living():
             if checkpoint_id in sandbox.known:
                 return sandbox
-        for sandbox in self._living():  # one of before this manager's time
+        for sandbox in self._living():  # one from before this manager's time
             if any(each.checkpoint_id == checkpoint_id for each in self.list_checkpoints(sandbox.context.sandbox_id)):
                 return sandbox
         raise UsageError(f"no sandbox of this manager has a checkpoint {checkpoint_id!r}")
@@ -255,7 +255,7 @@ def _running(transaction: Transaction, checkpoint_id: str) -> Mapping[str, Any] 
 
 
 def _collected(sandbox: Sandbox, transaction: Transaction, max_bytes: int) -> list[str]:
-    """The images of processes count as contents do."""
+    """The images of processes count like contents."""
 
     def images_bytes() -> int:
         live_state.sweep(sandbox, transaction)
@@ -290,7 +290,7 @@ def _checkpoint(made: store.Checkpoint, sandbox: Sandbox) -> Checkpoint:
 
 
 def plain_copy(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A copy as JSON gives it back, so that what is restored is what was shown here."""
+    """A copy that has gone through JSON, so that what is restored later is what was shown here."""
     try:
         copy: dict[str, Any] = json.loads(json.dumps(dict(values), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,11 +1,12 @@
 """``Sandbox``: a transaction and the box that is open on it, for one context. The box can be closed and opened anew.
 
-Executions may come from any thread and run side by side; going back, committing and destroying wait for nobody: they
-end what runs. It decides nothing about isolation, and knows nothing of other sandboxes.
+Executions may come from any thread and run side by side; going back, committing and destroying do not wait: they end
+what runs. It decides nothing about isolation, and knows nothing of other sandboxes.
 
-It has two locks, one for the box and one for the transaction. Whoever opens or closes the box, or begins a visit, holds
-the first. Who uses the transaction holds the second, so a checkpoint does not wait for a box that opens. Who changes
-the layers under a box, or keeps what runs in it, holds both (``at_rest``). The order is always box, then transaction.
+It has two locks, one for the box and one for the transaction. A thread that opens or closes the box, or begins a visit,
+holds the first. A thread that uses the transaction holds the second, so a checkpoint does not wait for a box that
+opens. A thread that changes the layers under a box, or keeps what runs in it, holds both (``at_rest``). The order is
+always box, then transaction.
 """
 
 from __future__ import annotations
@@ -81,17 +82,17 @@ class Sandbox:
             return self._box
 
     def open_ahead(self) -> None:
-        """Open the box while the caller goes on; what goes wrong is told to whoever first uses it."""
+        """Open the box while the caller goes on; the first use of the box reports what went wrong."""
         threading.Thread(target=self._try_to_open, name="ringfence-open", daemon=True).start()
 
     def _try_to_open(self) -> None:
         try:
             self.box()
         except SandboxError:
-            pass  # it is tried again where somebody waits for it
+            pass  # it is tried again when a caller waits for it
 
     def _opened(self) -> Box:
-        # One more: whoever measures sees then that the limit was passed, not only reached.
+        # One more: then the monitor sees that the limit was passed, not only reached.
         most = (self.context.resource_limits.max_network_kb + 1) * 1024
         limits_at_gateway = {"bytes": most} if networks.is_listed(self.policy) else {}
         box = Box(self.policy, transaction=self.transaction, turn=self._transaction_lock,
@@ -105,8 +106,8 @@ class Sandbox:
         return box
 
     def source(self) -> Source:
-        """Where anybody can look at it as long as it lives, whichever box it has; from /proc, since each box has groups
-        of its own."""
+        """Where a monitor can look at it as long as it lives, whichever box it has; from /proc, since each box has
+        groups of its own."""
 
 
         def now() -> Source:
@@ -129,7 +130,7 @@ class Sandbox:
             raise UsageError(f"the sandbox {self.context.sandbox_id} is gone", hint="create a new one, or attach it")
 
     def close_box(self, which: Box | None = None) -> tuple[str, ...]:
-        """End everything in it; what that was. ``which``: only if it is still this one."""
+        """End everything in it; return what that was. ``which``: only if the box is still this one."""
         with self._box_lock:
             if self._box is None or which not in (None, self._box):
                 return ()
@@ -142,7 +143,7 @@ class Sandbox:
             try:
                 box.close()
             except SandboxError:
-                pass  # what could not be removed is a private folder of the box; the sandbox is not touched by it
+                pass  # what could not be removed is a private folder of the box; it does not affect the sandbox
             return ended
 
     def programs(self) -> tuple[str, ...]:
@@ -155,14 +156,14 @@ class Sandbox:
             return self._box.revived if self._box else ()
 
     def close(self, remove: Callable[[], None] | None = None) -> None:
-        """Let go of it: nothing runs any more. What is on disk stays, or is removed while it is still locked."""
+        """Let go of it: nothing runs any more. Its files stay on disk, or are removed while it is still locked."""
         with self._box_lock, self._transaction_lock:
             if self._gone:
                 return
             self._gone = True
             self.close_box()
             if os.name == "nt":
-                self.transaction.close()  # there nothing can be moved or removed that is open
+                self.transaction.close()  # on that system nothing that is open can be moved or removed
             try:
                 if remove is not None:
                     remove()
@@ -172,14 +173,14 @@ class Sandbox:
 
     @contextmanager
     def locked(self) -> Iterator[Transaction]:
-        """The transaction, for one who takes his turn. Inside, nobody may ask for the box: see ``at_rest``."""
+        """The transaction, for one thread at a time. Inside, the thread must not ask for the box: see ``at_rest``."""
         with self._transaction_lock:
             self._check()
             yield self.transaction
 
     @contextmanager
     def at_rest(self) -> Iterator[Transaction]:
-        """The same while nobody opens or closes the box or begins a visit in it; a box that opens is waited for."""
+        """The same while no thread opens or closes the box or begins a visit; a box that is opening is waited for."""
         with self._box_lock, self.locked() as transaction:
             yield transaction
 
@@ -191,8 +192,8 @@ class Sandbox:
     def _start(
         self, job: Job, on_output: OnOutput | None, operations: int | None
     ) -> tuple[Handle, Box, Watched]:
-        """In the box; in a new one where it has come to its end before it had heard of the job. ``operations``: the
-        calls that it may make, which the monitor looks at where the level does not count them."""
+        """Run it in the box, or in a new one if the box ended before it got the job. ``operations``: how many calls it
+        may make; the monitor looks at them if the level does not count them."""
         for _ in range(_TRIES):
             with self._box_lock:  # nobody may close the box under a job that is being started
                 box = self.box()
@@ -208,7 +209,7 @@ class Sandbox:
         raise SandboxError(f"the box of {self.context.sandbox_id} does not stay open")
 
     def run(self, job: Job, on_output: OnOutput | None = None) -> tuple[Outcome, Watched]:
-        """To its end, or until a limit is passed that only the monitor sees; Ctrl-C in here ends it first."""
+        """Run it to its end, or until it passes a limit that only the monitor sees; Ctrl-C in here ends it first."""
         job = replace(job, stdin=b"") if job.stdin is None else job
         most: int | None = self.context.resource_limits.max_file_operations
         most = None if most == _ANY_NUMBER else most
@@ -220,7 +221,7 @@ class Sandbox:
         except SetupError as error:
             if error.step not in _BOX_GONE:
                 raise
-        self.close_box(box)  # it was at its end when the job came to its door
+        self.close_box(box)  # the box had ended when the job arrived
         handle, _, watched = self._start(job, on_output, most)
         return self._to_its_end(handle, watched)
 
@@ -258,7 +259,7 @@ class Sandbox:
     def commit(
         self, paths: Iterable[str | os.PathLike[str]] | None, sealed: str = "", on_conflict: str = "refuse"
     ) -> Committed:
-        """What runs goes on, on layers that stay as they are; where nothing runs they are emptied."""
+        """Running processes go on, on layers that stay as they are; if nothing runs, the layers are emptied."""
         with self.at_rest() as transaction:
             wanted = self._all_absolute(paths)
             busy = self._box is not None and bool(_programs(self._box))
@@ -269,7 +270,7 @@ class Sandbox:
             return done
 
     def roll_back(self, checkpoint_id: str, paths: Iterable[str | os.PathLike[str]] | None) -> Rollback:
-        """With the box closed; the caller's own data, too, where the checkpoint has some."""
+        """Go back with the box closed; the caller's own data too, if the checkpoint has some."""
         with self.at_rest() as transaction:
             done = transaction.rollback(checkpoint_id, self._all_absolute(paths))
         if done.state_data is not None:
@@ -283,17 +284,17 @@ class Sandbox:
         return None if paths is None else [self._absolute(path) for path in paths]
 
     def _absolute(self, path: str | os.PathLike[str]) -> str:
-        """Relative ones are meant as a job that starts in the working directory would."""
+        """Relative paths start in the working directory, as for a job."""
         return os.path.normpath(os.path.join(self.transaction.bases[0], os.fspath(path)))
 
 
 def _of_the_whole(context: SandboxContext) -> ResourceLimits:
-    """Limits that hold as long as the box lives; the other two are of each execution."""
+    """Limits that hold for the life of the box; the other two are per execution."""
     return replace(context.resource_limits, max_execution_time=TEN_YEARS_S, max_file_operations=_ANY_NUMBER)
 
 
 def _programs(box: Box) -> tuple[str, ...]:
-    """What runs in it; empty where nobody can tell."""
+    """What runs in it; empty if that is unknown."""
     if sys.platform != "linux":
         return ()
     found = (row for leader in box.watchable.leaders() for row in procfs.programs_below(leader))

@@ -1,4 +1,4 @@
-"""Checkpoints as folders that one can open: made when they are asked for, in ``snapshots`` of the sandbox's folder."""
+"""Checkpoints as folders that can be opened: made on request, in ``snapshots`` of the sandbox's folder."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FOLDER = "snapshots"
 
 
 def place(folder: Path, checkpoint_id: str) -> Path:
-    """Where that of a checkpoint is."""
+    """Where the folder of a checkpoint is."""
     return folder / FOLDER / checkpoint_id
 
 
 def make(transaction: Transaction, checkpoint_id: str, path: Path) -> None:
-    """Make it, unless it is there; UsageError where the checkpoint is gone."""
+    """Make it, unless it exists; UsageError if the checkpoint is gone."""
     if all(each.checkpoint_id != checkpoint_id for each in transaction.checkpoints()):
         raise UsageError(f"the checkpoint {checkpoint_id} is gone, as with a commit or when there are too many")
     if not path.is_dir():
@@ -28,7 +28,7 @@ def make(transaction: Transaction, checkpoint_id: str, path: Path) -> None:
 
 
 def sweep(transaction: Transaction, *, all_of_them: bool = False) -> None:
-    """Remove those whose checkpoint is gone, or all: they can be made again."""
+    """Remove folders whose checkpoint is gone, or all: they can be made again."""
     top = os.path.join(transaction.folder, FOLDER)
     if not os.path.isdir(top):
         return

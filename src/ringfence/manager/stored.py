@@ -1,4 +1,4 @@
-"""What of a sandbox on disk is believed when it is opened again: nothing that is weaker than the manager's own config.
+"""How much of a stored sandbox's config is trusted when it is opened again: nothing weaker than the manager's own.
 
 Also which sandboxes lie where earlier versions kept them. Opens nothing.
 """
@@ -44,21 +44,21 @@ def _not_below(paths: list[Path], tops: list[Path]) -> Iterator[str]:
 
 
 def _hosts_beyond(stored: SandboxConfig, own: SandboxConfig) -> list[str]:
-    """No list of one's own: all hosts are allowed, or none, and then there is no list to compare."""
+    """Without a list of its own all hosts are allowed, or none, and there is nothing to compare."""
     if not own.allowed_hosts or not stored.allow_network:
         return []
     return [str(host) for host in stored.allowed_hosts or ["all"] if host not in own.allowed_hosts]
 
 
 def config_of(metadata: Metadata) -> SandboxConfig:
-    """As it was made; one of another door's has only its level and its folders."""
+    """The config it was made with; a sandbox of another door has only its level and its folders."""
     if metadata.config:
         return SandboxConfig.from_dict(metadata.config)
     return SandboxConfig(isolation_level=metadata.isolation, allowed_paths=list(metadata.bases))  # type: ignore[arg-type]
 
 
 def believed(metadata: Metadata, own: SandboxConfig) -> SandboxConfig:
-    """The stored config, with all that the manager's own blocks; UsageError where it is weaker than that."""
+    """The stored config, with everything that the manager's own blocks; UsageError if it is weaker than that."""
     stored = config_of(metadata)
     weaker = {name: found for name, find in _WEAKER.items() if (found := find(stored, own))}
     if weaker:
@@ -86,7 +86,7 @@ def tell_of_old_ones(root: str) -> None:
 
 
 def old_ones(root: str) -> list[str]:
-    """Names in the folder that used to be the root; empty where it is the root."""
+    """Names in the folder that used to be the root; empty if it is still the root."""
     try:
         names = [] if real(OLD_ROOT) == root else sorted(os.listdir(OLD_ROOT))
     except OSError:

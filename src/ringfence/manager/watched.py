@@ -1,4 +1,4 @@
-"""``Watched``: one execution, as the monitor sees it: what it used, and which limits of the monitor's it passed."""
+"""``Watched``: one execution, as the monitor sees it: what it used, and which of the monitor's limits it passed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ OPERATIONS = "max_file_operations"
 
 
 class Watched:
-    """Network is counted from when this is made to the last look, and both are looks at everything: the monitor's own
-    may be a second old, and others' doings are not this one's. File operations are told by whoever leads the execution,
-    which holds it to them; at levels where nobody counts them they are looked at in the same way."""
+    """Network is counted from the making of this object to the last look, and both look at everything: the monitor's
+    own figures may be a second old, and must not charge this execution with what others did. The leader of the
+    execution counts its file operations and enforces their limit; at levels without such a count the monitor looks at
+    them in the same way."""
 
     def __init__(self, monitor: ResourceMonitor, context: SandboxContext, *, counted: bool) -> None:
-        """``counted``: whoever leads it counts its operations."""
+        """``counted``: its leader counts its operations."""
         self._monitor = monitor
         self._counted, self._told = counted, -1
         self._context = context
         self.violations: list[Violation] = []
         self._before: ResourceUsage | None = None
-        """Up to the first look that succeeded; what was used before is not this one's."""
+        """Used up to the first look that succeeded; that is not charged to this execution."""
         self._last: ResourceUsage | None = None
         self._look(whole=True)
 
@@ -42,32 +43,32 @@ class Watched:
         self._last = usage
 
     def is_over(self, *, whole: bool = False, told: int = -1) -> bool:
-        """Whether a limit has been passed; which, is in ``violations``. ``told``: how many operations it has made, by
-        who led it; -1: it has not ended, or nobody said."""
+        """Whether a limit has been passed; which, is in ``violations``. ``told``: how many operations it has made, as
+        its leader reports; -1: it has not ended, or that is unknown."""
         self._look(whole=whole)
         self._told = told
         limit, count = self._context.resource_limits.max_file_operations, self._operations()
-        is_known = self._told >= 0 or not self._counted  # what the monitor sees may be another execution's
+        is_known = self._told >= 0 or not self._counted  # what the monitor sees may belong to another execution
         if is_known and count > limit and not any(each.name == OPERATIONS for each in self.violations):
             text = f"file operations: {count}, limit {limit}"
             self.violations.append(Violation(name=OPERATIONS, limit=limit, measured=count, since=0.0, text=text))
         return bool(self.violations)
 
     def _operations(self) -> int:
-        """As they were told, or seen."""
+        """As reported by the leader, or seen."""
         return self._told if self._told >= 0 else int(self._since("file_operations"))
 
     def _since(self, name: str) -> float:
         return float(getattr(self._last, name) - getattr(self._before, name)) if self._last and self._before else 0.0
 
     def used(self, outcome: Outcome) -> ResourceUsage:
-        """By the execution, from its beginning to its end: the mean of the processor, the peak of the memory, sums."""
+        """Used by the execution from its beginning to its end: mean of the processor, peak of the memory, sums."""
         usage = outcome.usage
         wall_s = usage.wall_s or outcome.duration_ms / 1000
         return ResourceUsage(
             cpu_percent=(usage.cpu_user_s + usage.cpu_system_s) / wall_s * 100 if wall_s else 0.0,
             memory_mb=usage.peak_memory_bytes / MIB,
-            disk_mb=max(usage.written_bytes / MIB, self._since("disk_mb")),  # a leader of a box sees no reaped job
+            disk_mb=max(usage.written_bytes / MIB, self._since("disk_mb")),  # the leader of a box sees no reaped job
             network_kb=self._since("network_kb"),
             execution_time=wall_s,
             file_operations=self._operations(),
