@@ -1,6 +1,6 @@
 """``ResourceLimits`` and ``ResourceUsage``: how much a sandbox may use, and how much it does.
 
-Plain data, checked when it is made. What is measured and how is elsewhere, and so is what follows from it.
+Plain data, checked when it is made. Other modules measure, and decide what follows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _WHOLE = frozenset({"max_memory_mb", "max_disk_mb", "max_network_kb", "max_execu
 
 @record(kw_only=False)
 class ResourceLimits:
-    """The most that a sandbox may use. 0 allows none of it; a MB has 2**20 bytes, a KB 2**10."""
+    """The most that a sandbox may use. 0 allows nothing; a MB has 2**20 bytes, a KB 2**10."""
 
     max_cpu_percent: float = 80.0
     """Of one core: two busy cores are 200."""
@@ -37,7 +37,7 @@ class ResourceLimits:
 
 
 def is_figure(value: object) -> bool:
-    """A number from 0 on that can be reckoned with: no NaN, and no integer that no float and no message can hold."""
+    """A usable number from 0 on: not NaN, and not an integer too large for a float or a message."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _TOO_LARGE
 
 
@@ -67,4 +67,4 @@ class ResourceUsage:
     execution_time: float
     file_operations: int
     violations: list[str] = made_by(default_factory=list)
-    """One line for each limit that is passed."""
+    """One line for each limit that was passed."""

@@ -1,4 +1,4 @@
-"""Measures one sandbox: from its control group what that counts, from /proc the rest.
+"""Measures one sandbox: its control group tells what it counts, /proc the rest.
 
 Processor time and memory are read every time, from two small files where there is a group. Writes, operations, network
 and the number of processes need the whole tree and are read once a second there, if anything has run.
@@ -22,9 +22,9 @@ from ringfence.monitor.source import Source
 DEEP_EVERY_S = 1.0
 """How often the whole tree is walked where a group, or the last walk, has the figures that change fast."""
 REST_S = 0.0015
-"""For each process of a tree, between two walks of it: one huge tree must not take a processor."""
+"""Time per process between two walks of a tree: one huge tree must not take up a processor."""
 _AGAIN = 3
-"""So often those are asked again whose counts were read while one of them ended."""
+"""How often the processes are asked again if one of them ended while their counts were read."""
 _SHORTEST_S = 0.001
 """Over less than this a share of the processor means nothing."""
 
@@ -38,9 +38,9 @@ class _Led:
         self.connected = 0
         """A process of it that has a network of its own; 0: none is known."""
         self.has_gateway: bool | None = None
-        """Its loopback leads to a gateway, and nobody tells what went through; None: nobody has looked."""
+        """Its loopback leads to a gateway, and nothing tells what went through; None: not looked up yet."""
         self.asked: set[int] = set()
-        """Those that were asked whether they have one."""
+        """Processes that were asked whether they have one."""
 
 
 class Meter:
@@ -54,7 +54,7 @@ class Meter:
         doubt_bytes: float,
         deep_every_s: float = DEEP_EVERY_S,
     ) -> None:
-        """``doubt_bytes``: where memory is above it, and no group counts it, shared pages are told apart."""
+        """``doubt_bytes``: if memory is above this, and no group counts it, shared pages are told apart."""
         self._deep_every_s = deep_every_s
         self._source = source
         self._clock = clock
@@ -66,7 +66,7 @@ class Meter:
         self._deep_due_s = 0.0
         self._deep_cpu_s = -1.0
         self.rest_s = 0.0
-        """How long it should not be looked at again."""
+        """How long to wait before the next look."""
         self._last: Sample | None = None
         self._rows: list[Any] = []
         self._cpu_s = 0.0
@@ -75,7 +75,7 @@ class Meter:
         """The last fields of a sample: what only a walk tells."""
 
     def measure(self, *, whole: bool = False) -> Sample:
-        """``whole``: everything anew, also what is otherwise read once a second."""
+        """``whole``: read everything anew, even what is otherwise read once a second."""
         now_s = self._clock() - self._began_s
         if self._source.measure is not None:
             return self._as_told(now_s, *self._source.measure())
@@ -110,7 +110,7 @@ class Meter:
         return cpu_s, (cpu_s - last.cpu_s) / passed_s * 100 if passed_s >= _SHORTEST_S else last.cpu_percent
 
     def _by_tree(self) -> tuple[float, int]:
-        """Resident memory counts shared pages once for each who shares them, so it may only seem too much."""
+        """Resident memory counts shared pages once for each sharer, so it may only seem too much."""
         if self._resident_bytes - self._shared_bytes > self._doubt_bytes:
             self._shared_bytes = self._resident_bytes - sum(map(self._files.proportional_bytes, self._rows))
         return self._cpu_s, max(0, self._resident_bytes - self._shared_bytes)
@@ -123,7 +123,7 @@ class Meter:
             self._shared_bytes = 0
             self._deep_due_s = now_s + max(self._deep_every_s, REST_S * len(self._rows))
         if not files.look(self._source.leaders(), whole=deep):
-            return  # nobody has run, so nobody has counted
+            return  # no process has run, so no count has changed
         rows, below = files.rows, _by_parent(files.parents)
         self._rows, self._unreadable = [], 0
         for root in below.get(0, ()):
@@ -139,11 +139,11 @@ class Meter:
         mine = [rows[pid] for pid in pids]
         self._rows += mine
         if self._groups is None:
-            # Of the leader only what it has waited for is the sandbox's.
+            # Of the leader's counts only its waited-for children belong to the sandbox.
             ticks = {root: Counted(leader.start, 0, leader.cpu_ticks - leader.own_ticks)}
             ticks |= {row.pid: Counted(row.start, self._files.parents[row.pid], row.cpu_ticks) for row in mine}
             led.ticks.update(ticks)
-        # At every look: one that nobody waits for takes its counts along when it ends.
+        # At every look: a process that nobody waits for takes its counts with it when it ends.
         self._count(led, mine, deep)
         if deep:
             self._count_network(led, pids)
@@ -162,9 +162,9 @@ class Meter:
         )
 
     def _count(self, led: _Led, rows: list[Any], deep: bool) -> None:
-        """Parents before their children. Of one that ends in the middle nobody knows whether its parent was asked
-        before it had that one's counts, or after: all are asked again. Who has some end all the time is counted as it
-        is found, rather too much than not at all."""
+        """Parents before their children. If a process ends in the middle, its parent may have been asked before or
+        after it took over the counts: all are asked again. A tree in which processes end all the time is counted as
+        found: too much rather than not at all."""
         counts, ended = self._counts(rows, deep)
         for _ in range(_AGAIN):
             if not ended:
@@ -185,7 +185,7 @@ class Meter:
         led.operations.update(operations)
 
     def _counts(self, rows: list[Any], deep: bool) -> tuple[dict[int, Any], set[int]]:
-        """What each has counted, None where that can't be read; and those that were found to have ended."""
+        """What each process has counted, None if that can't be read; and the processes found to have ended."""
         files = self._files
         counts: dict[int, Any] = {}
         ended: set[int] = set()
@@ -215,7 +215,7 @@ class Meter:
 
 
 def _leads_to_a_gateway(pid: int) -> bool:
-    """Port 53 is not the guest's to take: where the gateway's resolver is, the gateway is."""
+    """A guest can't take port 53: if the gateway's resolver is there, so is the gateway."""
     from ringfence.egress.addresses import DNS_ADDRESS, DNS_PORT
 
     return has_datagrams_at(pid, DNS_ADDRESS, DNS_PORT)

@@ -1,7 +1,7 @@
 """``ResourceMonitor``: what each sandbox uses, looked at by one thread for all of them.
 
-It measures and judges. It ends a sandbox only when ``terminate_if_violated`` is called, and then by the way that the
-sandbox' own source gives: limits that must hold are the kernel's, not this.
+It measures and judges. It ends a sandbox only when ``terminate_if_violated`` is called, and then in the way that the
+sandbox's own source gives: limits that must hold are enforced by the kernel, not here.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class _Watch:
         self.source = source
         self.lock = threading.Lock()
         self.due_s = 0.0
-        """Not to be looked at before."""
+        """Not looked at before this time."""
         self.ended = False
         self.problem: Exception | None = None
-        """What went wrong on the monitor's thread; whoever asks next is told."""
+        """What went wrong on the monitor's thread; the next caller is told."""
         self._meter = meter
         self._judge = judge
         self._history = history
 
     def look(self, *, whole: bool = False) -> list[Violation]:
-        """Take a sample; the violations that are new."""
+        """Take a sample; return the new violations."""
         with self.lock:
             if self.ended:
                 return []
@@ -106,8 +106,8 @@ class ResourceMonitor:
     ) -> None:
         """``over_for_s``: field of ``ResourceLimits`` → for how many seconds it must be over (cpu 10, the rest 0).
         ``deep_every_s``: how often the whole tree is walked where there is a control group (see ``meter``).
-        ``on_violation`` is told once of each, ``on_sample`` of every sample, on the monitor's thread mostly; they may
-        call the monitor."""
+        ``on_violation`` is called once for each violation, ``on_sample`` for every sample, mostly on the monitor's
+        thread; they may call the monitor."""
         if not is_figure(interval_s) or not 0.001 <= interval_s <= 3600:
             raise UsageError(f"an interval of {shown_figure(interval_s)} s is not from 1 ms to an hour")
         self.interval_s = interval_s
@@ -121,11 +121,11 @@ class ResourceMonitor:
         _monitors.add(self)
 
     def _reset(self) -> None:
-        """As new; also in a forked copy, which has neither the thread nor, maybe, a free lock."""
+        """Start from scratch; also in a forked copy, which has no thread, and perhaps a lock that is held."""
         self._lock = threading.Lock()
         self._watches: dict[str, _Watch] = {}
         self._standing: dict[str, _Watch] = {}
-        """Of those who keep sandboxes; a caller's own watch of one comes before it in answers, and both are judged."""
+        """Watches by keepers of sandboxes; a caller's own watch takes precedence in answers, and both are judged."""
         self._thread: threading.Thread | None = None
         self._room: DescriptorBudget | None = None
 
@@ -134,9 +134,9 @@ class ResourceMonitor:
     def start_monitoring(
         self, sandbox_id: str, limits: ResourceLimits, source: Source | None = None, *, standing: bool = False
     ) -> None:
-        """Without a source, the one that ``find_source`` gives, or a manager of this process that has the sandbox.
+        """Without a source: the one from ``find_source``, or from a manager of this process that has the sandbox.
 
-        ``standing``: by whoever keeps the sandbox, for as long as it lives; others may monitor it beside that.
+        ``standing``: set by the keeper of the sandbox, for as long as it lives; others may monitor it as well.
         """
         if not isinstance(limits, ResourceLimits):
             raise UsageError(f"{limits!r:.80} is not ResourceLimits")
@@ -161,7 +161,7 @@ class ResourceMonitor:
     def _found(self, sandbox_id: str) -> Source:
         source = self._find_source(sandbox_id) if self._find_source else offered(sandbox_id)
         if source is None:
-            raise UsageError(f"nobody says where {sandbox_id} can be looked at", hint="give its source")
+            raise UsageError(f"nothing tells where {sandbox_id} can be looked at", hint="give its source")
         return source
 
     def get_usage(self, sandbox_id: str, *, standing: bool = False) -> ResourceUsage:
@@ -173,7 +173,7 @@ class ResourceMonitor:
         return [str(violation) for violation in self.violations(sandbox_id)]
 
     def terminate_if_violated(self, sandbox_id: str) -> bool:
-        """End the sandbox if a limit has been passed; whether that was so."""
+        """End the sandbox if a limit has been passed; return whether it was."""
         watch = self._watch(sandbox_id)
         if not watch.violations():
             return False
@@ -186,11 +186,11 @@ class ResourceMonitor:
     # ---- and more
 
     def stop_monitoring(self, sandbox_id: str, *, standing: bool = False) -> ResourceUsage:
-        """A last look, and what it has come to: the mean of the processor, the peak of the memory, sums of the rest."""
+        """A last look, and the totals: the mean of the processor, the peak of the memory, sums of the rest."""
         with self._lock:
             watch = (self._standing if standing else self._watches).pop(sandbox_id, None)
             kept = None if standing else self._standing.get(sandbox_id)
-        if watch is None and kept is not None:  # whoever keeps the sandbox goes on: its limits have to hold
+        if watch is None and kept is not None:  # the keeper of the sandbox goes on: its limits have to hold
             self._tell(sandbox_id, kept, kept.look(whole=True))
             return kept.usage(whole=True)
         if watch is None:
@@ -214,7 +214,7 @@ class ResourceMonitor:
         watch = self._watch(sandbox_id, standing=standing)
         try:
             self._tell(sandbox_id, watch, watch.look(whole=True))
-        except Exception as error:  # of a source or of who is told, as on the monitor's own thread
+        except Exception as error:  # raised by a source or a callback, as on the monitor's own thread
             raise _unseen(sandbox_id, error) from error
         return watch.samples()[-1]
 
@@ -229,7 +229,7 @@ class ResourceMonitor:
                 try:
                     self.stop_monitoring(sandbox_id, standing=standing)
                 except UsageError:
-                    continue  # there is no such one, or somebody else was faster
+                    continue  # there is no such sandbox, or another thread was faster
 
     def __enter__(self) -> ResourceMonitor:
         return self
@@ -286,7 +286,7 @@ class ResourceMonitor:
                 new = watch.look()
                 if new or self._on_sample is not None:
                     self._tell(sandbox_id, watch, new)
-            except Exception as error:  # of a source or of who is told: the others must be looked at all the same
+            except Exception as error:  # raised by a source or a callback: the others must still be looked at
                 watch.problem = error
         return max(0.0, begun_s + self.interval_s - time.monotonic())
 

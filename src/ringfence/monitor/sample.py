@@ -1,4 +1,4 @@
-"""One look at a sandbox, the looks of its whole life in little room, and means over the last seconds."""
+"""One look at a sandbox, all looks of its life in little room, and means over the last seconds."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Sample(NamedTuple):
     operations: int = 0
     processes: int = 0
     unreadable: int = 0
-    """Processes that live and whose writes and operations may not be read: those figures are then too small."""
+    """Living processes whose writes and operations can't be read: those figures are then too small."""
 
 
 class History:
-    """Samples of the whole life, every one at first, fewer as it grows longer: never more than ``most``."""
+    """Samples of the whole life: all of them at first, fewer as it grows longer, never more than ``most``."""
 
     def __init__(self, most: int) -> None:
         self._most = max(2, most)
@@ -63,7 +63,7 @@ class History:
 class Window:
     """The mean of something over the last ``seconds``, from its growing sum.
 
-    A mean, not «at every moment»: else one that pauses for an instant now and then would never be over a limit.
+    A mean, not «at every moment»: otherwise a sandbox that pauses briefly now and then would never be over a limit.
     """
 
     def __init__(self, seconds: float) -> None:

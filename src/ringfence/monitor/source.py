@@ -1,4 +1,4 @@
-"""``Source``: where a sandbox can be looked at, as whoever runs it tells; and who in this process keeps sandboxes."""
+"""``Source``: where a sandbox can be looked at, as its keeper tells; and who in this process keeps sandboxes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Source:
     """Names what can be read of one sandbox from outside."""
 
     leaders: Callable[[], tuple[int, ...]] = _nobody
-    """The processes of now all of whose descendants, and they alone, are the sandbox's. Asked on the monitor's
+    """The current root processes: all their descendants, and nothing else, are the sandbox's. Asked on the monitor's
     thread, so it must not wait for anything."""
     groups: Mapping[str, str] = MappingProxyType({})
-    """Capability → folder of the sandbox's control group; empty: it has none, and /proc has to do."""
+    """Capability → folder of the sandbox's control group; empty: it has none, and /proc must do."""
     network: Callable[[], int] | None = None
-    """Bytes that it sent and received through the gateway so far. Absent: it has none, and what moved over its own
-    network devices is meant."""
+    """Bytes that it sent and received through the gateway so far. Absent: it has no gateway, and its own network
+    devices are counted."""
     measure: Callable[[], tuple[float, int, int, int]] | None = None
-    """Seconds of processor time, bytes of memory, bytes written, processes, as who runs it has measured them. Absent:
-    they are read of the processes."""
+    """Seconds of processor time, bytes of memory, bytes written, processes, as measured by what runs it. Absent: they
+    are read from the processes."""
     terminate: Callable[[], None] | None = None
     """Ends everything in it. Absent: nobody here can."""
 
@@ -36,12 +36,12 @@ _keepers: list[weakref.WeakMethod[Callable[[str], Source | None]]] = []
 
 
 def offer(find: Callable[[str], Source | None]) -> None:
-    """From now on a monitor may ask this method of who keeps sandboxes, as long as that lives; None: none of its."""
+    """From now on monitors may ask this method of a keeper of sandboxes, as long as it lives; None: not its own."""
     _keepers[:] = [each for each in _keepers if each() is not None] + [weakref.WeakMethod(find)]
 
 
 def offered(sandbox_id: str) -> Source | None:
-    """What one of them says of a sandbox."""
+    """What one of the keepers says of a sandbox."""
     asked = (keeper() for keeper in list(_keepers))
     found = (find(sandbox_id) for find in asked if find is not None)
     return next((source for source in found if source is not None), None)

@@ -1,4 +1,4 @@
-"""The curves of a recorded run: what is drawn of it, in which unit, and how its ends are written."""
+"""The curves of a recorded run: what is drawn, in which unit, and how the ends are labelled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Curve:
     field: str
     words: Callable[[float], str]
     always: bool = True
-    """Otherwise drawn only where there is something to see."""
+    """Otherwise it is drawn only if there is something to see."""
 
     def values(self, samples: Sequence[Sample]) -> list[float]:
         return [float(getattr(sample, self.field)) for sample in samples]

@@ -1,7 +1,7 @@
 """What one run used over time, as a file: JSON lines, first what was run, then samples, last how it ended.
 
 Kept in memory while the run goes on, some MiB at most, and put in its place when it has ended: a guest that works in
-that folder finds nothing to replace. Read as something from outside: bounded, and every line is checked.
+that folder finds nothing to replace. When read it is not trusted: reading is bounded, and every line is checked.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ringfence.monitor.sample import Sample
 FORMAT = 1
 MAX_BYTES = 64 * 2**20
 DENSE_LINES = 2048
-"""So many samples are written as they come; then every second one, for as many again, then every fourth."""
+"""This many samples are written as they come; then every second one, for as many again, then every fourth."""
 
 
 class UsageLog:
     """What is being recorded."""
 
     def __init__(self, path: str, about: Mapping[str, object]) -> None:
-        """UsageError where no file can be made at the path."""
+        """UsageError if no file can be made at the path."""
         self._place = ReservedFile(path)
         self._lines: list[str] = []
         self._written = 0
@@ -53,8 +53,8 @@ class UsageLog:
         self._lines.append(json.dumps(line) + "\n")
 
     def finish(self, end: Mapping[str, object]) -> None:
-        """How it ended; the file is there from now on. UsageError, and nothing is left, where it can't be written;
-        ConflictError where somebody else has used its place."""
+        """Write how it ended; the file exists from now on. UsageError, with nothing left, if it can't be written;
+        ConflictError if somebody else has used its place."""
         self._write({"end": dict(end)})
         self._put()
 
@@ -69,7 +69,7 @@ class UsageLog:
         self.abandon()
 
     def abandon(self) -> None:
-        """Nothing is put anywhere any more."""
+        """Give up: nothing is written any more."""
         self._place.close()
 
 
@@ -80,12 +80,12 @@ class RecordedRun:
     about: Mapping[str, object]
     samples: tuple[Sample, ...]
     end: Mapping[str, object] = MappingProxyType({})
-    """How it ended; empty: whoever recorded it was killed before."""
+    """How it ended; empty: the recording process was killed before."""
 
 
 def read(path: str) -> RecordedRun:
-    """UsageError that names the line for anything that is no such file."""
-    data = BytesIO(read_file(path, MAX_BYTES))  # line by line, up to the first that is none: millions are no list
+    """Read a file; UsageError names the line if it is not such a file."""
+    data = BytesIO(read_file(path, MAX_BYTES))  # line by line, up to the first bad one: there may be millions
     lines = (_object(path, number, line) for number, line in enumerate(data, start=1))
     about = next(lines, {})
     if about.get("ringfence_usage") != FORMAT:

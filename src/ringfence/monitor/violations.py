@@ -23,7 +23,7 @@ class Violation:
     measured: float
     """The most that was measured, in the limit's unit."""
     since: float
-    """Seconds from the beginning of monitoring to when it was first over; of a mean, when its time begins."""
+    """Seconds from the beginning of monitoring to when it was first over; for a mean, when its window begins."""
     text: str
 
     def __str__(self) -> str:
@@ -48,10 +48,10 @@ RULES: tuple[_Rule, ...] = (
     _Rule(field="max_file_operations", measured="operations", unit=1, words="file operations: {0:.0f}{2}, limit {1}"),
 )
 RISE_AND_FALL = frozenset({"cpu_percent", "memory_bytes"})
-"""What is judged by its mean where it must be over for some time; the rest only grows."""
+"""Fields judged by their mean if they must be over for some time; the others only grow."""
 
 OVER_FOR_S: Mapping[str, float] = MappingProxyType({"max_cpu_percent": 10.0})
-"""For how long it must be over before that is a violation; 0 for what is not named here."""
+"""How long a field must be over before that is a violation; 0 for fields not named here."""
 
 
 def checked_times(over_for_s: Mapping[str, float]) -> dict[str, float]:
@@ -83,7 +83,7 @@ class Judge:
         self._last_s = 0.0
 
     def judge(self, sample: Sample) -> list[Violation]:
-        """Those that are new."""
+        """Return the new violations."""
         new: list[Violation] = []
         for place, most, rule, seconds in self._plain:
             if sample[place] > most:
