@@ -12,8 +12,8 @@ from ringfence.transport import passing
 
 
 def started(step: str, code_for: Callable[[int], str]) -> tuple[int, int]:
-    """Return our end of the channel and the pid, which the caller collects. ``code_for`` is given the other end, which
-    only the new process has; SetupError names ``step``."""
+    """Return our end of the channel and the pid, which the caller collects. ``code_for`` gets the other end, which only
+    the new process has; SetupError names ``step``."""
     ours, theirs = passing.channel()
     null = subprocess.DEVNULL
     try:

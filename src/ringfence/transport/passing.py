@@ -1,7 +1,7 @@
 """Passes descriptors over a Unix socket (SCM_RIGHTS), straight through the C module.
 
 The ``socket`` module builds its tables of constants at import, which costs a small run more than the
-passing itself; its C half has all that is needed here.
+passing itself; its C half has everything that is needed here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def channel() -> tuple[int, int]:
 
 
 def _above_standard(descriptor: int) -> int:
-    """Never 0, 1 or 2, which are free in some daemons: who gives a job «his standard input» must not give it a door."""
+    """Never 0, 1 or 2, which are free in some daemons: passing «standard input» on to a job must not pass a door."""
     if descriptor > 2:
         return descriptor
     import fcntl
@@ -39,21 +39,21 @@ def _above_standard(descriptor: int) -> int:
 
 
 LEADER, CLEANER, ZYGOTE, GO, JOB, END, DRAFT = b"l", b"k", b"m", b"g", b"j", b"e", b"d"
-"""What the message says beside its descriptors: what they are for, that one may go on, that the leader that reports
-through the first is to be ended (that the second is closed then is the answer), or that the file is a draft."""
+"""What a message says beside its descriptors: what they are for; that the receiver may go on; that the leader that
+reports through the first is to be ended (closing the second is the answer); or that the file is a draft."""
 REGISTER, SOCKETS, LAST_SOCKET = b"r", b"s", b"e"
-"""To the gateway: a sandbox, by its two ways to it; sockets of one that it accepts on, and that there are no more."""
+"""To the gateway: a sandbox, by its two channels; sockets of a sandbox to accept on, and that there are no more."""
 
 
 def send(door: int, kind: bytes, descriptors: list[int], body: bytes = b"", *, patient: bool = True) -> None:
-    """Send copies of the descriptors, and a few words with them; OSError when nobody is there, or, where one is not
-    patient, ``TOO_MANY_UNDER_WAY``."""
+    """Send copies of the descriptors, with a few words; OSError if the other side is gone, or, if not ``patient``,
+    ``TOO_MANY_UNDER_WAY``."""
     rights = Struct(f"{len(descriptors)}i").pack(*descriptors)
     message = kind + bytes((len(descriptors),)) + body
     give_up = time.monotonic() + (_BUSY_WAIT_S if patient else -1.0)
     links: list[_socket.socket] = []
     try:
-        # In one call: a signal's handler that raises before the object has a name would have it close the door.
+        # In one call: if a signal handler raises before the object has a name, its finalizer would close the door.
         links.extend(map(_socket.socket, [_socket.AF_UNIX], [_KIND], [0], [door]))
         while not _sent(links[0], message, rights, time.monotonic() > give_up):
             time.sleep(0.002)
@@ -66,7 +66,8 @@ def _sent(link: _socket.socket, message: bytes, rights: bytes, last_try: bool) -
     try:
         link.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
     except OSError as error:
-        # Too many descriptors under way at once: the kernel's bound for the user and our own limit, a matter of time.
+        # Too many descriptors in flight at once, for the kernel's bound per user and our own limit: it passes with
+        # time.
         if error.errno != TOO_MANY_UNDER_WAY or last_try:
             raise
         return False
@@ -74,7 +75,7 @@ def _sent(link: _socket.socket, message: bytes, rights: bytes, last_try: bool) -
 
 
 def take_no_more(door: int) -> None:
-    """Whoever sends from now on hears that nobody is there; what was sent before is still received, then the end."""
+    """Senders from now on see that nobody is there; what was sent before is still received, then the end."""
     link = _socket.socket(_socket.AF_UNIX, _KIND, 0, door)
     try:
         link.shutdown(_socket.SHUT_RD)
@@ -89,7 +90,7 @@ def receive(door: int) -> tuple[bytes, list[int]]:
 
 
 def receive_with_body(door: int, body_bytes: int) -> tuple[bytes, list[int], bytes]:
-    """The same, with at most so many bytes of what was sent with it."""
+    """The same, with at most this many bytes of the text sent with it."""
     link = _socket.socket(_socket.AF_UNIX, _KIND, 0, door)
     try:
         room = _socket.CMSG_SPACE(MAX_DESCRIPTORS * calcsize("i"))
@@ -100,7 +101,7 @@ def receive_with_body(door: int, body_bytes: int) -> tuple[bytes, list[int], byt
         link.detach()
     rights = b"".join(data for level, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
     found = [number for (number,) in _ONE.iter_unpack(rights[: len(rights) - len(rights) % _ONE.size])]
-    if len(message) >= _MESSAGE_BYTES and message[1] != len(found):  # the kernel drops what there is no room for
+    if len(message) >= _MESSAGE_BYTES and message[1] != len(found):  # the kernel drops those without room
         for descriptor in found:
             os.close(descriptor)
         return message[:1], [], b""

@@ -1,6 +1,6 @@
 """Plain values as JSON, without loading ``json`` and the regular expressions that it loads: ADR 0003.
 
-Only for what processes of ours write; what they read is decoded by ``json`` itself.
+Only for writing by processes of ours; what they read is decoded by ``json`` itself.
 """
 
 from __future__ import annotations

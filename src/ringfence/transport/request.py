@@ -1,8 +1,8 @@
 """Every message between processes of ours, with each key and its meaning, declared once.
 
 At run time they are plain dictionaries, lists and tuples that marshal can write: this module has no code, and is
-imported for its types alone. Frames of fixed layout, which come back from a process that the job may have got at, are
-``transport/wire.py``'s; descriptors are ``transport/passing.py``'s.
+imported for its types alone. Frames of fixed layout, which come back from a process that the job may have tampered
+with, are in ``transport/wire.py``; descriptors in ``transport/passing.py``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         # What a plan can end as, other than by an exec (roles/endings).
         "await job", "serve visits", "load transfers", "put file", "get file",
     ]  # fmt: skip
-    """All steps that there are; a test holds that each has one row in a table and is made by somebody."""
+    """All steps that exist; a test checks that each has one row in a table and that something makes it."""
 
     Step = tuple[StepName, *tuple[object, ...]]
     """A step and its arguments, as the function in its row takes them."""
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     WallStep = tuple[Literal["landlock"], bytes, list[tuple[str | int, int, int]], list[bytes]]
 
     class HeardRequest(TypedDict):
-        """What a leader must know of the filter of its sandbox, to answer what it is told."""
+        """What a leader must know of its sandbox's filter, to answer the calls that it reports."""
 
         ids: tuple[int, int]
         """User and group of the guest, as it sees them."""
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
         wired: bool
         """Whether hidden paths have tripwires."""
         share: float
-        """Of one processor, to which the work for this guest is held; 0: no limit."""
+        """The share of one processor that the work for this guest may take; 0: no limit."""
         witness: dict[str, int]
-        """Limit of each process by name, 0: none; empty: nobody looks why a job fails."""
+        """Limit of each process by name, 0: none; empty: nothing looks into why a job fails."""
 
     class GroupPaths(TypedDict):
         """Where the control group of a sandbox is, for its leader."""
@@ -65,14 +65,14 @@ if TYPE_CHECKING:
         enter: list[str]
         """Files that a pid is written to, to enter the group."""
         cgroups: list[str]
-        """Directories that are removed at the end by whoever is left to do it."""
+        """Directories that the last process left removes at the end."""
 
     @final
     class VisitRequest(TypedDict):
         """What a leader is to do: the first message to it, from its caller."""
 
         plan: list[Step]
-        """What the job's process does between fork and exec, of a sandbox its pid 1."""
+        """What the job's process, or pid 1 of a sandbox, does between fork and exec."""
         calls: NotRequired[list[Step]]
         """The plan with tables of calls in place of steps; empty: there is none."""
         limits: dict[str, float]
@@ -81,20 +81,20 @@ if TYPE_CHECKING:
         """The private directory, which the leader removes when its caller is gone; empty: none, or another's."""
         groups: NotRequired[GroupPaths]
         heard: NotRequired[HeardRequest]
-        """Of a sandbox with namespaces, and of a visit to one."""
+        """For a sandbox with namespaces, and for a visit to one."""
         witness: NotRequired[dict[str, int]]
-        """As in ``HeardRequest``, of a job without namespaces."""
+        """As in ``HeardRequest``, for a job without namespaces."""
         written: NotRequired[list[str]]
         """Directories on the file systems that the job writes to."""
         layers: NotRequired[list[str]]
-        """Those that it alone writes to."""
+        """Directories that only the job writes to."""
         standby: NotRequired[bool]
         """Its first process waits for an order; or, of a box, for visits."""
         visited: NotRequired[bool]
         """It is a living box: its pid 1 takes visits."""
         in_box: NotRequired[int]
-        """The job is forked by the pid 1 of a living box, the way to which is the first of the streams: the number of
-        this visit, which no other to that box has."""
+        """The number of this visit, unique in its box. The pid 1 of a living box forks the job; the socket to it is the
+        first of the streams."""
         contained: NotRequired[bool]
         """The first process is pid 1 of a sandbox with namespaces."""
         prepare: NotRequired[list[Step]]
@@ -102,7 +102,7 @@ if TYPE_CHECKING:
         namespaces: NotRequired[list[str]]
         """The namespaces that pid 1 is born into, by name."""
         reuses_network: NotRequired[bool]
-        """That of the network may be one that another sandbox was in before; see ``sandbox.networks``."""
+        """The network namespace may be one that another sandbox used before; see ``sandbox.networks``."""
         egress: NotRequired[bool]
         """The last of the leader's descriptors leads to the gateway: there it passes on the sockets that pid 1 made."""
         certificates: NotRequired[bytes]
@@ -137,15 +137,15 @@ if TYPE_CHECKING:
         packages: tuple[str, ...]
         """Directories that they are imported from, after the interpreter's own."""
         environment: dict[str, str]
-        """That of most jobs; what it means for an interpreter is done once."""
+        """The environment of most jobs; its effects on an interpreter are applied once."""
 
     class ZygoteRequest(TypedDict):
-        """What a zygote builds, and whom its sandboxes belong to."""
+        """What a zygote builds, and who owns its sandboxes."""
 
         template: list[Step]
         """What all of its sandboxes have in common."""
         owner: list[int]
-        """User and group that files belong to on disk, where root is the caller; empty: nobody else."""
+        """User and group that own files on disk, if the caller is root; empty: nobody else."""
         python: Preload | None
         """None: it forks no Python jobs."""
         native: NotRequired[bool]
@@ -181,9 +181,9 @@ if TYPE_CHECKING:
         modules: tuple[str, ...] | None
         """Top-level modules that may be imported; None: all."""
         max_value_bytes: int
-        """Of the value that comes back, encoded."""
+        """The size of the value that comes back, encoded."""
         source: NotRequired[str | bytes]
-        """Of a source, as are the next three: its text."""
+        """For a source, like the next three: its text."""
         name: NotRequired[str]
         """What it is called in tracebacks."""
         arguments: NotRequired[list[str]]
@@ -199,7 +199,7 @@ if TYPE_CHECKING:
         """The body of ``wire.ENDED``: the facts of an end, whole numbers in the order of ``wire.REPORT_FIELDS``."""
 
         wait_status: int
-        """As wait(2) has it; -1: nobody could say."""
+        """As wait(2) has it; -1: unknown."""
         cause: int
         """Why the leader ended the tree, as an index of ``wire.CAUSES``."""
         measured: int
@@ -254,7 +254,7 @@ if TYPE_CHECKING:
         first: int
         """pid 1 of the box, as the host knows it."""
         ids: tuple[int, int]
-        """Of the guest, as it sees them."""
+        """The guest's ids, as it sees them."""
         criu: str
         """The program."""
         root: int
@@ -291,7 +291,7 @@ if TYPE_CHECKING:
         expected: dict[int, str]
         """Every process that must come back, by its number in the box, with the limits that it had."""
         resume: list[int]
-        """Those that go on; the others were stopped before, too."""
+        """The processes that go on; the others had been stopped before."""
         pipes: list[tuple[int, int]]
         """(descriptor, number of the pipe in the images) for each pipe that leads out of the box."""
         wall_time_s: float
@@ -320,7 +320,7 @@ if TYPE_CHECKING:
         bytes_out: int
         bytes_in: int
         idle_s: float
-        """How long a connection may stand without a byte."""
+        """How long a connection may be idle."""
         total_s: float
         """How long a connection may take."""
 
@@ -370,7 +370,7 @@ if TYPE_CHECKING:
         """What a sandbox has now, and what all its connections have come to so far."""
 
         connections: int
-        """That are open."""
+        """Open connections."""
         bytes_out: int
         bytes_in: int
 

@@ -1,8 +1,7 @@
 """What the caller and the leader of a visit say to each other, over one pipe each way.
 
-Towards the leader (trusted): one marshalled request, then single-byte commands. Back (not trusted,
-for the job may have got at the leader): small frames of fixed layout, never anything that is
-evaluated or unpickled.
+Towards the leader (trusted): one marshalled request, then single-byte commands. Back (not trusted, since the job may
+have tampered with the leader): small frames of fixed layout, never anything that is evaluated or unpickled.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ if TYPE_CHECKING:
 
 MAX_FRAME_BYTES = 64 * 1024
 MOST_DRAFTS = 2
-"""How many a zygote keeps: those of two pools that have a template in common. Its caller counts with it."""
+"""How many drafts a zygote keeps: those of two pools that share a template. Its caller keeps the same count."""
 _HEAD = Struct("!cI")
 
 STARTED, READY, FAILED, ENDED, NOTED, HEALTH, LEFT, SAID = b"S", b"R", b"F", b"E", b"N", b"H", b"L", b"A"
 """Frames from the leader: it is here (its pid), it waits for a job (whose pipes belong to this id on the host, where
 root is the caller), the set-up failed (step, problem), the end,
-an attempt on something forbidden, and how sure the recorder is that it saw them all (both JSON); of a visit to a box
-also that nothing is left of it, and all is said; and that all is said which was recorded when that was asked
+an attempt on something forbidden, and how sure the recorder is that it saw them all (both JSON); for a visit to a box
+also that nothing is left and everything is said; and that everything recorded at the time of the question is said
 (``SAY_ON``)."""
 
 NOTHING_SEEN: HealthFrame = {
     "total": 0, "kept": 0, "summarised": 0, "uncategorised": 0, "unnamed": 0, "lost": 0, "late": 0, "unwritten": 0,
     "forbidden": "", "problems": [], "caveat": "", "complete": True, "totals": {}, "summary": [],
 }  # fmt: skip
-"""What the recorder says of most jobs, for which an empty body stands: reading JSON takes as long as a small job."""
+"""What the recorder says of most jobs, sent as an empty body: reading JSON takes as long as a small job."""
 
 _KINDS = frozenset((STARTED, READY, FAILED, ENDED, NOTED, HEALTH, LEFT, SAID))
 
@@ -56,14 +55,14 @@ _KINDS = frozenset((STARTED, READY, FAILED, ENDED, NOTED, HEALTH, LEFT, SAID))
 CAUSES = ("", "wall_time", "cpu_time", "memory", "pids", "disk", "asked", "owner_gone", "reaper_gone", "operations")
 
 TELL, SAY_ON = 0, 255
-"""To the leader, among signals: say all that was recorded up to now, and how sure that is (``HEALTH``), or only when
-that was said (``SAID``): the record stays one of the visit."""
+"""To the leader, among signals: send everything recorded up to now, and how sure that is (``HEALTH``); or only confirm
+that it was sent (``SAID``), in which case the record stays part of the visit."""
 
 ENTER = "enter the box"
 """The step of a visit to a living box that fails when the box has ended."""
 
 NOT_STARTED = getattr(errno, "ELIBACC", 79)
-"""The errno of a program that the kernel does not find although its file is there."""
+"""The errno for a program that the kernel does not find although its file exists."""
 
 REPORT_FIELDS = (
     "wait_status", "cause", "measured", "wall_ns", "cpu_user_us", "cpu_system_us", "peak_memory_bytes",
@@ -85,12 +84,12 @@ def encode_request(request: Request) -> bytes:
 
 
 def packed(message: Request | DraftFile | Order | DumpRequest | RestoreRequest) -> bytes:
-    """As it is sent to another process of ours, which runs the same interpreter."""
+    """In the form sent to another process of ours, which runs the same interpreter."""
     return marshal.dumps(message)  # type: ignore[arg-type]  # a TypedDict is a dict, which mypy has no word for
 
 
 def read_visit(descriptor: int) -> VisitRequest | StandbyRequest:
-    """Block until the whole request is here; EOFError when the caller is gone. So do the next two."""
+    """Block until the whole request is here; EOFError if the caller is gone. So do the next two."""
     request: VisitRequest | StandbyRequest = marshal.loads(_body(descriptor))
     return request
 
@@ -133,7 +132,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def file_with(name: str, content: bytes) -> int:
-    """Return a file in memory, to be sent: longer than a message may be, or a pipe takes before somebody reads."""
+    """Return a file in memory, to be sent: for what is longer than a message, or than a pipe takes before a read."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create(name)
     else:
@@ -151,7 +150,7 @@ def file_with(name: str, content: bytes) -> int:
 
 
 def say(descriptor: int, data: bytes) -> None:
-    """To a caller that may be gone: nobody listens then, and everything is ended all the same."""
+    """Write to a caller that may be gone: then nobody listens, and everything is ended all the same."""
     try:
         write_all(descriptor, data)
     except OSError:
@@ -159,8 +158,8 @@ def say(descriptor: int, data: bytes) -> None:
 
 
 class Outbox:
-    """Small frames for a caller that may read slowly: they wait here in order, and none is dropped. Who puts them in
-    bounds their number."""
+    """Small frames for a caller that may read slowly: they wait here in order, and none is dropped. The sender bounds
+    their number."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
@@ -191,7 +190,7 @@ class Outbox:
         del self._waiting[:sent]
 
     def end(self, last: bytes) -> None:
-        """All that waits, and the last word; here the caller is waited for."""
+        """Send everything that waits, and the last word; this waits for the caller."""
         say(self._pipe, b"".join(self._waiting) + last)
         self._waiting.clear()
 
@@ -202,7 +201,7 @@ def has_room(pipe: int) -> bool:
 
 
 def is_readable(descriptor: int, within_s: float = 0) -> bool:
-    """Whether something waits there, if only the end; of a process: whether it has ended."""
+    """Whether something can be read, if only the end; for a pidfd: whether the process has ended."""
     return _is_ready(descriptor, select.POLLIN, within_s)
 
 
