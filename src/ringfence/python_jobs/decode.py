@@ -1,4 +1,4 @@
-"""Reads what ``python_jobs/encode.py`` writes, out of hands that are not trusted.
+"""Reads what ``python_jobs/encode.py`` writes, from a sender that is not trusted.
 
 Reading executes nothing, imports only the standard library's value types, and builds nothing larger than a
 fixed multiple of the bytes that arrived: lists and objects of two bytes become some sixty. It takes time in
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_EQUAL_HASHES = 64
-"""Numbers have no random hash: more keys than this with one hash are an attack on whoever reads them."""
+"""Numbers have no random hash: more keys than this with one hash are an attack on the reader."""
 MAX_COMPARISONS = 1 << 24
-"""What it may cost to tell the keys apart that have one hash, in all containers of a value together."""
+"""What telling apart keys with the same hash may cost, over all containers of a value."""
 
 _JSON_LEVELS_EACH = 3  # {"$dict": [[key, value]]}
 
 
 class Undecodable(Exception):
-    """Bytes that no ``encode`` makes, or that are larger or deeper than the reader allows."""
+    """Bytes that ``encode`` never makes, or that are larger or deeper than the reader allows."""
 
 
 def decode(
     data: bytes, beside: bytes | memoryview = b"", *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH
 ) -> object:
-    """The value; Undecodable, and nothing else, whatever the bytes are. ``beside``: what stands beside the text.
+    """The value; Undecodable, and nothing else, whatever the bytes are. ``beside``: the bytes beside the text.
 
     >>> decode(b'{"$tuple":[1,{"a":null}]}')
     (1, {'a': None})
@@ -56,14 +56,14 @@ def decode(
         raise Undecodable(f"not an encoded value ({type(error).__name__})") from None
 
 
-# Takes a string that is never closed as one match: starting anew at every quote would take quadratic time.
+# Matches a string that is never closed as one: starting anew at every quote would take quadratic time.
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 def _check_depth(data: bytes, max_levels: int) -> None:
-    """Before parsing: how deep the parser may go is the host's setting, and it may be beyond its stack."""
+    """Checked before parsing: the parser's depth limit is the host's setting, and may exceed its stack."""
     if data.count(b"[") + data.count(b"{") <= max_levels:
         return
     brackets = _STRINGS.sub(b"", data).translate(None, _NOT_BRACKETS)
@@ -84,9 +84,9 @@ _SEED_IS_KNOWN = _seed_is_known()
 
 
 def _check_names(data: bytes) -> None:
-    """Before parsing: the parser keeps each name of an object once in a dict of its own, of any size.
+    """Checked before parsing: the parser keeps each name of an object once in a dict of its own, of any size.
 
-    Equal names are found by sorting: a set of them is what must not be made.
+    Equal names are found by sorting, since a set of them is just what must not be made.
     """
     names = sorted(name for name, colon in _NAMES.findall(data) if colon)
     if sum(1 for _ in groupby(names)) > MAX_PLAIN_KEYS:
@@ -136,7 +136,7 @@ class _Reading:
         return self._dict(content) if word == "$dict" else _SETS[word](self._admitted(_listed(content)))
 
     def _bytes(self, start: Any, length: Any) -> bytes:
-        """No more bytes in all than there are: many places may name the same ones."""
+        """No more bytes in total than there are: many places could name the same ones."""
         if type(start) is not int or type(length) is not int or not 0 <= start <= start + length <= len(self._beside):
             raise ValueError("not a place beside the text")
         self._beside_left -= length
@@ -177,9 +177,10 @@ def _colliding(keys: list[Any]) -> Iterator[list[Any]]:
 
 
 def _weight(key: Any) -> int:
-    """What a comparison of this key with another of the same hash may cost, in steps of some nanoseconds.
+    """What comparing this key with another of the same hash may cost, in steps of some nanoseconds.
 
-    In sets each member may meet each of the other's. A number turned into a Decimal takes quadratic time.
+    In sets each member may be compared with each member of the other. A number turned into a Decimal takes quadratic
+    time.
     """
     kind = type(key)
     if kind is tuple:
@@ -255,5 +256,5 @@ _READERS: dict[str, Callable[[Any], object]] = {
 }
 _SETS: dict[str, Callable[[list[Any]], object]] = {"$set": set, "$frozenset": frozenset}
 _WITH_KEYS = re.compile(rb'"\$(?:dict|set|frozenset)"')
-# For the many values that have neither: making one takes a while. Whoever spells such a word with escapes gets no keys.
+# For the many values that need neither: making one takes a while. A sender that escapes such a word gets no keys.
 _WITHOUT_KEYS = _made(0)

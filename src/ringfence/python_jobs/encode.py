@@ -1,8 +1,8 @@
 """Python values as bytes that are safe to read: what a call gives back crosses the border in this form.
 
-JSON (UTF-8, surrogates let through) with objects of one ``$word`` key for what JSON has no word for. Long bytes stand
-beside the text as they are, and the text says where. Only exact types are sent: a subclass would come back as something
-else without a word. Shared parts are copied; what contains itself is refused. This is the writing half, which runs
+JSON (UTF-8, surrogates let through) with objects of one ``$word`` key for what JSON has no word for. Long bytes come
+beside the text unchanged, and the text says where. Only exact types are sent: a subclass would silently come back as
+something else. Shared parts are copied; a value that contains itself is refused. This is the writing half, which runs
 inside the sandbox; ``python_jobs/decode.py`` is the other. How a message is framed is ``python_jobs/reply.py``'s.
 """
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 64
 MAX_PLAIN_KEYS = 1 << 15
-"""Of keys and members whose hash is no secret, in all dicts and sets of a value together. Whoever chooses them can
-make a table of them take quadratic time; so many take a second at worst.
+"""Limit of keys and members whose hash is no secret, over all dicts and sets of a value. A sender that chooses them can
+make a table of them take quadratic time; this many take a second at worst.
 """
 
 MIN_BESIDE_BYTES = 1024
-"""Bytes from this length on stand beside the text; shorter ones in it, in base64."""
+"""Bytes from this length on go beside the text; shorter ones into it, in base64."""
 MAX_TEXT_BESIDE_BYTES = 4096
 """What the text may take beyond ``max_bytes``, so that bytes may be as long as a value may be."""
 
@@ -58,7 +58,7 @@ def encode(value: object, *, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def encode_apart(value: object, *, max_bytes: int = MAX_BYTES) -> tuple[bytes, list[bytes]]:
-    """The same with long bytes beside the text: one after the other, they are what its places count."""
+    """The same with long bytes beside the text, one after the other; places in the text are offsets into them."""
     room = _Room(max_bytes, beside=[])
     text = _encoded(value, room)
     allowed = max_bytes + (MAX_TEXT_BESIDE_BYTES if room.beside else 0)
@@ -77,7 +77,7 @@ class _Room:
         self.beside_bytes = 0
 
     def put_beside(self, data: bytes) -> list[int]:
-        """Where it stands: from which byte on, and how many."""
+        """Its place: the first byte, and how many."""
         assert self.beside is not None
         place = [self.beside_bytes, len(data)]
         self.beside_bytes += len(data)
@@ -151,7 +151,7 @@ def _spend_keys(keys: Iterable[object], room: _Room) -> None:
 
 
 def has_random_hash(key: object) -> bool:
-    """Whether the hash of a key has another value in each process, so that nobody can choose it from outside.
+    """Whether the hash of a key differs from process to process, so that nobody outside can choose it.
 
     The empty string has the same hash everywhere.
     """
@@ -190,7 +190,7 @@ _LEAVES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "datetime.timedelta": ("$timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
 }
 
-# What somebody who returned such a thing most likely wants to return.
+# What a function that returned such a thing most likely should return.
 _HINTS: tuple[tuple[Callable[[Any], bool], str], ...] = (
     (lambda value: hasattr(value, "__dataclass_fields__"), "return dataclasses.asdict(it)"),
     (lambda value: hasattr(value, "tolist"), "return its .tolist()"),
@@ -214,7 +214,7 @@ def _leaf(value: Any) -> object:
 
 
 def _place(value: Any, depth: int, path: str = "value") -> str:
-    """Where the first thing is that can't be sent; only looked for once it is known that there is one."""
+    """The place of the first thing that can't be sent; only looked for once we know that there is one."""
     if depth < 0:
         return path[:_PLACE_CHARS] + "…"
     if type(value) in _CONTAINERS:

@@ -1,7 +1,7 @@
-"""The environment of a Python job, with what an interpreter reads of it at its start: time zone and locale.
+"""The environment of a Python job, with what an interpreter takes from it at its start: time zone and locale.
 
-Most jobs of a pool have the same one. It is set once in the process that is forked for them; a job pays for what is
-different in its own.
+Most jobs of a pool have the same one. It is set once in the process that is forked for them; a job pays only for the
+differences of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class _Now:
     """What was set last."""
 
     environment: Mapping[str, str] | None = None
-    """None: nothing, the environment is the process' own."""
+    """None: nothing; the environment is the process's own."""
     locale = ""
     """Of LC_CTYPE."""
 

@@ -1,9 +1,9 @@
 """Makes a forked interpreter look freshly started, runs one Python job in it, and ends the process.
 
 To the job it is as if ``python FILE`` had been started: a new ``__main__``, its own arguments, environment,
-streams, signals and random numbers. What only an interpreter's start can set (flags, hash seed, ``PYTHON…``
-variables) is the parent's: ADR 0014. Runs inside the sandbox with everything applied; it protects nothing, and
-must hold nothing that the job may not have. It does not import: all that it uses is loaded by ``prepare``.
+streams, signals and random numbers. What only an interpreter's start can set (flags, hash seed, ``PYTHON…`` variables)
+comes from the parent: ADR 0014. Runs inside the sandbox with everything applied; it protects nothing, and must hold
+nothing that the job may not have. It does not import: ``prepare`` loads everything that it uses.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def prepare() -> None:
 
 
 def settle(environment: Mapping[str, str], modules: Sequence[str] = ()) -> None:
-    """Last in the process that will be forked: do there what is the same for all jobs, or for most of them.
+    """The last step in the process that will be forked: do what is the same for all jobs, or for most of them.
 
-    What a fork touches it has to copy. ``environment``: what most jobs have. ``modules``: of this package, those that
-    forks still import by name before they become a job.
+    A fork has to copy every page it touches. ``environment``: what most jobs have. ``modules``: of this package, those
+    that forks still import by name before they become a job.
     """
     variables.put(environment)
     standard_streams.prepare()
@@ -75,8 +75,8 @@ def settle(environment: Mapping[str, str], modules: Sequence[str] = ()) -> None:
 
 
 def _warm_up() -> None:
-    """What each fork will do changes the interpreter when it is done for the first time (caches of types and of calls):
-    here that is done once for all of them, and those pages stay shared."""
+    """What each fork does changes the interpreter the first time (caches of types and of calls): done here once for all
+    of them, those pages stay shared."""
     nothing = python_job.unpacked(_NOTHING)
     uncaught.remember_source("<rehearsal>", nothing["source"])
     exec(compile(nothing["source"], "<rehearsal>", "exec", dont_inherit=True), {})
@@ -87,7 +87,7 @@ def _warm_up() -> None:
 def rehearse() -> None:
     """In a forked process that waits for its job: go through the motions once, with nothing to do.
 
-    What a fork touches for the first time has to be copied first; here that takes nobody's time. Signals are then
+    Pages that a fork touches for the first time have to be copied; here that delays nobody. Signals are then
     already as a job finds them, and nothing of this package can be imported any more.
     """
     nothing = python_job.unpacked(_NOTHING)
@@ -97,18 +97,19 @@ def rehearse() -> None:
     uncaught.forget_source("<rehearsal>")
     interpreter_exit.rehearse()
     _rehearsed.append(True)
-    gc.freeze()  # what is here now is not the job's, and is not looked at when the job's objects are collected
+    gc.freeze()  # objects that exist now are not the job's, and are skipped when the job's garbage is collected
 
 
 def run(
     job: bytes, *, environment: Mapping[str, str], channel: int, farewell: int = -1, token: bytes = b""
 ) -> NoReturn:
     """Run a job of ``python_jobs/job.py``; streams are on 0, 1, 2, a reply goes to ``channel``, -1: nowhere.
-    ``farewell``: there somebody waits for the token and the exit status, and ends this process then. Never returns."""
+    ``farewell``: there the leader waits for the token and the exit status, and then ends this process. Never
+    returns."""
     status = 1
     try:
         request = python_job.unpacked(job)
-        del job  # as large as the arguments in it, and nobody reads it again
+        del job  # as large as its arguments, and nothing reads it again
         if channel >= 0:
             os.set_inheritable(channel, False)
         _start_fresh(request, environment)
@@ -120,8 +121,8 @@ def run(
 
 
 def _say_farewell(channel: _Channel, words: bytes) -> None:
-    """The end of a process takes as long as a small job. Nobody needs to wait for it who knows the status; and if
-    nobody has heard, it comes all the same."""
+    """The end of a process takes as long as a small job. A leader that knows the status need not wait for it; and if
+    the leader has not heard, the process still ends."""
     if len(sys._current_frames()) == 1 and channel.send(words):
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         time.sleep(_LONGEST_FAREWELL_S)
@@ -129,7 +130,7 @@ def _say_farewell(channel: _Channel, words: bytes) -> None:
 
 def _work(request: PythonRequest, channel: _Channel) -> int:
     before = next(reversed(sys.modules)), len(sys.modules)
-    # Outside of a zygote nobody has looked before: in a box a call is a program of its own.
+    # Outside a zygote nothing has looked before: in a box a call is a program of its own.
     known = _known[0] if _known else frozenset(sys.modules) - {"__main__"}
     status = _outcome(_KINDS[request["kind"]], request, channel)
     interrupted = status is None
@@ -138,7 +139,7 @@ def _work(request: PythonRequest, channel: _Channel) -> int:
 
 
 def _outcome(kind: Callable[..., None], request: PythonRequest, channel: _Channel) -> int | None:
-    """Run it; the exit status, or none for an interrupt."""
+    """Run it; return the exit status, or None for an interrupt."""
     try:
         try:
             kind(request, channel)
@@ -172,7 +173,7 @@ def _message(error: BaseException) -> str:
 
 
 class _Channel:
-    """The way out for the one message; a forked copy of the job that comes to its end as well says nothing."""
+    """The channel for the one message; a forked copy of the job that also ends says nothing."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -208,7 +209,7 @@ def _run_source(request: PythonRequest, channel: _Channel) -> None:
 
 
 def _split(source: str | bytes, name: str) -> tuple[Any, Any]:
-    """The statements before the last expression, and it; none when the source ends with something else."""
+    """The statements before the last expression, and that expression; None if the source ends with something else."""
     import ast
 
     tree = ast.parse(source, name)
@@ -236,7 +237,7 @@ def _start_fresh(request: PythonRequest, environment: Mapping[str, str]) -> None
     standard_streams.renew()
     _new_random_numbers()
     _begin(request)
-    # The frames below the job are not the job's: it has all the depth that it would have by itself.
+    # The frames below the job are not the job's: it gets the full depth that it would have by itself.
     sys.setrecursionlimit(_RECURSION_LIMIT + _frames_below() + _OWN_DEPTH)
 
 
@@ -258,7 +259,7 @@ def _default_signals() -> None:
 
 
 def _new_random_numbers() -> None:
-    """Two forks of one process must not draw the same; ``os.urandom`` and what builds on it never do."""
+    """Two forks of one process must not draw the same numbers; ``os.urandom`` and what builds on it never do."""
     for name in ("random", "numpy.random"):
         module = sys.modules.get(name)
         if module is not None:
@@ -292,7 +293,7 @@ def _forget_absent_folders() -> None:
 
 
 def _limited(real: Callable[..., Any], allowed: frozenset[str]) -> Callable[..., Any]:
-    """Imports by the job's own code, which has no ``__spec__``: advice, for whoever wants can get round it."""
+    """Checks imports by the job's own code, which has no ``__spec__``: advice only, since code can get round it."""
 
     def limited(name: str, space: Any = None, local: Any = None, wanted: Any = (), level: int = 0) -> Any:
         own = space is None or space.get("__spec__") is None

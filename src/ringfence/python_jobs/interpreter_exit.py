@@ -1,4 +1,4 @@
-"""The end of a Python job in a forked interpreter: what a user can tell of an interpreter's exit, in its order.
+"""The end of a Python job in a forked interpreter: what a user can notice of an interpreter's exit, in its order.
 
 Threads are waited for, atexit functions run, streams are flushed, the job's modules are taken apart so that its
 objects are finalized and its files written. The rest of the interpreter is not: the process ends at once.
@@ -36,9 +36,9 @@ def status_of(ended: SystemExit) -> int:
 
 
 def finish(status: int, known_modules: frozenset[str], before: tuple[str, int]) -> int:
-    """Everything between the end of the program and the end of the process; the status to end with.
+    """Everything between the end of the program and the end of the process; return the status to end with.
 
-    ``known_modules`` are not the job's; ``before``: the latest of all when it began, and how many there were.
+    ``known_modules`` are not the job's; ``before``: the last module when it began, and how many there were.
     """
     threading = sys.modules.get("threading")
     if threading is not None:
@@ -53,7 +53,7 @@ def finish(status: int, known_modules: frozenset[str], before: tuple[str, int]) 
 
 
 def die_interrupted() -> int:
-    """End by SIGINT, as shells expect; the status where the kernel does not let us (as a namespace's pid 1)."""
+    """End by SIGINT, as shells expect; return the status if the kernel does not let us (as a namespace's pid 1)."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
     return _INTERRUPTED
@@ -77,7 +77,7 @@ def _ignored(where: str, error: BaseException) -> None:
 
 
 def _flush_standard() -> bool:
-    """Flush stdout, then stderr; False, and told, when what was printed is lost."""
+    """Flush stdout, then stderr; False, with a message, if printed output is lost."""
     whole = True
     for stream in dict.fromkeys((sys.stdout, sys.__stdout__)):
         whole &= _flushed(stream)
@@ -100,9 +100,10 @@ def _flushed(stream: object) -> bool:
 
 
 def _take_apart(known: frozenset[str], before: tuple[str, int]) -> None:
-    """The job's modules, the latest first: objects are finalized and files closed, as an interpreter's exit does.
+    """Take apart the job's modules, the latest first: objects are finalized and files closed, as at an interpreter's
+    exit.
 
-    With a daemon thread still running this would pull the ground from under it; then files are flushed only.
+    That would pull the ground from under a daemon thread that still runs; then files are only flushed.
     """
     sys.last_type = sys.last_value = sys.last_traceback = None
     alive = [ref(sys.modules.pop(name)) for name in _of_the_job(known, before)]
@@ -115,8 +116,8 @@ def _take_apart(known: frozenset[str], before: tuple[str, int]) -> None:
 
 
 def _of_the_job(known: frozenset[str], before: tuple[str, int]) -> list[str]:
-    """The names, in their order. To look at all of them copies their pages, so only those are looked at that came after
-    the last one, unless it is not where it was."""
+    """Their names, in order. Looking at all of them copies their pages, so we look only at those after the last known
+    one, unless that one has moved."""
     last, count = before
     names: list[str] = []
     for name in reversed(sys.modules):

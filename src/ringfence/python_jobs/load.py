@@ -1,7 +1,7 @@
 """Puts together inside a sandbox what ``python_jobs/pack.py`` has packed outside. Never used on a host.
 
 Functions of one module share one namespace again; those of the caller's ``__main__`` live in the job's own, so that
-what the job does with them, down to ``multiprocessing``, finds them where it expects them.
+everything that the job does with them, down to ``multiprocessing``, finds them there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def load(data: bytes) -> Any:
 
 
 class _Loader(pickle.Unpickler):
-    """Finds the functions below also when this package is not there to be imported."""
+    """Finds the functions below even if this package can't be imported."""
 
     def find_class(self, module: str, name: str) -> Any:
         return globals()[name] if module == __name__ else super().find_class(module, name)
@@ -54,7 +54,7 @@ def fill_function(function: FunctionType, state: dict[str, Any]) -> None:
 
 
 def _at_home(thing: Any) -> None:
-    """What stood in the caller's ``__main__`` stands in the job's, where pickle looks for it."""
+    """What was in the caller's ``__main__`` goes into the job's, where pickle looks for it."""
     if thing.__module__ == "__main__" and thing.__qualname__.isidentifier():
         sys.modules["__main__"].__dict__.setdefault(thing.__qualname__, thing)
 

@@ -1,7 +1,7 @@
 """Keeps the modules of this package out of ``sys.modules`` of a process that is forked for Python jobs.
 
-A job must not find them there, and to look for them in each fork would copy the pages of all names. Whoever has
-imported them still has them; whoever imports one later, in the zygote or a fork of it, gets the very same one.
+A job must not find them there, and looking for them in each fork would copy the pages of all names. Code that has
+imported them still has them; code that imports one later, in the zygote or a fork of it, gets the very same module.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class _Finder:
-    """Finds what was taken out, and loads it by handing it over."""
+    """Finds modules that were taken out, and loads one by handing it over."""
 
     def __init__(self) -> None:
         self.taken: dict[str, ModuleType] = {}
@@ -32,7 +32,7 @@ class _Finder:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """It has run already. The importer has given it the spec of this import, which is not how it came to be."""
+        """It has run already. The importer has given it the spec of this import, so the original one is put back."""
         name = module.__name__
         module.__spec__ = self._specs.pop(name)
         self.there.append(name)
@@ -42,8 +42,8 @@ _finder = _Finder()
 
 
 def take_out(but: Sequence[str] = ()) -> None:
-    """Once, in the process that will be forked. ``but``: what every fork imports by name before it becomes a job, which
-    costs less where it is still there."""
+    """Once, in the process that will be forked. ``but``: modules that every fork imports by name before it becomes a
+    job, which is cheaper if they are still there."""
     needed = {name[:end] for name in but for end, letter in enumerate(f"{name}.") if letter == "."}
     for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
         if name in needed:
@@ -54,7 +54,7 @@ def take_out(but: Sequence[str] = ()) -> None:
 
 
 def forget() -> None:
-    """In a fork that becomes a job: from now on there is no such package, unless the job has one on its path."""
+    """In a fork that becomes a job: from now on this package is gone, unless the job has one on its path."""
     for name in _finder.there:
         sys.modules.pop(name, None)
     if sys.meta_path and sys.meta_path[0] is _finder:

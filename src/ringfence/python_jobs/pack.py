@@ -1,9 +1,9 @@
 """Functions and their arguments on their way into a sandbox: pickle, with functions and classes by value.
 
 Packed by the caller, loaded only inside (``python_jobs/load.py``). What the sandbox can import goes by
-name; everything else, such as lambdas, closures and whatever stands in ``__main__`` or in the caller's own
-project, goes as its code with the globals that it names, and their globals in turn. Nothing that comes out of a
-sandbox is ever read here.
+name; everything else, such as lambdas, closures and anything in ``__main__`` or in the caller's own project, goes as
+its code with the globals that it names, and their globals in turn. Nothing that comes out of a sandbox is ever read
+here.
 
 It does not decide what a sandbox can import: the caller of ``pack`` may say so.
 """
@@ -37,7 +37,7 @@ _NOT_COPIED = frozenset({"__dict__", "__weakref__", "_abc_impl", "__slots__"})
 
 
 def installed(module: str) -> bool:
-    """Whether a loaded module belongs to Python or to its installed packages, which a sandbox usually sees."""
+    """Whether a loaded module belongs to Python or to installed packages, which a sandbox usually sees."""
     if module.partition(".")[0] in sys.stdlib_module_names:
         return module != "__main__"
     place = getattr(sys.modules.get(module), "__file__", None) or ""
@@ -45,7 +45,7 @@ def installed(module: str) -> bool:
 
 
 def name_of(function: object) -> str:
-    """What a call is named by, where a command has its words."""
+    """The name of a call, used where a command has its arguments."""
     return str(getattr(function, "__qualname__", "call"))
 
 
@@ -54,7 +54,7 @@ def pack(thing: object, importable: Importable = installed) -> bytes:
     try:
         return _dumped(thing, importable)
     except Exception as error:
-        # Whatever a __reduce__ of the caller's objects raises; it is the caller's to read. But not what a signal's
+        # Whatever a __reduce__ of the caller's objects raises becomes an error for the caller. Not what a signal
         # handler raised in the middle.
         if _can_be_sent(thing, importable):
             raise

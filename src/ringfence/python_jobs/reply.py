@@ -26,9 +26,9 @@ _LENGTH = Struct("!I")
 _VALUE, _APART, _RAISED, _TOO_LARGE, _UNSENDABLE = b"V", b"B", b"E", b"L", b"N"
 HEAD_BYTES = _HEAD.size
 MAX_TEXT_CHARS = 32 * 1024
-"""Of a message or a traceback; of a longer one the middle is left out."""
+"""Limit of a message or a traceback; the middle of a longer one is left out."""
 MAX_TOLD_BYTES = 1 << 20
-"""What a message without a value may take, however small the value may be; a character takes up to six."""
+"""Size of a message without a value, however small the limit of values is; a character takes up to six bytes."""
 
 
 class ReplyKind(StrEnum):
@@ -70,7 +70,7 @@ class Reply:
 
 
 def pack_value(value: object, max_bytes: int) -> bytes:
-    """A message with the value, or with the reason why it can't be one. What the value itself raises passes."""
+    """A message with the value, or with the reason why it can't be sent. What the value itself raises passes."""
     try:
         text, beside = encode_apart(value, max_bytes=max_bytes)
         return _packed(_APART, _LENGTH.pack(len(text)), text, *beside) if beside else _packed(_VALUE, text)
@@ -105,7 +105,7 @@ def channel_bytes(max_bytes: int = MAX_BYTES) -> int:
 
 
 def read_reply(data: bytes | None, *, max_bytes: int = MAX_BYTES) -> Reply:
-    """What the bytes say that a job wrote until its end; ``None``: it wrote more than the channel takes.
+    """What the bytes say that a job wrote up to its end; ``None``: it wrote more than the channel takes.
 
     >>> read_reply(pack_value([1, 2], 100)).value
     [1, 2]
@@ -167,5 +167,5 @@ def _without(kind: ReplyKind, problem: str) -> Reply:
 
 
 def shown(text: str, *, one_line: bool = False) -> str:
-    """A guest's text that is safe on a terminal: what is not printable is written out, and it is not too long."""
+    """A guest's text made safe for a terminal: unprintable characters are written out, and its length is bounded."""
     return escape_controls(cut(text), keep="" if one_line else "\n\t")

@@ -1,7 +1,7 @@
 """``sys.stdin``, ``stdout`` and ``stderr`` made anew on descriptors 0, 1 and 2, as a starting interpreter makes them.
 
-A forked interpreter still has the streams of its parent, with the parent's idea of what is a terminal. The
-encoding is UTF-8 whatever the locale says, as in Python's UTF-8 mode. Flushing at the end is the exit's.
+A forked interpreter still has the streams of its parent, with the parent's idea of what is a terminal. The encoding is
+UTF-8 whatever the locale says, as in Python's UTF-8 mode. ``interpreter_exit`` flushes at the end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import io
 import os
 import sys
 
-# (descriptor, name, mode, errors): what a byte that is no UTF-8 becomes, in and out.
+# (descriptor, name, mode, errors): how bytes that are not UTF-8 are handled, in and out.
 _STREAMS = (
     (0, "stdin", "r", "surrogateescape"),
     (1, "stdout", "w", "surrogateescape"),
@@ -18,14 +18,14 @@ _STREAMS = (
 )
 _NOTHING = (0, 0)
 _made: dict[int, tuple[tuple[int, int], io.TextIOWrapper | None]] = {}
-"""By descriptor: of which kind it was when the stream was made, and the stream."""
+"""Descriptor → its kind when the stream was made, and the stream."""
 
 
 def prepare() -> None:
     """Once, in the process that will be forked: streams as most jobs have them, input from nothing, output to pipes.
 
     A stream remembers of its descriptor only what is the same for all of a kind: whether it can seek, and where it is.
-    Where one of the three is closed, the others are not borrowed for this: jobs make their own.
+    If one of the three is closed, none is prepared: jobs make their own.
     """
     if any(_kind(descriptor) == _NOTHING for descriptor in (0, 1, 2)):
         return
@@ -58,7 +58,7 @@ def _have(name: str, stream: io.TextIOWrapper | None) -> None:
 
 
 def _kind(descriptor: int) -> tuple[int, int]:
-    """Pipes are alike, and so are all descriptors of one device; of anything else no two are."""
+    """All pipes are alike, and so are all descriptors of one device; no two of anything else are."""
     try:
         found = os.fstat(descriptor)
     except OSError:
@@ -74,7 +74,7 @@ def _opened(descriptor: int, name: str, mode: str, errors: str) -> io.TextIOWrap
         return None  # closed: such a program starts without the stream
     raw.name = f"<{name}>"
     buffered = io.BufferedReader(raw) if mode == "r" else io.BufferedWriter(raw)
-    # stderr is never kept back for longer than a line, the others only on a terminal.
+    # stderr is always line-buffered, the others only on a terminal.
     by_line = descriptor == 2 or raw.isatty()
     stream = io.TextIOWrapper(buffered, "utf-8", errors, "\n", by_line)
     stream.mode = mode  # type: ignore[misc]

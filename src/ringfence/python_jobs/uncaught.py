@@ -24,7 +24,7 @@ _thread_hook = _thread._excepthook
 
 
 def remember_source(name: str, source: str | bytes) -> None:
-    """Let tracebacks show the lines of a source that is not, or not in this form, in a file."""
+    """Let tracebacks show the lines of a source that is in no file, or not in this form."""
     text = source if isinstance(source, str) else _decoded(source)
     # Without a time of change linecache never looks for the file again.
     linecache.cache[name] = (len(text), None, [line + "\n" for line in text.splitlines()], name)
@@ -44,7 +44,7 @@ def _decoded(source: bytes) -> str:
 
 
 def guests_part(trace: TracebackType | None, ours: tuple[dict[str, Any], ...]) -> TracebackType | None:
-    """The traceback from the first frame on that is not of ours."""
+    """The traceback from the first frame that is not ours."""
     while trace is not None and any(trace.tb_frame.f_globals is space for space in ours):
         trace = trace.tb_next
     return trace
@@ -61,14 +61,14 @@ def text_of(error: BaseException) -> str:
 
 
 def _bare_text_of(error: BaseException) -> str:
-    """Where it can't be said well: that loads modules, and a job may have no descriptor or no memory left for it."""
+    """The fallback if it can't be printed well: that loads modules, and a job may have no descriptor or memory left."""
     frames = ((frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__))
     places = [f'  File "{code.co_filename}", line {line}, in {code.co_name}\n' for code, line in frames]
     return "".join(("Traceback (most recent call last):\n", *places, *traceback.format_exception_only(error)))
 
 
 def _with_suggestion(text: str, error: BaseException) -> str:
-    """Python 3.11 looks for names that may have been meant only in its own display: take them from there."""
+    """Python 3.11 suggests similar names only in its own display: take them from there."""
     kept, sys.stderr = sys.stderr, io.StringIO()
     try:
         sys.__excepthook__(type(error), error, error.__traceback__)
