@@ -1,8 +1,8 @@
 """``AddressPlan``: which addresses and ports a sandbox's sockets listen on, and which name each address stands for.
 
-Both sides make it of the same rules: the caller for the step that listens, the gateway to know what was asked for.
-Inside a sandbox every address leads to these sockets; a name has an address of its own, so that programs need not know
-of a gateway.
+Both sides derive it from the same rules: the caller for the step that listens, the gateway to know what was asked for.
+Inside a sandbox every address leads to these sockets; a name has an address of its own, so programs need not know about
+a gateway.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _FIRST_NAME = 1 << 8  # 127.64.1.0
 _MOST_NUMBERS = 1 << 16
 
 Row = tuple[int, str, int, str]
-"""Family, address, port, and ``tcp`` or ``udp``. One of IPv6 listens for IPv6 alone (IPV6_V6ONLY)."""
+"""Family, address, port, and ``tcp`` or ``udp``. An IPv6 socket listens for IPv6 alone (IPV6_V6ONLY)."""
 SPARES: tuple[Row, ...] = ((INET, "0.0.0.0", 0, "spare"),) * 2 + ((INET6, "::", 0, "spare"),) * 2
-"""Of each family a pair, not bound: of these more are made where a list grows (``spare_sockets``)."""
+"""One unbound pair for each family; further sockets are made from it when a list grows (``spare_sockets``)."""
 
 
 class TargetKind(StrEnum):
@@ -41,7 +41,7 @@ class TargetKind(StrEnum):
     PROXY = "proxy"
     NAME = "name"
     SHARED = "shared"
-    """For a wildcard: the name has to be told by the connection itself."""
+    """For a wildcard: the connection itself has to say the name."""
     ADDRESS = "address"
     NOTHING = "nothing"
     """For nobody, or nobody yet."""
@@ -49,7 +49,7 @@ class TargetKind(StrEnum):
 
 @record
 class Target:
-    """Who is meant by a connection: ``host`` is a name, a wildcard or an address."""
+    """Which host a connection is meant for: ``host`` is a name, a wildcard or an address."""
 
     kind: TargetKind
     host: str
@@ -105,7 +105,7 @@ class AddressPlan:
         return self._give(name, self._free[host].pop()) if self._free[host] else self._shared[host]
 
     def target(self, address: str, port: int) -> Target:
-        """Return who is meant by a connection to an address in its one spelling."""
+        """Return which host is meant by a connection to an address in its one spelling."""
         if (address, port) == (DNS_ADDRESS, DNS_PORT):
             return Target(kind=TargetKind.DNS, host=address)
         if (address, port) == (PROXY_ADDRESS, PROXY_PORT):

@@ -1,7 +1,7 @@
-"""What a gateway says, checked field by field. Pure.
+"""Checks what a gateway says, field by field. Pure.
 
-It parses what hostile programs send, so a line from it is believed no more than theirs: only known fields of the right
-kind and size pass, and texts are of one line of printable characters.
+A gateway parses what hostile programs send, so its lines are trusted no more than theirs: only known fields of the
+right kind and size pass, and a text is one line of printable characters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Garbled(Exception):
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or len(value) > MOST_TEXT:
-        raise Garbled("a text is none, or too long")
+        raise Garbled("a text field is not text, or too long")
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in value)
 
 
@@ -40,26 +40,26 @@ def _pem(value: object) -> str:
 
 def _number(value: object) -> int:
     if type(value) is not int or not 0 <= value < _MOST_NUMBER:
-        raise Garbled("a number is none, or too large")
+        raise Garbled("a number field is not a number, or too large")
     return value
 
 
 def _port(value: object) -> int:
     if type(value) is not int or not 0 <= value <= 65535:
-        raise Garbled("a port is none")
+        raise Garbled("a port field is not a port")
     return value
 
 
 def _time(value: object) -> float:
     if type(value) not in (int, float) or not math.isfinite(cast("float", value)) or cast("float", value) < 0:
-        raise Garbled("a time is none")
+        raise Garbled("a time field is not a time")
     return float(cast("float", value))
 
 
 def _one_of(*values: str) -> Callable[[object], str]:
     def read(value: object) -> str:
         if value not in values:
-            raise Garbled("a word is none of those that there are")
+            raise Garbled("a word is not one of the known ones")
         return str(value)
 
     return read
@@ -67,7 +67,7 @@ def _one_of(*values: str) -> Callable[[object], str]:
 
 def _true(value: object) -> bool:
     if value is not True:
-        raise Garbled("ready is either said or not")
+        raise Garbled("ready is not true")
     return True
 
 
@@ -86,7 +86,7 @@ _COUNTS: dict[str, Callable[[object], object]] = dict.fromkeys(("connections", "
 def _fields(readers: dict[str, Callable[[object], object]]) -> Callable[[object], dict[str, object]]:
     def read(value: object) -> dict[str, object]:
         if not isinstance(value, dict) or value.keys() != readers.keys():
-            raise Garbled("fields are missing, or there are others")
+            raise Garbled("fields are missing or unknown")
         return {name: reader(value[name]) for name, reader in readers.items()}
 
     return read
@@ -105,6 +105,6 @@ def checked(line: bytes) -> EgressAnswer:
     except (ValueError, RecursionError):
         raise Garbled("no JSON") from None
     if not isinstance(said, dict) or len(said) != 1 or next(iter(said)) not in _ANSWERS:
-        raise Garbled("no answer of a gateway")
+        raise Garbled("not an answer of a gateway")
     ((name, value),) = said.items()
     return cast("EgressAnswer", {name: _ANSWERS[name](value)})

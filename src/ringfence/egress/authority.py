@@ -1,7 +1,7 @@
 """The authority of one sandbox: certificates for the names that are inspected. Its keys never leave this process.
 
-Only what is in the sandbox trusts it, by a bundle that is shown there; what it may sign is restricted to the names that
-are inspected, where these are known beforehand. Nobody but this gateway can use it.
+Only programs in the sandbox trust it, through a bundle that is shown there. Where the inspected names are known
+beforehand, it may sign for those alone. Nobody but this gateway can use it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _general_name(name: str) -> x509.GeneralName:
 
 
 def _constraints(names: list[str]) -> x509.NameConstraints:
-    """Return what may be signed for. Where no name or no address is listed, none of that kind may be."""
+    """Return what may be signed for. Where no name is listed, no name may be; the same holds for addresses."""
     hosts: list[x509.GeneralName] = [x509.DNSName(name.removeprefix("*.")) for name in names if not _is_network(name)]
     addresses = (ipaddress.ip_network(name) for name in names if _is_network(name))
     networks: list[x509.GeneralName] = [x509.IPAddress(network) for network in addresses]
@@ -125,7 +125,7 @@ def _is_network(name: str) -> bool:
 
 
 def _server_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
-    """``ssl`` reads keys from files only, and opens them by name: these are pipes, so nothing is on a disk."""
+    """``ssl`` reads keys from files only, and opens them by name. These files are pipes, so no key is on a disk."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION

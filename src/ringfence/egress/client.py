@@ -1,7 +1,7 @@
-"""The caller's side of the gateway: one process for all sandboxes of a caller, started on first use, anew when it dies.
+"""The caller's side of the gateway: one process for all sandboxes of a caller, started on first use and after it dies.
 
 A sandbox is registered before it starts. What the gateway says is checked field by field: it parses what hostile
-programs send, and may be somebody else's by now. Nothing that it says opens anything.
+programs send, and an attacker may control it by now. Nothing that it says opens anything.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Gateway:
             return True
 
     def close(self) -> None:
-        """Close the door and wait until the gateway has ended, which it does after its last sandbox; a sandbox that
-        somebody has left open does not hold up its end for long."""
+        """Close the door and wait for the gateway to end, which it does after its last sandbox. A sandbox that was left
+        open does not delay that for long."""
         os.close(self.door)
         give_up = time.monotonic() + _CLOSE_WAIT_S
         while not self._ended():
@@ -104,7 +104,7 @@ class Registration:
         """Why the gateway is not there any more; empty: it is."""
         self.ca = ""
         self.counts: EgressCounts | None = None
-        """What it came to when the gateway was last asked; None: it was not, or has not answered yet."""
+        """The counts of the gateway's last answer; None: it was not asked, or has not answered yet."""
         self.totals: EgressTotals | None = None
         self._events: list[EgressEvent] = []
         self._data = bytearray()
@@ -139,7 +139,7 @@ class Registration:
         secrets: Mapping[str, str] | None = None,
         authorities: str = "",
     ) -> None:
-        """Have these rules from now on, and wait until they hold; SetupError where they can't be."""
+        """Replace the rules, and wait until the new ones hold; SetupError where they can't."""
         order: EgressOrder = {"op": "rules", "rules": [rule.plain() for rule in rules], "limits": dict(limits or {}),
                               "secrets": dict(secrets or {}), "authorities": authorities}  # fmt: skip
         with self.lock:
@@ -153,7 +153,7 @@ class Registration:
                 raise SetupError("give the gateway its rules", self.lost or "the gateway does not answer")
 
     def count(self, within_s: float = 0.0) -> None:
-        """Ask what it comes to now; the answer is in ``counts`` when it is here, for which this waits so long."""
+        """Ask for the counts of this moment, and wait up to this long; the answer is in ``counts`` once it has come."""
         with self.lock:
             if not self._closed:
                 self.counts = None if within_s else self.counts
@@ -210,7 +210,7 @@ class Registration:
         return bool(poller.poll(_LOOK_S * 1000))
 
     def _read(self) -> None:
-        """Take what has come; a word that is none of a gateway's ends the trust in it."""
+        """Take what has come; a line that no gateway would send ends the trust in it."""
         while not self.lost and self.dialogue.fileno() >= 0:
             try:
                 data = self.dialogue.recv(_READ_BYTES)
@@ -227,7 +227,7 @@ class Registration:
             try:
                 self._take_lines()
             except Garbled as error:
-                self._lose(f"the gateway says what it can't mean: {error}")
+                self._lose(f"the gateway sent an invalid line: {error}")
 
     def _take_lines(self) -> None:
         *lines, rest = self._data.split(b"\n")
@@ -247,7 +247,7 @@ class Registration:
             self.totals = answer.get("totals", self.totals)
 
     def _lose(self, reason: str) -> None:
-        """The gateway is gone, or as good as that: its end of the dialogue is of no use any more."""
+        """The gateway is gone, or as good as gone: its end of the dialogue is useless now."""
         self.lost = reason
         try:
             self.dialogue.shutdown(socket.SHUT_RDWR)
@@ -315,7 +315,7 @@ def pid() -> int:
 
 
 def start_early() -> None:
-    """Start the gateway now, for whoever knows that one will be needed: it gets ready beside other work."""
+    """Start the gateway now, for a caller that will need one: it gets ready while other work goes on."""
     with _lock:
         _running()
 

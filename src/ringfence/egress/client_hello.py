@@ -1,8 +1,8 @@
 """The first message of a TLS client, read without ending TLS: which name it asks for, and whether it hides another.
 
-Pure: bytes in, a value out, nothing raised. The whole of what was received so far is given each time, and its size is
-bounded, as is the number of records. What looks like TLS and is not read to its end is ``Malformed``, never «not TLS»:
-a server may be more lenient than this reader and see another name in it.
+Pure: bytes in, a value out, nothing raised. Each call gets all bytes received so far; their size and the number of
+records are bounded. Bytes that look like TLS but can't be read to the end are ``Malformed``, never «not TLS»: a server
+may be more lenient than this reader and see another name in them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Hello:
 
 @record
 class Malformed:
-    """It begins like TLS, but is none that a name can be taken from."""
+    """It begins like TLS, but no name can be taken from it."""
 
     problem: str
 
@@ -106,7 +106,7 @@ def _fragments(data: bytes) -> Iterator[bytes]:
         if head[:1] and head[0] != _HANDSHAKE:
             raise _Bad("a record of another kind comes before it is complete")
         if head[1:2] and head[1] != _MAJOR_VERSION:
-            raise _Bad("it is of no version of TLS")
+            raise _Bad("it has no known TLS version")
         if len(head) < 5:
             raise _Short
         length = int.from_bytes(head[3:5], "big")

@@ -1,6 +1,6 @@
-"""One connection of a sandbox, from accept to close: whom it is for, whether it may, and what passes through it.
+"""One connection of a sandbox, from accept to close: where it goes, whether it is allowed, and what passes through it.
 
-No byte goes to a server before it is decided that it may. A name is held to what the client says in the clear: the
+No byte goes to a server before the connection is allowed. The name has to match what the client says in the clear: the
 server name of TLS, the Host of every HTTP request. Each refusal is a text in the client's own protocol.
 """
 
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from ringfence.model.network_rule import NetworkRule
 
 SPEAK_S = 30.0
-"""How long a client may take to say what it speaks, where it is its turn."""
+"""How long a client may take to show its protocol, where the client speaks first."""
 PAUSE_S = 0.5
 """A client that says nothing for so long in the middle of its first line waits for an answer."""
 _GRACE_S = 1.0
-"""How long the client of a refused connection may take to show in which protocol it is told so."""
+"""How long a refused client may take to show its protocol, so that the refusal can be told in it."""
 _GOODBYE_S, _GOODBYE_BYTES = 1.0, 1 << 18
 _HTTP, _HTTPS = 80, 443
 _CLIENT_FIRST = (_HTTP, _HTTPS)
-"""On these ports of a name nothing else than HTTP and TLS is spoken, and clients begin."""
+"""On these ports of a name only HTTP and TLS are spoken, and the client speaks first."""
 
 
 class Connection:
-    """What is known of a connection so far; at its end it is told of, once."""
+    """What is known of a connection so far; it is reported once, at its end."""
 
     def __init__(self, side: SandboxSide, client: socket.socket, buffer_bytes: int = 0) -> None:
         self.side, self.client, self.buffer_bytes = side, client, buffer_bytes
         self.loop, self.pipes = side.loop, side.gateway.pipes
         self.server: socket.socket | None = None
         self.begun: socket.socket | OSError | None = None
-        """What ``upstream.begin_at_once`` has of the server: a connection that is on its way, or why there is none."""
+        """What ``upstream.begin_at_once`` got: a connection to the server that is under way, or why there is none."""
         self.up: Pump | None = None
         self.down: Pump | None = None
         """From the client to the server and back, where that has begun."""
@@ -57,7 +57,7 @@ class Connection:
         self.target = side.plan.target(self.address, self.port)
         self.rule: NetworkRule | None = None
         self.only_plain = False
-        """Port 80 was asked for, of which nothing is listed but the TLS that plain HTTP goes on as."""
+        """Port 80 was asked for; only port 443 is listed, and plain HTTP goes on to it as TLS."""
         self.out, self.into = Meter(), Meter()
         self.began = self.touched = self.loop.time()
         self.decision, self.reason = "allowed", ""
@@ -135,7 +135,7 @@ class Connection:
         self.touched = self.loop.time()
 
     def is_forbidden_now(self) -> bool:
-        """Whether rules that came later no longer allow it, lead elsewhere, or ask for what nobody has held it to."""
+        """Whether newer rules forbid it, lead elsewhere, or ask for checks that it did not go through."""
         if self.rule is None:
             return False
         rules = self.side.rules_knowing([self.address]) if self.address else self.side.rules
@@ -173,7 +173,7 @@ class Connection:
             raise
 
     def _upgraded(self, target: HostPort, port: int) -> int:
-        """Return the port by which it is judged: that of TLS where plain HTTP goes on as that, and is not listed."""
+        """Return the port that it is judged by: that of TLS where plain HTTP is not listed and goes on as TLS."""
         if port != _HTTP or target.is_address or self.side.rules.decide(target.host, port).allowed:
             return port
         by_tls = self.side.rules.decide(target.host, _HTTPS)
@@ -211,7 +211,7 @@ class Connection:
     # ---- holding a name to what the client says
 
     async def _held_to_name(self, server: socket.socket, name: str, port: int, first: bytes) -> None:
-        """Pass bytes to the connected server once what the client speaks names it too."""
+        """Pass bytes to the connected server once the client's own protocol names that server too."""
         client_first = port in _CLIENT_FIRST
         if not first and not client_first and await relay.first_readable(self.loop, self.client, server) is server:
             self.begin_down(server)
@@ -236,7 +236,7 @@ class Connection:
         await self.pass_on(words.data)
 
     async def _words(self, data: bytes, within_s: float | None, *, may_pause: bool = False) -> Words:
-        """Read until it is known what the client speaks, or it ends. ``may_pause``: also until it pauses in a line."""
+        """Read until the client's protocol is known, or it ends. ``may_pause``: also until it pauses in a line."""
         kind, hello = spoken(data)
         while kind is Spoken.UNKNOWN:
             pauses = may_pause and begins_line(data)
@@ -255,7 +255,7 @@ class Connection:
         return Words(data=data, kind=kind, hello=hello)
 
     async def _name_of_wildcard(self) -> tuple[str, bytes]:
-        """Many names share the last address of a wildcard's: return which the client means, and what it has said."""
+        """Many names share a wildcard's last address: return the one that the client means, and what it has said."""
         words = await self._words(b"", SPEAK_S)
         self.speaks = words.kind.value
         if isinstance(words.hello, Hello) and words.hello.name is not None:
@@ -268,7 +268,7 @@ class Connection:
         raise Refused(f"many names of {self.name} are in use, and the client does not say which; list the name itself")
 
     async def _inspect(self, target: HostPort, port: int, first: bytes) -> None:
-        """TLS ends here, each request is judged, and goes to the server that is verified (``inspection``)."""
+        """TLS ends here; each request is judged and goes to the verified server (``inspection``)."""
         assert self.rule is not None
         words = await self._words(first, SPEAK_S)
         self.speaks = words.kind.value
@@ -281,11 +281,11 @@ class Connection:
         if words.kind is Spoken.TLS and not (target.is_address and isinstance(words.hello, Hello)):
             _check_hello(words, target.host)
         if self.side.inspection is None:
-            raise Refused(f"{target} is inspected, and this sandbox was made without; start it anew with these rules")
+            raise Refused(f"{target} is inspected, but this sandbox has no inspection; start it anew with these rules")
         await self.side.inspection.carry(self, self.rule, target, words)
 
     async def _learn_to_speak(self) -> None:
-        """See by the first bytes of a refused client in which protocol it is told so; they go nowhere."""
+        """Learn from a refused client's first bytes in which protocol to tell it; the bytes go nowhere."""
         if self.speaks != "tcp" or self.protocol:
             return
         first, kind = b"", Spoken.UNKNOWN
@@ -302,13 +302,13 @@ class Connection:
     # ---- passing bytes
 
     def begin_down(self, server: socket.socket) -> None:
-        """From now on what the server says goes to the client."""
+        """Pass what the server says to the client from now on."""
         if self.down is None:
             self.down = self._pump(server, self.client, self.into)
             self.down.finished.add_done_callback(self._server_is_gone)
 
     def begin_both(self, server: socket.socket) -> list[Pump]:
-        """From now on both directions pass, and nothing is looked at."""
+        """Pass both directions from now on, without looking at anything."""
         self.up = self.up or self._pump(self.client, server, self.out)
         self.begin_down(server)
         assert self.down is not None
@@ -357,14 +357,14 @@ class Connection:
             async with asyncio.timeout(_GOODBYE_S):
                 await self.loop.sock_sendall(self.client, text)
                 self.client.shutdown(socket.SHUT_WR)
-                left = _GOODBYE_BYTES  # a close with unread bytes would take back what was sent
+                left = _GOODBYE_BYTES  # a close with unread bytes would reset it, and lose what was sent
                 while left > 0 and (data := await self.loop.sock_recv(self.client, MOST_BYTES)):
                     left -= len(data)
         except (OSError, TimeoutError):
             pass
 
     def end(self) -> None:
-        """Close it and tell of it, once."""
+        """Close it and report it, once."""
         if self.is_over:
             return
         self.is_over = True
@@ -380,7 +380,7 @@ class Connection:
 
     def _tell(self) -> None:
         if self.target.kind == TargetKind.DNS:
-            return  # each refused name has been told of
+            return  # each refused name has been reported
         self.side.tell({
             "decision": self.decision, "protocol": self.protocol or self.speaks, "name": self.name[:MOST_TEXT],
             "address": self.address, "port": self.port, "rule": str(self.rule or ""), "reason": self.reason[:MOST_TEXT],

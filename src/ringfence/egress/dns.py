@@ -55,7 +55,7 @@ def answer(query: bytes, plan: AddressPlan, rules: RuleSet) -> bytes | None:
 def ask(query: bytes, plan: AddressPlan, rules: RuleSet) -> Answer:
     """Answer a query, and say what there is to tell of it."""
     if not _HEADER <= len(query) <= MAX_QUERY or query[2] & 0x80:
-        return Answer(reply=None)  # also to a reply: two servers would talk for ever
+        return Answer(reply=None)  # also to a reply: else two servers could talk for ever
     if query[2] >> 3 & 15:
         return Answer(reply=_reply(query, _NOTIMP))
     question = _parsed(query)
@@ -81,7 +81,7 @@ def _answered(query: bytes, question: _Question, plan: AddressPlan, rules: RuleS
 
 
 def _name(labels: tuple[bytes, ...]) -> str | None:
-    """Return a name in its one spelling; a dot within a label would make another name of it."""
+    """Return a name in its one spelling; a dot within a label would turn it into another name."""
     if not all(label and _LETTERS.issuperset(label) for label in labels):
         return None
     return b".".join(labels).decode("ascii").lower()
@@ -91,7 +91,7 @@ def _name(labels: tuple[bytes, ...]) -> str | None:
 
 
 def _parsed(query: bytes) -> _Question | None:
-    """Return the one question of a query; None: it has not exactly one, or something beside it but EDNS."""
+    """Return the one question of a query; None: it has not exactly one, or has more beside it than EDNS."""
     questions, answers, authorities, additional = (_number(query, place) for place in (4, 6, 8, 10))
     if questions != 1 or answers or authorities or additional > 1:
         return None

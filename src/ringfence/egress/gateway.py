@@ -1,8 +1,8 @@
 """The gateway: the one process that opens connections for sandboxes, one for all sandboxes of a caller.
 
 It parses what hostile programs send, so it has nothing that is worth taking: no environment, no files, no right to
-start a process, nobody's user where the caller is root. It ends with its caller, or when its door is closed and the
-last sandbox is gone. Whoever it serves tells it by descriptors through the door (``transport/passing``).
+start a process, the user ``nobody`` where the caller is root. It ends with its caller, or when its door is closed and
+the last sandbox is gone. Its callers pass it descriptors through the door (``transport/passing``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LATER = ("h11", "cryptography", "cffi")
 _SPARE_DESCRIPTORS, _DESCRIPTORS_EACH = 128, 6
 """A connection has two sockets and, while bytes stand in it, a pipe for each direction."""
 _MOST_CONNECTIONS = 6144
-"""So many have room in the memory, whatever they are for."""
+"""So many connections fit into its memory, whatever they are for."""
 _SHARE = 4
 # A name is what the policy says, never one of a search list; a resolver that is silent is given up on soon.
 _RESOLVER_SETTINGS = {"LOCALDOMAIN": ".", "RES_OPTIONS": "timeout:3 attempts:2"}
@@ -54,8 +54,8 @@ class Gateway:
         self.over: asyncio.Future[None] = self.loop.create_future()
 
     def share(self) -> int:
-        """Return how many connections a sandbox may have now: four times what is left for the others. So one alone has
-        four fifths of all there may be, of two each has four ninths, and whoever comes finds some."""
+        """Return how many connections a sandbox may have now: four times what is left for the others. So a single one
+        gets at most four fifths of all, two get four ninths each, and a new one always finds some left."""
         listening = sum(len(side.sockets) + len(side.spares) + 2 for side in self.sides)
         by_descriptors = (self.descriptors - _SPARE_DESCRIPTORS - listening) // _DESCRIPTORS_EACH
         return max(1, _SHARE * (min(_MOST_CONNECTIONS, by_descriptors) - self.connections))
@@ -85,7 +85,7 @@ class Gateway:
                 os.close(descriptor)
 
     def forget(self, side: SandboxSide) -> None:
-        """One that is gone, with all its connections."""
+        """Forget a sandbox that is gone, with all its connections."""
         self.sides.discard(side)
         self._end_when_done()
 
@@ -110,12 +110,12 @@ def main(door: int, caller: int, tied: bool) -> None:
     processes.no_new_privileges()
     watched = os.pidfd_open(caller)
     if tied:
-        # Sent when the thread that started this process ends, and not its process: so only where that is the first.
+        # Sent when the thread that started us ends, not its process: so only where that was the first thread.
         processes.die_with_parent()
     if os.getppid() != caller:
         return
     os.set_blocking(door, False)
-    gc.freeze()  # what is loaded stays: no search for garbage goes through it while a connection waits
+    gc.freeze()  # what is loaded stays: garbage collection need not walk it while a connection waits
     asyncio.run(_serve(door, watched))
 
 
@@ -146,7 +146,7 @@ def forbid_processes() -> None:
 
 
 def become_nobody() -> None:
-    """Give up root, and all capabilities in any case; in a user namespace without nobody that is all there is."""
+    """Give up root, and all capabilities in any case. A user namespace without ``nobody`` allows no more than that."""
     if os.geteuid() == 0:
         lock()
         try:
@@ -167,7 +167,7 @@ def _is_mapped(user: int) -> bool:
 
 
 def _load_what_nobody_may_read() -> None:
-    """What inspection takes is loaded when it is needed; from where only root may read, while this is root."""
+    """Inspection is loaded when it is needed; where only root may read its files, it is loaded while this is root."""
     if os.geteuid() != 0:
         return
     origins = [os.__file__, __file__, *(found.origin for name in _LATER if (found := find_spec(name)) is not None)]

@@ -1,7 +1,8 @@
-"""``host:port`` as guests write it in HTTP and SOCKS5, to one spelling that can be compared; or not at all.
+"""Brings ``host:port``, as guests write it in HTTP and SOCKS5, to one spelling that can be compared, or refuses it.
 
-An address has many spellings (decimal, octal, hexadecimal, short, mapped into IPv6), and programs differ in which they
-take for one. Only the plain one is read; what could be an address in another spelling is refused (``model/host_text``).
+An address has many spellings (decimal, octal, hexadecimal, short, mapped into IPv6), and programs differ in which ones
+they accept. Only the plain spelling is read; anything that could be an address in another spelling is refused
+(``model/host_text``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class HostPort:
     host: str
     """A name in lower case without a final dot, or an address in its plain spelling."""
     port: int | None = None
-    """None: none is written."""
+    """None: no port is written."""
     is_address: bool = False
 
     def __str__(self) -> str:
@@ -40,7 +41,7 @@ def host_port(text: str) -> HostPort:
     if text.startswith("["):
         inside, bracket, rest = text.partition("]")
         if not bracket or ":" not in inside or (rest and not rest.startswith(":")):
-            raise BadHost("in brackets stands an IPv6 address, and behind them a port")
+            raise BadHost("brackets hold an IPv6 address, and a port follows them")
         host, colon, port = f"{inside}]", rest[:1], rest[1:]
     else:
         host, colon, port = text.partition(":")
@@ -57,7 +58,7 @@ def canonical_host(text: str) -> str:
 
 
 def canonical_address(packed: bytes) -> str:
-    """Return the plain spelling of an address of 4 or 16 bytes; one that is mapped into IPv6 is the one of IPv4."""
+    """Return the plain spelling of an address of 4 or 16 bytes; an IPv4-mapped one becomes its IPv4 address."""
     address = ipaddress.ip_address(packed)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)

@@ -1,8 +1,8 @@
-"""Requests of a guest in HTTP/1.1, stricter than h11 reads them: what two servers could read differently is refused.
+"""Reads a guest's HTTP/1.1 requests more strictly than h11: what two servers could read differently is refused.
 
 Pure: bytes in, events out. A head is held back until it is complete and clean, and only then given to h11; each request
-has an h11 connection of its own, so that nothing behind a body is read as a head without that. Upstream gets what was
-read here, written anew by h11, and never the bytes of the guest.
+has an h11 connection of its own, so nothing behind a body is read as a head without these checks. Upstream gets what
+was read here, written anew by h11, never the guest's own bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ringfence.model.record import record, replace
 MAX_HEAD_BYTES = 65536
 MAX_HEADERS = 256
 _MOST_DIGITS = 18
-"""Of a length: with more of them some servers count round, and read a request behind the body that is within it."""
+"""Digits of a length: with more, some servers overflow, and take a part of the body for another request."""
 _MAX_PHRASE = 400
 _BAD_BYTES = re.compile(rb"[^\t\r\n\x20-\x7e\x80-\xff]|(?<!\r)\n|\r(?=[^\n])|\n[ \t]")
 _AGREES_WITH_ONE_CONNECTION = frozenset(
@@ -98,7 +98,7 @@ class RequestReader:
         return self._cycle.our_state is h11.DONE and self._cycle.their_state is h11.DONE
 
     def refuse(self, status: int, text: str) -> bytes:
-        """Return a whole response of ours, after which the connection is closed; empty where another was begun."""
+        """Return a complete response of ours, after which the connection closes; empty where another was begun."""
         if self._cycle.our_state is h11.SEND_BODY:
             return b""
         if self._cycle.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
@@ -156,7 +156,7 @@ class RequestReader:
 
 
 def _phrase(text: str) -> bytes:
-    """Return the text as the reason phrase of a response. A program whose CONNECT is refused shows that and no body."""
+    """Return the text as the reason phrase of a response: a client whose CONNECT is refused shows that, and no body."""
     return "".join(letter if " " <= letter <= "~" else "?" for letter in text[:_MAX_PHRASE]).encode("ascii")
 
 
@@ -191,7 +191,7 @@ def _checked(request: h11.Request, lines: list[bytes]) -> RequestHead:
 
 
 def _check_framing(request: h11.Request, lines: list[bytes], names: list[bytes]) -> None:
-    """Refuse each way of saying where a body ends that some server reads in another way."""
+    """Refuse every way to mark a body's end that some server reads differently."""
     if request.http_version not in (b"1.0", b"1.1"):
         raise BadRequest("only HTTP/1.1 is spoken here", 505)
     if len(lines) > MAX_HEADERS:
@@ -207,7 +207,7 @@ def _check_framing(request: h11.Request, lines: list[bytes], names: list[bytes])
     if not length.isdigit() or len(length) > _MOST_DIGITS:
         raise BadRequest(f"Content-Length is not a number of at most {_MOST_DIGITS} digits")
     if any(value.lower() != b"100-continue" for name, value in request.headers if name == b"expect"):
-        raise BadRequest("of expectations there is only 100-continue", 417)
+        raise BadRequest("the only expectation that is served is 100-continue", 417)
 
 
 def _length(request: h11.Request) -> int:
@@ -248,7 +248,7 @@ def for_wanted(head: RequestHead, name: str, port: int) -> None:
 
 
 def end_to_end(headers: tuple[tuple[bytes, bytes], ...] | Headers) -> Headers:
-    """Return the headers without those that agree something between two neighbours, and those they name."""
+    """Return the headers without the hop-by-hop ones, and without those that these name."""
     named = {
         word.strip().lower() for name, value in headers if name.lower() == b"connection" for word in value.split(b",")
     }
@@ -257,7 +257,7 @@ def end_to_end(headers: tuple[tuple[bytes, bytes], ...] | Headers) -> Headers:
 
 
 def _framed(cycle: h11.Connection, event: h11.Event) -> bytes:
-    """Return the bytes of an event. A part of a body with a length is its own, and not copied for it."""
+    """Return the bytes of an event. A part of a body with a length is passed as it is, without a copy."""
     parts = cycle.send_with_data_passthrough(event) or []
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -303,7 +303,7 @@ class BadResponse(Exception):
 
 
 def response_of(event: h11.Response | h11.InformationalResponse) -> h11.Response | h11.InformationalResponse:
-    """Return a response for the guest: without what the server agrees with its neighbour."""
+    """Return a response for the guest, without its hop-by-hop headers."""
     headers = end_to_end([*event.headers.raw_items()])
     return type(event)(status_code=event.status_code, headers=headers, reason=event.reason)
 

@@ -25,7 +25,7 @@ _HTTP, _HTTPS = 80, 443
 
 
 class Inspection:
-    """What one sandbox has for it: an authority of its own, secrets, and by whom servers are verified."""
+    """What one sandbox has for inspection: an authority of its own, secrets, and what verifies servers."""
 
     def __init__(self, rules: tuple[NetworkRule, ...]) -> None:
         self.authority = Authority(rule.host for rule in rules if rule.needs_inspection)
@@ -33,20 +33,20 @@ class Inspection:
         self.trusted = ""
 
     def change(self, rules: tuple[NetworkRule, ...], secrets: Mapping[str, str], trusted: str) -> None:
-        """Have other secrets; ValueError where one is missing, or is no value of a header."""
+        """Replace the secrets; ValueError where one is missing, or can't be a header's value."""
         for rule in rules:
             if rule.inject is not None and not secrets.get(rule.inject.from_env):
-                raise ValueError(f"{rule.inject.from_env} has no value, which {rule} injects")
+                raise ValueError(f"{rule.inject.from_env} has no value, and {rule} injects it")
             InspectedRule.of(rule, rule.host, _HTTPS, secrets)
         inspection.verifying(trusted)
         self.secrets, self.trusted = dict(secrets), trusted
 
     async def carry(self, connection: Connection, rule: NetworkRule, target: HostPort, words: Words) -> None:
-        """Serve a connection of which the first words are known."""
+        """Serve a connection whose first bytes were read already."""
         asked = connection.port
         port = _HTTPS if words.kind is Spoken.HTTP and asked == _HTTP else asked
         if port != asked:
-            rule = connection.decide(target, port)  # what is said of the port that is reached holds there
+            rule = connection.decide(target, port)  # the rule for the port that is reached counts
             connection.port = port
 
         side = connection.side

@@ -2,7 +2,7 @@
 
 The guest sees a certificate of its sandbox's own authority, the server is verified strictly. Both sides speak HTTP/1.1;
 each request is read, judged and written anew (``http_head``, ``request_rules``), and bodies pass in bounded stretches.
-A program that knows ``http://`` only is answered over the plain connection and reaches the server by TLS all the same.
+A program that only knows ``http://`` is answered over the plain connection; its requests still reach the server by TLS.
 The injected header is put into what goes to the server and nowhere else. What the server does with it is the server's
 business: one that sends it back shows it to the guest.
 """
@@ -48,7 +48,7 @@ class Terms:
     connect: Connect
     out: Gauge
     back: Gauge
-    """They count what goes to the server and what comes from it, as it is on the wire."""
+    """They count the bytes to and from the server, as they are on the wire."""
     touch: Callable[[], None]
     """Called when bytes move."""
 
@@ -65,7 +65,7 @@ def verifying(more_authorities: str = "") -> ssl.SSLContext:
 
 
 def load() -> None:
-    """Load now what is loaded later otherwise: a gateway that gave up its rights may not read it then."""
+    """Load now what would be loaded later: a gateway that has given up its rights may not read it then."""
     Authority().context_for("localhost")
     verifying()
 
@@ -75,7 +75,7 @@ class Ended:
     """How a connection ended, in the words of an event."""
 
     decision: str = "allowed"
-    """Or ``refused``: a request was. Or ``ended``: something else than its two sides ended it."""
+    """Or ``refused``: a request was. Or ``ended``: something other than its two sides ended it."""
     reason: str = ""
 
 
@@ -110,7 +110,7 @@ async def _inspect(client: socket, first: bytes, terms: Terms, *, tls: bool) -> 
 
 
 def _handshake_problem(name: str, error: ssl.SSLError | LinkError) -> str:
-    """What is wrong is that a program has authorities of its own, nearly always."""
+    """Nearly always the cause is a program that has authorities of its own."""
     problem = error.reason if isinstance(error, ssl.SSLError) else error.args[0]
     return (
         f"the program does not take the gateway's certificate for {name} ({problem or 'TLS was broken off'}); "
@@ -177,7 +177,7 @@ class _Session:
         return Ended()
 
     async def _refuse(self, status: int, problem: str) -> Ended:
-        """Tell the guest. A response that was begun is broken off, without an end that somebody takes for its own."""
+        """Tell the guest. A response that was begun is broken off without an end, so nobody takes it for complete."""
         told = self.reader.refuse(status, f"ringfence: {problem}")
         try:
             await self.guest.write(told)

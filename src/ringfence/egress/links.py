@@ -16,14 +16,14 @@ from typing import Protocol, cast
 
 from ringfence.egress.relay import first_readable
 
-codecs.lookup("idna")  # ssl encodes names by it, and a gateway may not read its file by the time that it needs it
+codecs.lookup("idna")  # ssl encodes names with it, and by then a gateway may not read its file
 STRETCH, _SHORTEST = 128 * 1024, 16 * 1024
 """What is read at a time."""
 _STRETCHES = 8 << 20
-"""What all inspected connections read at a time; each holds a few times its part while its server takes nothing."""
+"""What all inspected connections read at a time; each holds a few times its share while its server is stuck."""
 _CLOSE_S, _CLOSE_BYTES = 1.0, 1 << 20
 _TURN_S = 0.001
-"""How long a connection goes on where nothing has to be waited for: then others have their turn."""
+"""How long a connection may go on without waiting for anything: then others have their turn."""
 
 
 class Gauge(Protocol):
@@ -84,8 +84,8 @@ class Link:
         self._turn_ends = 0.0
 
     async def read(self) -> bytes | memoryview:
-        """Return some bytes; empty: the other side sends no more. They stand where the next who reads has his: whoever
-        asks takes them before it waits for anything."""
+        """Return some bytes; empty: the other side sends no more. The buffer is shared with the next reader, so the
+        caller has to use the bytes before it waits for anything."""
         return await self._receive()
 
     async def write(self, data: bytes) -> None:
@@ -94,7 +94,7 @@ class Link:
                 await self._send(data)
 
     async def _let_others(self) -> None:
-        """Nobody waits for what is there already, so who always has more to say would have the loop for itself."""
+        """Data that is there already is read without waiting, so a peer that always has more would own the loop."""
         if self.loop.time() >= self._turn_ends:
             await asyncio.sleep(0)
             self._turn_ends = self.loop.time() + _TURN_S
@@ -121,7 +121,7 @@ class Link:
         return data
 
     async def _come(self, room: int) -> memoryview:
-        """Return what has come, from where all connections of a thread read: nobody has a turn after that."""
+        """Return what has come, in the buffer that all connections of a thread share; don't yield after this."""
         while True:
             place = _Scratch.of_thread.wire[:room]
             try:
@@ -133,7 +133,7 @@ class Link:
         if self._out is not None and self._out.room() < len(data):
             raise LimitReached(self._out.reason() or "the next bytes are more than is left of what may be sent")
         if self._out is not None:
-            self._out.add(len(data))  # before they are sent, which takes time: others count against the same limit
+            self._out.add(len(data))  # counted before the slow sending: others count against the same limit
         try:
             await self._let_others()  # many small parts may stand in what was read at once
             await self.loop.sock_sendall(self.socket, data)
@@ -152,7 +152,7 @@ class Link:
         return False
 
     async def finish(self) -> None:
-        """Say that no more comes, and wait a moment for the other side: a reset would take away what was sent last."""
+        """Say that no more comes, and wait a moment for the other side: a reset could destroy what was sent last."""
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await self._say_end()
@@ -171,8 +171,7 @@ class Link:
 
 
 class _Scratch(threading.local):
-    """Where a thread reads and decrypts: whoever asked takes it before anybody else can read, so all connections share
-    it."""
+    """Where a thread reads and decrypts. A reader uses the bytes before another can read, so all may share it."""
 
     of_thread: _Scratch
 
@@ -255,7 +254,7 @@ class TlsLink(Link):
             self._incoming.write_eof()
 
     async def _flush(self) -> None:
-        """Two tasks may write, and what one of them sends in part must go on before the other's."""
+        """Two tasks may write: what one has sent in part must be finished before the other's bytes."""
         if self._outgoing.pending:
             async with self._writes:
                 data = self._outgoing.read()
@@ -273,7 +272,7 @@ class TlsLink(Link):
             pass
 
     def close(self) -> None:
-        """Say the end if that is possible at once: else the other side could take it for a connection cut by others."""
+        """Say the end if that is possible at once: else the other side could think that somebody cut the connection."""
         if not self._writes.locked():
             self._write_end()
             try:

@@ -1,8 +1,8 @@
-"""Plain HTTP to a name: every request of a connection is read, held to its host and written anew; responses pass by.
+"""Plain HTTP to a name: every request is read, checked for its host and written anew; responses pass unread.
 
-Responses need not be read: they come from the one server that was checked. Only where a client asks for a WebSocket
-is the first response looked at, as what follows is no HTTP. Any other upgrade is not passed on (of HTTP/2 in the clear
-nobody would see the hosts).
+Responses need not be read: they come from the one server that was checked. The first response is read only where a
+client asks for a WebSocket, since what follows is not HTTP. No other upgrade is passed on: in HTTP/2 over plain TCP
+nobody would check the hosts.
 """
 
 from __future__ import annotations
@@ -122,14 +122,14 @@ async def carry(connection: Connection, server: socket.socket, first: bytes, nam
 
 
 async def carry_one(connection: Connection, server: socket.socket, requests: Requests, head: RequestHead) -> None:
-    """Carry a single request of a client that takes us for a proxy; its next one may be for another host."""
+    """Carry a single request of a client that uses us as a proxy; its next one may be for another host."""
     connection.begin_down(server)
     await requests.send(head, [(b"Connection", b"close")])
     await _finish(connection, server)
 
 
 async def _finish(connection: Connection, server: socket.socket) -> None:
-    """Wait for the rest of the responses. What the client still sends goes nowhere; that it ends is passed on."""
+    """Wait for the rest of the responses. What the client still sends goes nowhere; its end is passed on."""
 
     async def until_client_ends() -> None:
         try:
@@ -150,7 +150,7 @@ async def _finish(connection: Connection, server: socket.socket) -> None:
 
 
 async def pass_line(connection: Connection, server: socket.socket, data: bytes) -> None:
-    """Pass the first line of a client on as it comes, unless it becomes a request, which would be held to its host."""
+    """Pass a client's first line on as it comes, unless it becomes a request, whose host would have to be checked."""
     connection.begin_down(server)
     line = FirstLine()
     while data and not line.ended:

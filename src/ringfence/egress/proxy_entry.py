@@ -1,6 +1,6 @@
 """The proxy port of a sandbox: HTTP CONNECT, plain HTTP by absolute targets, and SOCKS5, told apart by the first byte.
 
-What is asked for is decided as if it had been asked for by address, and what is spoken inside is held to the name.
+A target is judged as if the client had connected to its address, and the protocol inside has to match the name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 @asynccontextmanager
 async def _deadline() -> AsyncIterator[None]:
-    """For what a client asks the proxy. Its end is ours: a connection that the kernel gives up is the client's."""
+    """How long a client may take to ask. Only our own deadline is caught: a timeout of the kernel's is the client's."""
     try:
         async with asyncio.timeout(_ASK_S):
             yield
@@ -92,7 +92,7 @@ async def _http(connection: Connection, data: bytes) -> None:
 
 
 async def _tunnel(connection: Connection, target: HostPort, granted: bytes, waiting: bytes) -> None:
-    """Connect first: the client is told then, and only then says what it speaks."""
+    """Connect first: only when the client is told of that does it show what it speaks."""
     port = target.port or 0
     server = await connection.connect(target, port)
     await connection.loop.sock_sendall(connection.client, granted)
@@ -101,7 +101,7 @@ async def _tunnel(connection: Connection, target: HostPort, granted: bytes, wait
 
 
 def refusal_text(speaks: str, status: int, reason: str) -> bytes:
-    """Return what a client is told in its own protocol; empty: it has no word for that. ``status`` is one of HTTP."""
+    """Return what a client is told in its own protocol; empty: that has no word for it. ``status`` is of HTTP."""
     if speaks == "http":
         return http_head.RequestReader().refuse(status, f"ringfence: {reason}")
     if speaks == "tls":

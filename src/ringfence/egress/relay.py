@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 if sys.platform == "linux":
-    import fcntl  # there is a gateway only here, and it can't load anything later
+    import fcntl  # a gateway runs on Linux only, and can't load anything later
 
 _PIPE_BYTES = 1 << 20
 _LARGE_PIPES = 16
@@ -53,7 +53,7 @@ class Pipes:
         return ends
 
     def give(self, ends: tuple[int, int], empty: bool) -> None:
-        """Take one back; one with bytes in it is never used for another connection."""
+        """Take a pipe back; one with bytes in it is never used for another connection."""
         if empty and ends in self.large:
             self.free.append(ends)
             return
@@ -78,8 +78,8 @@ class Mover(Protocol):
 class Edges:
     """All sockets of a loop whose bytes only pass: one epoll for them, in which each is registered once.
 
-    The loop's own watching is told anew whenever a socket is full and when it has room again, which costs more than the
-    moving itself. Here a socket is told of by edges, for both directions, until its connection ends.
+    With the loop's own watching, each full socket is registered anew, and again when it has room, which costs more than
+    moving the bytes. Here a socket is edge-triggered, for both directions, until its connection ends.
     """
 
     def __init__(self) -> None:
@@ -90,14 +90,14 @@ class Edges:
         self._loop.add_reader(self._epoll.fileno(), self._changed)
 
     def watch(self, mover: Mover) -> None:
-        """Tell it of both its sockets; what is true already is told too."""
+        """Tell the mover about both its sockets, also about what is true already."""
         for descriptor in (mover.source, mover.sink):
             if descriptor not in self._from and descriptor not in self._to:
                 self._epoll.register(descriptor, _WATCHED)
         self._from[mover.source] = self._to[mover.sink] = mover
 
     def forget(self, mover: Mover) -> None:
-        """It must be called before the sockets are closed: a later one of the same number would be taken for them."""
+        """Call it before the sockets are closed: a later socket with the same number would be taken for one of them."""
         for descriptor, movers in ((mover.source, self._from), (mover.sink, self._to)):
             if movers.get(descriptor) is mover:
                 del movers[descriptor]
@@ -154,7 +154,7 @@ class Budget:
         return (self.most if self.most > 0 else _FAR) - self.left
 
     def set_most(self, most: int, reason: str) -> None:
-        """Have another limit; what has passed counts. 0: there is none."""
+        """Set another limit; what has passed already counts. 0: there is none."""
         passed = self.passed
         self.most, self.reason = most, reason
         self.left = (most if most > 0 else _FAR) - passed
@@ -187,7 +187,7 @@ class LimitReached(Exception):
 class Pump:
     """One direction, from ``source`` to ``sink``.
 
-    ``finished`` is set at the end of the source, which the sink was told by then, or to the error that ended it.
+    ``finished`` is set when the source has ended and the sink was told so, or to the error that ended it.
     """
 
     def __init__(
@@ -297,8 +297,8 @@ async def run(pumps: list[Pump]) -> None:
 
 
 async def receive(loop: asyncio.AbstractEventLoop, link: socket.socket, most: int) -> bytes:
-    """Return what has come, after the others had their turn: asyncio waits for nothing that is there already, so a
-    client that always has more to say would have the loop for itself."""
+    """Return what has come, after the others had their turn: asyncio does not wait for data that is there already, so a
+    client that always has more to say would own the loop."""
     await asyncio.sleep(0)
     return await loop.sock_recv(link, most)
 

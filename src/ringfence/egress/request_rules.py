@@ -80,7 +80,7 @@ def spelling(header: str) -> str:
 
 
 def admit(head: RequestHead, rule: InspectedRule) -> tuple[RequestHead, Headers]:
-    """Return what goes upstream of an allowed request; raise BadRequest with what to do of another."""
+    """Return the part of an allowed request that goes upstream; for any other, raise BadRequest with what to do."""
     if head.method in ("CONNECT", "TRACE"):
         raise BadRequest(f"{head.method} is never passed on to {rule.name}", 403)
     if head.upgrade:
@@ -124,7 +124,7 @@ def _with_checked_path(head: RequestHead, rule: InspectedRule) -> RequestHead:
 
 
 def _check_no_other(head: RequestHead, names: frozenset[str], what: str) -> None:
-    """Refuse headers by which some servers are told another method or path than the request's."""
+    """Refuse headers that tell some servers another method or path than the request's."""
     for name, _ in head.headers:
         text = name.decode("ascii")
         if spelling(text) in names:

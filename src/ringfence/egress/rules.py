@@ -1,6 +1,6 @@
-"""``RuleSet``: whether a name or an address may be reached, by which rule, and what to do where it may not.
+"""``RuleSet``: whether a name or an address may be reached, by which rule, and what to do if it may not.
 
-It compares; it neither resolves nor connects. What it is asked may be an attacker's: every text is put into its one
+It compares; it neither resolves nor connects. Questions may come from an attacker: every text is put into its one
 spelling first.
 """
 
@@ -26,7 +26,7 @@ class Decision:
 
     allowed: bool
     reason: str
-    """For people; of a refusal it ends with what to do."""
+    """For people; a refusal ends with what to do."""
     rule: int | None = None
     """Which rule allows it, by its place in the list."""
 
@@ -106,7 +106,7 @@ class RuleSet:
                 reasons.append(f"{_shown(name)} leads to {_shown(text)}, which {problem}")
             else:
                 usable.append(text)
-        none = "; ".join(reasons[:1]) or f"{_shown(name)} has no address; look whether the name is right"
+        none = "; ".join(reasons[:1]) or f"{_shown(name)} has no address; check the name"
         return Resolved(addresses=tuple(usable), reason="" if usable else none)
 
     def _of_name(self, name: str, port: int) -> Decision:
@@ -133,7 +133,7 @@ class RuleSet:
         return _refused(f"{address} {special.what}, and only a rule for {what} opens it; {_advice(str(address), port)}")
 
     def _listing(self, address: Address, port: int) -> int | None:
-        """The rule that lists an address; what is special only by a rule that lies within what makes it so."""
+        """The rule that lists an address; a special one only by a rule that lies within the special range."""
         special = special_of(address, self._own)
         for block in self._blocks:
             if not _holds(block, address) or not self.rules[block.rule].has_port(port):
@@ -143,13 +143,13 @@ class RuleSet:
         return None
 
     def _unusable(self, text: str, port: int) -> str:
-        """What speaks against an address that a name leads to; empty: nothing."""
+        """Why an address that a name leads to can't be used; empty: it can."""
         try:
             address = ip_address(text)
         except ValueError:
-            return "is not an address; look whether the name is right"
+            return "is not an address; check the name"
         if "%" in text:
-            return "names an interface; look whether the name is right"
+            return "names an interface; check the name"
         special = special_of(address, self._own)
         if special is None or self._listing(address, port) is not None:
             return ""

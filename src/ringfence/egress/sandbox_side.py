@@ -1,6 +1,6 @@
 """One sandbox as the gateway knows it: its rules, its listening sockets, its limits, its connections.
 
-What it accepts on are sockets that were made in the sandbox's network namespace; each says by itself what it is for.
+It accepts on sockets that were made in the sandbox's network namespace; each socket's address says what it is for.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SandboxSide:
         self.orders = bytearray()
         self.rules, self.plan = RuleSet.of(()), AddressPlan.of(())
         self.knowing: dict[tuple[str, ...], RuleSet] = {}
-        """The rules with addresses that are the host's own at the moment."""
+        """The rules, with the addresses that are the host's own at the moment."""
         self.inspection: Inspection | None = None
         self.limits = DEFAULTS
         self.rate = Rate(0)
@@ -79,7 +79,7 @@ class SandboxSide:
         self.sockets: list[socket.socket] = []
         self.spares = SpareSockets()
         self.late: set[socket.socket] = set()
-        """Of the sockets those that were made here, for what came to the list later."""
+        """Those of the sockets that were made here, for entries that came to the list later."""
         self.live: dict[asyncio.Task[None], Connection] = {}
         self.accepted = self.refused = 0
         self.has_rules = self.has_changed = self.closing = False
@@ -118,7 +118,7 @@ class SandboxSide:
         except (SandboxError, ValueError) as error:
             self.teller.say({"failed": str(error)[:1000]})
             return
-        except Exception as error:  # e.g. a library that is not there: whoever waits is told so
+        except Exception as error:  # e.g. a library is missing: the waiting caller is told so
             self.teller.say({"failed": f"{type(error).__name__} in the gateway: {str(error)[:500]}"})
             return
         self.teller.say({"ready": True})
@@ -159,7 +159,7 @@ class SandboxSide:
             self.inspection.change(inspected, order.get("secrets", {}), order.get("authorities", ""))
 
     async def _close(self) -> None:
-        """In order: connections end and are told of, then the totals, then the dialogue."""
+        """In order: connections end and are reported, then the totals, then the dialogue ends."""
         if self.closing:
             return
         self.closing = True
@@ -218,9 +218,9 @@ class SandboxSide:
             self.loop.add_reader(made, self._ask, made)
 
     def _listen_by_plan(self) -> None:
-        """Listen for what came to the list, and no more for what was taken off it. What the sandbox was made with
-        stays, unless it is in the way of a network's: who took its port meanwhile would keep it from coming back. As
-        long as sockets still come, nobody can tell which are missing."""
+        """Listen for what came to the list, and stop listening for what was taken off it. The sandbox's first sockets
+        stay, unless they are in the way of a network's: a program that took the port meanwhile would keep them from
+        coming back. While sockets still arrive, nobody can tell which are missing."""
         if self.inbox >= 0:
             return
         wanted = {(address, port): family for family, address, port, kind in self.plan.rows if kind == "tcp"}
@@ -279,7 +279,7 @@ class SandboxSide:
                 continue  # the asker's socket is closed, or full
 
     def answer(self, query: bytes) -> bytes | None:
-        """Answer a query; a refused name is told of the first time."""
+        """Answer a query; a refused name is reported the first time."""
         answer = dns.ask(query, self.plan, self.rules)
         if answer.reason and self.teller.is_new(answer.name):
             self.tell_refused("dns", answer.name, "", DNS_PORT, answer.reason)
@@ -361,7 +361,7 @@ class SandboxSide:
             task.exception()
 
     def meters(self, rule: NetworkRule) -> tuple[Meter, Meter]:
-        """What counts the bytes of a connection under a rule, to the world and back."""
+        """What counts the bytes of a connection under a rule, outward and back."""
         budgets = self.budgets.get(id(rule)) or self._budgets(rule)
         return Meter(self.out, self.both, budgets[0]), Meter(self.into, self.both, budgets[1])
 
@@ -374,7 +374,7 @@ class SandboxSide:
         return budgets
 
     def rules_knowing(self, addresses: list[str]) -> RuleSet:
-        """Return the rules, which know of these addresses whether they are this host's own at this moment."""
+        """Return the rules, told which of these addresses are this host's own at this moment."""
         # That a loopback address is the host's own changes nothing: it is judged as a loopback address.
         asked = (address for address in addresses if address != "::1" and not address.startswith("127."))
         own = tuple(address for address in asked if is_own(address))

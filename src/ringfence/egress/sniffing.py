@@ -1,4 +1,4 @@
-"""What a client speaks, by its first bytes. Pure, and never lenient: what some server takes for HTTP is HTTP here."""
+"""Tells a protocol by the client's first bytes. Pure, never lenient: what some server takes for HTTP is HTTP here."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def _text(data: bytes) -> Spoken:
 
 
 def begins_line(data: bytes) -> bool:
-    """Whether bytes of which it is not known yet what they begin are a part of a line, and no likely request."""
+    """Whether bytes of a yet unknown protocol are a part of a line, and hardly a request."""
     line = data.lstrip(b"\r\n").upper()
     likely = line.startswith(_METHODS) or _VERSION in line
     return bool(line) and not likely and client_hello.sni_of(data) is not client_hello.NEED_MORE
 
 
 class FirstLine:
-    """Looks over the first line of a client that paused in it. No server takes for HTTP what has no ``HTTP/`` there."""
+    """Watches the first line of a client that paused in it. No server takes a line without ``HTTP/`` for HTTP."""
 
     def __init__(self) -> None:
         self._before = b""
@@ -82,7 +82,7 @@ class FirstLine:
 
 @record
 class Words:
-    """The first that a client says."""
+    """The first bytes that a client sends."""
 
     data: bytes
     kind: Spoken
@@ -90,7 +90,7 @@ class Words:
 
 
 def other_server(hello: Hello | Malformed | None, name: str, *, unnamed: bool = False) -> str:
-    """Return why the first message of TLS is not for this name; empty: it is. ``unnamed``: it need not say which."""
+    """Return why a first TLS message is not for this name; empty: it is. ``unnamed``: it need not name a server."""
     if not isinstance(hello, Hello):
         return f"the TLS client of {name} sends a first message that can't be read"
     if unnamed and (hello.ech or hello.name is None):

@@ -9,7 +9,7 @@ from ringfence.model.host_text import is_address
 from ringfence.model.record import record
 
 FIRST_BYTE = 5
-"""By which a connection with SOCKS5 is told from one with HTTP."""
+"""Tells a SOCKS5 connection from an HTTP one."""
 MAX_BYTES = 2 + 255 + 4 + 1 + 255 + 2
 _CONNECT = 1
 _IPV4, _NAME, _IPV6 = 1, 3, 4
@@ -81,7 +81,7 @@ class SocksReader:
             return b""
         methods, self._data = self._data[2 : 2 + self._data[1]], self._data[2 + self._data[1] :]
         if _NO_AUTHENTICATION not in methods:
-            raise BadSocks("a user and a password are not asked for here; use socks5h:// without them", b"\x05\xff")
+            raise BadSocks("no user and password are accepted here; use socks5h:// without them", b"\x05\xff")
         self._greeted = True
         return bytes([FIRST_BYTE, _NO_AUTHENTICATION])
 
@@ -104,7 +104,7 @@ def _check_beginning(data: bytes) -> None:
     if data[:1] not in (b"", b"\x05") or data[2:3] not in (b"", b"\0"):
         raise BadSocks("no valid request of SOCKS5", reply(Reply.FAILED))
     if data[1:2] and data[1] != _CONNECT:
-        raise BadSocks("of SOCKS5 there is only CONNECT here: no UDP, no BIND", reply(Reply.COMMAND_NOT_SUPPORTED))
+        raise BadSocks("only SOCKS5's CONNECT is served here: no UDP, no BIND", reply(Reply.COMMAND_NOT_SUPPORTED))
     if data[3:4] and data[3] not in (_IPV4, _NAME, _IPV6):
         raise BadSocks("an address of an unknown kind", reply(Reply.ADDRESS_NOT_SUPPORTED))
 

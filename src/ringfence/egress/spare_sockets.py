@@ -1,7 +1,7 @@
 """More sockets of a sandbox's network namespace, made outside it: for what came to the list after the sandbox was made.
 
-A socket belongs to the namespace that it was made in, and so does what is accepted on it. Of a spare pair from there
-one connects to the other; what is accepted forgets its connection, which leaves a socket that can be bound. So two
+A socket belongs to the namespace that it was made in, and so does what is accepted on it. One socket of a spare pair
+connects to the other; the accepted socket then drops its connection, which leaves a socket that can be bound. So two
 sockets are enough for any number, and nobody has to enter the sandbox.
 """
 
@@ -26,7 +26,7 @@ class SpareSockets:
     def __init__(self) -> None:
         self._pairs: dict[int, list[socket.socket]] = {}
         self.disturbed = False
-        """A guest has kept a pair from meeting, which holds up all that the gateway serves."""
+        """A guest has kept a pair from connecting, which delays everybody that the gateway serves."""
 
     def add(self, spare: socket.socket) -> None:
         self._pairs.setdefault(spare.family, []).append(spare)
@@ -64,7 +64,7 @@ class SpareSockets:
 
 
 def _another(calls: socket.socket, hears: socket.socket) -> socket.socket:
-    """Return a socket of theirs that is not bound; they can be used again."""
+    """Return an unbound socket of the sandbox's namespace; the pair can be used again."""
     if not hears.getsockname()[1]:
         hears.bind((_MEETING[socket.AddressFamily(hears.family)], 0))
     for each in (calls, hears):
@@ -90,6 +90,6 @@ def _accepted(calls: socket.socket, hears: socket.socket) -> socket.socket:
 
 
 def _forget(link: socket.socket) -> None:
-    """Be as if it had never been connected, nor listened; the kernel remembers an error of that, once."""
+    """Undo a connection or a listening socket; the kernel keeps an error of that, once."""
     listening.disconnect(link.fileno())
     link.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

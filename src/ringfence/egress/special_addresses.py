@@ -1,4 +1,4 @@
-"""Addresses that are no host of the public internet, each with the range that makes it special."""
+"""Addresses that belong to no host of the public internet, each with the range that makes it special."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a gateway tells the caller of one sandbox: an event for each decision, as lines of JSON, totals at the end."""
+"""What a gateway tells the caller about one sandbox: an event for each decision as JSON lines, totals at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_TEXT = 1024
 
 
 class Teller:
-    """The gateway's end of a dialogue, for what it says. It never waits for the caller to read."""
+    """The sending half of the gateway's end of a dialogue. It never waits for the caller to read."""
 
     def __init__(self, dialogue: socket.socket) -> None:
         self.dialogue = dialogue
@@ -28,7 +28,7 @@ class Teller:
         self.names: set[str] = set()
 
     def event(self, event: EgressEvent) -> None:
-        """One by one up to a number; later ones are counted, as are those that nobody fetches."""
+        """Send events one by one up to a number; later ones, and those that nobody fetches, are only counted."""
         is_refusal = event["decision"] == "refused"
         too_many = self.events >= MOST_EVENTS or (is_refusal and self.refused >= MOST_REFUSED)
         if too_many or len(self.waiting) > _MOST_WAITING:
@@ -39,7 +39,7 @@ class Teller:
         self.say({"event": event})
 
     def is_new(self, name: str) -> bool:
-        """Whether a refused name is told of: the first time."""
+        """Whether a refused name is to be reported: only the first time."""
         if name in self.names or len(self.names) >= MOST_EVENTS:
             return False
         self.names.add(name)

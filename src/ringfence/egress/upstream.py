@@ -1,4 +1,4 @@
-"""The gateway's way to the world: a name is resolved once, each address is checked, and only a checked one connected.
+"""The gateway's way out: a name is resolved once, each address is checked, and only checked addresses are connected to.
 
 Nothing is remembered from one connection to the next: what a resolver answers later counts for later connections.
 """
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ringfence.egress.connection import Connection
 
 RESOLVERS, OF_EACH = 16, 2
-"""How many names are asked for at a time, by all sandboxes and by one: its names may have a server that is silent."""
+"""How many names are resolved at a time, for all sandboxes and for one, whose name servers may be silent."""
 _STACK_BYTES = 1 << 20
 _MOST_ADDRESSES = 16
-"""Of one name, in their order: each is looked up in the kernel's routes, and an answer may have thousands."""
+"""Addresses of one name, in order: each costs a look-up in the kernel's routes, and an answer may have thousands."""
 RESOLVE_S, CONNECT_S = 10.0, 15.0
 _WIDE, _ALL_WIDE, _NARROW = 16, 64, 128
 _NARROW_BYTES, _NARROWEST_BYTES = 1 << 17, 1 << 14
@@ -51,7 +51,7 @@ class Refused(Exception):
 
 
 class Resolver:
-    """A few threads that ask the system's resolver. They stand before the gateway gives up the right to make more."""
+    """A few threads that ask the system's resolver. They start before the gateway gives up the right to make more."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -75,8 +75,8 @@ class Resolver:
                 return  # the gateway ends
 
     async def addresses(self, name: str, port: int, share: asyncio.Semaphore) -> list[Address]:
-        """Return the addresses of the name, asked for now; Unreachable where there are none. ``share``: what the
-        sandbox has of the threads, until they have an answer and not only as long as somebody waits for it."""
+        """Return the addresses of the name, asked for now; Unreachable where there are none. ``share``: the sandbox's
+        part of the threads; a thread stays in use until it has an answer, even if nobody waits for it."""
         try:
             async with asyncio.timeout(RESOLVE_S):
                 await share.acquire()
@@ -114,17 +114,17 @@ def lookup(name: str, port: int) -> list[Address]:
 
 
 def literal(address: str, port: int) -> Address:
-    """Return an address that was written as one; no resolver is asked."""
+    """Return an address that was given as an address; no resolver is asked."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return family, address, (address, port, 0, 0) if family == socket.AF_INET6 else (address, port)
 
 
 def buffer_bytes(own: int, all_of_them: int) -> int:
-    """How much each buffer of the next connection holds; 0: as much as the kernel finds good, which may be 32 MiB.
+    """How much each buffer of the next connection holds; 0: the kernel decides, and may choose 32 MiB.
 
-    Who asks for much and reads nothing fills memory that the kernel counts for everybody: a few connections of a
-    sandbox have it, and the more there are the less has each. ``own``: those that the sandbox has, ``all_of_them``:
-    those of all sandboxes.
+    A client that asks for much and reads nothing fills memory that the kernel counts for everybody: so only a few
+    connections of a sandbox get that much, and the more there are, the less each gets. ``own``: those that the sandbox
+    has, ``all_of_them``: those of all sandboxes.
     """
     if own < _WIDE and all_of_them < _ALL_WIDE:
         return 0
@@ -169,7 +169,7 @@ def _told(error: Exception) -> str:
 
 
 def begin(address: Address, buffers: int = 0) -> socket.socket:
-    """Begin to connect, without waiting for an answer; OSError where there is one already, and it is no."""
+    """Begin to connect, without waiting for an answer; OSError where a refusal has come already."""
     family, _, place = address
     link = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, socket.IPPROTO_TCP)
     try:
@@ -185,7 +185,7 @@ def begin(address: Address, buffers: int = 0) -> socket.socket:
 
 
 def is_connected(link: socket.socket) -> bool:
-    """Return whether the other side has answered by now, as one of this host has; OSError: it said no."""
+    """Return whether the other side has answered by now, as one on this host has; OSError: it refused."""
     poller = select.poll()
     poller.register(link, select.POLLOUT)
     if not poller.poll(0):
@@ -197,9 +197,9 @@ def is_connected(link: socket.socket) -> bool:
 
 
 def begin_at_once(connection: Connection) -> None:
-    """Do what waits for nobody in the turn of the loop that accepts a connection: a listed address is connected to, and
-    what the client has said by then goes there. Its task finds that done later, or decides anew;
-    so nothing is said here of what goes wrong."""
+    """Do what needs no waiting in the turn of the loop that accepts a connection: connect to a listed address, and send
+    what the client has said by then. The connection's task finds that done later, or decides anew; so errors are not
+    reported here."""
     if connection.target.kind is not TargetKind.ADDRESS:
         return
     host = connection.target.host
@@ -271,7 +271,7 @@ class _Routes(threading.local):
             raise
 
     def _link(self) -> socket.socket:
-        """One of another process, of which this is a fork, may be in another network."""
+        """A link that was inherited by fork may belong to another network namespace."""
         if self.link is None or self.owner != os.getpid():
             self.link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
             self.link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _ONE_SECOND)
@@ -285,8 +285,8 @@ _routes = _Routes()
 def is_own(address: str) -> bool:
     """Whether the kernel would keep a connection to this address on this host, by its routes of this moment.
 
-    That is more than a list of interfaces says: addresses of local routes count, and none is missed that came late.
-    Broadcast and the like, which no connection leads to, count too.
+    That is more than a list of interfaces says: addresses of local routes count, and late ones are not missed.
+    Broadcast and the like, to which nobody can connect, count too.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     packed = socket.inet_pton(family, address.partition("%")[0])

@@ -142,7 +142,7 @@ def test_of_the_addresses_of_a_name_those_remain_that_it_may_lead_to() -> None:
     assert "no rule can open it" in rules.check_resolved("a.example", 80, ["::ffff:1.1.1.1"]).reason
     assert rules.check_resolved("a.example", 443, ["2600::7%eth0", "2606::1%eth0", "fd12::1%1"]).addresses == ()
     assert "is not an address" in rules.check_resolved("a.example", 80, ["x"]).reason
-    assert "look whether the name is right" in rules.check_resolved("a.example", 80, []).reason
+    assert "check the name" in rules.check_resolved("a.example", 80, []).reason
 
 
 def test_what_dns_may_answer_is_what_is_listed_on_any_port() -> None:
