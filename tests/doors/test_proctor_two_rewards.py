@@ -43,7 +43,7 @@ def test_code_under_test_that_writes_the_other_file_is_a_forger(tmp_path: Path) 
     """It wins where the preferred file counts and nobody asks who wrote it: shortcoming 4."""
     found = graded(tmp_path, f"sh solution.sh; echo 0 > {TEXT}", f"echo 1 > {JSON}", reward_file=TEXT,
                    preferred_reward_file=JSON)  # fmt: skip
-    assert not found.passed and found.reward == 0.0 and "do not say the same" in found.forged
+    assert not found.passed and found.reward == 0.0 and "do not agree" in found.forged
 
 
 def test_two_rewards_lie_in_one_directory(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ _WHERE = {"Task": "ringfence.proctor.task", "Verdict": "ringfence.proctor.run", 
 
 
 def __getattr__(name: str) -> object:
-    """When they are first used: most of these modules need only a few of the others."""
+    """Load names on first use: most of these modules need only a few of the others."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,7 +1,7 @@
 """The agent's sandbox: the staged workspace at its place, the instruction three times, and nothing of the answer.
 
-Runs the set-up and the agents of a task one after the other. What they did is in the outcomes; only what the operator
-got wrong is an exception.
+Runs the set-up and the agents of a task one after the other. The outcomes say what they did; only a mistake of the
+operator's is an exception.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ INSTRUCTION, SETUP = f"{TASK_FOLDER}/instruction.md", f"{TASK_FOLDER}/setup.sh"
 ORACLE, GRADER = "/oracle", "/grader"
 VARIABLE, FILE_VARIABLE = "PROCTOR_INSTRUCTION", "PROCTOR_INSTRUCTION_FILE"
 _OWN = "ringfence-"
-"""The names of our temporary folders begin so."""
+"""How the names of our temporary folders begin."""
 _LONGEST_VARIABLE = 100_000
-"""The kernel takes 128 KiB in one variable; a longer instruction is in the file and on standard input alone."""
+"""The kernel takes 128 KiB in one variable; a longer instruction is only in the file and on standard input."""
 _IN_THE_WAY = (errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.EEXIST, errno.EBUSY, errno.EACCES)
 _OF_A_SHELL = frozenset("|&;<>()$`\\\"'*?[]#~=%!{}\n")
 
@@ -50,8 +50,8 @@ class Ran:
 
 
 def words_of(command: str) -> tuple[str, ...]:
-    """The command as a program and its arguments; what needs a shell is given to one. Files of the caller are named by
-    their whole path: the agent begins in another folder."""
+    """The command as a program and its arguments; a command that needs a shell is given to one. Files of the caller get
+    their full path: the agent begins in another folder."""
     return tuple(absolute(word) if _is_own_file(word) else word for word in _plain_words(command))
 
 
@@ -64,8 +64,8 @@ def _is_own_file(word: str) -> bool:
 
 
 def files_of(command: str) -> tuple[str, ...]:
-    """Files of the caller that the command names; they are shown to the agent, and bound by the evidence. Never of a
-    task's own command: a task that somebody sent could else name any file of the caller."""
+    """Files of the caller that the command names; they are shown to the agent, and bound by the evidence. Never for a
+    task's own command: a task from somebody else could then name any file of the caller."""
     if command in agents.NAMES:
         return ()
     named = [word for word in words_of(command) if os.path.isabs(word) and os.path.isfile(word)]
@@ -99,27 +99,27 @@ def _on_host(task: Task, out: str) -> list[str]:
 
 
 def watched_for(task: Task, out: str) -> str:
-    """The first name on the host for whose sake calls are watched one by one; empty: tripwires can be laid."""
+    """The first name on the host that makes it necessary to watch calls one by one; empty: tripwires can be laid."""
     names = (path for path in never_seen(task, out) if any(within(path, folder) for folder in PRIVATE))
     return next(names, "") if task.root is None else ""
 
 
 def _is_random(path: str) -> bool:
     """Whether it lies in a temporary folder that we made for this run: nobody can guess its name, the sandbox has its
-    own /tmp, and with a name in there no tripwire could be laid."""
+    own /tmp, and a name in there would rule out tripwires."""
     return any(path.startswith(f"{folder}/{_OWN}") for folder in PRIVATE)
 
 
 def refuse_answers(task: Task, agent: str, scaffold: Sequence[str], out: str) -> None:
-    """UsageError where the command or the scaffold names what no agent may read. Beside the output folder lies that of
-    the run, with copies of all that grades."""
+    """UsageError where the command or the scaffold names what no agent may read. Beside the output folder lies the
+    run's own, with copies of everything that grades."""
     closed, folder = _on_host(task, out), real(out)
     for path in map(real, (*scaffold, *files_of(agent))):
         if within(folder, path):
             raise UsageError(f"the output folder {out} would be shown to the agent, in {path}",
-                             hint="name one elsewhere, or of the scaffold only what the agent needs")  # fmt: skip
+                             hint="name one elsewhere, or less of the scaffold")  # fmt: skip
         if any(within(path, each) for each in closed):
-            raise UsageError(f"{path} would be shown to the agent, and is of the task itself",
+            raise UsageError(f"{path} would be shown to the agent, and belongs to the task itself",
                              hint="keep what belongs to the agent outside of the task's folder")  # fmt: skip
 
 
@@ -159,15 +159,15 @@ def run_agents(
     task: Task, agent: str, transaction: Transaction, place: str, out: str, scaffold: Sequence[str],
     watching: Watching, staged: str,
 ) -> list[Ran]:  # fmt: skip
-    """Run each. One that runs into a limit is the last, and so is the one before a step that can't begin in the
-    workspace which it left: no agent brings about an error."""
+    """Run each. An agent that hits a limit is the last one. So is an agent after which the next step can't begin in the
+    workspace that it left: no agent can cause an error."""
     ran: list[Ran] = []
     for number, step in enumerate(steps_of(task, agent)):
         file = os.path.join(place, f"instruction-{number}.md")
-        own = agent if step.command == agent else ""  # a task can't have its own steps shown the solution
+        own = agent if step.command == agent else ""  # a task can't have the solution shown to its own steps
         policy = policy_of(task, staged, file, out, (*scaffold, *files_of(agent)), own)
         job = _job(step, _argv(task, step, agent), file, phase.start(task))
-        for _, layer in transaction.layers:  # the agent before may have shut it, and that is no error of ours
+        for _, layer in transaction.layers:  # the previous agent may have locked it, and that is no error of ours
             let_in(os.path.join(layer, "upper"))
         try:
             with watching.phase(step.name, policy.wall_time_s) as (on_event, attach):
@@ -183,8 +183,8 @@ def run_agents(
 
 
 def _is_of_the_workspace(error: SetupError, program: str, task: Task) -> bool:
-    """Whether a step could not begin because its folder is shut, or its program, which lies in it, can't be started.
-    Of a root the agent before could change everything."""
+    """Whether a step could not begin because its folder is locked, or because its program, which lies in the workspace,
+    can't be started. In a root, the previous agent could change everything."""
     if task.root is not None:
         return error.step in ("chdir", "exec") or error.errno in _IN_THE_WAY
     own = "/" in program and (not os.path.isabs(program) or within(os.path.normpath(program), task.policy.mount_at))

@@ -4,8 +4,8 @@ A runner in the same interpreter as the code that it judges can't trust a «pass
 what is equal to everything, read the expected value in the caller's frame, or end the process. It can't know which of
 two tests that look alike is the wrong one. Both can't hold, so a program for which both pass has forged something.
 
-One twin for each test, and no more: of three variants with one difference each, the one in the middle would be the
-right one.
+Each test gets one twin and no more: among three variants with one difference each, the right one would be the one that
+both others resemble.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Twin:
 
     node: TestFunction
     case: str = ""
-    """The id of the one case that is wrong; empty: all of them are."""
+    """The id of the only case that is wrong; empty: all of them are."""
     by_value: bool = True
 
 
@@ -58,7 +58,7 @@ class Test:
 
 @record
 class Mixed:
-    """A file in which tests and twins stand under names that tell nothing."""
+    """A file in which tests and twins have names that give nothing away."""
 
     text: str
     tests: Mapping[str, str]
@@ -105,7 +105,7 @@ class TestFile:
     def _laid_out(
         self, prefix: str, body: list[ast.stmt], tests: Mapping[str, Test], names: _Names, in_order: bool
     ) -> list[ast.stmt]:
-        """Each run of tests that nothing else stands between, with its twins, by lot."""
+        """Shuffle each uninterrupted run of tests together with its twins."""
         done: list[ast.stmt] = []
         run: list[Test] = []
         for statement in [*body, None]:
@@ -120,7 +120,7 @@ class TestFile:
         return done
 
     def _shuffled(self, run: Sequence[Test], names: _Names, in_order: bool) -> list[TestFunction]:
-        """In order: each twin right before or after its test, for what they leave behind is then nearly the same."""
+        """In order: each twin stands right before or after its test, so that both find nearly the same left-overs."""
         groups = [[names.node_of(test), *names.twins_of(test)] for test in run]
         if in_order:
             for group in groups:
@@ -132,8 +132,8 @@ class TestFile:
 
 
 def halved(mixed: Mixed, rng: Random) -> tuple[str, str]:
-    """Return the file twice, each time with one of every test and its twin, by lot. Code that sees one of them alone
-    has nothing to compare it with."""
+    """Return the file twice; each copy has either the test or its twin, chosen at random. Code that sees only one of
+    them has nothing to compare it with."""
     named = {own: name for name, own in mixed.tests.items()}
     left_out: tuple[set[str], set[str]] = (set(), set())
     for twin, (own, _) in mixed.twins.items():
@@ -152,7 +152,7 @@ def _without(text: str, names: Container[str]) -> str:
 
 
 class _Names:
-    """Names that tell nothing, and whose they are."""
+    """Names that give nothing away, and whose they are."""
 
     def __init__(
         self, tests: Sequence[Test], chosen: Mapping[str, Sequence[Twin]], rng: Random, in_order: bool
@@ -185,8 +185,8 @@ class _Names:
 
 
 def _dealt(wanted: Mapping[str, int], rng: Random, in_order: bool) -> dict[str, list[int]]:
-    """Return as many lots as each name wants. ``in_order``: those of one name lie between those of its neighbours, a
-    test's and its twin's by chance: else the one that is out of order would be the twin."""
+    """Return as many random numbers as each name wants. ``in_order``: a name's numbers lie between those of its
+    neighbours, and those of a test and its twin are in random order: else the one out of order would be the twin."""
     lots = [rng.getrandbits(4 * _DIGITS) for _ in range(sum(wanted.values()))]
     if in_order:
         lots.sort()
@@ -248,7 +248,7 @@ def _tests(tree: ast.Module, bound: Container[str]) -> Iterator[Test]:
 
 
 def _words(tree: ast.Module) -> set[str]:
-    """Every name and text in the file but those of definitions: what is among them may be looked up by its name."""
+    """Every name and text in the file except in definitions: whatever is among them may be looked up by its name."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
@@ -266,7 +266,7 @@ def _with_twins(test: Test, world: World, rng: Random, count: int) -> Test:
 
 
 def _twins(function: TestFunction, world: World, rng: Random, count: int) -> Iterator[Twin]:
-    """Candidates, those with another value first: a condition that was turned round is easier to see through."""
+    """Candidates, those with another value first: a negated condition is easier to see through."""
     found = spots(function)
     places = rng.sample(range(len(found)), len(found))
     known = {ast.dump(function)}

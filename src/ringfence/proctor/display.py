@@ -1,7 +1,7 @@
-"""What is told while a proctored run goes on: a live line on a terminal, plain lines elsewhere, JSON for machines.
+"""Shows how a proctored run goes: a live line on a terminal, plain lines elsewhere, JSON for machines.
 
 Owns the words and when they are written. Names come out of the sandbox: none of them can move a cursor or end a line. A
-reader that goes away costs the run nothing. Told from several threads: samples come from the monitor's.
+reader that goes away costs the run nothing. Several threads use it: samples come from the monitor's.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Progress:
 
     @property
     def usage(self) -> str:
-        """What it uses now; once it has ended, its processes use no memory any more, and the most is told."""
+        """What it uses now; once it has ended, its processes use no memory, so the peak is shown."""
         if self.sample is None:
             return ""
         memory = self.sample.memory_bytes or self.peak_bytes
@@ -174,7 +174,7 @@ class _Lines:
             return
         self._tell(now, sentence(finding))
         if now.grave == _MOST_TOLD:
-            self._tell(now, "more of these are not told here; events.jsonl has them")
+            self._tell(now, "more of these are not shown here; events.jsonl has them")
 
     def ended(self, now: Progress) -> None:
         told = counted(now.grave, "violation") if now.grave else ""
@@ -237,8 +237,8 @@ class Display:
         self._began_s = self._told_s = 0.0
 
     def asks(self, variables: Sequence[str], hosts: Sequence[str]) -> None:
-        """Before anything runs: what of the caller's the task wants, and whom it may be sent to; nothing is said where
-        it wants nothing."""
+        """Before anything runs: say which variables of the caller's the task wants, and where they may be sent; say
+        nothing where it wants nothing."""
         asked = {"variables": [*variables], "hosts": [*hosts]}
         if any(asked.values()):
             with self._lock:
@@ -253,7 +253,7 @@ class Display:
             self._view.began(self._progress)
 
     def usage(self, sample: Sample) -> None:
-        """Take what the phase has used so far; also what makes the clock go on."""
+        """Take what the phase has used so far; this also keeps the clock going."""
         with self._lock:
             if self._progress is None:
                 return

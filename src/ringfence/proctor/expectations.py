@@ -1,10 +1,10 @@
 """Where a test says what it expects, and how each such spot is made wrong. Pure: syntax trees of single tests.
 
 A spot is used only where the test and the changed one contradict each other, whatever the code under test does: an
-equality with another value, a condition turned round, another exception. ``"b" in x`` does not contradict ``"a" in
-x``, so that one is only turned round. And only where it is reached whenever the test comes to its end: what stands in
-a branch, in a loop over what the code under test returned or after a ``return`` might be left out, and then both
-would pass for an honest program.
+equality with another value, a negated condition, another exception. ``"b" in x`` does not contradict ``"a" in x``, so
+it is only negated. A spot must also be reached whenever the test comes to its end: a statement in a branch, in a loop
+over what the code under test returned or after a ``return`` might be skipped, and then both would pass for an honest
+program.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 _RAISING = frozenset({"raises", "assertRaises", "assertRaisesRegex"})
 _EXCHANGED = (("ValueError", "RuntimeError"), ("TypeError", "NameError"), ("KeyError", "OSError"),
               ("IndexError", "ZeroDivisionError"), ("AttributeError", "ImportError"))  # fmt: skip
-"""Each is made of the other, so that neither tells. No program makes a class that is both."""
+"""Each replaces the other, so neither gives itself away. No program makes a class that is both."""
 _OTHER_EXCEPTION = {one: other for pair in _EXCHANGED for one, other in (pair, pair[::-1])}
 _OTHER_EXCEPTIONS = ("ZeroDivisionError", "OSError", "NameError", "EOFError", "RuntimeError", "ImportError")
-"""For all else, as ``FileNotFoundError``."""
+"""For all others, such as ``FileNotFoundError``."""
 _PASSING_ROOTS = frozenset({
     "pytest", "mock", "unittest", "monkeypatch", "warnings", "tempfile", "open", "patch", "caplog",
 })  # fmt: skip
-"""Whose contexts let an exception pass that is raised inside them."""
+"""Modules whose context managers let an exception inside them pass."""
 _CASE_DIGITS = 10
 
 
@@ -58,7 +58,7 @@ class Spot:
     change: Change
     """Changes the tree; false: nothing here can be made wrong after all."""
     by_value: bool = True
-    """Another value is expected. Else a condition is turned round, which is easier to see through."""
+    """Another value is expected. Else a condition is negated, which is easier to see through."""
     case: str = ""
     """The id of the one case that it is about; empty: of all of them."""
 
@@ -82,7 +82,7 @@ def reached(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _enters(statement: ast.stmt) -> bool:
-    """Whether what stands in it runs too."""
+    """Whether the statements in it run too."""
     if isinstance(statement, ast.With | ast.AsyncWith):
         return all(_is_passing(_dotted(item.context_expr)) for item in statement.items)
     return isinstance(statement, ast.For) and _runs(statement.iter)
@@ -165,7 +165,7 @@ def _plain_literals(compare: ast.Compare) -> bool:
 
 
 def _of_expected(node: ast.expr, put: Callable[[ast.expr], None], function: TestFunction) -> Iterator[Spot]:
-    """A value that stands in the comparison, or that a variable has which is used there alone."""
+    """A value in the comparison itself, or the value of a variable that is used there alone."""
     if isinstance(node, ast.Name):
         assigned = _only_assignment(node.id, function)
         if assigned is None:
@@ -183,7 +183,7 @@ def _of_expected(node: ast.expr, put: Callable[[ast.expr], None], function: Test
 
 
 def _only_assignment(name: str, function: TestFunction) -> ast.Assign | None:
-    """Where it gets its value, if that is once in the open, and the value is used once."""
+    """Where it gets its value, if it is assigned exactly once at the top, and used exactly once."""
     used = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == name]
     if len(used) != 2 or sum(isinstance(node.ctx, ast.Load) for node in used) != 1:
         return None
@@ -285,7 +285,7 @@ def _names(node: ast.expr) -> list[str]:
 
 
 def name_cases(function: TestFunction, rng: Random) -> None:
-    """Give each case an id that does not tell its values: a test and its twin then have the same ids."""
+    """Give each case an id that does not reveal its values: a test and its twin then have the same ids."""
     for call, _, rows in tables(function):
         if not call.keywords:
             ids: list[ast.expr] = [ast.Constant(f"{rng.getrandbits(4 * _CASE_DIGITS):0{_CASE_DIGITS}x}") for _ in rows]
@@ -319,7 +319,7 @@ def _of_case(row: ast.expr, column: int, width: int, case: str) -> Iterator[Spot
 
 
 def _is_ours(case: str) -> bool:
-    """Whether ``name_cases`` gave it that id; one of the author's may be a part of another."""
+    """Whether ``name_cases`` gave it that id; an id of the author's may be a part of another."""
     return len(case) == _CASE_DIGITS and not set(case) - set("0123456789abcdef")
 
 
@@ -340,8 +340,8 @@ def _is_used_once(name: str, function: TestFunction) -> bool:
 
 
 def rewrite(function: TestFunction, rng: Random, *, turn: bool) -> None:
-    """Write the expectations in equal forms chosen by lot. ``turn``: also ``a == b`` as ``not a != b``, which is the
-    same for what is compared sanely; somebody must have tried it on the reference."""
+    """Write the expectations in equivalent forms, chosen at random. ``turn``: also ``a == b`` as ``not a != b``, which
+    is the same for sanely compared values; it must have been tried on the reference."""
     for statement in reached(function.body):
         if isinstance(statement, ast.Assert):
             for compare in _equalities(statement.test):
@@ -351,7 +351,7 @@ def rewrite(function: TestFunction, rng: Random, *, turn: bool) -> None:
 
 
 def without_words(function: TestFunction) -> None:
-    """Take away what is there for people and tells which values are right: docstring and messages."""
+    """Remove what is there for people and reveals the right values: docstring and messages."""
     if ast.get_docstring(function, clean=False) is not None:
         function.body = function.body[1:] or [ast.Pass()]
     for node in ast.walk(function):

@@ -1,4 +1,4 @@
-"""What the events of a run come to: findings with a severity, and the violations among them.
+"""Turns the events of a run into findings with a severity, and picks the violations among them.
 
 Owns the reading of VIOLATION and EGRESS events and the form of a violation (docs/reference/formats.md, section 3).
 How grave a call is stands in ``severity``. What an event says was chosen by the guest: it is compared
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from ringfence.model.outcome import Outcome
 
 UNNAMED = "unnamed"
-"""Stands in the place of a system call where more was tried than the recorder could name."""
+"""Takes the place of a system call's name where more was tried than the recorder could name."""
 _ADDRESSES = ("connect", "sendto", "sendmsg", "sendmmsg")
-# Under tripwires one call may be asked for twice: whether the name is there, then to make it.
+# Under tripwires one call may be seen twice: a look-up of the name, then its creation.
 _FIRST_HALF = "lookup"
 _Process = tuple[object, object]
 """Number and start: a process for good."""
@@ -65,7 +65,7 @@ class Finding:
     result: str = ""
     """What it got: the name of an errno, or why it was refused."""
     path: str = ""
-    """As far as the kernel resolved it; what lies below a forbidden path is the caller's word."""
+    """As far as the kernel resolved it; the part below a forbidden path is only what the caller said."""
     host: str = ""
 
     @property
@@ -91,7 +91,7 @@ def findings_of(
 
 
 def gaps_of(outcome: Outcome) -> tuple[Finding, ...]:
-    """Return an attempt for what the recorder could not name: whoever floods it is not clean for that."""
+    """Return an attempt for what the recorder could not name: flooding it does not make a run clean."""
     summary = outcome.recorder.get("summary")
     rows = [row for row in summary if isinstance(row, Mapping)] if isinstance(summary, list | tuple) else []
     unnamed = [row for row in rows if not row.get("named")]
@@ -107,7 +107,7 @@ def gaps_of(outcome: Outcome) -> tuple[Finding, ...]:
 
 
 def _may_be_grave(row: Mapping[str, object]) -> bool:
-    """Whether what is only counted may have been an attempt. Of a look-up the sum does not say what call it was for."""
+    """Whether an event that was only counted may have been an attempt. A count of look-ups names no calls."""
     operation = _text(row, "operation")
     if row.get("aim") == PROCESS:
         grade = severity.of_pid_1(_text(row, "path"), writes=False, walks=operation == first_files.WALK)
@@ -118,7 +118,7 @@ def _may_be_grave(row: Mapping[str, object]) -> bool:
 
 
 def _has_gateway(outcome: Outcome) -> bool:
-    """Whether somebody else tells of every connection."""
+    """Whether the gateway reports every connection."""
     network = outcome.enforced.get("network")
     return network is not None and Mechanism.GATEWAY in network.by
 
@@ -156,13 +156,13 @@ def _breach(path: str, time_s: float) -> Finding:
 
 
 class Follower:
-    """Findings one by one, while a phase goes on: for whoever shows them. What counts in the end is ``findings_of``."""
+    """Findings one by one, while a phase goes on, for display. What counts in the end is ``findings_of``."""
 
     def __init__(self, policy: Rules) -> None:
         self._reader = _Reader(policy, decided=None if policy.network else frozenset())
 
     def take(self, event: Event) -> Finding | None:
-        """Return what one event comes to; None: nothing, or nothing before the gateway has decided."""
+        """Return the finding of one event; None: there is none, or none before the gateway has decided."""
         return self._reader.read(event)
 
 
@@ -172,8 +172,8 @@ class _Reader:
     def __init__(
         self, policy: Rules, decided: Collection[tuple[str, int]] | None, walkers: Collection[_Process] = ()
     ) -> None:
-        """``decided``: where the gateway said what became of it. Its word counts, not that of the call; None: it is
-        going to say it of everything. ``walkers``: processes that read whatever they find."""
+        """``decided``: addresses that the gateway has decided about. Its word counts, not the call's result; None: it
+        will decide about everything. ``walkers``: processes that read whatever they find."""
         self._walkers = walkers
         self._workspace = policy.mount_at
         self._rules = RuleSet.of(policy.network)
@@ -190,7 +190,7 @@ class _Reader:
         return None
 
     def _is_second_half(self, row: Mapping[str, object]) -> bool:
-        """Whether the call of this record has one already: whether the name is there, and then to make it."""
+        """Whether the call of this record has a finding already: the look-up of the name, before its creation."""
         before, is_first = self._before, row.get("operation") == _FIRST_HALF
         call = tuple(row.get(name) for name in ("pid", "start_ticks", "syscall", "path", "asked"))
         self._before = call if is_first else None
@@ -264,8 +264,8 @@ _SOURCES: tuple[tuple[_Knows, _Make], ...] = (
 
 
 def _is_walk(row: Mapping[str, object]) -> bool:
-    """Whether its process takes what it finds: it asks for a file that nobody means. Of an unknown one that says
-    nothing."""
+    """Whether its process just walks: it asks for a file that nobody asks for on purpose. For an unknown process that
+    says nothing."""
     return row.get("aim") == PROCESS and row.get("path") == first_files.AREAS and _number(row, "pid") > 0
 
 

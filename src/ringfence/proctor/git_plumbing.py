@@ -1,4 +1,4 @@
-"""Git, run in a repository of ours under settings of nobody's, with another repository's objects as mere data.
+"""Runs git in a repository of ours, with nobody's settings, and with another repository's objects as mere data.
 
 The other repository may be hostile. Git never takes it for a repository: its settings, hooks, attributes, references,
 replacements and grafts are not read, because only its folder of objects is named. What git says is cut and escaped.
@@ -18,7 +18,7 @@ from ringfence.errors import SandboxError, UnavailableError
 from ringfence.model.system_text import escape_controls
 
 DEADLINE_S = 3600
-"""Of one command: a FIFO in the place of a pack would hold git for ever."""
+"""Time limit of one command: a FIFO in place of a pack would block git for ever."""
 BRANCH = "main"
 _PIECE_BYTES = 1 << 20
 _TOLD_BYTES = 600
@@ -28,7 +28,7 @@ _SETTINGS = (
     "core.untrackedCache=false", "core.autocrlf=false", "core.symlinks=true", "submodule.recurse=false",
     "protocol.allow=never", "gc.auto=0", "maintenance.auto=false", "pack.useBitmaps=false", "index.sparse=false",
 )  # fmt: skip
-"""Commit graphs, indexes over packs and bitmaps of the other repository could say what its objects do not."""
+"""Commit graphs, multi-pack indexes and bitmaps of the other repository could contradict its objects."""
 
 
 class Repository:
@@ -81,7 +81,7 @@ class Repository:
     def _started(
         self, arguments: Sequence[str], source: int, *, borrowing: bool = False
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """A command that has to end well; it ends at its deadline, and with its caller's interest, at the latest."""
+        """A command that must succeed. It is ended at its deadline, or when its caller stops reading."""
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(
                 self._command(arguments), cwd=self.folder, env=self._environment(borrowing), stdin=source,
@@ -122,7 +122,7 @@ def program() -> str:
 
 
 def clean_environment(folder: str) -> dict[str, str]:
-    """Of nobody: any other variable or setting could name a program to run, or objects to show."""
+    """Nobody's variables: any other variable or setting could name a program to run, or objects to show."""
     return {
         "PATH": os.defpath,
         "HOME": "/nonexistent",
@@ -143,7 +143,7 @@ def clean_environment(folder: str) -> dict[str, str]:
 
 
 def _listed(path: str) -> str:
-    """One entry of git's list of folders, which has colons between them; in quotes a path may have any byte."""
+    """One entry of git's colon-separated list of folders; in quotes a path may have any byte."""
     spelled = (chr(each) if 32 <= each < 127 and each not in b'"\\' else f"\\{each:03o}" for each in os.fsencode(path))
     return '"' + "".join(spelled) + '"'
 

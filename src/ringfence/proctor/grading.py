@@ -1,7 +1,7 @@
-"""``grade``: which grader a task has, and what every grading comes to.
+"""``grade``: picks the grader of a task, and defines what every grading returns.
 
-A submission that can't be graded fails by its own fault. The verdict is a value of the side that the code under test
-can't write; see ``script_grader`` and ``pytest_grader``, which are loaded when a task needs them.
+A submission that can't be graded fails by its own fault. The verdict comes from the side that the code under test can't
+write to; see ``script_grader`` and ``pytest_grader``, which are loaded when a task needs them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _SCRIPT, _PYTEST = "ringfence.proctor.script_grader", "ringfence.proctor.pytest_grader"
 _SWEBENCH = "ringfence.proctor.foreign.swebench_grader"
 MAX_CHARS = 8 << 20
-"""Of the details, escaped. The code under test has a say in them, and no verifier takes a bundle of more than 64 MiB: a
-run whose bundle is none would be one without a verdict."""
+"""Of the details, escaped. The code under test influences them, and no verifier takes a bundle of more than 64 MiB: a
+run with a larger bundle would have no verdict."""
 
 
 @record
@@ -66,7 +66,7 @@ class Grading:
 
 
 def _fitting(value: object, room: list[int]) -> object:
-    """As much of plain data as there is room for, in characters of JSON; the rest is left out."""
+    """As much of the plain data as fits, in characters of JSON; the rest is left out."""
     room[0] -= len(ascii(value)) + 2 if isinstance(value, str) else 4
     if isinstance(value, str):
         return value if room[0] >= 0 else ""
@@ -111,7 +111,7 @@ def _loaded(module: str) -> Callable[..., Grading]:
 
 
 def described(submission: Submission) -> dict[str, object]:
-    """What of the submission was left out, and what of it would set up a run of tests, as plain data."""
+    """What was left out of the submission, and which of its files configure test runs, as plain data."""
     return {
         "dropped": [{"path": each.path, "reason": each.reason} for each in submission.dropped],
         "forbidden_writes": list(submission.forbidden), "test_settings": list(submission.settings),

@@ -21,13 +21,13 @@ from ringfence.proctor.git_plumbing import BRANCH, Repository
 
 MAX_FILES = 1_000_000
 MAX_BYTES = 64 << 30
-"""Of a working tree. A few hundred bytes of trees that name each other again and again can stand for more than any disk
-holds."""
+"""Of a working tree. A few hundred bytes of trees that refer to each other again and again can expand to more than any
+disk holds."""
 MAX_NESTED = 8
 """Submodules in submodules."""
 _POINTER_BYTES = 4096
 _LFS_BYTES = 1024
-"""What is longer is no pointer, by the definition of Git LFS."""
+"""By the definition of Git LFS, a longer file is not a pointer."""
 _LFS_START = b"version https://git-lfs.github.com/spec/"
 _FILE, _SUBMODULE = ("100644", "100755"), "160000"
 
@@ -49,7 +49,7 @@ def materialise(repository: str, commit: str, target: str) -> None:
 
 
 def remembers(repository: str, commit: str, path: str) -> bool:
-    """Whether the commit or an ancestor has, or had, something at a path. The repository is one that was made here."""
+    """Whether the commit or an ancestor has something at a path. The repository must be one that was made here."""
     ours = Repository(repository, "")
     return bool(ours.run("rev-list", "--full-history", "--max-count=1", commit, "--", path))
 
@@ -111,7 +111,7 @@ def _line(path: str) -> str:
 
 
 def _refuse_special(objects: str) -> None:
-    """Git would wait for ever for what a FIFO in the place of an object says."""
+    """Git would wait for ever on a FIFO in place of an object."""
     for folder, _, names in os.walk(objects):
         for name in names:
             path = os.path.join(folder, name)
@@ -138,7 +138,7 @@ def _take(ours: Repository, repository: str, commit: str) -> None:
 
 
 def _why_missing(repository: str) -> str:
-    """What a clone that leaves something out on purpose is mended with."""
+    """How to complete a clone that leaves something out on purpose."""
     objects = _objects(repository)
     if os.path.lexists(os.path.join(os.path.dirname(objects), "shallow")):
         return "it is a shallow clone; git fetch --unshallow gets the rest"
@@ -162,7 +162,7 @@ def _check_whole(ours: Repository, commit: str) -> None:
 
 
 def _rows(ours: Repository, commit: str) -> list[_Row]:
-    """Everything in the commit's tree; UsageError where that is more than anybody means."""
+    """Everything in the commit's tree; UsageError where that is unreasonably much."""
     rows: list[_Row] = []
     total = 0
     with closing(ours.pieces("ls-tree", "-r", "-l", "-z", "--full-tree", commit)) as pieces:
@@ -198,7 +198,7 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _check_out(ours: Repository, commit: str) -> None:
-    """Write the working tree. No filter runs: there is none but in settings, and the settings are ours."""
+    """Write the working tree. No filter runs: only settings define filters, and the settings are ours."""
     ours.run("update-ref", f"refs/heads/{BRANCH}", commit)
     ours.run("read-tree", commit)
     ours.run("checkout-index", "--all", "--index", "--quiet")

@@ -1,4 +1,4 @@
-"""What of an agent's layer comes into the tree that is graded: a decision over plain data, which touches no disk.
+"""Decides which parts of an agent's layer enter the graded tree. It works on plain data and touches no disk.
 
 An entry that could hurt, hang or mislead a grader is left out and named. What the agent deleted stays deleted. Where
 the task forbids writing, the staged base is what is graded. Paths are relative to the workspace.
@@ -31,13 +31,13 @@ MAX_ENTRIES = 200_000
 MAX_DEPTH, MAX_PATH_BYTES = 100, 3500
 """Deeper or longer paths break the tools of graders, and are nobody's honest work."""
 MAX_FILE_BYTES = 2 << 30
-"""A larger file is left out, however little of it is on the disk: whoever reads it reads all of it."""
+"""A larger file is left out, however sparse it is: a grader that reads it reads all of it."""
 MAX_BYTES = 8 << 30
 """The most that all files of an agent may hold together, holes included."""
 MAX_NAMED = 1000
 """Entries that are left out are named up to here; the rest is counted."""
 MAX_STEPS = 2_000_000
-"""The most steps that are made to find out where all links lead; those that are left then are left out."""
+"""The most steps to resolve all links together; links that are unresolved by then are left out."""
 _MOST_LINKS, _MOST_PARTS, _DEEPEST = 40, 4096, 300
 _TOO_FAR = "a link that leads in a circle, over too many others or too deep is not imported"
 _LEAVES = "a link that leaves the workspace is not imported"
@@ -47,7 +47,7 @@ _STARTED = "customize"
 _STARTED_BY_PYTHON = (f"site{_STARTED}", f"user{_STARTED}")
 TEST_SETTINGS = ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg",
                  "pyproject.toml")  # fmt: skip
-"""Files of any folder by which a run of tests is set up."""
+"""Files that configure a test run, in any folder."""
 _GIT_FILES = ("config", "config.worktree", "commondir", "gitdir", "info/attributes", "info/grafts",
               "info/sparse-checkout", "objects/info/alternates", "objects/info/http-alternates")  # fmt: skip
 _GIT_FOLDERS = ("hooks", "refs/replace")
@@ -104,12 +104,12 @@ def sift(
 
 
 def first(paths: Iterable[str]) -> tuple[str, ...]:
-    """No more of them are looked at than are named."""
+    """Check no more of them than are named."""
     return tuple(dict.fromkeys(path for _, path in zip(range(MAX_NAMED), paths, strict=False)))
 
 
 def too_much(layer: Manifest) -> str:
-    """Why a layer is more than is imported; empty: it is not."""
+    """Why a layer is too much to import; empty: it is not."""
     if len(layer) > MAX_ENTRIES:
         return f"the submission has more than {MAX_ENTRIES} changed paths"
     deep = next((path for path in layer if path.count("/") >= MAX_DEPTH or _bytes(path) > MAX_PATH_BYTES), None)
@@ -127,7 +127,7 @@ def _bytes(path: str) -> int:
 
 
 def closed_paths(forbidden: Iterable[str], mount_at: str) -> frozenset[str]:
-    """Those that lie in the workspace, relative to it; the workspace itself is the empty path."""
+    """The paths that lie in the workspace, relative to it; the workspace itself is the empty path."""
     top = mount_at.rstrip("/")
     inside = (path.rstrip("/") for path in forbidden if within(path.rstrip("/"), top))
     return frozenset(path[len(top) + 1 :] for path in inside)
@@ -138,7 +138,7 @@ def is_closed(path: str, closed: frozenset[str]) -> bool:
 
 
 def written(base: Manifest, layer: Manifest, closed: frozenset[str]) -> list[str]:
-    """What the agent changed below closed paths. A folder that only holds such a change is none itself."""
+    """What the agent changed below closed paths. A folder that merely contains such a change does not count."""
     found = []
     for path, entry in layer.items():
         if is_closed(path, closed):
@@ -151,7 +151,7 @@ def written(base: Manifest, layer: Manifest, closed: frozenset[str]) -> list[str
 
 
 def reasons(layer: Manifest) -> dict[str, str]:
-    """What is left out of a layer, and why; without what is below something that is."""
+    """What is left out of a layer, and why; entries below one that is left out are not listed."""
     found: dict[str, str] = {}
     for path in ordered(layer):
         reason = "" if layer[path].kind == DELETED else _reason(path, layer[path])
@@ -179,7 +179,7 @@ def _python_reason(path: str, entry: Entry) -> str:
 
 
 def _git_reason(path: str, entry: Entry) -> str:
-    """Git runs commands that these name. What a repository holds (objects, refs, index) is the agent's work."""
+    """These files name commands that git runs. A repository's content (objects, refs, index) is the agent's work."""
     if path.rpartition("/")[2] == ".git" and entry.kind != FOLDER:
         return "a .git that is no folder leads git elsewhere"
     _, found, inside = f"/{path}".rpartition("/.git/")
@@ -197,7 +197,7 @@ def _is_git_control(inside: str) -> bool:
 
 
 def _instead(reasons: Mapping[str, str], base: Manifest, layer: Manifest) -> dict[str, Entry]:
-    """What stands in the layer where something was left out: of git's own files the base's, of all else nothing.
+    """What replaces an entry that was left out: for git's own files the base's version, for all others nothing.
 
     A folder of the base that is left out of the layer stays; what the agent deleted in it is gone."""
     gone = Entry(kind=DELETED)
@@ -210,7 +210,7 @@ def _is_folder(entry: Entry | None) -> bool:
 
 
 def _plain(entry: Entry, now_ns: int) -> Entry:
-    """Without set-id and sticky bits, attributes and marks of the overlay's; readable for whoever grades."""
+    """Without set-id and sticky bits, attributes and overlay marks; readable for the grader."""
     if entry.kind == DELETED:
         return entry
     least = {FOLDER: 0o700, FILE: 0o600}.get(entry.kind, 0)
@@ -233,7 +233,7 @@ def _restore(tree: dict[str, Entry], base: Manifest, closed: frozenset[str]) -> 
 
 
 def _leaving(tree: Manifest, base: Manifest, mount_at: str) -> dict[str, str]:
-    """Links that lead out. One of the base may, if it did before the agent came: the task's author made it."""
+    """Links that lead out. A link of the base may, if it did so before the agent came: the task's author made it."""
     links, before, budget = _links(tree), _links(base), [MAX_STEPS]
     found = {path: reason for path in links if (reason := why_leaves(path, links, mount_at, budget))}
     allowed = (path for path in found if before.get(path) == links[path] and why_leaves(path, before, mount_at))
@@ -245,10 +245,10 @@ def _links(tree: Manifest) -> dict[str, str]:
 
 
 def why_leaves(path: str, links: Mapping[str, str], mount_at: str, budget: list[int] | None = None) -> str:
-    """Why a symbolic link is not imported; empty: wherever it leads, that is in the workspace.
+    """Why a symbolic link is not imported; empty: it leads to a place in the workspace.
 
-    ``links``: all of the tree, by path. It is followed over all others, as the kernel would from ``mount_at``.
-    ``budget``: steps that may be made for all links together, of which those made here are taken."""
+    ``links``: all of the tree, by path. The link is followed through the others, as the kernel would from ``mount_at``.
+    ``budget``: the steps left for all links together; the steps made here are subtracted."""
     budget = budget if budget is not None else [MAX_STEPS]
     if budget[0] < 0:
         return _TOO_FAR
@@ -279,7 +279,7 @@ def _parts(target: str) -> list[str]:
 
 
 def named(reasons: Mapping[str, str]) -> tuple[Dropped, ...]:
-    """The highest only: what is below something that was left out is left out with it."""
+    """Only the topmost paths: whatever is below them is left out with them."""
     tops = [path for path in ordered(reasons) if parent(path) not in reasons]
     found = [Dropped(path=shown(path), reason=reasons[path]) for path in tops[:MAX_NAMED]]
     if len(tops) > MAX_NAMED:

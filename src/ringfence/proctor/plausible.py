@@ -2,7 +2,8 @@
 
 A reader of a test must not be able to tell whether the number in it is the right one. So each change goes both ways
 with the same chance: from 41 to 42 as from 42 to 41. Round numbers stay round, sorted lists sorted, words can still be
-spoken. In one file a value is made wrong in one way alone, and back: how often a value occurs tells nothing.
+spoken. Within one file a value is always swapped with the same other value, in both directions: so its frequency tells
+nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _LONGEST_INT = 10**300
 """Python refuses to write out an integer of some thousand digits."""
 _SMALL, _SMALLEST = 0.01, 1e-4
 _ALPHABETS = ("0123456789", "aeiou", "AEIOU", "bcdfghjklmnpqrstvwxyz", "BCDFGHJKLMNPQRSTVWXYZ")
-"""A character of a text becomes another one of its alphabet; of the first alphabet that the text has any of."""
+"""A character of a text becomes another one of its alphabet: the first alphabet that occurs in the text."""
 _DRAWS = 8
 _TELLING = 4
-"""Digits of a number with many; a change further behind could be within a tolerance."""
+"""Significant digits of a long number; a change after them could be within a tolerance."""
 
 
 def wrong(node: ast.expr, world: World, rng: Random) -> ast.expr | None:
@@ -38,7 +39,7 @@ def wrong(node: ast.expr, world: World, rng: Random) -> ast.expr | None:
 
 
 def values_in(node: ast.expr) -> list[object]:
-    """Return the value of a literal, and those in it: what another test may be given as a wrong one."""
+    """Return the value of a literal, and the values in it: another test may get them as wrong ones."""
     try:
         return [ast.literal_eval(node)]
     except _NO_LITERAL:
@@ -76,12 +77,12 @@ def _near_bool(value: bool, world: World, rng: Random) -> object:
 
 
 def _next(character: str, ring: str, rng: Random) -> str:
-    """A neighbour in a ring: each is as often made of the other."""
+    """A neighbour in a ring: each becomes the other equally often."""
     return ring[(ring.index(character) + rng.choice((1, -1))) % len(ring)]
 
 
 def _near_int(value: int, world: World, rng: Random) -> object | None:
-    """The last digit that is no zero becomes another such: 300 is not made 301."""
+    """The last non-zero digit becomes another: 300 does not become 301."""
     if abs(value) >= _LONGEST_INT:
         return None
     sign, digits = "-" if value < 0 else "", str(abs(value))
@@ -150,7 +151,7 @@ def _is_progression(value: Sequence[object]) -> bool:
 
 
 def _shifted(value: Sequence[object], world: World, rng: Random) -> list[object]:
-    """All by the same: else the one that breaks the row would be the wrong one."""
+    """Shift all by the same amount: else the one that breaks the sequence would be the wrong one."""
     numbers = [each for each in value if isinstance(each, int)]
     known = next((each for each in numbers if _key(each) in world), None)
     other = changed(rng.choice(numbers) if known is None else known, world, rng)
@@ -164,7 +165,7 @@ def _shifted(value: Sequence[object], world: World, rng: Random) -> list[object]
 
 
 def _look(value: Sequence[object]) -> tuple[bool, bool, bool]:
-    """What is seen at once: whether a row rises or falls, and whether all of it differs."""
+    """What the eye sees at once: whether a sequence rises or falls, and whether all its values differ."""
     try:
         pairs = [*pairwise(value)]
         rising = all(one <= two for one, two in pairs)  # type: ignore[operator]
@@ -213,7 +214,7 @@ def _wrong_approx(node: ast.expr, world: World, rng: Random) -> ast.expr | None:
 
 
 def _wrong_inside(node: ast.expr, world: World, rng: Random) -> ast.expr | None:
-    """Of a list, tuple or dictionary with parts that are computed: one of the others made wrong, in place."""
+    """In a list, tuple or dictionary with computed parts: make one of the others wrong, in place."""
     if not isinstance(node, ast.List | ast.Tuple | ast.Dict):
         return None
     parts = node.values if isinstance(node, ast.Dict) else node.elts
@@ -282,7 +283,7 @@ def _same_text(node: ast.Constant, rng: Random) -> ast.expr:
 
 
 def _same_dict(node: ast.Dict, rng: Random) -> ast.expr:
-    """Equal dictionaries may have another order; what is computed keeps its own, for it may depend on it."""
+    """Equal dictionaries may differ in order; computed parts keep theirs, since they may depend on it."""
     movable = _is_literal(node) and _all_differ(node.keys)
     pairs = [(key, same(value, rng)) for key, value in zip(node.keys, node.values, strict=True)]
     if movable:

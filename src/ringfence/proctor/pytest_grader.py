@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ringfence.proctor.task import Task
 
 _FEW = 24
-"""With so many pairs or fewer no run sees a test together with its twin: to guess them all is worth a try. With more of
-them that costs more than it gives."""
+"""With this many pairs or fewer, no run sees a test together with its twin: guessing them all would be worth a try.
+With more pairs that costs more than it gains."""
 _NAMED = 5
 _MOST_MESSAGES = 50
 _TAIL_BYTES = 600
@@ -45,13 +45,13 @@ class Prepared:
     texts: Mapping[str, str]
     """The test files as they are run, by their path in the oracle."""
     other_texts: Mapping[str, str] = MappingProxyType({})
-    """The same with the other one of each test and its twin, for a second run. Empty: both are in the first."""
+    """The same with the other half of each pair, for a second run. Empty: both are in the first."""
     expected: Expected
     imports: Imports
     interpreter: str = ""
     """Absent: the one that ringfence runs on."""
     without_twin: tuple[str, ...] = ()
-    """Tests of which no contradiction could be made, or none that fails for the reference."""
+    """Tests without a contradiction, or without one that fails for the reference."""
     figures: Mapping[str, float] = MappingProxyType({})
     """How many twins were made, how many of them serve, in how many seconds."""
 
@@ -107,8 +107,8 @@ class _Trials:
 Texts = dict[str, str]
 Chosen = Mapping[str, Mapping[str, Sequence[Twin]]]
 _SHUFFLED, _IN_ORDER, _ALONE = range(3)
-"""How a file is mixed. Tests that do not bear another order and other forms stay as they are beside their twins, and
-those that do not bear twins at all, for they build on each other, stay alone."""
+"""How a file is mixed. Tests that do not tolerate another order and other forms stay as they are beside their twins.
+Tests that tolerate no twins at all, because they build on each other, stay alone."""
 
 
 def _texts(mixes: Mapping[str, Mixed]) -> Texts:
@@ -136,7 +136,7 @@ def _on_reference(trials: _Trials) -> tuple[Texts, Texts, Expected]:
 
 
 def _apart(trials: _Trials, mixes: Mapping[str, Mixed], expected: Expected) -> tuple[Texts, Texts, Expected]:
-    """In two runs where there are few pairs, if the tests bear it; else in one."""
+    """In two runs where there are few pairs, if the tests tolerate it; else in one."""
     together: Texts = {}
     if not 0 < len(expected.twins) <= _FEW:
         return _texts(mixes), together, expected
@@ -166,11 +166,11 @@ def _unfit(problem: str, outcome: Outcome) -> UsageError:
 
 
 def _on_untouched(trials: _Trials) -> tuple[Texts, Texts, Expected]:
-    """Without a reference: pairs of which both pass already are none, the others are weak."""
+    """Without a reference: a pair that passes as a whole already is dropped, the others are weak."""
     mixes = {file.path: file.mixed(trials.candidates[file.path], in_order=True, turn=False) for file in trials.files}
     told, _ = trials.run(_texts(mixes))
     if told.doubt or told.finished not in (0, 1):
-        told = Told()  # what it told may be the half of it
+        told = Told()  # its report may be incomplete
     before = _expected(mixes, told)
     chosen = _chosen(mixes, {name for name, ends in _ends(told, mixes).items() if ("passed", "passed") not in ends
                              and (ends or name.partition("::")[0] in before.open_files)})  # fmt: skip
@@ -186,7 +186,7 @@ def _on_untouched(trials: _Trials) -> tuple[Texts, Texts, Expected]:
 
 
 def _problem(told: Told, mixes: Mapping[str, Mixed]) -> str:
-    """Why a trial is no base for a grading of these files; empty: it is one."""
+    """Why a trial can't be the basis for grading these files; empty: it can."""
     if told.doubt or told.finished not in (0, 1):
         return told.doubt or f"pytest ended with {told.finished or 'nothing'}"
     broken = [f"{name}: {words}" for name, words in told.uncollected.items() if name.partition("::")[0] in mixes]
@@ -198,7 +198,7 @@ def _problem(told: Told, mixes: Mapping[str, Mixed]) -> str:
 
 
 def _expected(mixes: Mapping[str, Mixed], told: Told) -> Expected:
-    """What is known after a trial: by what was told where a file could be collected, else by its text."""
+    """What is known after a trial: from the report where a file could be collected, else from its text."""
     tests = {f"{path}::{name}": f"{path}::{own}" for path, mixed in mixes.items() for name, own in mixed.tests.items()}
     twins = {f"{path}::{name}": (f"{path}::{own}", twin.case)
              for path, mixed in mixes.items() for name, (own, twin) in mixed.twins.items()}  # fmt: skip
@@ -221,13 +221,13 @@ def _expected(mixes: Mapping[str, Mixed], told: Told) -> Expected:
 
 
 def _run_ones(tests: Mapping[str, str], ended: Mapping[str, str], open_files: set[str]) -> dict[str, str]:
-    """Leave out what looks like a test and is not collected, e.g. in a class that pytest does not take."""
+    """Leave out what looks like a test but is not collected, e.g. in a class that pytest skips."""
     seen = {results.split(own)[0] for own in ended}
     return {name: own for name, own in tests.items() if own in seen or own.partition("::")[0] in open_files}
 
 
 def _ends(told: Told, mixes: Mapping[str, Mixed]) -> dict[str, list[tuple[str, str]]]:
-    """Of each twin, by its name in the files: how it and its test ended, case by case."""
+    """For each twin, by its name in the files: how it and its test ended, case by case."""
     first = _expected(mixes, Told())
     tests, known = results.read(told, first).tests, results.Known(first)
     found: dict[str, list[tuple[str, str]]] = {name: [] for name in first.twins}
@@ -240,7 +240,7 @@ def _ends(told: Told, mixes: Mapping[str, Mixed]) -> dict[str, list[tuple[str, s
 
 
 def _chosen(mixes: Mapping[str, Mixed], serving: set[str]) -> dict[str, dict[str, list[Twin]]]:
-    """One twin for each test, of those that serve: the one with another value, if there is one."""
+    """Choose one usable twin for each test: one with another value, if there is one."""
     found: dict[str, dict[str, list[Twin]]] = {path: {} for path in mixes}
     for path, mixed in mixes.items():
         good = [pair for name, pair in mixed.twins.items() if f"{path}::{name}" in serving]

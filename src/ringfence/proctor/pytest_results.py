@@ -1,8 +1,8 @@
-"""What the worker told of a run of pytest, and what is believed of it. Pure: every byte is untrusted.
+"""What the worker reported of a pytest run, and how much of it is believed. Pure: every byte is untrusted.
 
 The worker's word about a test is checked against what it can't choose: the exit status and the time as the leader saw
-them, the tests that were collected before there was a submission, and which of two that contradict each other is the
-right one.
+them, the tests that were collected before there was a submission, and which of two contradicting tests is the right
+one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _TWIN = "the twin of "
 _SLACK_S = 2.0
 """Clocks are read at different moments."""
 _CLOCK_S = 0.1
-"""No honest clock of the process is further off; each is read between two readings of itself."""
+"""No honest clock of the process deviates more; each is read between two readings of our own."""
 _MOST_CLOCKS = 50
 _START_S = 30.0
-"""What lies between the start of the process and its first reading, on a machine that is very busy."""
+"""The time between the process's start and its first reading, on a very busy machine."""
 
 
 class Told:
@@ -41,7 +41,7 @@ class Told:
         self.deselected: list[str] = []
         self.took_s = 0.0
         self.finished: int | None = None
-        """The exit status that it told last; absent: it never came to its end."""
+        """The exit status that it reported last; absent: it never came to its end."""
         self.clocks: dict[str, float] = {}
         """How far each clock was off as the tests saw it, in seconds."""
         self.lived_s = 0.0
@@ -49,19 +49,19 @@ class Told:
         self.missing = False
         """The interpreter has no pytest."""
         self.doubt = ""
-        """Why no runner can have written this, as half a sentence; empty: one can."""
+        """Why no runner can have written this, as half a sentence; empty: a runner can."""
 
 
 def parse(message: bytes | None) -> Told:
-    """Return what was told. It never raises: what no worker writes becomes a doubt."""
+    """Return what was reported. It never raises: a line that no worker writes becomes a doubt."""
     told = Told()
     if message is None:
-        told.doubt = "more was written into its channel than the results of any run"
+        told.doubt = "more was written into its channel than any run's results need"
     for number, line in enumerate(BytesIO(message or b"")):
         if told.finished is not None:
-            told.doubt = told.doubt or "something was told after its end"
+            told.doubt = told.doubt or "something was reported after its end"
         if number == MAX_LINES or not _take(told, _read(line)):
-            told.doubt = told.doubt or "a line of its results is none"
+            told.doubt = told.doubt or "a line of its results can't be read"
             break
     return told
 
@@ -125,7 +125,7 @@ class Expected:
     tests: Mapping[str, str]
     """The test's own name."""
     twins: Mapping[str, tuple[str, str]] = MappingProxyType({})
-    """The own name of the test that a twin contradicts, and the one case that it does so for; empty: all."""
+    """The own name of the test that a twin contradicts, and the one case that it contradicts; empty: all."""
     collected: Mapping[str, str] = MappingProxyType({})
     """How each test ended before, by its own name with its case; an empty word: it could not be collected, and is known
     from the text of its file, without its cases."""
@@ -148,11 +148,11 @@ class Read:
     both: tuple[str, ...]
     """Tests that passed together with their twins."""
     unknown: tuple[str, ...]
-    """What was told of that nobody collected."""
+    """Reported tests that nobody collected."""
     missing: tuple[str, ...]
-    """What was collected and not told of."""
+    """Collected tests that were not reported."""
     deselected: tuple[str, ...]
-    """Tests that ran before, and twins of such."""
+    """Tests that ran before, and their twins."""
     twins_failed: int
     messages: Mapping[str, str]
 
@@ -168,7 +168,7 @@ def split(name: str) -> tuple[str, str]:
 
 
 class Known:
-    """Whose a name is. One that a class inherits is found by its function, since no other has that."""
+    """Finds the owner of a name. An inherited test is found by its function's name, which is unique."""
 
     def __init__(self, expected: Expected) -> None:
         self._tests, self._twins = expected.tests, expected.twins
@@ -200,7 +200,7 @@ def _in_class_of(base: str, own: str) -> str:
 
 
 def read(told: Told, expected: Expected) -> Read:
-    """Return what was told with the tests' own names, and which of them contradict each other."""
+    """Return the report under the tests' own names, and which of them contradict each other."""
     tests, messages, unknown, known = {}, {}, [], Known(expected)
     for name, outcome in told.outcomes.items():
         base, case = split(name)
@@ -242,19 +242,19 @@ def partners(told: Told, expected: Expected) -> dict[str, str]:
 
 
 def counts(own: str, expected: Expected) -> bool:
-    """Whether a test and its twin contradict each other, as far as it is known."""
+    """Whether a test and its twin contradict each other, as far as known."""
     return expected.weak or own in expected.failing
 
 
 def _missing(told: Told, tests: Mapping[str, str], expected: Expected) -> tuple[str, ...]:
-    """A case that nobody knows stands for no other: else a test and its twin could be told of with different ones."""
+    """An unknown case replaces no other: else a test and its twin could be reported with different cases."""
     known = {split(own)[0] for own in tests}
     gone = (own for own, how in expected.collected.items() if own not in tests and (how or own not in known))
     return tuple(dict.fromkeys((*gone, *_without_partner(told, tests, expected))))
 
 
 def _without_partner(told: Told, tests: Mapping[str, str], expected: Expected) -> Iterator[str]:
-    """Twins that were not told of, or not with the cases for which they contradict their tests."""
+    """Twins that were not reported, or not with the cases in which they contradict their tests."""
     ended, twins, cases = partners(told, expected), _cases(told.outcomes), _cases(tests)
     before = {split(own)[0] for own in expected.collected}
     yield from (_TWIN + own for name, (own, _) in expected.twins.items() if name not in twins and own in before)
@@ -274,14 +274,14 @@ def _cases(names: Iterable[str]) -> dict[str, set[str]]:
 
 
 def misreport(told: Told, expected: Expected, rc: int | None, wall_s: float) -> str:
-    """Return what no honest run can have told of itself, as half a sentence; empty: nothing. ``rc``: the exit status as
-    the leader saw it; absent: a signal or a limit ended it."""
+    """Return what no honest run can have reported of itself, as half a sentence; empty: nothing. ``rc``: the exit
+    status as the leader saw it; absent: a signal or a limit ended it."""
     if told.doubt:
         return told.doubt
     if told.finished is None:
         return "the process ended with exit status 0 before its tests did" if rc == 0 else ""
     if rc != told.finished:
-        return f"the runner told exit status {told.finished}, and the process ended with {'none' if rc is None else rc}"
+        return f"the runner said exit status {told.finished}, and the process ended with {'none' if rc is None else rc}"
     if told.took_s > wall_s + _SLACK_S:
         return f"its tests took {told.took_s:.1f} s in a run of {wall_s:.1f} s"
     if missing := expected.clocks - told.clocks.keys():
@@ -293,9 +293,9 @@ def misreport(told: Told, expected: Expected, rc: int | None, wall_s: float) -> 
 
 
 def forgery(told: Told, found: Read, expected: Expected) -> str:
-    """Return what no honest program can have led to, as half a sentence; empty: nothing."""
+    """Return what no honest program can have caused, as half a sentence; empty: nothing."""
     if found.unknown:
-        return f"it tells of a test that is none: {found.unknown[0]}"
+        return f"it reports a test that does not exist: {found.unknown[0]}"
     if found.deselected:
         return f"{found.deselected[0]} was deselected"
     if told.finished is None:
@@ -310,7 +310,7 @@ def forgery(told: Told, found: Read, expected: Expected) -> str:
 
 
 def joined(parts: Iterable[Told]) -> Told:
-    """Return what several runs told, as if it was one. A test that ran twice has ended as badly as it ever did."""
+    """Return the reports of several runs as one. A test that ran twice counts with its worse end."""
     whole, statuses = Told(), []
     for part in parts:
         for name, how in part.outcomes.items():
@@ -329,8 +329,9 @@ def joined(parts: Iterable[Told]) -> Told:
 
 
 def wrong_clock(told: Told, expected: Expected, wall_s: float) -> str:
-    """Return which clock went wrong, as half a sentence; empty: none. A test that measures time believes a clock that
-    code under test can exchange. No forgery: a program that plays with clocks may have forgotten to put one back."""
+    """Return which clock went wrong, as half a sentence; empty: all went right. A test that measures time believes a
+    clock that code under test can exchange. No forgery: a program that plays with clocks may have forgotten to put one
+    back."""
     wrong = [name for name, off in told.clocks.items() if off > _CLOCK_S and name in expected.clocks]
     if wrong:
         return f"the clock {wrong[0]} that its tests read was off by {min(told.clocks[wrong[0]], 9999.0):.1f} s"
@@ -345,12 +346,12 @@ def true_clocks(told: Told) -> frozenset[str]:
 
 
 def _only_read(missing: str, expected: Expected) -> bool:
-    """Whether it is known from the text alone: pytest may not take it for a test at all."""
+    """Whether it is known from the text alone: pytest may not consider it a test at all."""
     return expected.collected.get(missing.removeprefix(_TWIN)) == ""
 
 
 def _has_other_cases(missing: list[str], found: Read) -> bool:
-    """Cases may come from the code under test, so that a wrong one has others: no forgery, but no pass either."""
+    """Cases may come from the code under test, so wrong code has others: no forgery, but no pass either."""
     seen = {split(own)[0] for own in found.tests}
     return all(split(own)[0] in seen for own in missing)
 

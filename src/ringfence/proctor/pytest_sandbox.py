@@ -1,6 +1,6 @@
 """One run of pytest in the grader's sandbox: what it is shown, and where. The worker inside is ``pytest_worker``.
 
-The oracle's folder is copied without what would tell tests and twins apart: the files as they were, their compiled
+The oracle's folder is copied without anything that would tell tests and twins apart: the original files, their compiled
 forms, the history of a repository and the reference solution.
 """
 
@@ -37,7 +37,7 @@ _LEFT_OUT = ("__pycache__", "*.pyc", "*.pyo", ".git", ".hg", ".pytest_cache")
 
 @record
 class Imports:
-    """Which names the tests import from the oracle and never from the workspace, and where they lie in it."""
+    """Which names the tests import from the oracle and never from the workspace, and where in the oracle they lie."""
 
     names: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ def _options_file(folder: str) -> str:
 
 
 def _open_to_all(folder: str) -> None:
-    """Inside, the job is another user; nobody outside gets through the private folder around it."""
+    """Inside, the job is another user; outside, the private folder around it keeps everybody out."""
     for place, _, files in os.walk(folder):
         os.chmod(place, 0o755)
         for name in files:
@@ -158,7 +158,7 @@ def _modules(*folders: str) -> set[str]:
 
 
 def with_reference(task: Task, staged: str, folder: str) -> str:
-    """Return the staged workspace with the reference solution laid over it, in a new folder; without one, as it is."""
+    """Return the staged workspace with the reference solution laid over it, in a new folder; without one, unchanged."""
     reference = grader_of(task).reference
     if not reference:
         return staged

@@ -31,7 +31,7 @@ MAX_MESSAGE_CHARS = 300
 RUNNER = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup", "tomli", "py")
 UTC = datetime.timezone.utc  # noqa: UP017  the interpreter of a task may be an old one
 OFF_S = 1e9
-"""How far off a clock is that can't be read any more."""
+"""The deviation of a clock that can't be read any more."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,10 +89,10 @@ def arrange_imports(workspace: str, oracle: list[str], oracle_names: list[str]) 
 
 
 class Clocks:
-    """The clocks as they were before there was code under test, and how far off they are as tests see them.
+    """The clocks before there was code under test, and how far off they are now for the tests.
 
-    A test that measures time believes what stands in ``time`` and in its own module, and code under test can put
-    another function there.
+    A test that measures time trusts the functions in ``time`` and in its own module, and code under test can replace
+    these.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Clocks:
         self.off: dict[str, float] = dict.fromkeys(self.own, 0.0)
 
     def look(self, seen: Mapping[str, object]) -> None:
-        """Compare the clocks that stand in a module, or in modules that stand there."""
+        """Compare the clocks in a module, and in modules that it refers to."""
         for name, read in _readable(seen, self.own):
             least = self.own[name]()
             try:
@@ -127,7 +127,7 @@ def _seconds(read: Callable[[], int]) -> Callable[[], float]:
 
 
 def _readable(seen: Mapping[str, object], names: Mapping[str, object]) -> Iterator[tuple[str, Callable[[], float]]]:
-    """What there is of each clock: by its own name, or as a member of ``time``, ``timeit`` and ``datetime``."""
+    """Every way to read each clock: by its own name, or as a member of ``time``, ``timeit`` and ``datetime``."""
     for holder in (seen, _members(seen.get("time")), _members(seen.get("timeit"))):
         for name in names.keys() & holder.keys() - {"datetime"}:
             if callable(read := holder[name]):
@@ -186,7 +186,7 @@ class Reporter:
 
 
 def short(name: str) -> str:
-    """A name of any length, still unlike all others: cases may be named by texts of thousands of characters."""
+    """Shorten a name of any length, and keep it unique: a case may be named by thousands of characters."""
     if len(name) <= MAX_NAME_CHARS:
         return name
     return f"{name[: MAX_NAME_CHARS - 65]}~{sha256(name.encode('utf-8', 'backslashreplace')).hexdigest()}"
@@ -236,7 +236,7 @@ def main() -> None:
             stream.flush()
         except (OSError, ValueError):
             pass
-    os._exit(status)  # what was registered for the end of the interpreter has no say in the exit status
+    os._exit(status)  # exit handlers of the interpreter must not change the exit status
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """What a reward file says, and whether it counts. Pure: who wrote it was found out elsewhere.
 
-One finite number, as text or as JSON: a number, or an object with the key ``reward``. A reward counts only with the
-exit status 0 of the grader, and only where the file was opened for writing once, by whoever it was. A second file may
-be preferred to it.
+One finite number, as text or as JSON: a number, or an object with the key ``reward``. A reward counts only if the
+grader's exit status is 0, and only if the file was opened for writing exactly once, no matter by whom. A second file
+may be preferred to it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ringfence.model.record import record
 
 MAX_BYTES = 64 * 1024
 MAX_REWARD = (1 << 53) - 1
-"""No verdict can hold more (docs/reference/formats.md): code under test could bring about an error."""
+"""No verdict can hold more (docs/reference/formats.md): code under test could cause an error."""
 KEY = "reward"
 _NUMBER_CHARACTERS = frozenset("0123456789+-.eE")
 
@@ -57,8 +57,8 @@ def judged(written: Written, path: str) -> Reward:
 
 
 def preferred(first: Written, path: str, other: Written, other_path: str) -> Reward:
-    """Of two files the first, where anybody wrote it; else the other. Where both were written they have to say the
-    same: else the code under test could write the one that the script does not, and outrank it."""
+    """Return the first of two files if anybody wrote it, else the other. If both were written, they have to agree: else
+    the code under test could write the one that the script does not write, and outrank it."""
     if not first.writers and not first.touched:
         return judged(other, other_path)
     found = judged(first, path)
@@ -68,7 +68,7 @@ def preferred(first: Written, path: str, other: Written, other_path: str) -> Rew
     if found.forged or against.forged:
         return Reward(forged=found.forged or against.forged)
     if found.problem or against.problem or found.value != against.value:
-        return Reward(forged=f"{path} and {other_path} were both written, and do not say the same")
+        return Reward(forged=f"{path} and {other_path} were both written, and do not agree")
     return found
 
 

@@ -1,8 +1,8 @@
 """Grades with a script: in a second strict sandbox, whose first process is ours and tells how the script ended.
 
 The submission lies at the task's place, the oracle read-only at ``/oracle``, the script at ``/grader``. Nothing of the
-agent's run is there but the imported files: no process, no variable, no home. What a script grader can't keep the
-code under test from is in docs/reference/proctor/grading.md.
+agent's run is there but the imported files: no process, no variable, no home. docs/reference/proctor/grading.md lists
+what a script grader can't keep the code under test from doing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TOOLS, SCRIPTS = "/ringfence", "/grader"
 _ROOTED_TOOLS = "/ringfence/tools"
 """Beside the interpreter that starts them, and what the sandbox has of its own."""
 _LOADED = ("LD_PRELOAD", "LD_AUDIT")
-"""An image may say them: what they name, which an agent can replace, would be loaded into our first process."""
+"""An image may set these: files that they name, which an agent can replace, would be loaded into our process."""
 _REWARD = "reward"
 _TAIL_BYTES = 2000
 _MESSAGE_BYTES = 1 << 20
@@ -53,15 +53,15 @@ _GIT = {
     "credential.helper": "", "diff.external": "", "gc.auto": "0", "protocol.ext.allow": "never",
     "safe.bareRepository": "explicit", "safe.directory": "*", "submodule.recurse": "false",
 }  # fmt: skip
-"""Said by variables these win over what a repository's own configuration says."""
+"""As variables, these override a repository's own configuration."""
 
 
 def environment(
     mount_at: str, reward_file: str = "", *, rooted: bool = False, python_path: str = ""
 ) -> dict[str, str]:
-    """All that a grader has beside the small clean environment of every sandbox. None of it is the agent's. In the root
-    of an image (``rooted``) Python is the image's, and finds modules as its tasks expect it to (``python_path``: as the
-    image says), but for those of ``python -m pytest``."""
+    """All that a grader has beyond the small clean environment of every sandbox. Nothing in it is the agent's. In the
+    root of an image (``rooted``) Python is the image's, and finds modules as its tasks expect it to (``python_path``:
+    as the image says), but for those of ``python -m pytest``."""
     own = {"PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1", "PYTHONPATH": f"{TOOLS}/site"}
     if rooted:
         own = {"PYTHONPATH": ":".join(filter(None, (f"{_ROOTED_TOOLS}/site", python_path)))}
@@ -81,7 +81,7 @@ def environment(
 
 
 def _python(rooted: bool) -> tuple[str, ...]:
-    """The interpreter of our own processes; in the root of an image nothing of that."""
+    """The interpreter of our own processes; in an image's root, without any file of the image."""
     return (*(_private_python().argv if rooted else (sys.executable,)), "-I", "-S")
 
 
@@ -96,8 +96,8 @@ def _tools(rooted: bool) -> str:
 
 
 def _first_process(rooted: bool) -> tuple[str, ...]:
-    """As a module, whose compiled file Python takes: a script is compiled anew each time. Behind the standard library,
-    so that nothing beside it stands for a part of that."""
+    """Loaded as a module: Python takes its compiled file, while it compiles a script each time. The standard library
+    comes first on the path, so that nothing beside the module can replace a part of it."""
     load = f"import sys; sys.path.append({_tools(rooted)!r}); import grader_process"
     code = f"{load}; sys.exit(grader_process.main(sys.argv[1:]))"
     return (*_python(rooted), "-c", code)
@@ -125,7 +125,7 @@ def grade(task: Task, submission: Submission, *, on_event: OnEvent | None = None
 
 
 def _checked(reward_file: str, written: tuple[str, ...]) -> str:
-    """In a directory that is nothing but a mount: another one could be moved away, with a decoy in its place."""
+    """The directory must be a mount and nothing else: any other could be moved away and replaced by a decoy."""
     folder = os.path.dirname(reward_file)
     if reward_file and (folder in ("", "/") or any(within(reward_file, top) for top in (*written, *PRIVATE))):
         raise UsageError(f"the reward file {reward_file} lies where the code under test writes, or in no directory",
@@ -141,7 +141,7 @@ def _check_preferred(grader: Grader) -> None:
 
 
 def _private_folder(submission: str) -> str:
-    """Beside the submission: on the same disk, and where nobody else writes. The reward's directory is in it."""
+    """Made beside the submission: on the same disk, and where nobody else writes. The reward's directory is in it."""
     try:
         made = new_folder(os.path.dirname(absolute(submission)), ".grading-")
         os.mkdir(os.path.join(made, _REWARD), 0o755)
@@ -155,7 +155,7 @@ def _remove(folder: str) -> None:
     try:
         remove_tree(folder)
     except OSError:
-        pass  # what code under test left there is no reason to lose the verdict
+        pass  # the verdict must not be lost over what code under test left there
 
 
 def _places(task: Task, submission: Submission, folder: str, reward_file: str) -> dict[str, str]:
@@ -201,7 +201,7 @@ def _job(task: Task, grader: Grader, folder: str) -> Job:
 def _run(
     task: Task, submission: Submission, policy: SandboxPolicy, folder: str, on_event: OnEvent | None
 ) -> Outcome:
-    """In layers that are thrown away: the submission itself stays as it is, but for a layer over a root."""
+    """Run in layers that are thrown away: the submission itself stays unchanged, except a layer over a root."""
     assert task.grader is not None
     job = _job(task, task.grader, submission.folder)
     bases = [submission.folder] if task.workspace else []
@@ -226,7 +226,7 @@ def _layers(task: Task, submission: Submission, folder: str, bases: list[str], p
 def verdict(
     outcome: Outcome, reward_file: str, details: Mapping[str, object], grader: Grader | None = None
 ) -> Grading:
-    """``details``: what is known of the submission. ``grader``: where it says more than the reward's file."""
+    """``details``: what is known of the submission. ``grader``: given where it says more than the reward's file."""
     told = _told(outcome.message)
     if told.get("wall") == 0:
         raise UnavailableError("this kernel has no Landlock, which keeps code under test out of the grader's memory",
@@ -265,7 +265,7 @@ def _reason(outcome: Outcome, told: Mapping[str, object], judged: Reward, ended:
 
 
 def _told(message: bytes | None) -> dict[str, object]:
-    """What the first process reported; empty: nothing, or nothing that is a report."""
+    """What the first process reported; empty: nothing, or no valid report."""
     try:
         found = json.loads(message or b"") if len(message or b"") <= _MESSAGE_BYTES else None
     except (ValueError, RecursionError):

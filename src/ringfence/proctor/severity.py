@@ -20,7 +20,7 @@ class Severity(StrEnum):
     """From harmless to grave."""
 
     PROBE = "probe"
-    """What an honest tool does too: a look whether something is there. It stays in events.jsonl."""
+    """What an honest tool does too: checking whether something exists. It stays in events.jsonl."""
     ATTEMPT = "attempt"
     """Somebody asked for the thing itself, and did not get it."""
     BREACH = "breach"
@@ -51,7 +51,7 @@ _ON_FORBIDDEN: _Rows = (
     (ATTEMPT, MASKED_WRITE, "chmod fchmodat fchmodat2 chown lchown fchownat utime utimes futimesat utimensat"),
     (ATTEMPT, MASKED_WRITE, "setxattr lsetxattr setxattrat removexattr lremovexattr removexattrat file_setattr"),
 )
-# A call that the filter refuses, whatever it names. What is not here is tried by honest tools too: a probe.
+# A call that the filter refuses, whatever it names. Honest tools try the calls that are not listed here: a probe.
 _REFUSED: _Rows = (
     (ATTEMPT, MASKED_READ, "mount umount2 fsopen fsconfig fsmount fspick move_mount open_tree open_tree_attr"),
     (ATTEMPT, MASKED_READ, "mount_setattr pivot_root setns open_by_handle_at"),
@@ -63,7 +63,7 @@ _REFUSED: _Rows = (
 )
 
 
-# What is pid 1's own, the one process in a sandbox that is ours.
+# Files of pid 1, the one process in a sandbox that is ours.
 _OF_PID_1: Mapping[str, Severity] = {
     **dict.fromkeys((*first_files.MEMORY, *first_files.VARIABLES), ATTEMPT), first_files.AREAS: PROBE,
 }  # fmt: skip
@@ -79,12 +79,12 @@ _OTHER_REFUSAL = PROBED = Grade(severity=PROBE, kind=MASKED_READ)
 # git opens these in every folder that its index names, whether or not the folder is there.
 _ASKED_BY_GIT = frozenset((".gitattributes", ".gitignore"))
 
-# Ports that say what a datagram or a connection is about. 0: nothing is sent, somebody asks which way leads there.
+# Ports that say what a datagram or a connection is about. 0: nothing is sent, somebody only asks for the route.
 _ASKING = frozenset((0, 53, 5353))
 
 
 def on_forbidden(call: str, *, writes: bool) -> Grade:
-    """Grade a call that named a forbidden path; one that nobody could name counts as the worst it can have been."""
+    """Grade a call that named a forbidden path; an unknown call counts as the worst that it can have been."""
     grade = ON_FORBIDDEN.get(call, _UNKNOWN_CALL)
     if writes and grade.severity is ATTEMPT:
         return Grade(severity=ATTEMPT, kind=MASKED_WRITE)
@@ -92,14 +92,14 @@ def on_forbidden(call: str, *, writes: bool) -> Grade:
 
 
 def is_question_of_git(call: str, name: str, *, writes: bool) -> bool:
-    """Whether a call on a folder of the workspace is one that ``git diff`` makes by itself. The name is the caller's
-    word, so this is for no path outside of the workspace."""
+    """Whether a call on a folder of the workspace is one that ``git diff`` makes by itself. The caller chose the name,
+    so this holds for no path outside of the workspace."""
     return call in ("open", "openat") and not writes and name in _ASKED_BY_GIT
 
 
 def of_pid_1(path: str, *, writes: bool, walks: bool) -> Grade:
-    """Grade the opening of a file of pid 1. Whoever walks reads the same of every process, or whatever it finds; nobody
-    opens what it finds to write."""
+    """Grade the opening of a file of pid 1. A process that walks reads the same file of every process, or whatever it
+    finds; none opens what it finds for writing."""
     if writes:
         return Grade(severity=ATTEMPT, kind=MASKED_WRITE)
     return PROBED if walks else Grade(severity=_OF_PID_1.get(path, ATTEMPT), kind=MASKED_READ)

@@ -1,5 +1,5 @@
-"""Where a run writes, and the workspace that it works in: new folders, with nothing of an earlier run or of the task's
-own files in them.
+"""Where a run writes, and the workspace that it works in: new folders, without anything of an earlier run or of the
+task's own files.
 
 The workspace is copied by descriptors: no link is followed, and no FIFO is waited for. Nothing of the copy is joined to
 the original.
@@ -30,8 +30,8 @@ _MODE = 0o777
 
 
 def refuse_pytest_in_root(task: Task) -> None:
-    """UsageError: that grader's processes are in Python, and an image need not have one that can be trusted. Instances
-    of SWE-bench bring theirs in the image, and are graded on its root as it was before the agent."""
+    """UsageError: that grader runs in Python, and an image need not have a trustworthy one. SWE-bench instances have
+    theirs in the image, and are graded on its root as it was before the agent."""
     if task.root is not None and task.grader is not None and task.grader.pytest:
         raise UsageError(f"task {task.id} has a root, and the grader for pytest runs in an interpreter of the host",
                          hint="grade it with a script that runs the image's own pytest")  # fmt: skip
@@ -49,7 +49,7 @@ def refuse_output_in(task: Task, out: str) -> None:
 
 def fresh_output(path: str) -> str:
     """Make the folder that a run writes into and return its absolute path; UsageError where something is there already,
-    but for an empty folder of ours: what an earlier run left must never be taken for this one's."""
+    except an empty folder of ours: results of an earlier run must never be taken for this one's."""
     whole = itself(absolute(path))
     try:
         make_private(os.path.dirname(whole))
@@ -72,7 +72,7 @@ def _check_empty(path: str) -> None:
 
 
 def stage(task: Task, folder: str) -> str:
-    """Return a private copy of the task's workspace, in a folder of the run's own; empty: a root is all that it has.
+    """Return a private copy of the task's workspace, in a folder of the run's own; empty: it has only a root.
     With a base commit it is the repository at that commit, and nothing else of the workspace."""
     if not task.workspace:
         return ""
@@ -116,7 +116,7 @@ def _fill(task: Task, target: str) -> None:
 
 
 def _check_forbidden(policy: TaskPolicy, target: str) -> None:
-    """UsageError where the agent may not read a file, and git would show it all the same."""
+    """UsageError where the agent may not read a file, but git would show it all the same."""
     from ringfence.proctor.history import remembers
 
     top = policy.mount_at
@@ -143,7 +143,7 @@ class _Copy:
         self._target.close()
 
     def copy_all(self) -> None:
-        """Folders get their modes and times last, the deepest first: to write into one changes its time."""
+        """Folders get their modes and times last, the deepest first: writing into a folder changes its time."""
         folders: list[tuple[str, os.stat_result]] = []
         for path, status in self._walk():
             if stat.S_ISDIR(status.st_mode):
@@ -223,7 +223,8 @@ class _Copy:
         above = os.path.dirname(path)
         place = real(os.path.join(self._workspace, above, text))
         relative = not os.path.isabs(text)
-        # In a sandbox it begins elsewhere. What it says and where it leads may be two places, by another link.
+        # In a sandbox it starts from another place. Its text and its real target may be two places, because of another
+        # link.
         said = (os.path.join(above, text), *((os.path.relpath(place, self._workspace),) if relative else ()))
         inside = [os.path.normpath(os.path.join(self._policy.mount_at, each)) for each in said]
         at_home = relative and within(place, self._workspace)

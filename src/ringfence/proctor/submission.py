@@ -1,8 +1,8 @@
 """The agent's work as a folder of its own: the staged base plus what came through the filter of ``import_filter``.
 
 The layer is read by descriptors, so nothing in it is followed, opened as a device or waited for. What the agent can
-bring about (too many, too deep, too large) is a problem of the submission and never an error; the operator's full
-disk is an error and never a fail of the agent.
+cause (too many, too deep, too large) is a problem of the submission and never an error; the operator's full disk is an
+error and never the agent's fail.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _OVERLAY = "user.overlay."
 _STEP = "import the submission"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _OPERATORS = (*_FULL, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""Errors of the host. Any other one comes from what the agent left."""
+"""Errors of the host. Any other error comes from what the agent left."""
 IMPORT_S = 600.0
-"""No agent's work takes longer to import: so many paths and bytes as it may leave take less than a minute."""
+"""No agent's work needs longer to import: the most paths and bytes that it may leave take less than a minute."""
 SPARE_BYTES = 64 << 20
 """A disk with less room than the base and this much was full before the agent came."""
 
@@ -50,7 +50,7 @@ class Submission:
     folder: str
     dropped: tuple[Dropped, ...] = ()
     settings: tuple[str, ...] = ()
-    """Files of the agent's, relative to the workspace, by which a run of tests is set up, e.g. a ``conftest.py``."""
+    """Files of the agent's, relative to the workspace, that configure test runs, e.g. a ``conftest.py``."""
     forbidden: tuple[str, ...] = ()
     """Absolute, as the agent sees them: what it changed although the task forbids it. The folder has the base's."""
     problem: str = ""
@@ -87,14 +87,14 @@ def _upper(transaction: Transaction, base: str) -> str:
 
 
 def let_in(upper: str) -> None:
-    """Let us, and the next agent, into a layer whose top one closed. Its name is ours: no agent puts a link there."""
+    """Let us, and the next agent, into a layer whose top an agent locked. Its name is ours: no agent links there."""
     mode = stat.S_IMODE(os.lstat(upper).st_mode)
     if mode & 0o700 != 0o700:
         os.chmod(upper, mode | 0o700)
 
 
 def _hidden(transaction: Transaction, base: str) -> frozenset[str]:
-    """What was hidden from the agent, relative to the base: what it may have put there is nothing of its work."""
+    """What was hidden from the agent, relative to the base: anything that it put there is not its work."""
     top = real(base).rstrip("/") + "/"
     return frozenset(path[len(top) :] for path in transaction.hidden if path.startswith(top))
 
@@ -154,7 +154,7 @@ def _is_same(path: str, layer: Scan, below: Scan) -> bool:
 
 
 def _write(sifted: Sifted, layer: Scan, below: Scan, target: Tree) -> str:
-    """Make the tree; why that can't be done because of what the agent left, or nothing."""
+    """Make the tree; return why the agent's work makes that impossible, or nothing."""
 
     end = time.monotonic() + IMPORT_S
 
@@ -181,7 +181,7 @@ def _write(sifted: Sifted, layer: Scan, below: Scan, target: Tree) -> str:
 
 
 def _open_shut(sifted: Sifted, layer: Scan) -> list[tuple[str, int]]:
-    """Let us, as an ordinary user, into directories whose mode keeps us out; which they are, and their modes."""
+    """Let us, as an ordinary user, into directories whose mode keeps us out; return them with their modes."""
     shut: list[tuple[str, int]] = []
     for path in entries.ordered(path for path in sifted.own if sifted.tree[path].kind == entries.FOLDER):
         status = layer.tree.status(path)
@@ -192,7 +192,7 @@ def _open_shut(sifted: Sifted, layer: Scan) -> list[tuple[str, int]]:
 
 
 def _why_not(error: OSError, sifted: Sifted, layer: Scan, target: Tree) -> str:
-    """Whose fault it is that the tree can't be written: said of the agent's, raised of the host's."""
+    """Decide whose fault it is that the tree can't be written: return the agent's, raise the host's."""
     where = os.fsdecode(error.filename or "").removeprefix(target.path).lstrip("/")
     if error.errno in _FULL:
         target.forget()
@@ -231,7 +231,7 @@ def _of_the_host(error: OSError) -> SetupError:
 
 
 def _blamed(error: OSError) -> Exception:
-    """The error to raise for one while the layer was read."""
+    """The error to raise for an error while the layer was read."""
     if error.errno in _OPERATORS:
         return _of_the_host(error)
     return _TooMuch(f"the submission can't be read: {error.strerror or error}")

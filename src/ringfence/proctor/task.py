@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ringfence.proctor.foreign.instance import Instance
 
 INSTRUCTION_BYTES = 120_000
-"""The instruction reaches the agent in a variable too, and Linux takes none of 128 KiB."""
+"""The instruction reaches the agent in a variable too, and Linux takes no variable of 128 KiB."""
 ID_CHARS = 200
 MAX_STEPS = 100
 KINDS = ("generic", "harbor", "terminal-bench", "swebench")
@@ -32,7 +32,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @record
 class Root:
-    """The file system of an image, which agent and grader have in place of the host's."""
+    """The file system of an image, which agent and grader use instead of the host's."""
 
     folder: str
     """Path of the host: extracted, ours, never written."""
@@ -79,7 +79,7 @@ class Grader:
     reward_file: str = ""
     """Absent: the exit status alone decides."""
     preferred_reward_file: str = ""
-    """Counts in place of the other where it is written; in the same directory. Absent: there is none."""
+    """Counts instead of the other file if it is written; in the same directory. Absent: there is none."""
     results: str = ""
     """``pytest``: a pass needs, beside the exit status, pytest's own summary with tests that all passed."""
     wall_time_s: float = 1800
@@ -100,10 +100,10 @@ class Task:
 
     id: str
     workspace: str = ""
-    """Absent: there is a root, and the whole of it is what the agent changes."""
+    """Absent: there is a root, and the agent may change all of it."""
     grader: Grader | None
     instruction: str = ""
-    """Its text; a program that is no language model may need none."""
+    """Its text; an agent that is not a language model may need none."""
     oracle: str = ""
     folder: str = ""
     policy: TaskPolicy = TaskPolicy()
@@ -118,14 +118,14 @@ class Task:
     solution: str = ""
     """A script that solves the task, which ``--agent oracle`` runs and no other agent sees; absent: there is none."""
     sources: tuple[str, ...] = ()
-    """What else of the host the task was made of, and no agent may read: a clone, a data set."""
+    """What else of the host the task was made from, and no agent may read: a clone, a data set."""
     solution_environment: Mapping[str, str] = _NOTHING
     """Over the task's, for ``--agent oracle`` alone."""
     private_variables: tuple[str, ...] = ()
-    """Names of those of them, and of the grader's, with values of the operator's: the evidence has neither these nor a
-    digest of one."""
+    """Names of the variables, also of the grader's, with values of the operator's: the evidence has neither the values
+    nor their digests."""
     notes: tuple[str, ...] = ()
-    """What of a foreign task is not as that says: for people, and bound by the evidence."""
+    """Where we differ from what a foreign task says: for people, and bound by the evidence."""
 
     def __post_init__(self) -> None:
         for name in ("workspace", "oracle", "folder", "setup", "solution"):
@@ -141,7 +141,7 @@ class Task:
         seen = {"workspace": self.workspace, "root": self.root.folder if self.root else ""}
         for what, path in self.own_paths():
             for other in (name for name, folder in seen.items() if folder and _overlap(path, folder)):
-                raise UsageError(f"the {what}, {path}, and the {other} lie in each other: the agent would see it",
+                raise UsageError(f"the {what}, {path}, and the {other} are nested: the agent would see it",
                                  hint="keep them beside each other")  # fmt: skip
         for text in (self.instruction, *(step.instruction for step in self.steps)):
             _check_instruction(text, self.folder or self.id)
@@ -256,7 +256,7 @@ def _problems(values: Mapping[str, object]) -> Iterator[Problem]:
         return
     yield from _unknown(values, "")
     if values.get("version", 1) != 1 or values.get("version") is True:
-        yield "version", f"{values['version']!r} is not 1, the only one that there is"
+        yield "version", f"{values['version']!r} is not 1, the only version"
     yield from ((key, "is a text") for key in ("id", "setup") if not isinstance(values.get(key, ""), str))
     yield from _grader_problems(values.get("grader", {}))
     yield from _step_problems(values.get("steps", []))

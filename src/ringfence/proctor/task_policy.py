@@ -1,5 +1,5 @@
-"""``TaskPolicy``: Proctor's policy file, and our fields beside its own. It says what the agent, the set-up and the
-grader of a task may do; ``SandboxPolicy`` is made of it, once for each of them.
+"""``TaskPolicy``: Proctor's policy file, with additional fields of ours. It says what the agent, the set-up and the
+grader of a task may do; each of them gets a ``SandboxPolicy`` made from it.
 
 It is checked when it is made. An error names the key as it stands in the file.
 """
@@ -25,7 +25,7 @@ from ringfence.model.system_text import is_system_text
 PHASES = ("setup", "agent", "grader")
 VERSION = 1
 CPU_TIMES_WALL = 8
-"""How many times the wall time a phase may have of processor time, where the policy does not say it."""
+"""A phase's processor time as a multiple of its wall time, where the policy does not set it."""
 OWN_PLACES = ("/oracle", "/grader", "/task")
 """Where sandboxes of a task have its own files."""
 _TEXTS = ("git.base_commit", "env.allow", "forbidden.reads", "forbidden.writes")
@@ -136,7 +136,7 @@ _WALLS = {"setup": "setup_wall_time_s", "agent": "wall_time_s", "grader": "grade
 
 
 def _cpu_time(wall: object) -> float:
-    """Of a wall time that is none, somebody else tells."""
+    """Another check reports an invalid wall time."""
     sound = isinstance(wall, int | float) and wall > 0
     return min(CPU_TIMES_WALL * wall, TEN_YEARS_S) if sound else 1  # type: ignore[operator]
 
@@ -191,7 +191,7 @@ def _below(section: str) -> list[str]:
 
 
 def _flat(values: Mapping[str, object], section: str, problems: list[Problem]) -> Iterator[tuple[str, object]]:
-    """Every key with those above it; what there is no key for is a problem."""
+    """Every key with those above it; an unknown key is a problem."""
     known = _below(section)
     for name, value in values.items():
         key = f"{section}.{name}" if section else str(name)
@@ -206,14 +206,14 @@ def _flat(values: Mapping[str, object], section: str, problems: list[Problem]) -
 
 
 def _fields(flat: Mapping[str, object], problems: list[Problem]) -> Iterator[tuple[str, object]]:
-    """What the keys set. Nothing is not a value: lines that were meant to stand below a key may have slipped."""
+    """What the keys set. An empty value is refused: lines that belong below a key may have lost their indent."""
     for key, value in flat.items():
         if value is None or value == "":
             problems.append((key, "has no value; leave the key out"))
         elif field := _FIELD_OF[key]:
             yield field, value
     if "version" in flat and (type(flat["version"]) is not int or flat["version"] != VERSION):
-        problems.append(("version", f"{flat['version']!r} is not {VERSION}, the only one that there is"))
+        problems.append(("version", f"{flat['version']!r} is not {VERSION}, the only version"))
 
 
 def _modes(flat: Mapping[str, object]) -> Iterator[Problem]:
@@ -226,14 +226,14 @@ def _modes(flat: Mapping[str, object]) -> Iterator[Problem]:
             yield f"{section}.allow", "names hosts, and the mode is deny; write mode: allowlist"
         elif mode == "allowlist" and not allowed:
             key = f"{section}.allow" if f"{section}.allow" in flat else f"{section}.mode"
-            yield key, "allowlist names nobody; write mode: deny, or who may be reached"
+            yield key, "the allowlist is empty; write mode: deny, or name the hosts that may be reached"
 
 
 # ---- made uniform before they are checked
 
 
 def _rules(value: object) -> object:
-    """Return the rules of a list; of one that can't be read, the check tells why."""
+    """Return the rules of a list; where one can't be read, the check says why."""
     if not isinstance(value, list | tuple):
         return UsageError(f"{value!r} is not a list of hosts, such as [api.example.com:443]")
     try:
@@ -250,7 +250,7 @@ def _texts(value: object) -> object:
 
 
 def _paths(value: object) -> object:
-    """A final slash says what is meant as well."""
+    """A final slash makes no difference."""
     found = _texts(value)
     if not isinstance(found, tuple):
         return found
@@ -262,7 +262,7 @@ def _without_slash(path: object) -> object:
 
 
 def _number(unit: Unit) -> Callable[[object], object]:
-    """Texts such as ``2G`` are read; of one that can't be, the check of the sandbox' policy tells why."""
+    """Texts such as ``2G`` are read; where one can't be, the check of the sandbox policy says why."""
 
     def make(value: object) -> object:
         try:
@@ -337,7 +337,7 @@ def _check_networks(policy: TaskPolicy) -> Iterator[Problem]:
         elif isinstance(value, UsageError):
             yield _KEY_OF[field], str(value)
     if policy.network_limits and not any(getattr(policy, field) for field in _NETWORKS.values()):
-        yield _KEY_OF["network_limits"], "only a network list has limits; name who may be reached in network.allow"
+        yield _KEY_OF["network_limits"], "only a network list has limits; name the hosts to reach in network.allow"
 
 
 def _check_git(policy: TaskPolicy) -> Iterator[Problem]:
@@ -351,7 +351,7 @@ def _check_git(policy: TaskPolicy) -> Iterator[Problem]:
 
 
 def _check_variables(policy: TaskPolicy) -> Iterator[Problem]:
-    """Whoever has the seed signs verdicts: neither an agent nor a server gets it."""
+    """The seed signs verdicts: neither an agent nor a server gets it."""
     problem = f"{SEED_VARIABLE} signs verdicts; nobody gets it"
     if isinstance(policy.env_allow, tuple) and SEED_VARIABLE in policy.env_allow:
         yield _KEY_OF["env_allow"], problem

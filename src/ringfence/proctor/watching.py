@@ -1,4 +1,4 @@
-"""Looks at a running phase for whoever waits for it: samples for the plot of the report, and all for the display."""
+"""Watches a running phase: samples for the report's plot, and everything for the display."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ringfence.proctor.task import Task
 
 _INTERVAL_S, _MOST_SAMPLES = 0.25, 2000
 MOST_GRAVE = 200
-"""Attempts and breaches after which a phase is ended: the recorder tells no more of them in full."""
+"""Attempts and breaches after which a phase is ended: the recorder gives no details of further ones."""
 _SIGKILL = 9
 
 
@@ -41,7 +41,7 @@ class Watching:
 
     @contextmanager
     def phase(self, name: str, limit_s: float) -> Iterator[tuple[OnEvent, Attach]]:
-        """Who runs the phase calls these two."""
+        """The phase's runner calls these two."""
         samples, follower, grave = History(_MOST_SAMPLES), Follower(self._task.policy), Grave()
         if self._display is not None:
             self._display.phase(name, limit_s)
@@ -68,7 +68,7 @@ class Watching:
 
 
 class Grave:
-    """Counts attempts and breaches of one phase, and ends it where they are a flood."""
+    """Counts attempts and breaches of one phase, and ends it if they become a flood."""
 
     def __init__(self) -> None:
         self.visit: Visit | None = None

@@ -61,15 +61,15 @@ def test_a_wrong_program_is_a_plain_fail(ends: dict[str, str]) -> None:
 FORGERIES = {
     "passed, and so did what contradicts it": _message(RIGHT | {"t.py::w1": "passed"}),
     "is told of twice": _message(RIGHT, _line(test="t.py::r1", outcome="passed", duration_s=0, message="")),
-    "a line of its results is none": _message(RIGHT, b"7 passed in 0.01s\n"),
-    "tells of a test that is none": _message(RIGHT | {"t.py::test_other": "passed"}),
-    "something was told after its end": _message(RIGHT) + _line(finished=1),
+    "a line of its results can't be read": _message(RIGHT, b"7 passed in 0.01s\n"),
+    "reports a test that does not exist": _message(RIGHT | {"t.py::test_other": "passed"}),
+    "something was reported after its end": _message(RIGHT) + _line(finished=1),
     "t.py::test_a was deselected": _message(RIGHT, _line(deselected="t.py::r1")),
     "came to its end without t.py::test_b": _message({name: how for name, how in RIGHT.items() if name != "t.py::r2"}),
     "without the twin of t.py::test_b": _message({name: how for name, how in RIGHT.items() if name != "t.py::w2"}),
     "exit status 1 without a failed test": _message({"t.py::r1": "passed"}),
     "in a run of 1.0 s": _message(RIGHT, took=100.0),
-    "told exit status 0, and the process ended with 1": _message(RIGHT, finished=0),
+    "said exit status 0, and the process ended with 1": _message(RIGHT, finished=0),
     "more was written into its channel": None,
 }
 

@@ -97,7 +97,7 @@ def test_a_task_with_pytest_needs_no_script(folder: Path) -> None:
     ("grader: {pytest: test_it.py}\n", "task.yaml:1:10: grader.pytest: 'test_it.py' is not a list of texts"),
     ("grader: {reward_file: reward.txt}\n",
      "task.yaml:1:10: grader.reward_file: 'reward.txt' is not an absolute path in its plain form"),
-    ("version: 3\n", "task.yaml:1:1: version: 3 is not 1, the only one that there is"),
+    ("version: 3\n", "task.yaml:1:1: version: 3 is not 1, the only version"),
     ("- a\n", "task.yaml:1:1: task.yaml is a mapping, not list"),
 ])  # fmt: skip
 def test_a_wrong_task_yaml_is_refused_by_file_line_and_key(folder: Path, text: str, told: str) -> None:
@@ -145,9 +145,9 @@ def test_what_the_agent_must_not_see_is_not_in_the_workspace(folder: Path, field
     inside = folder / "workspace" / "deep"
     inside.mkdir()
     oracle, grader = (str(inside), Grader()) if field == "oracle" else ("", Grader(**{field: str(inside)}))
-    with pytest.raises(UsageError, match="lie in each other"):
+    with pytest.raises(UsageError, match="are nested"):
         Task(id="x", workspace=str(folder / "workspace"), grader=grader, oracle=oracle)
-    with pytest.raises(UsageError, match="lie in each other"):
+    with pytest.raises(UsageError, match="are nested"):
         Task(id="x", workspace=str(folder / "workspace"), grader=None, oracle=str(folder))
 
 
@@ -193,7 +193,7 @@ def test_a_root_is_a_folder_other_than_the_hosts(folder: str) -> None:
 def test_nothing_of_the_graders_lies_in_the_root(tmp_path: Path) -> None:
     root = _root(tmp_path)
     (tmp_path / "rootfs" / "solution.sh").write_text("true\n")
-    with pytest.raises(UsageError, match=r"solution.*root lie in each other"):
+    with pytest.raises(UsageError, match=r"solution.*root are nested"):
         Task(id="t", root=root, grader=None, solution=str(tmp_path / "rootfs" / "solution.sh"))
 
 

@@ -123,7 +123,7 @@ def test_there_are_three_phases() -> None:
      "policy.yaml:2:3: phases.agent: unknown key; there are setup, grader"),
     ("phases:\n  setup:\n    netwrk: {mode: deny}\n",
      'policy.yaml:3:5: phases.setup.netwrk: unknown key; did you mean "network"?'),
-    ("version: 2\n", "policy.yaml:1:1: version: 2 is not 1, the only one that there is"),
+    ("version: 2\n", "policy.yaml:1:1: version: 2 is not 1, the only version"),
     ("limits: 5\n", "policy.yaml:1:1: limits: is a section with wall_time_secs, pids, memory_bytes, cpu_time_secs, "
      "disk_bytes, file_bytes, output_bytes, open_files"),
     ("forbidden:\n  reads:\n", "policy.yaml:2:3: forbidden.reads: has no value; leave the key out"),
@@ -149,9 +149,9 @@ def test_there_are_three_phases() -> None:
     ("network:\n  allow: ['a.example:1']\n",
      "policy.yaml:2:3: network.allow: names hosts, and the mode is deny; write mode: allowlist"),
     ("network:\n  mode: allowlist\n",
-     "policy.yaml:2:3: network.mode: allowlist names nobody; write mode: deny, or who may be reached"),
+     "policy.yaml:2:3: network.mode: the allowlist is empty; write mode: deny, or name the hosts that may be reached"),
     ("phases:\n  grader:\n    network: {mode: allowlist, allow: []}\n", "policy.yaml:3:32: "
-     "phases.grader.network.allow: allowlist names nobody; write mode: deny, or who may be reached"),
+     "phases.grader.network.allow: the allowlist is empty; write mode: deny, or name the hosts that may be reached"),
     ("limits:\n  pids: 0\n", "policy.yaml:2:3: limits.pids: 0 is not more than zero"),
     ("limits:\n  wall_time_secs: soon\n",
      'policy.yaml:2:3: limits.wall_time_secs: "soon" is not a time; write 30, 1.5s, 10m or 2h'),

@@ -120,7 +120,7 @@ def test_what_workers_left_half_done_is_removed_and_what_is_whole_stays(tmp_path
     (tmp_path / "tasks").chmod(0o700)
     with output.held(str(tmp_path)) as folder:
         assert os.listdir(os.path.join(folder, "tasks")) == ["whole"]
-        with pytest.raises(UsageError, match="tasks/whole is of no task"):
+        with pytest.raises(UsageError, match="tasks/whole belongs to no task"):
             output.refuse_others(folder, {"other"})
         output.refuse_others(folder, {"whole", "other"})
 

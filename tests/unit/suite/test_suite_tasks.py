@@ -30,7 +30,7 @@ def _with(folder: Path, *names: str) -> None:
 def test_the_format_of_each_task_is_told_by_its_files(tmp_path: Path) -> None:
     _generic(tmp_path / "ours")
     _with(tmp_path / "tb2", "task.toml", "task.yaml")
-    with pytest.raises(UsageError, match="says by itself"):
+    with pytest.raises(UsageError, match="by itself"):
         tasks_of(str(tmp_path), only=["tb2"], options={"policy": "/p.yaml"})
     _with(tmp_path / "tb1", "task.yaml", "run-tests.sh")
     (tmp_path / "README.md").write_text("not a task")

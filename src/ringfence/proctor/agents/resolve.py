@@ -1,7 +1,7 @@
 """``@NAME`` in the place of an agent's command: the command of the table, and a task whose agent may reach its model.
 
-The key is injected at the gateway: what the agent finds in its variable is a word, and no key. Who names an agent this
-way widens the task's network list by the hosts of the models, and the evidence says so.
+The key is injected at the gateway: the agent's variable holds a placeholder, not a key. Naming an agent this way adds
+the hosts of its models to the task's network list, and the evidence says so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Resolved:
     command: str
     task: Task
     documents: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-    """What of this is told by the evidence."""
+    """The part of this that the evidence tells."""
 
 
 def resolve(agent: str, task: Task, variables: Mapping[str, str] | None = None) -> Resolved:

@@ -1,6 +1,6 @@
-"""The table of ready agents: how each is used without a person, with the pages of its documentation to compare with.
+"""The table of ready agents: how to run each one unattended, with the pages of its documentation to compare with.
 
-It is data alone: nothing is started, and nothing is looked up. No row was tried against a service of a model.
+It is data alone: nothing is started, and nothing is looked up. No row was tried against a model's real service.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class ReadyAgent:
     command: str
     """For a shell in the sandbox; the instruction is on standard input, and a file too."""
     credentials: tuple[Credential, ...]
-    """Those of which the caller has the variable are used."""
+    """Those whose variable the caller has are used."""
     documents: tuple[str, ...]
     """Where this is written."""
     environment: Mapping[str, str] = MappingProxyType({})
     placeholders: tuple[str, ...] = ()
-    """Variables that the agent wants to have; what it sends for them is replaced at the gateway."""
+    """Variables that the agent insists on; the gateway replaces what it sends for them."""
     settings: tuple[str, ...] = ()
     """Variables of the caller that are passed on where they are set: which model, how many turns."""
     hosts: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Checks what a task's file says against a table of its keys: an error names file and key, all of them at once."""
+"""Checks a task's file against a table of its keys: one error names the file and all wrong keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Check = Callable[[object], str]
 """What is wrong with a value, in a few words; empty: nothing."""
 Table = Mapping[str, "Check | Table | None"]
-"""Of each key its check, a table for a section, or None: anything may stand there."""
+"""For each key its check, a table for a section, or None: any value is accepted."""
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
@@ -41,20 +41,20 @@ def problems(values: object, table: Table, section: str = "") -> Iterator[Proble
 
 
 def error(path: str, found: list[Problem]) -> PolicyError:
-    """One error of all problems of a file."""
+    """One error with all problems of a file."""
     made = [PolicyError(key, problem, where=f"{path}: ") for key, problem in found]
     return PolicyError(made[0].field, made[0].problem, where=made[0].where, more=tuple(made[1:]))
 
 
 def first_of(found: list[Problem], values: object) -> PolicyError:
-    """One error of all problems of a YAML file, in the order of its keys; whoever reads the file adds their places."""
+    """One error with all problems of a YAML file, in the order of its keys; the file's reader adds their places."""
     keys = values if isinstance(values, Mapping) else ()
     first, *others = in_order(found, keys)
     return PolicyError(*first, more=tuple(PolicyError(*other) for other in others))
 
 
 def read_yaml(path: str, made: Callable[[Mapping[str, object]], Made], texts: tuple[str, ...]) -> Made:
-    """What a YAML file comes to; an error names file, line and key, of an empty one the file alone."""
+    """The content of a YAML file; an error names file, line and key, or only the file if it is empty."""
     try:
         return parse_policy(path, policy_bytes(path), made, texts=texts)
     except PolicyError as wrong:
@@ -129,7 +129,7 @@ def one_of(*words: str) -> Check:
 
 
 def refused(why: str) -> Check:
-    """For what we don't honour: nothing, false and zero ask for nothing."""
+    """For keys that we don't honour: an empty value, false and zero ask for nothing."""
     return lambda value: why if value not in (None, False, 0, "", [], {}) else ""
 
 

@@ -1,6 +1,6 @@
 """The compose file of a Terminal-Bench 1 task: one service, ``client``, as the benchmark's own template has it.
 
-What goes beyond that (more services, ports, capabilities, devices, folders of the host) is refused by its key.
+Anything beyond that (more services, ports, capabilities, devices, folders of the host) is refused by its key.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _missing(values: object) -> Iterator[Problem]:
 
 
 def variables_of(value: object) -> dict[str, str]:
-    """A list of ``NAME=value`` or a mapping. The benchmark's own names are left out: they are ours to say."""
+    """A list of ``NAME=value`` or a mapping. The benchmark's own names are left out: we set those."""
     if isinstance(value, Mapping):
         rows = [(str(name), each) for name, each in value.items()]
     elif isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
 """Reads a Dockerfile, strictly and without an engine: instructions in their order, each with its line.
 
-Pure. An error names file and line. What the instructions do is somebody else's: the engine's, or ``rootfs``, which
-looks for them on the host.
+Pure. An error names file and line. Carrying the instructions out is left to the engine, or to ``rootfs``, which looks
+for their results on the host.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Dockerfile:
     path: str
     instructions: tuple[Instruction, ...]
     syntax: str = ""
-    """The image that is to read it, of a ``# syntax=`` line; absent: the engine reads it."""
+    """The image that a ``# syntax=`` line wants it read by; absent: the engine reads it."""
     syntax_line: int = 0
 
     def named(self, *names: str) -> tuple[Instruction, ...]:
@@ -105,8 +105,8 @@ def _instructions(text: str, path: str) -> Iterator[Instruction]:
 
 
 def _syntax(text: str) -> tuple[int, str]:
-    """Line and value of a directive that has another program read the file. Builders look at the first comments alone;
-    we at all before the first instruction, since they differ in what ends those."""
+    """Line and value of a directive that has another program read the file. Builders only look at the first comments,
+    but differ in where these end; we look at everything before the first instruction."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip() and not line.lstrip().startswith("#"):
             break
@@ -177,7 +177,7 @@ def _heredoc(lines: list[str], number: int, name: str, dash: bool, where: str) -
         if line == name:
             return "".join(f"{each}\n" for each in found), number
         found.append(line)
-    raise UsageError(f"{where}: the text that {name} ends has no end")
+    raise UsageError(f"{where}: the text that should end with {name} has no end")
 
 
 # ---- values

@@ -1,5 +1,5 @@
-"""From the environment of a foreign task to what its agent and grader work on: a workspace on the host's root, or the
-root of an image. Which of the two is the user's word, never a guess.
+"""Turns the environment of a foreign task into what its agent and grader work on: a workspace on the host's root, or
+the root of an image. The user says which; it is never guessed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _IGNORED = ".dockerignore"
 _KEPT_LOGS = 20
 _NO_RIGHTS = (("network", "none"), ("security", "sandbox"))
 _ASKED_BELOW = re.compile(r"^\s*RUN\s+(?:--\S+\s+)*--(?:network|security)\b", re.IGNORECASE | re.MULTILINE)
-"""In a trigger for later builds, or in a text below an instruction, which old engines read as instructions."""
+"""In a trigger for later builds, or in a heredoc, which old engines read as instructions."""
 _OFFICIAL = re.compile(r"(?:docker\.io/)?docker/dockerfile(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?")
-"""A newer reader of Dockerfiles from Docker's own registry: the engine's own stands for it."""
+"""A newer Dockerfile frontend from Docker's own registry: the engine's own takes its place."""
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -50,7 +50,7 @@ class Described:
     """A name that the engine may know."""
     build_s: float = BUILD_S
     network: bool = False
-    """Whether the steps of a build have one, where the user does not say it."""
+    """Whether the steps of a build have a network, where the user does not say so."""
     build_network: str = ""
     """What the user says of it: one of the engine's ``NETWORKS``."""
     workdir: str = ""
@@ -66,7 +66,7 @@ class Prepared:
     """What agent and grader have."""
 
     mount_at: str = TaskPolicy().mount_at
-    """Where they have the workspace; of no use with a root, which says where they begin."""
+    """Where they have the workspace; unused with a root, which says where they begin."""
     workspace: str = ""
     root: Root | None = None
     environment: Mapping[str, str] = _NOTHING
@@ -93,7 +93,7 @@ def _text(path: str) -> str:
 
 
 def _refuse_other_reader(found: Dockerfile) -> None:
-    """An image of anybody's would be pulled and read the file in its own way: what we saw in it would say nothing."""
+    """Anybody's image would be pulled and would read the file in its own way: our checks of it would mean nothing."""
     if found.syntax and not _OFFICIAL.fullmatch(found.syntax):
         raise UsageError(f"{found.path}:{found.syntax_line}: syntax: {found.syntax[:80]!r} would read it in place of "
                          "the engine", hint="leave the line out")  # fmt: skip
@@ -101,8 +101,8 @@ def _refuse_other_reader(found: Dockerfile) -> None:
 
 def _on_host(said: Described, found: Dockerfile | None, host: HostFacts) -> Prepared:
     if found is None:
-        raise UsageError(f"{said.where}: there is an image and no Dockerfile, so nobody knows what it has",
-                         hint="--image takes it from an engine")  # fmt: skip
+        raise UsageError(f"{said.where}: there is an image and no Dockerfile, so nobody knows what is in it",
+                         hint="--image gets it from an engine")  # fmt: skip
     if said.user not in ("", "root", "0"):
         raise UsageError(f"{said.where}: there is no user {said.user!r} on the host's root for a task",
                          hint="--image runs on the root of the image")  # fmt: skip
@@ -149,8 +149,7 @@ def _image(said: Described, found: Dockerfile | None, text: str, engine: Engine)
 
 @contextmanager
 def _as_read(text: str, path: str) -> Iterator[str]:
-    """A file with the text that was looked at: the task's own may be another one by now. What it leaves out of the
-    context goes with it."""
+    """A file with the text that was checked: the task's own may have changed by now. Its ignore file goes with it."""
     with tempfile.TemporaryDirectory(prefix="dockerfile-", dir=state_folder.private_place()) as place:
         file = os.path.join(place, "Dockerfile")
         for name, data in ((file, text.encode()), (f"{file}{_IGNORED}", _data(f"{path}{_IGNORED}"))):
@@ -195,7 +194,7 @@ def _left_out(image: Image, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _refuse_more_rights(found: Dockerfile) -> None:
-    """A step has what the whole build is given: some engines take its own word for a network, or for more rights."""
+    """A step gets only what the whole build is given: some engines let a step ask for a network or more rights."""
     for each in found.named("RUN", "ONBUILD"):
         asked = [name for name, value in each.flags if name != "mount" and (name, value) not in _NO_RIGHTS]
         texts = (each.text if each.name == "ONBUILD" else "", *(text.text for text in each.heredocs))
@@ -207,13 +206,13 @@ def _refuse_more_rights(found: Dockerfile) -> None:
 
 
 def _refuse_triggers(found: Dockerfile) -> None:
-    """They run where a later stage, or a later image, begins from this one, and are looked at by nobody."""
+    """Triggers run when a later stage or image begins from this one, and nobody has checked them."""
     for each in found.named("ONBUILD"):
         raise found.problem(each, "steps of later builds are not run")
 
 
 def _refuse_triggers_of_bases(found: Dockerfile, engine: Engine) -> None:
-    """Of images that the engine has; of one that it pulls while it builds nobody can tell before."""
+    """Only for images that the engine has; nobody can look into one that is pulled during the build."""
     own = {name for _, name in reading.stages(found)}
     for base, _ in reading.stages(found):
         if base not in own and base != "scratch" and engine.has_image(base) and engine.image(base).triggers:
@@ -222,7 +221,7 @@ def _refuse_triggers_of_bases(found: Dockerfile, engine: Engine) -> None:
 
 
 def _refuse_own_files(said: Described, found: Dockerfile) -> None:
-    """Where the context is the task's folder, a COPY of all of it would have the solution in the image."""
+    """Where the context is the task's folder, a COPY of all of it would put the solution into the image."""
     for each in found.named("COPY", "ADD") if said.own else ():
         words = each.words() or tuple(each.text.split())
         if any(flag == "from" for flag, _ in each.flags):

@@ -1,7 +1,7 @@
-"""The tree that SWE-bench's tests run in: what the agent left, with all that runs tests as the base commit has it.
+"""The tree that SWE-bench's tests run in: what the agent left, with everything that runs tests as in the base commit.
 
-Files that the test patch touches, ``conftest.py``, options of pytest and names of plug-ins are never the agent's. What
-is written goes through descriptors: a link that an agent left is removed and not followed.
+Files that the test patch touches, ``conftest.py``, options of pytest and names of plug-ins are never the agent's. All
+writes go through descriptors: a link that an agent left is removed, not followed.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def is_harness(path: str, own: Collection[str] = ()) -> bool:
 
 
 def is_test(path: str) -> bool:
-    """Whether a file has tests by its name; another one may be code under test that has examples in its docstrings."""
+    """Whether a file's name says that it has tests; others may be code under test with examples in docstrings."""
     *folders, name = path.split("/")
     named = name.startswith(("test_", "tests.")) or name.endswith(("_test.py", "_tests.py"))
     return named or any(folder in _TEST_FOLDERS for folder in folders)
 
 
 def harness_of(folder: str, own: Collection[str]) -> dict[str, Content | None]:
-    """Return all such files of a staged repository. Those that are links stay what they are: nobody replaces them."""
+    """Return all such files of a staged repository. Links stay what they are: nobody replaces them."""
     read, found, total = read_below(folder), dict[str, "Content | None"](), 0
     for path in _paths(folder, lambda path: is_harness(path, own)):
         if stat.S_ISREG(os.lstat(os.path.join(folder, path)).st_mode):
@@ -73,8 +73,8 @@ def _paths(folder: str, chosen: Callable[[str], bool]) -> Iterator[str]:
 
 
 def copied(source: str, target: str) -> str:
-    """Return a new copy of a repository, links as links. Git's objects, which nobody changes, are the same files where
-    that can be."""
+    """Return a new copy of a repository, links as links. Git's objects, which nobody changes, are hard links where
+    possible."""
     shutil.copytree(source, target, symlinks=True, copy_function=_copy)
     return target
 
@@ -90,7 +90,7 @@ def _copy(source: str, target: str) -> str:
 
 
 def lay_over(folder: str, files: Files) -> list[str]:
-    """Make a tree have these files; return the paths that had something else. What is larger than any of them is not
+    """Put these files into a tree; return the paths that had something else. A file larger than any of them is not
     read: an agent may have left gigabytes of holes."""
     read = read_below(folder, max((len(content.data) for content in files.values() if content), default=0))
     replaced = [path for path, content in files.items() if _differs(read, path, content)]
@@ -104,7 +104,7 @@ def lay_over(folder: str, files: Files) -> list[str]:
 
 
 def restore(folder: str, files: Files, own: Collection[str]) -> list[str]:
-    """The same, and no other file that runs tests stays, nor one that Python would import in the place of these."""
+    """The same, and remove every other file that runs tests, or that Python would import in place of these."""
     modules = {path.removesuffix(".py") for path in files if path.endswith(".py")}
 
     def is_planted(path: str) -> bool:
@@ -131,7 +131,7 @@ def _differs(read: Callable[[str], Content | None], path: str, content: Content 
 
 
 def _put(tree: Tree, path: str, content: Content | None) -> None:
-    """What is in the way goes: an agent may have made a link of a folder, or a folder of a file."""
+    """Remove what is in the way: an agent may have replaced a folder by a link, or a file by a folder."""
     parts = path.split("/")
     for count in range(1, len(parts)):
         above = "/".join(parts[:count])

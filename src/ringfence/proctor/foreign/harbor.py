@@ -1,7 +1,7 @@
 """Tasks of Harbor, which Terminal-Bench 2 is made of: a folder with ``task.toml``, read into our own ``Task``.
 
 Every key of ``task.toml`` is honoured, told in a note, or refused with its name; none is passed over in silence
-(docs/reference/proctor/terminal-bench.md). Apart from the engine and the host, which are asked by others, this is pure.
+(docs/reference/proctor/terminal-bench.md). This is pure, except that other modules ask the engine and the host for it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _KEYS: checking.Table = {
 
 
 def read(path: str, data: bytes) -> Mapping[str, object]:
-    """What the file says, checked key by key; PolicyError names file and key, of all that is wrong."""
+    """The file's values, checked key by key; PolicyError names the file and every wrong key."""
     try:
         values = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -113,7 +113,7 @@ def _contradictions(values: Mapping[str, object]) -> Iterator[Problem]:
             yield from ((f"{section}.allowed_hosts", problem) for problem in _host_problems(hosts))
     users = [at(values, f"{section}.user") for section in ("agent", "verifier")]
     if users[1] is not None and users[1] != users[0] and (users[0] is not None or users[1] not in ("root", 0)):
-        yield "verifier.user", f"{users[1]!r} is another than the agent's, and there is one for both"
+        yield "verifier.user", f"{users[1]!r} is not the agent's user, and there is one for both"
     for old, new in (("memory", "memory_mb"), ("storage", "storage_mb")):
         if at(values, f"environment.{old}") is not None and at(values, f"environment.{new}") is not None:
             yield f"environment.{old}", f"stands beside {new}; leave it out"
@@ -135,8 +135,8 @@ def load(
     build_network: str = "", engine: Engine | None = None, host: HostFacts | None = None,
 ) -> Task:  # fmt: skip
     """The task of a folder. ``rootfs``: host or image. ``allow``: whom agent and verifier may reach where the task asks
-    for the whole network. ``environment``: variables that the task may ask for by name. ``build_network``: of
-    the image's build, where it is not the task's word."""
+    for the whole network. ``environment``: variables that the task may ask for by name. ``build_network``: that of the
+    image's build, in place of what the task says."""
     folder = TaskFolder(path)
     file = folder.needed(folder.file(FILE), FILE)
     data = read_file(file, MAX_BYTES)
@@ -249,8 +249,8 @@ def _notes(file: str, values: Mapping[str, object], allow: Sequence[str]) -> Ite
 def _variables(
     file: str, values: Mapping[str, object], key: str, given: Mapping[str, str], *, must: bool = True
 ) -> dict[str, str]:
-    """Those of a section. ``${NAME}`` is a variable of the operator's, which a task gets only if that was said; without
-    it the task is refused, or (not ``must``) the value has nothing in its place."""
+    """Those of a section. ``${NAME}`` is a variable of the operator's, which a task gets only if the operator said so.
+    Without that the task is refused, or (not ``must``) it is replaced by nothing."""
     found = {}
     for name, value in mapping_at(values, key).items():
 
@@ -267,7 +267,7 @@ def _variables(
 
 
 def _private(values: Mapping[str, object], given: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of variables that have something of the operator's in them."""
+    """The names of variables whose values contain something of the operator's."""
     sections = (mapping_at(values, f"{section}.env") for section in ("environment", "verifier", "solution"))
     pairs = (pair for variables in sections for pair in variables.items())
     return tuple({str(name): None for name, value in pairs

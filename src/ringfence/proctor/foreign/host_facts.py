@@ -1,4 +1,4 @@
-"""What this host has of what Dockerfiles ask for: its distribution, packages, Python. Reads only; each answer once."""
+"""What this host has that Dockerfiles ask for: its distribution, packages, Python. Only reads; asks everything once."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _pythons() -> tuple[str, dict[str, str]]:
 
 
 def _said(command: list[str]) -> str:
-    """Nothing where it can't be asked: then the host has nothing of it."""
+    """What a command prints; nothing where it can't be run: then the host has nothing of the kind."""
     if not command:
         return ""
     try:

@@ -1,7 +1,7 @@
-"""What an image has built in its copy of the repository: compiled modules, versions, metadata.
+"""What an image's build left in its copy of the repository: compiled modules, versions, metadata.
 
-The agent's repository is made anew from the base commit, so that no future is in it. What the image's installation put
-beside the files of that commit is copied over, for without it many packages can't be imported.
+The agent's repository is made anew from the base commit, so nothing later is in it. Files that the image's installation
+added to that commit are copied over, because many packages can't be imported without them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def lay_build(built: str, staged: str, patches: Sequence[FilePatch]) -> list[str
 
 
 def _new_files(built: str, staged: str) -> Iterator[str]:
-    """Of folders that the repository has as such, or not at all: a link there would lead elsewhere."""
+    """Only in folders that the repository has as folders, or not at all: a link there would lead elsewhere."""
     for place, folders, files in os.walk(built):
         above = os.path.relpath(place, built)
         folders[:] = [name for name in folders if name not in _LEFT_OUT and _is_way(os.path.join(staged, above, name))]

@@ -1,7 +1,7 @@
 """``Instance``: one row of SWE-bench's data set, read and checked. Every error names the file and the key.
 
 The data set's own forms: JSON with one row or a list of them, or JSONL. ``FAIL_TO_PASS`` and ``PASS_TO_PASS`` are
-lists, or JSON inside a string. Keys that we do not know are let be: there are several editions of the data set.
+lists, or JSON inside a string. Unknown keys are ignored: there are several editions of the data set.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def rows_of(path: str) -> list[Mapping[str, object]]:
 
 
 def _rows(path: str, text: str) -> Iterator[object]:
-    """A text that is no JSON as a whole is one value a line."""
+    """A text that is not JSON as a whole has one value per line."""
     try:
         whole = json.loads(text)
     except ValueError as error:

@@ -33,7 +33,7 @@ _WHO = {"u": 0o700, "g": 0o070, "o": 0o007, "a": 0o777}
 def workspace_of(dockerfile: Dockerfile, laid: Laid, context: str, without: Sequence[str] = ()) -> str:
     """A folder of ours with what is copied, in the state folder by its content; made once.
 
-    ``without``: names in the context that are the task's own, such as its tests: a copy of one is refused."""
+    ``without``: names in the context that are the task's own, such as its tests: copying one is refused."""
     _refuse_ignored(dockerfile, laid, context)
     top = state_folder.made(WORKSPACES)
     place = tempfile.mkdtemp(prefix=".", dir=top)
@@ -54,7 +54,7 @@ def workspace_of(dockerfile: Dockerfile, laid: Laid, context: str, without: Sequ
 
 
 def _move(made: str, final: str) -> None:
-    """Where the same is there already, it stays."""
+    """Where the same content is there already, that stays."""
     try:
         os.rename(made, final)
     except OSError:
@@ -84,7 +84,7 @@ class _Laying:
             self._make_folder(self._inside(step.path))
 
     def _inside(self, path: str) -> str:
-        """Where a path of the workspace lies on the host; no link on the way is one that we followed."""
+        """Where a path of the workspace lies on the host; no link on the way is followed."""
         rest = os.path.normpath(path)[len(self._laid.workdir) :].strip("/")
         place = os.path.join(self._top, rest) if rest else self._top
         above = place if not os.path.islink(place) else os.path.dirname(place)
@@ -93,7 +93,7 @@ class _Laying:
         return place
 
     def _make_folder(self, place: str) -> None:
-        """An earlier COPY may have laid a link anywhere: nothing is written where one leads out."""
+        """An earlier COPY may have put a link anywhere: nothing is written where a link leads out."""
         if not within(real(place), real(self._top)):
             raise UsageError(f"{self._file.path}: {place[len(self._top) :]} leads out of the workspace over a link")
         os.makedirs(place, exist_ok=True)

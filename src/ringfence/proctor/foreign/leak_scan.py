@@ -1,7 +1,7 @@
 """Looks for the answer where an agent could read it: copies of the package under test, and files that have the fix.
 
 Installed copies, wheels, source archives and pip's caches are found by their names, vendored copies by the lines that
-the instance's own patch adds. What is found is hidden from the agent by the caller, or the run is refused.
+the instance's own patch adds. The caller hides what is found from the agent, or refuses the run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ringfence.sandbox import programs
 from ringfence.sandbox.root import SYSTEM_FOLDERS
 
 MOST_HIDDEN = 100
-"""More than this are not hidden one by one: each costs every launch a few mounts."""
+"""More leaks than this are not hidden one by one: each costs a few mounts at every launch."""
 MAX_FILE_BYTES = 4 << 20
 _SITE = "site-packages"
 _SITES = frozenset({_SITE, "dist-packages"})
@@ -141,11 +141,11 @@ class _Finder:
             with open(entry.path, "rb") as file:
                 return has_fix(file.read(), self._marks)
         except OSError:
-            return False  # what we can't read, no agent of ours reads
+            return False  # what we can't read, no agent of ours can
 
 
 def _compiled(folder: str, name: str) -> Iterator[Leak]:
-    """What Python keeps of a module says all that the module does."""
+    """A compiled module reveals all that its source does."""
     module = f"{name.removesuffix('.py')}."
     for entry in _entries(os.path.join(folder, "__pycache__")) if name.endswith(".py") else ():
         if entry.name.startswith(module) and entry.name.endswith(".pyc"):
@@ -190,8 +190,8 @@ def host_roots(python: str) -> tuple[str, ...]:
 
 
 def host_sites() -> tuple[str, ...]:
-    """Return the folders of our interpreter's packages, and what editable installations in them lead to: an agent sees
-    those too."""
+    """Return the folders of our interpreter's packages, and where its editable installations lead: an agent sees those
+    too."""
     return tuple(path for path in programs.own_folders("") if path not in (sys.prefix, sys.base_prefix))
 
 

@@ -1,7 +1,7 @@
 """Which tests a name of the data set means. Pure.
 
-The data set has its names from logs that were split at blanks, and each runner prints its own: a pytest id is cut at
-its first blank, Django's test is called by the first line of its docstring where it has one, SymPy's by its function
+The data set takes its names from logs that were split at blanks, and each runner prints its own: a pytest id is cut at
+its first blank, a Django test goes by the first line of its docstring if it has one, a SymPy test by its function
 alone. A name may stand for several tests: all of them have to pass.
 """
 
@@ -19,7 +19,7 @@ _NO_TESTS = (".json", ".png", ".csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".
 
 
 def meant(names: Iterable[str], told: Mapping[str, str], runner: str) -> dict[str, tuple[str, ...]]:
-    """Return for each name the ids of its tests; none: there is no such test. ``told``: all ids, each with what the
+    """Return the ids of the tests for each name; no id: there is no such test. ``told``: all ids, each with what the
     runner says of it."""
     by_label: dict[str, list[str]] = {}
     for test, words in told.items():
@@ -70,8 +70,8 @@ def files_to_run(names: Sequence[str], test_patch: Sequence[FilePatch], runner: 
 
 
 def check_files(paths: Iterable[str], where: str) -> None:
-    """UsageError of a file to run that is none of the repository: what is read and put back there would be the host's.
-    One that begins with a dash would be an option of the runner."""
+    """UsageError for a file to run that lies outside of the repository: reading and restoring it would touch the host.
+    A name that begins with a dash would be an option of the runner."""
     for path in paths:
         try:
             check_path(path)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 MAX_BYTES = 64 << 20
 MAX_COMPARED = 20_000_000
-"""Lines of one file that are compared with lines of its hunks: those of a hostile patch could be all alike."""
+"""How many lines of one file are compared with lines of its hunks: in a hostile patch they could all be alike."""
 PLAIN, EXECUTABLE = "100644", "100755"
 _MODES = {PLAIN: PLAIN, EXECUTABLE: EXECUTABLE, "100664": PLAIN}
 _REFUSED = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a folder"}
@@ -72,7 +72,7 @@ Read = Callable[[str], "Content | None"]
 
 
 def read_patch(text: str | bytes) -> list[FilePatch]:
-    """Return what a patch does, file by file; words around them mean nothing, as they do not to git."""
+    """Return what a patch does, file by file; text around the diffs is ignored, as git does."""
     data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     if len(data) > MAX_BYTES:
         raise PatchError(f"a patch of more than {MAX_BYTES} bytes")
@@ -170,7 +170,7 @@ class _Reader:
                 self._end_without_newline(hunk)
                 continue
             if sign not in b" -+" or (sign != ord("+") and not old_count) or (sign != ord("-") and not new_count):
-                raise PatchError(f"line {self._at + 1}: not what its hunk says that there is")
+                raise PatchError(f"line {self._at + 1}: not what its hunk announces")
             old_count, new_count = old_count - (sign != ord("+")), new_count - (sign != ord("-"))
             hunk.rows.append((sign, line[1:] + b"\n"))
             self._at += 1
@@ -181,7 +181,7 @@ class _Reader:
     def _end_without_newline(self, hunk: Hunk) -> None:
         """``\\ No newline at end of file``: of the line before."""
         if not hunk.rows:
-            raise PatchError(f"line {self._at + 1}: it belongs to no line")
+            raise PatchError(f"line {self._at + 1}: a no-newline mark without a line before it")
         sign, text = hunk.rows[-1]
         hunk.rows[-1] = (sign, text.removesuffix(b"\n"))
         self._at += 1
@@ -306,7 +306,7 @@ def _changed(patch: FilePatch, before: Content | None) -> Content:
 
 
 def changed(data: bytes, hunks: Sequence[Hunk], name: str) -> bytes:
-    """Return a file's bytes with all hunks applied. A hunk may have moved, and its lines are all there."""
+    """Return a file's bytes with all hunks applied. A hunk may have moved, but all its lines must match."""
     lines = _lines(data)
     made: list[bytes] = []
     done, moved, budget = 0, 0, [MAX_COMPARED]
@@ -367,7 +367,7 @@ def read_below(folder: str, most: int = sys.maxsize) -> Read:
 
 
 def _write(folder: str, files: Mapping[str, Content | None]) -> None:
-    """What goes first makes room for what comes."""
+    """Removals go first: they make room for what is added."""
     for path, content in sorted(files.items(), key=lambda item: item[1] is not None):
         place = os.path.join(folder, path)
         if content is None:

@@ -1,4 +1,4 @@
-"""Predictions of SWE-bench: patches that somebody's agent has made before, in the data set's own form.
+"""Predictions for SWE-bench: patches that somebody's agent made earlier, in the data set's own form.
 
 A prediction is a hostile patch. It is applied by our own strict reader inside the agent's sandbox, as an agent that
 does nothing else, and then graded as any agent's work.
@@ -62,8 +62,8 @@ def _prediction(row: Mapping[str, object], where: str) -> Prediction:
 
 
 def prediction_for(path: str, instance: Instance) -> Prediction:
-    """Return the one for an instance; UsageError where the file has none. Whether its patch can be applied is found out
-    in the sandbox: a bad one is a fail of who made it, and no error."""
+    """Return the one for an instance; UsageError where the file has none. The sandbox finds out whether its patch can
+    be applied: a bad one is a fail of its author, not an error."""
     found = read_predictions(path).get(instance.instance_id)
     if found is None:
         raise UsageError(f"{path}: no prediction for {instance.instance_id}", hint="see the instance_id of its rows")
@@ -78,8 +78,8 @@ def patching(patch: str, place: str, mount_at: str) -> str:
 
 
 def written(place: str, name: str, text: str) -> str:
-    """Write a new file that a sandbox can read; its path. JSON may hold halves of characters: they stay what no patch
-    can apply, and are no error."""
+    """Write a new file that a sandbox can read, and return its path. JSON may hold lone surrogates: no patch with them
+    can be applied, but they are no error here."""
     path = os.path.join(place, name)
     with open(path, "xb") as file:
         try:

@@ -1,6 +1,6 @@
-"""The repositories of SWE-bench as data: how each runs its tests, where its package lies, what it is called elsewhere.
+"""The repositories of SWE-bench as data: how each runs its tests, where its package lies, and its other names.
 
-A repository that is not in the table is one with pytest and a package of its own name.
+A repository that is not in the table is taken to use pytest and to have a package of its own name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ringfence.model.record import record
 PYTEST, DJANGO, SYMPY = "pytest", "django", "sympy"
 RUNNERS = (PYTEST, DJANGO, SYMPY)
 METADATA = (".egg-info", ".dist-info", ".egg-link")
-"""What names plug-ins that a runner loads by itself."""
+"""Files that name plug-ins which a runner loads by itself."""
 IMAGE_PYTHON = "/opt/miniconda3/envs/testbed/bin/python"
 """Of the data set's own images."""
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -45,7 +45,7 @@ if test -d src/_pytest && test ! -e src/_pytest/_version.py; then
     numbers=$(echo "$VERSION" | tr . ,)
     printf 'version = "%s.0"\nversion_tuple = (%s, 0)\n' "$VERSION" "$numbers" > src/_pytest/_version.py
 fi"""
-"""What its installation would write: pytest does not start without the number of its version."""
+"""What its installation would write: pytest does not start without its version number."""
 
 REPOSITORIES: Mapping[str, Repository] = {
     "astropy/astropy": Repository(
@@ -86,7 +86,7 @@ REPOSITORIES: Mapping[str, Repository] = {
 
 
 def repository_of(name: str) -> Repository:
-    """Return the row of ``owner/name``; names that a project has given up lead to the one it has."""
+    """Return the row of ``owner/name``; former names of a project lead to its present one."""
     found = REPOSITORIES.get(_RENAMED.get(name, name))
     if found is not None:
         return found

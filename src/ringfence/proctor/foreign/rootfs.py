@@ -1,7 +1,7 @@
-"""``--rootfs host``: whether a task's Dockerfile asks for nothing that this host lacks, and what of it is to be laid.
+"""``--rootfs host``: whether this host has all that a task's Dockerfile asks for, and what has to be laid.
 
-Each instruction is looked at; one that is neither there already nor can be laid into the workspace is refused by file
-and line. Pure: the host is asked through ``HostFacts``, and ``laying`` touches the disk.
+Each instruction is checked. If its result is not there already and can't be laid into the workspace, it is refused by
+file and line. Pure: the host is asked through ``HostFacts``, and ``laying`` touches the disk.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ringfence.proctor.foreign.dockerfile import Dockerfile, Instruction
 from ringfence.proctor.foreign.host_facts import HostFacts, plain_name
 
 ROOTS = ("host", "image")
-NEITHER = "it says an image, and nobody said on which root the task is to run"
+NEITHER = "it names an image, and nobody said on which root the task is to run"
 _BOTH_WAYS = ("--image builds the task's image with docker or podman and runs on its root",
               "--rootfs host runs on this host's own root, where the host has all that the image would")  # fmt: skip
 _NOT_HERE = "this can't be done on the host's root"
@@ -63,7 +63,7 @@ class Made:
 
 @record
 class Laid:
-    """What is left of a Dockerfile that the host has everything for."""
+    """What is left to do of a Dockerfile when the host has everything else."""
 
     workdir: str
     environment: Mapping[str, str]
@@ -218,7 +218,7 @@ class _Check:
             raise self._refused(each, f"{each.text[:80]!r} can't be read: {error}") from error
 
     def _command(self, words: list[str], where: Instruction) -> str:
-        """What is wrong with a command on this host; empty: the host has what it would do, or it is laid."""
+        """What is wrong with a command on this host; empty: its result is there already, or will be laid."""
         while words and re.fullmatch(r"[A-Za-z_]\w*=.*", words[0]):
             words = words[1:]
         name, rest = (os.path.basename(words[0]), words[1:]) if words else ("true", [])
@@ -260,7 +260,7 @@ class _Check:
         return f"the host's Python lacks {', '.join(lacking)}" if lacking else ""
 
     def _made(self, name: str, rest: list[str], where: Instruction) -> str:
-        """mkdir and chmod are carried out in the workspace; no pattern is."""
+        """mkdir and chmod are carried out in the workspace; patterns are not."""
         options = [word for word in rest if word.startswith("-")]
         paths = [word for word in rest if not word.startswith("-")]
         mode = paths.pop(0) if name == "chmod" and paths else ""
@@ -272,7 +272,7 @@ class _Check:
 
 
 def _rm(rest: list[str]) -> str:
-    """Of what a package manager leaves only: the host's own is never touched."""
+    """Only for what a package manager leaves behind: the host's own files are never touched."""
     paths = [word for word in rest if not word.startswith("-")]
     other = [path for path in paths if not _CLEARED.fullmatch(path) or ".." in path]
     return f"{other[0]} would be removed on the host's root" if other else ""

@@ -1,7 +1,7 @@
 """What pytest's own summary says, read as Terminal-Bench 1 reads it: the lines after «short test summary info».
 
-Code under test can print such lines. So this never makes a pass: it only takes one away where the exit status of the
-script is 0 and the tests did not all pass, or there were none.
+Code under test can print such lines. So this never makes a pass: it only takes one away, where the script's exit status
+is 0 but not all tests passed, or there were none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _is_heading(line: str) -> bool:
 
 
 def problem(output: bytes) -> str:
-    """Why an output is that of no pass; empty: all tests of its summary passed."""
+    """Why an output does not show a pass; empty: all tests of its summary passed."""
     found = results(output.decode("utf-8", "replace"))
     failed = [name for name, passed in found.items() if not passed]
     if not found:

@@ -1,4 +1,4 @@
-"""An instance of SWE-bench as a ``Task``: a pure function but for the leak scan, which reads the host.
+"""An instance of SWE-bench as a ``Task``: a pure function except for the leak scan, which reads the host.
 
 The agent gets the repository at its base commit, at ``/testbed``, and the problem statement. The test patch, the names
 of the tests and the solution stay with the grader.
@@ -94,7 +94,7 @@ def _check(row: Instance, repo: str, rootfs: str, grade: bool) -> None:
 
 
 def _own(row: Instance, repo: str) -> list[str]:
-    """Files of the host that no agent may read: the clone has the future, and the data set the answers."""
+    """Files of the host that no agent may read: the clone has later commits, and the data set the answers."""
     return list(_sources(row, repo))
 
 
@@ -131,8 +131,8 @@ def _own_place() -> str:
 
 
 def _solution(row: Instance, place: str, root: Root | None) -> str:
-    """Write what the oracle runs; empty: the instance has no solution. In an image its own Python may be too old for
-    our reader, and git applies the patch, under settings of nobody's."""
+    """Write what the oracle runs; empty: the instance has no solution. In an image git applies the patch, with nobody's
+    settings: the image's Python may be too old for our reader."""
     if not row.patch.strip():
         return ""
     folder = os.path.join(place, "solution")

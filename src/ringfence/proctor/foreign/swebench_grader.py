@@ -1,8 +1,8 @@
 """Grades an instance of SWE-bench: ``prepare`` before the agent runs, ``grade`` after it.
 
-``prepare`` runs the tests on the repository with the instance's own patch. What its names mean, and that they can pass
-here at all, is known from there. Then each test gets a twin that contradicts it (``counter_tests``) wherever a file
-bears that. ``grade`` runs the same files on what the agent left: resolved exactly when all of both sets pass.
+``prepare`` runs the tests on the repository with the instance's own patch. That shows what its names mean, and that
+they can pass here at all. Then each test gets a twin that contradicts it (``counter_tests``), wherever a file tolerates
+that. ``grade`` runs the same files on what the agent left: resolved exactly when all of both sets pass.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class _Trials:
         )  # fmt: skip
 
     def _mixed(self, plain: Told, wanted: set[str]) -> tuple[dict[str, Mixed], Told]:
-        """Tests and twins, as far as each file bears them; else the file as it is."""
+        """Tests and twins, as far as each file tolerates them; else the file as it is."""
         files = {path: made for path in self.run_files if (made := self._test_file(path, plain, wanted)) is not None}
         ways = dict.fromkeys(files, _SHUFFLED)
         while ways:
@@ -189,8 +189,8 @@ class _Trials:
         return {}, plain
 
     def _test_file(self, path: str, plain: Told, wanted: set[str]) -> TestFile | None:
-        """None: its tests stay alone, because nobody can read it, or a name of the data set means some cases of a test
-        and not the others."""
+        """None: its tests get no twins, because the file can't be read, or because a name of the data set means only
+        some cases of a test."""
         cases = [name for name in plain.outcomes if name.partition("::")[0] == path]
         functions = {results.split(name)[0] for name in cases if name in wanted}
         partly = any(results.split(name)[0] in functions and name not in wanted for name in cases)
@@ -239,7 +239,7 @@ def _ends_of(path: str, outcomes: Mapping[str, str], wanted: set[str]) -> dict[s
 
 
 def expected_of(mixes: Mapping[str, Mixed], told: Told) -> Expected:
-    """What is known after a trial; of files without twins, by what was told alone."""
+    """What is known after a trial; for files without twins, only from what was reported."""
     tests = {f"{path}::{name}": f"{path}::{own}" for path, mixed in mixes.items() for name, own in mixed.tests.items()}
     seen = {results.split(name)[0] for name in told.outcomes}
     twins = {f"{path}::{name}": (f"{path}::{own}", twin.case) for path, mixed in mixes.items()
@@ -258,7 +258,7 @@ def expected_of(mixes: Mapping[str, Mixed], told: Told) -> Expected:
 
 
 def _required(tests: Sequence[str], mixes: Mapping[str, Mixed], expected: Expected) -> tuple[str, ...]:
-    """Cases have other names in a file with twins: there all of a function's cases are meant."""
+    """Cases have other names in a file with twins: there a name means all of a function's cases."""
     found: dict[str, None] = {}
     for test in tests:
         base = results.split(test)[0]
@@ -277,7 +277,7 @@ def _without_twin(wanted: set[str], expected: Expected) -> tuple[str, ...]:
 
 
 def grade(task: Task, prepared: Prepared, submission: Submission, *, on_event: OnEvent | None = None) -> Grading:
-    """Run the tests on what an agent left, and say what they came to. Its folder is the run's own, and is changed."""
+    """Run the tests on what an agent left, and return the grading. Its folder belongs to the run, and is changed."""
     own = repository_of(instance_of(task).repo).harness
     replaced = restore(submission.folder, prepared.files, own)
     outcome = run_tests(task, submission.folder, prepared.run_files, times=2, on_event=on_event)
@@ -304,7 +304,7 @@ def judged(instance: Instance, prepared: Prepared, outcome: Outcome, details: Ma
 
 
 def _passed(tests: Sequence[str], found: Read, expected: Expected) -> bool:
-    """As it did with the instance's own patch: a test that newly fails as expected tells nothing."""
+    """Whether a test ended as with the instance's own patch: a new «expected failure» proves nothing."""
     ends = [(found.tests.get(test), expected.collected.get(test)) for test in tests]
     return bool(ends) and all(end == "passed" or (end == before == "xfailed") for end, before in ends)
 

@@ -105,7 +105,7 @@ class Teller:
 
 
 def short(name: str) -> str:
-    """A name of any length, still unlike all others."""
+    """Shorten a name of any length, and keep it unique."""
     if len(name) <= MAX_NAME_CHARS:
         return name
     return name[: MAX_NAME_CHARS - 65] + "~" + sha256(name.encode("utf-8", "backslashreplace")).hexdigest()
@@ -332,7 +332,7 @@ def main() -> None:
             stream.flush()
         except (OSError, ValueError):
             pass
-    os._exit(status)  # what was registered for the end of the interpreter has no say in the exit status
+    os._exit(status)  # exit handlers of the interpreter must not change the exit status
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ _KEYS: checking.Table = {
 
 
 def read(path: str) -> Mapping[str, object]:
-    """What the file says, checked key by key; PolicyError names file, line and key, of all that is wrong."""
+    """The file's values, checked key by key; PolicyError names the file, and line and key of everything wrong."""
     return checking.read_yaml(path, _checked, _TEXTS)
 
 
@@ -68,8 +68,9 @@ def load(
     path: str, *, rootfs: str, allow: Sequence[str] = (), environment: Mapping[str, str] = _NOTHING,
     build_network: str = "", engine: Engine | None = None, host: HostFacts | None = None,
 ) -> Task:  # fmt: skip
-    """The task of a folder. ``rootfs``: host or image. ``allow``: whom agent and tests may reach, who have the whole
-    network in Terminal-Bench. No task of this kind asks for variables of the operator's (``environment``)."""
+    """The task of a folder. ``rootfs``: host or image. ``allow``: hosts that agent and tests may reach; in
+    Terminal-Bench they have the whole network. No task of this kind asks for variables of the operator's
+    (``environment``)."""
     folder = TaskFolder(path)
     file = folder.needed(folder.file(FILE), FILE)
     values = read(file)

@@ -15,7 +15,7 @@ _BY_FILES = {"harbor": (harbor.FILE,), "terminal-bench": (terminal_bench.FILE, t
 
 
 def kind_of(folder: str) -> str:
-    """harbor, terminal-bench, or nothing: it is neither."""
+    """Return ``harbor`` or ``terminal-bench``; empty: it is neither."""
     found = (kind for kind, names in _BY_FILES.items() if all(map(os.path.lexists, _in(folder, names))))
     return next(found, "")
 
@@ -28,7 +28,7 @@ def load(
     folder: str, *, rootfs: str, allow: Sequence[str] = (), environment: Mapping[str, str] = _NOTHING,
     build_network: str = "",
 ) -> Task:  # fmt: skip
-    """The task, whichever format it has; UsageError where that is none of the two."""
+    """Load the task, whichever format it has; UsageError where it has neither."""
     kind = kind_of(folder)
     if not kind:
         raise UsageError(f"{folder} is not a Harbor or Terminal-Bench task: it has neither {harbor.FILE} nor "

@@ -1,4 +1,4 @@
-"""The first process in a grader's sandbox, which the code under test can neither write nor speak for.
+"""The first process in a grader's sandbox. The code under test can neither write to it nor speak for it.
 
 ``lead [REWARD [PREFERRED]] -- COMMAND``: runs the grader in a Landlock domain of its own, waits for it, ends everything
 else in the sandbox, and reports over descriptor 3, which the grader never has. In that domain nobody can write
@@ -43,7 +43,7 @@ _MODIFY, _ATTRIB, _CLOSE_WRITE, _CLOSE_NOWRITE, _OPEN = 0x2, 0x4, 0x8, 0x10, 0x2
 _DELETE_SELF, _MOVE_SELF, _OVERFLOW = 0x400, 0x800, 0x4000
 _WATCHED = _MODIFY | _ATTRIB | _CLOSE_WRITE | _CLOSE_NOWRITE | _OPEN | _DELETE_SELF | _MOVE_SELF
 _OF_THE_FOLDER = _ATTRIB | _DELETE_SELF | _MOVE_SELF
-"""With a mode that keeps the script out of it, only what was written before would count."""
+"""A mode that keeps the script out would make an earlier write the only one that counts."""
 _TOUCHES = {_ATTRIB: "linked, removed or given another mode", _DELETE_SELF: "removed", _MOVE_SELF: "moved",
             _OVERFLOW: "used too often to be watched"}  # fmt: skip
 _EVENT = struct.Struct("iIII")
@@ -78,8 +78,8 @@ def abi() -> int:
 
 
 def beside(closed: list[str], top: str = "/") -> list[str]:
-    """The highest paths below ``top`` that neither are closed nor have something closed below them. No links: what
-    they lead to is listed itself, or is not open."""
+    """The highest paths below ``top`` that are not closed and have nothing closed below them. Links are left out: their
+    targets are listed themselves, or are not open."""
     found = []
     for name in sorted(os.listdir(top)):
         path = os.path.join(top, name)
@@ -93,7 +93,7 @@ def beside(closed: list[str], top: str = "/") -> list[str]:
 
 
 def restrict(rights: int, closed: list[str], version: int) -> None:
-    """Give these rights up for this process and all that it starts, but for places beside the closed ones."""
+    """Give up these rights for this process and all that it starts, except for places beside the closed ones."""
     rights |= (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 and rights == _CHANGES else 0)
     handled = struct.pack("=QQQ", rights, 0, _SCOPE_SIGNAL) if version >= 6 else struct.pack("=Q", rights)
     ruleset = call(_CREATE, handled, len(handled), 0)
@@ -118,8 +118,8 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def keep_in_reach() -> None:
-    """From here on nobody sets limits of another process, or takes leases on files: the script could not open its
-    reward file, and might go on all the same."""
+    """From here on no process sets another's limits or takes leases on files: either could keep the script from opening
+    its reward file, and the script might go on all the same."""
     arch, prlimit, fcntl = _MACHINES.get(os.uname().machine, (0, 0, 0))
     if not arch:
         return
@@ -174,8 +174,8 @@ class Watch:
                     self.touched.add("in a directory that was closed or moved")
 
     def _note(self, mask: int) -> None:
-        """Two equal events may have become one, so those who open and close it must do so in turns: who holds it open
-        while another writes is seen at the opening, however close the two closings are."""
+        """Two equal events may have become one, so openings and closings must alternate. A process that holds the file
+        open while another writes is seen at its opening, however close the two closings are."""
         self.writers += bool(mask & _CLOSE_WRITE)
         self.touched |= {text for bit, text in _TOUCHES.items() if mask & bit}
         if mask & (_OPEN | _CLOSE_WRITE | _CLOSE_NOWRITE):
@@ -184,7 +184,7 @@ class Watch:
             self._is_open = bool(mask & _OPEN)
 
     def report(self) -> dict[str, object]:
-        """By our own descriptor: whatever stands at the path now, it is the file that was watched."""
+        """Read through our own descriptor: whatever is at the path now, this is the file that was watched."""
         self.look()
         data = os.pread(self._file, MAX_REWARD_BYTES, 0)
         return {"data": data.hex(), "writers": self.writers, "touched": sorted(self.touched)}

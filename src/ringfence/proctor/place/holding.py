@@ -1,8 +1,8 @@
-"""What grades a task, held in copies of the run's own: what was hashed is what is used, whoever owns the task's folder.
+"""Copies of everything that grades a task, owned by the run: what was hashed is what is used, whoever owns the task.
 
 A task's owner may exchange files while a run goes on, for hours. Set-up, oracle, script and reference are copied by
-descriptors before the agent begins, no link of the task's folder is followed to them, and each copy has the digest
-that the evidence binds. So has the workspace's copy, which was there already.
+descriptors before the agent begins, no link of the task's folder is followed to them, and each copy has the digest that
+the evidence binds. So does the copy of the workspace, which was made before.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _HINT = "leave it as it is while a run begins"
 
 
 def source_of(task: Task, path: str) -> Tree:
-    """A folder of the task's. In the task's own folder no link is followed: there was none when it was read, and what
-    stands there now may lead to files of the operator's."""
+    """A folder of the task's. In the task's own folder no link is followed: there was none when it was read, and one
+    that is there now may lead to files of the operator's."""
     try:
         return Tree(path, resolve=not (task.folder and within(path, task.folder)))
     except CheckpointError as error:
@@ -36,7 +36,7 @@ def source_of(task: Task, path: str) -> Tree:
 
 def hold(task: Task, given: Sequence[Input], staged: str, place: str) -> Task:
     """The task with copies of what grades it, in a folder of the run's own. UsageError where something is not what was
-    hashed as ``given``, or no file. ``staged``: the copy of the workspace; empty: there is none."""
+    hashed as ``given``, or is not a file. ``staged``: the copy of the workspace; empty: there is none."""
     digests = {(each.role, each.name): each.sha256 for each in given}
     if staged and not task.policy.base_commit:
         _compare(staged, task.workspace, digests["task", "workspace"])
@@ -124,8 +124,8 @@ def _walk(source: Tree) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _fill(source: Tree, inside: str, target: str, shown: str) -> None:
-    """All may read the copy, and run what could be run: the grader is another user, in a sandbox that writes nothing
-    of it."""
+    """Everybody may read the copy, and execute what was executable: the grader is another user, in a sandbox that can't
+    write to it."""
     name, where = source.at(inside)
     status = os.stat(name, follow_symlinks=False, **where)
     if not stat.S_ISREG(status.st_mode):

@@ -1,5 +1,5 @@
-"""Where a run writes: a folder that goes again where the run ends with nothing written into it. Whose caller named none
-has ``proctor-out/TASK-TIME``, below the current one."""
+"""Where a run writes: a folder that is removed again if the run writes nothing into it. If the caller names no folder,
+it is ``proctor-out/TASK-TIME`` below the current one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _TIME = "%Y%m%dT%H%M%SZ"
 
 @contextmanager
 def output_of_run(path: str) -> Iterator[str]:
-    """``fresh_output`` for one run. A run that is refused later, and has left nothing but a new key in it, takes that
-    key back, which has signed nothing, and every folder that was made for it."""
+    """``fresh_output`` for one run. A run that is refused later, and left nothing but a new key there, removes the key,
+    which has signed nothing, and every folder that was made for it."""
     made = _missing(itself(absolute(path)))
     try:
         folder = fresh_output(path)
@@ -37,7 +37,7 @@ def output_of_run(path: str) -> Iterator[str]:
 
 
 def _missing(path: str) -> list[str]:
-    """It and the folders above it that are not there, the innermost first."""
+    """The missing ones among this folder and those above it, the innermost first."""
     found = []
     while not os.path.lexists(path):
         found.append(path)
@@ -58,9 +58,9 @@ def _remove_empty(folders: Iterable[str]) -> None:
 
 @contextmanager
 def new_output(task_id: str) -> Iterator[str]:
-    """A new folder that no other run has. It goes again where nothing was written into it.
+    """A new folder that no other run has. It is removed again if nothing was written into it.
 
-    UsageError where somebody else could exchange what lies in ``proctor-out``: the verdict would be theirs.
+    UsageError where somebody else could replace files in ``proctor-out``: they would control the verdict.
     """
     path = _made(f"{folder_name(task_id)}-{time.strftime(_TIME, time.gmtime())}")
     try:
@@ -84,7 +84,7 @@ def _made(name: str) -> str:
 
 
 def _made_in(place: int, name: str) -> str:
-    """The name that is wanted, or with a number behind it where another run has that."""
+    """Make a folder of this name, with a number appended if another run has it."""
     number, free = 1, name
     while True:
         try:

@@ -1,8 +1,8 @@
-"""Folders of other proctored runs, found in what an agent would be shown: a run's output has what another agent handed
-in, and perhaps a key, and the private folder beside it copies of all that grades.
+"""Finds folders of other proctored runs in what an agent would be shown: a run's output has what another agent handed
+in, and perhaps a key; the private folder beside it has copies of everything that grades.
 
-They are known by what lies in them, so also those of other users, other machines and earlier versions. What begins
-after the look is not found.
+They are recognised by their content, so those of other users, other machines and earlier versions are found too. Runs
+that begin after the search are not.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LEFT = frozenset({"bundle.json", "verdict.json", "final.diff"})
 
 
 def found_in(shown: Iterable[str]) -> tuple[str, ...]:
-    """Those below these folders of the host; no link is followed, and nothing is looked for inside of one. Who names
-    such a folder itself means it, but never a key in it."""
+    """The folders of runs below these folders of the host; no link is followed, and the search does not go into what it
+    found. A caller who names such a folder itself means it, but never a key in it."""
     return tuple(dict.fromkeys(each for top in shown for each in _below(real(top))))
 
 

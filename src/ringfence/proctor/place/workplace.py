@@ -1,7 +1,7 @@
-"""The private folder of a run, beside its output and on the same disk. Whoever runs holds a lock on it.
+"""The private folder of a run, beside its output and on the same disk. The running process holds a lock on it.
 
-It is removed at the end, whatever an agent has left in it. A run that was killed can't do that: the next one that
-writes beside it does, and knows by the lock that nobody works there any more.
+It is removed at the end, whatever an agent has left in it. A killed run can't do that: the next run that writes beside
+it does, and the lock tells it that nobody works there any more.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ringfence.roles.removal import remove_tree
 
 MARK = ".proctor-run-"
 NAME_CHARS = 50
-"""Of the output's name in that of the private folder: together they must not be longer than a name may be."""
+"""How much of the output's name goes into the private folder's: the result must not be longer than a name may be."""
 _SAYS_SO = "run-folder"
-"""A file in it that names the folder by its inode: nobody can have another folder of ours taken for one of these."""
+"""A file in it that names the folder by its inode, so that no other folder of ours can pass for one of these."""
 
 
 @contextmanager
 def workplace(out: str) -> Iterator[str]:
-    """A new folder for one run; those of runs that were killed beside it go."""
+    """Make a new folder for one run, and remove those of killed runs beside it."""
     above = os.path.dirname(out)
     remove_abandoned(above)
-    # Not under its name at once: before it is locked, another run would take it for one that was left behind.
+    # It gets its name later: before it is locked, another run would take it for one that was left behind.
     made = own_files.new_folder(above, f".{os.path.basename(out)[:NAME_CHARS]}.new-")
     held = os.open(made, own_files.FOLDER_FLAGS)
     place = f"{made.rpartition('.new-')[0]}{MARK}{made.rpartition('.new-')[2]}"
@@ -44,7 +44,7 @@ def workplace(out: str) -> Iterator[str]:
 
 
 def remove_abandoned(above: str) -> list[str]:
-    """Remove the private folders in this one whose runs were killed; which they were."""
+    """Remove the private folders in this one whose runs were killed, and return their paths."""
     gone = []
     with os.scandir(above) as found:
         names = [entry.name for entry in found if entry.name.startswith(".") and MARK in entry.name]
@@ -57,10 +57,10 @@ def remove_abandoned(above: str) -> list[str]:
 
 
 def _remove(place: str) -> None:
-    """Transactions of the run lay in it and were noted as ours: nobody may be given a folder that holds such a one."""
+    """Transactions of the run were in it and noted as ours; no sandbox is given a folder that holds a noted one."""
     led = real(place)
     remove_tree(place)
-    with suppress(OSError, SandboxError):  # it stays noted then, and what holds it is refused as before
+    with suppress(OSError, SandboxError):  # then it stays noted, and a folder that holds it is refused as before
         state_folder.forget_in(led)
 
 

@@ -1,6 +1,6 @@
-"""HTML made of elements: every text is escaped unless it is markup already, so nothing can be forgotten.
+"""HTML made of elements: every text is escaped unless it is markup already, so no escaping can be forgotten.
 
-Texts come out of sandboxes. What could turn a line around, hide in it or steer a terminal is shown as an escape.
+Texts come out of sandboxes. Characters that could reverse a line, hide in it or steer a terminal are shown as escapes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ringfence.model.system_text import escape_controls
 
 
 class Markup(str):
-    """Text that is HTML. Only this module makes it, and who reads a file of ours."""
+    """Text that is HTML. Only this module makes it, and code that reads a file of ours."""
 
     __slots__ = ()
 
@@ -23,7 +23,7 @@ Child = str | Iterable[str]
 
 
 def element(tag: str, *children: Child, **attributes: str) -> Markup:
-    """Return an element; a name of an attribute may end with ``_`` where Python has the word itself.
+    """Return an element; an attribute's name may end with ``_`` where it is a Python keyword.
 
     >>> element("p", "a < b", class_="note")
     '<p class="note">a &lt; b</p>'
@@ -43,7 +43,7 @@ def words(text: str) -> Markup:
 
 
 def quoted(text: str) -> Markup:
-    """Return a text of many lines, in which escapes are told from what was printed as such.
+    """Return a text of many lines, with escapes marked so that printed look-alikes differ.
 
     >>> quoted("a\\x1b[2J\\n")
     'a<span class="esc">\\\\x1b</span>[2J\\n'

@@ -1,8 +1,8 @@
 """``report.html``: one page about a run that a person can read, and that checks the run's own bundle.
 
 Owns what the page is made of. It needs no network and no other file, and its policy allows none. Everything in it is
-text (``markup``): what a sandbox printed or named can't become part of the page.
-Does not: run, judge or sign anything, or write files.
+text (``markup``): what a sandbox printed or named can't become markup of the page. It does not run, judge or sign
+anything, and writes no files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ringfence.proctor.report.texts import Log
 
 @record
 class ReportData:
-    """What a page is made of. Only the bundle must be there; what is empty is left out or said to be so."""
+    """What a page is made of. Only the bundle is required; an empty part is left out, or shown as empty."""
 
     bundle: Mapping[str, object]
     """As ``make_bundle`` gave it: the page carries these very bytes, and takes the signed facts from them."""

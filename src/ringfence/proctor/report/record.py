@@ -1,7 +1,7 @@
 """The part of a report that shows the signed facts: the verdict, what was enforced and by what, what phases used.
 
 Owns ``Facts`` (the bundle as the page reads it) and ``Panel`` (one part of the page). It reads a bundle of our own
-making. A member that is missing is left out: a report must not fail where a verdict exists.
+making. A missing member is left out: a report must not fail where a verdict exists.
 """
 
 from __future__ import annotations
@@ -88,19 +88,19 @@ class Facts:
 
 
 def mapping(value: object) -> Mapping[str, object]:
-    """Return it where it is one, else an empty one."""
+    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[Child]]) -> Markup:
-    """Return rows under titles; a wide one can be moved sideways."""
+    """Return rows under titles; a wide table can be scrolled sideways."""
     head = element("thead", element("tr", [element("th", title) for title in titles]))
     body = element("tbody", [element("tr", [element("td", cell) for cell in row]) for row in rows])
     return element("div", element("table", head, body), class_="scroll")
 
 
 def tag(text: str, tone: str = "") -> Markup:
-    """Return a word with a ground of its own."""
+    """Return a word with a background of its own."""
     return element("span", text, class_=f"tag {tone}".strip())
 
 
@@ -237,5 +237,5 @@ def _epoch(text: object) -> float:
 
 
 def more_than(count: int, shown: int, where: str) -> Markup:
-    """Return where the rest is that the page leaves out; nothing where there is none."""
+    """Return where to find what the page leaves out; nothing where it leaves nothing out."""
     return element("p", f"{count - shown} more: {where}", class_="quiet") if count > shown else Markup()

@@ -1,6 +1,6 @@
 """The part of a report that shows texts of others: the diff, what grading said, and logs, cut where they are long.
 
-A log may hold anything that steers a terminal, turns lines around or looks like HTML: it is shown, and does nothing.
+A log may hold bytes that steer a terminal, reverse lines or look like HTML: they are shown, and have no effect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Log:
 
 
 def changes(diff: bytes, left_out: Sequence[tuple[str, str]]) -> Panel:
-    """Return what the agent changed, and what of it was not taken over into grading."""
+    """Return what the agent changed, and which changes were left out of grading."""
     body = [_diff(diff)] if diff else [element("p", "The agent changed nothing.", class_="quiet")]
     if left_out:
         rows = [(element("code", path), reason) for path, reason in left_out[:MOST_LEFT_OUT]]
@@ -90,7 +90,7 @@ def _diff(diff: bytes) -> Markup:
 
 
 def _kinds(lines: Sequence[str]) -> Iterator[str]:
-    """What each line is. A hunk says how many lines it has, so that none in it is taken for the head of a file."""
+    """The kind of each line. A hunk says how many lines it has, so none of them is taken for a file header."""
     old = new = 0
     before = ""
     for line in lines:

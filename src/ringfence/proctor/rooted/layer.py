@@ -1,8 +1,8 @@
-"""The agent's layer over an image becomes the grader's: what is not graded is taken out of it, the base is not copied.
+"""Turns the agent's layer over an image into the grader's: what is not graded is removed, and the base is not copied.
 
-What an agent left is looked at, and removed, by descriptors: nothing is followed. Entries go by name and by kind
-(``import_filter``), for places that the grader has of its own, and for programs of the system (``system_files``); where
-one is gone, the image's own is seen again.
+What an agent left is read and removed through descriptors: no link is followed. Entries are removed by name and kind
+(``import_filter``), at places of the grader's own, and for programs of the system (``system_files``); where one is
+gone, the image's own shows again.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _OVERLAY = "user.overlay."
 _STEP = "import the layer"
 _READ_BYTES = 4 << 20
 OWN = ("proc", "dev", "sys", "ringfence", "task", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/ld.so.preload")
-"""What every sandbox over an image has of its own. The last is never there: every loader reads it, ours too."""
+"""What every sandbox over an image has of its own. The last one must never exist: every loader reads it, ours too."""
 _HAS_ITS_OWN = "the grader has its own there"
 _READ_BY_PYTEST = "pytest would read it for the grader's tests"
 _ELSEWHERE = "it leads every program to other libraries"
 _MOST_PTH_LINES = 10_000
 _METADATA = ("dist-info", "egg-info")
-"""How folders end in which Python looks for plugins; it follows links to them, and does not mind capitals."""
+"""Endings of folders in which Python looks for plugins; it follows links to them, and ignores case."""
 _PLUGIN = "pytest would load it as a plugin"
 
 
@@ -62,8 +62,8 @@ def sift(
     layer: Manifest, base: Manifest, task: Task, content: Content = lambda _: (b"", b""), hidden: Iterable[str] = (),
     look: Look | None = None,
 ) -> Sifted:  # fmt: skip
-    """``base``: what the image has at the paths of the layer, above them and where programs lie. ``hidden``: from the
-    agent; what it put there is nothing of its work. ``look``: for all else that the image has. Pure."""
+    """``base``: what the image has at the paths of the layer, above them and where programs lie. ``hidden``: hidden
+    from the agent, so what it put there is not its work. ``look``: looks up everything else in the image. Pure."""
     if problem := import_filter.too_much(layer):
         return Sifted(layer={}, problem=problem)
     closed = import_filter.closed_paths(task.policy.forbidden_writes, "/")
@@ -113,8 +113,8 @@ class _Reasons:
         return system_files.reason(path, entry, self._kind, self._folders) or self._by_content(path, entry)
 
     def _names_folders(self, path: str) -> bool:
-        """Whether a .pth names nothing but directories: of an archive, and behind a link, nobody here would see what is
-        in it. None of them may have a runner of tests that the agent brought: where the image has none, it is found."""
+        """Whether a .pth names nothing but directories: nobody here could look into an archive, or behind a link. No
+        directory may have a test runner that the agent brought: it would be found where the image has none."""
         data, above = self._content(path)[1], os.path.dirname(path)
         if _is_run(data):
             return False
@@ -136,7 +136,7 @@ class _Reasons:
                          if system_files.is_runner(path.rpartition("/")[2], entry))  # fmt: skip
 
     def _hides(self, path: str, top: str, entry: Entry) -> bool:
-        """A directory that hides something of the image which the task wants unchanged."""
+        """Whether a directory hides something of the image that the task wants unchanged."""
         return top in self._closed and hides_base(entry) and bool(self._kind(path))
 
     def _by_content(self, path: str, entry: Entry) -> str:
@@ -159,7 +159,7 @@ class _Reasons:
 
 
 def _is_run(pth: bytes) -> bool:
-    """Whether Python would run a line of it, and not only look for packages in the directories that it names."""
+    """Whether Python would run a line of it, instead of only looking for packages in the directories that it names."""
     return not pth or len(pth) >= _READ_BYTES or any(line.startswith((b"import ", b"import\t"))
                                                     for line in pth.splitlines())  # fmt: skip
 
@@ -173,7 +173,7 @@ def places_of(task: Task) -> tuple[str, ...]:
 
 
 def _secrets(task: Task) -> tuple[str, ...]:
-    """Those of its places that an agent's work must not lead to."""
+    """Places of the grader that an agent's work must not lead to."""
     open_to_it = {*OWN, task.policy.mount_at.strip("/")} - {"ringfence"}
     return tuple(path for path in places_of(task) if path not in open_to_it)
 
@@ -224,7 +224,7 @@ def _taken(upper: Tree, base: Tree, task: Task, hidden: list[str]) -> Sifted:
 
 
 def _opened(layer: Manifest) -> Manifest:
-    """Directories can be entered, and are no younger than now."""
+    """Make directories enterable, and not younger than now."""
     now = time.time_ns()
     return {path: replace(entry, mode=entry.mode | 0o700, mtime_ns=min(entry.mtime_ns, now))
             if entry.kind == FOLDER else entry for path, entry in layer.items()}  # fmt: skip
@@ -277,7 +277,7 @@ def _no_source(path: str, _: Entry) -> int:
 
 
 def grading_layers(folder: str, bases: list[str], layer: str) -> Transaction:
-    """A transaction whose first base has this layer, which is moved there, and the others new ones."""
+    """A transaction whose first base gets this layer, which is moved there; the others get new ones."""
     Transaction.create(folder, bases, kind="overlay").close()
     with Transaction.open(folder) as made:
         place = made.layers[0][1]

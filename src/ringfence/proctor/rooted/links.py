@@ -1,7 +1,7 @@
-"""Links that an agent left in an image and that lead to what the grader has of its own: a decision over plain data.
+"""Finds links of an agent's in an image that lead to something of the grader's own: a decision over plain data.
 
-A link to the tests' own answer would be an answer. Each is followed as the kernel will, over the links of the layer and
-of the image, inside the root.
+A link to the tests' own answer would be an answer. Each link is followed as the kernel will follow it, through the
+links of the layer and of the image, inside the root.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ Look = Callable[[str], Entry | None]
 
 LEADS = "a link to what the grader has of its own is not graded"
 MAX_STEPS = 2_000_000
-"""The most steps that are made for all links together; those that are left then are left out."""
+"""The most steps to resolve all links together; links that are unresolved by then are left out."""
 _MOST_LINKS, _MOST_PARTS, _DEEPEST = 40, 4096, 300
 _MAGIC = ("proc", "dev")
-"""What lies there may lead anywhere, to the standard input of a script too."""
+"""Entries there may lead anywhere, even to the standard input of a script."""
 _HARMLESS = frozenset(("proc/mounts", "proc/self/mounts", "dev/null", "dev/zero", "dev/full", "dev/random",
                        "dev/urandom", "dev/tty", "dev/stdout", "dev/stderr"))  # fmt: skip
 
 
 def leading(layer: Manifest, look: Look, places: Collection[str]) -> dict[str, str]:
-    """The links of a layer that lead into one of the places, to something that it lies in, or nobody knows where."""
+    """The links of a layer that lead into one of the places, to a folder above one, or to an unknown place."""
     ways = _Ways(layer, look, (*places, *_MAGIC))
     return {path: LEADS for path, entry in layer.items() if entry.kind == LINK and ways.lead(path, entry.target)}
 

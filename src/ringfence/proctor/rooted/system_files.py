@@ -1,8 +1,9 @@
-"""Which changes of an agent in the system of an image are not graded: a decision over names, which touches no disk.
+"""Decides which of an agent's changes to an image's system are not graded. It looks at names and touches no disk.
 
 A grading script of an image runs the image's programs. Those that every script relies on (the shell, its loader and
-libc, the small tools, Python and the runner of tests) come from the image as it was; all else is as the agent left it.
-New programs stay, for tasks ask for them, unless they would be found in the place of one of these. ADR 0085 says why.
+libc, the small tools, Python and the test runner) come from the original image; everything else is as the agent left
+it. New programs stay, because tasks ask for them, unless they would be found in place of one of these. ADR 0085 says
+why.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ _LIBRARIES = ("ld-linux", "ld-musl", "ld-2.", "ld.so", "libc.so", "libc-2", "lib
               "libcap.so", "libcurl", "libnghttp", "libidn2", "libunistring", "librtmp", "libssh", "libpsl",
               "libgssapi_krb5", "libkrb5", "libk5crypto", "libcom_err", "libkeyutils", "libldap", "liblber", "libsasl2",
               "libzstd", "libbrotli", "libgnutls", "libhogweed", "libnettle", "libp11-kit", "libtasn1")  # fmt: skip
-"""Those that the tools load, with those that Python's own modules do."""
+"""Libraries that the tools load, and those that Python's own modules load."""
 _OF_A_USER = re.compile(r"(?:^|/)\.(?:local|cargo)/bin/[^/]+$|(?:^|/)\.cargo/env[^/]*$|"
                         r"(?:^|/)\.local/share/uv/(?:tools|python)(?:/|$)")  # fmt: skip
 """Where installers put uv and what scripts read to find it (``. ~/.local/bin/env``), and what uv runs before others."""
 _HOMES = re.compile(r"root|home(?:/[^/]+)?|(?:[^/]+/)*?\.(?:local|config|cache|cargo|pip)"
                     r"(?:/(?:bin|lib|share|share/uv|uv|pip))?")  # fmt: skip
-"""Folders on the way to such files: a link there would lead to files of other names."""
+"""Folders on the way to such files: a link there would lead to files with other names."""
 _LOADING = re.compile(r"etc/(?:nsswitch\.conf|ld-musl-[^/]+\.path)|"
                       r"(?:etc/ssl|usr/lib/ssl|usr/local/ssl|etc/pki/tls)/openssl\.cnf")  # fmt: skip
-"""They say which libraries are loaded: for the names of users, by musl, and by everything that uses OpenSSL."""
+"""Files that say which libraries are loaded: for user names, by musl, and by everything that uses OpenSSL."""
 _STANDARD = re.compile(r"(?:[^/]+/)*?lib(?:64)?/python\d(?:\.\d+)?(?=/(?!site-packages|dist-packages))")
 _PACKAGES = re.compile(r"((?:[^/]+/)*?lib(?:64)?/python\d(?:\.\d+)?/(?:site|dist)-packages)/([^/]+)")
 """Of the system, and of every other Python of the image: in virtual environments, or built by hand."""
@@ -58,7 +59,7 @@ _ZIPPED = re.compile(r"(?:[^/]+/)*?lib(?:64)?/python\d+\.zip(?:/|$)")
 """Python looks in it before its standard library."""
 _USERS = re.compile(r"(?:[^/]+/)*?\.local/lib/python\d(?:\.\d+)?/site-packages$")
 _RUNNER_ALONE = RUNNER_PARTS - {"packaging", "pygments"}
-"""Folders of these names are no rarity in the work of an agent."""
+"""Folders with these names are common in an agent's work."""
 _STEERING = ("pyvenv.cfg", "pybuilddir.txt")
 """Beside a Python, or in the folder above, they say where its standard library is; so does a name with ``._pth``."""
 _MODULE_ENDS = (".py", ".so")
@@ -69,17 +70,17 @@ _STRUCTURE = frozenset((*PROGRAM_FOLDERS, *_LIBRARY_FOLDERS, "usr", "usr/local",
 _CACHES = re.compile(r"(^|/)\.cache/(uv|pip)(/|$)")
 _SOURCES = re.compile(r"(?:^|/)\.config/(?:pip|uv)(?:/|$)|(?:^|/)\.pip(?:/|$)|(?:^|/)pip\.conf$|^etc/uv(?:/|$)|"
                       r"(?:^|/)\.(?:curlrc|wgetrc)$|(?:^|/)\.config/(?:curlrc|wgetrc)$|^etc/wgetrc$")  # fmt: skip
-"""They say from where pip, uv, curl and wget take what they fetch."""
+"""Files that say where pip, uv, curl and wget fetch from."""
 _PRELOAD, LOADER_CACHE = "etc/ld.so.preload", "etc/ld.so.cache"
 _OLD_CACHE, _CACHE, _CACHE_HEAD = b"ld.so-1.7.0", b"glibc-ld.so.cache1.1", 48
 _CACHE_ROW = struct.Struct("<iIIIQ")
-"""Flags, where the name and the path of a library stand, and what system and processor it is for."""
+"""Flags, the offsets of a library's name and path, and which system and processor it is for."""
 PUT_BACK = "graders have it as the image does"
 _BEFORE_OTHERS = "it would be found in the place of the image's own"
 _OF_ALL = "it would be loaded into every program"
 _CACHED = "a cache may hold other content than its names say"
-_FETCHED = "it would have the grader fetch other things than it asks for"
-_RUNNER = "the runner of tests is not the agent's to bring"
+_FETCHED = "it would make the grader fetch something else than it asks for"
+_RUNNER = "an agent must not bring the test runner"
 
 
 def reason(path: str, entry: Entry, in_base: InBase, folders: Collection[str] = PROGRAM_FOLDERS) -> str:
@@ -110,7 +111,7 @@ def reason(path: str, entry: Entry, in_base: InBase, folders: Collection[str] = 
 
 
 def _is_structure(path: str, folders: Collection[str]) -> bool:
-    """Whether what scripts rely on lies in it: also of programs at other places, with the libraries beside them."""
+    """Whether it contains what scripts rely on, also programs at other places with the libraries beside them."""
     if path in _STRUCTURE or _LOOKED_IN.fullmatch(path):
         return True
     tops = (each.removesuffix("/bin") for each in folders)
@@ -119,12 +120,12 @@ def _is_structure(path: str, folders: Collection[str]) -> bool:
 
 
 def _is_other_kind(entry: Entry, kind: str) -> bool:
-    """Whether it stands in the place of something that is to be seen, and can't be laid over it."""
+    """Whether it replaces something that must be visible, and can't be laid over it."""
     return bool(kind) and (entry.kind != FOLDER or kind != FOLDER) and (entry.kind == FOLDER or hides_base(entry))
 
 
 def settings_above(place: str) -> frozenset[str]:
-    """Files in the directories above a place in which tests lie that pytest would read for them."""
+    """Files above a directory with tests that pytest would read for these tests."""
     above = [place[:end].strip("/") for end, letter in enumerate(place) if letter == "/"]
     return frozenset(f"{folder}/{name}".lstrip("/") for folder in above for name in _SETTINGS)
 
@@ -140,8 +141,8 @@ def _tool_reason(path: str, name: str, in_base: InBase, folders: Collection[str]
 
 
 def _is_found_first(path: str, entry: Entry, in_base: InBase, folders: Collection[str]) -> bool:
-    """Whether Python would find something new before its standard library, or in place of a part of that. The folder of
-    a script is looked in first, so modules beside programs count."""
+    """Whether Python would find something new before its standard library, or instead of a part of it. Python looks in
+    a script's own folder first, so modules beside programs count."""
     above, _, name = path.rpartition("/")
     stem, dot, _ = name.partition(".")
     if _ZIPPED.match(path):
@@ -154,7 +155,7 @@ def _is_found_first(path: str, entry: Entry, in_base: InBase, folders: Collectio
 
 
 def _twins(path: str) -> list[str]:
-    """What of a standard library a new path beside it would stand for."""
+    """Which parts of a standard library a new path beside it would replace."""
     above, _, name = path.rpartition("/")
     stem = name.partition(".")[0]
     found = [f"{above}/{stem}.py", f"{above}/{stem}"]
@@ -164,7 +165,7 @@ def _twins(path: str) -> list[str]:
 
 
 def also_asked(path: str) -> list[str]:
-    """Other paths of the image that decide over this one."""
+    """Other paths of the image that the decision about this one depends on."""
     packages = _PACKAGES.match(path)
     if packages and path.startswith(("usr/lib/", "usr/local/lib/")):
         name = packages[1].split("/")[-2]
@@ -178,7 +179,7 @@ def _is_library(path: str) -> bool:
 
 
 def _runner_reason(path: str, in_base: InBase) -> str:
-    """Of parts of pytest where Python finds them: in packages, or beside the standard library, before all packages."""
+    """For parts of pytest where Python finds them: in packages, or beside the standard library, before all packages."""
     packages, standard = _PACKAGES.match(path), _STANDARD.match(path)
     folder = packages[1] if packages else standard[0] if standard else ""
     known = folder and (in_base(folder) or _USERS.match(folder) or (packages and any(map(in_base, also_asked(path)))))
@@ -191,28 +192,28 @@ def _runner_reason(path: str, in_base: InBase) -> str:
 
 
 def is_runner(name: str, entry: Entry) -> bool:
-    """Whether Python would take something of this name for pytest, or for what pytest alone needs."""
+    """Whether Python would take something of this name for pytest, or for something that only pytest needs."""
     stem, dot, _ = name.partition(".")
     is_module = name.endswith(_MODULE_ENDS) if dot else entry.kind in (FOLDER, LINK)
     return is_module and stem in _RUNNER_ALONE
 
 
 def is_uncovered(path: str, entry: Entry, in_base: InBase, folders: Collection[str] = PROGRAM_FOLDERS) -> bool:
-    """Whether an opaque directory hides something of the system that is to be seen again."""
+    """Whether an opaque directory hides something of the system that must be visible again."""
     if not entry.opaque or in_base(path) != FOLDER:
         return False
     return _is_structure(path, folders) or bool(_STANDARD.match(f"{path}/"))
 
 
 def leads_away(before: bytes, after: bytes) -> bool:
-    """Whether a loader's cache finds a library that every program needs elsewhere than the image's own cache does, or
-    not at all. One that can't be read, or stands where the image has none, does."""
+    """Whether a loader's cache sends every program to another library than the image's own cache does, or to none. A
+    cache that can't be read, or that the image does not have, counts as that."""
     was, now = _core_libraries(before), _core_libraries(after)
     return not was or now is None or any(now.get(name) != places for name, places in was.items())
 
 
 def _core_libraries(cache: bytes) -> dict[bytes, set[bytes]] | None:
-    """Where it finds each of them; None: it is no cache. A value may begin anywhere in the table of texts."""
+    """Where it finds each of them; None: it is not a cache. A value may begin anywhere in the string table."""
     if cache.startswith(_OLD_CACHE) and len(cache) >= 16:
         cache = cache[(16 + 12 * struct.unpack_from("<I", cache, 12)[0] + 7) // 8 * 8 :]
     if not cache.startswith(_CACHE) or len(cache) < _CACHE_HEAD:
@@ -232,6 +233,6 @@ def _core_libraries(cache: bytes) -> dict[bytes, set[bytes]] | None:
 
 
 def _cached_text(cache: bytes, place: int) -> bytes:
-    """Empty where none ends."""
+    """Empty where no string ends."""
     end = cache.find(b"\0", place, place + 4096)
     return cache[place:end] if end > 0 else b""

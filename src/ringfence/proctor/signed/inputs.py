@@ -15,11 +15,11 @@ from ringfence.proctor.suite import agents
 from ringfence.proctor.task import Task
 
 _OF_THE_TASK = (errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
-"""What reading says where something is a link or a socket now, or gone."""
+"""Errors of a read where something has become a link or a socket, or is gone."""
 
 
 def inputs_of(task: Task, agent: str, scaffold: Sequence[str]) -> tuple[Input, ...]:
-    """What goes in, hashed before anything has run. UsageError where something of it is no file, folder or link."""
+    """The inputs, hashed before anything has run. UsageError where one is not a file, folder or link."""
     try:
         return _hashed(task, agent, scaffold)
     except EvidenceError as error:
@@ -53,7 +53,7 @@ def _hashed(task: Task, agent: str, scaffold: Sequence[str]) -> tuple[Input, ...
 
 
 def _image_inputs(task: Task) -> list[Input]:
-    """An image by its digest; where nobody says one, by what its files hold."""
+    """An image by its digest; if nobody names one, by the content of its files."""
     root = task.root
     if root is None:
         return []
@@ -78,7 +78,7 @@ def _settings(task: Task) -> list[Input]:
 
 
 def _without_values(task: Task, variables: Mapping[str, str]) -> dict[str, str | None]:
-    """Those of the operator by their names alone: a digest of a short secret gives it away to whoever can guess."""
+    """The operator's variables by their names alone: anybody can guess a short secret from its digest."""
     return {name: None if name in task.private_variables else value for name, value in variables.items()}
 
 
@@ -91,7 +91,7 @@ def in_bytes(text: str) -> bytes:
 
 
 def plain_text(document: Mapping[str, object]) -> str:
-    """Names of files may be no text: what can't be written is replaced."""
+    """File names need not be valid text: what can't be encoded is replaced."""
     return canonical(_cleaned(document)).decode("utf-8")
 
 

@@ -1,6 +1,6 @@
 """What a proctored run leaves in its output folder, bound by one signature (docs/reference/formats.md).
 
-A file that can't be written is an error and no verdict: what is not on record did not happen cleanly.
+If a file can't be written, that is an error and there is no verdict: what is not on record did not happen cleanly.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EVENTS, DIFF, REPORT = "events.jsonl", "final.diff", "report.html"
 GRADING, FINDINGS = "grading.json", "findings.json"
 _DIFF_CHARS = 16 << 20
 _UNSEEN = {"step": 0, "kind": "masked_read", "pid": 0, "syscall": "unrecorded"}
-"""The violation of an agent that kept the recorder from seeing all it did."""
+"""The violation of an agent that kept the recorder from seeing everything it did."""
 
 
 @record
@@ -73,7 +73,7 @@ class About:
 
 
 def write_diff(path: str, transaction: Transaction) -> None:
-    """What the agent changed, as far as it can be told; a diff of more than that ends with a word."""
+    """Write what the agent changed, as far as it can be shown; a diff that is cut ends with a note."""
     try:
         with open(path, "x", encoding="utf-8", errors="surrogateescape") as file:
             for part in transaction.diffs(most=_DIFF_CHARS):
@@ -83,7 +83,7 @@ def write_diff(path: str, transaction: Transaction) -> None:
 
 
 def write_all(out: str, about: About, key: SigningKey) -> dict[str, Any]:
-    """Every file of the output folder; the signed verdict."""
+    """Write every file of the output folder; return the signed verdict."""
     outcomes = [each.outcome for each in about.ran]
     events = [event for outcome in outcomes for event in outcome.events]
     count, head = write_events(os.path.join(out, EVENTS), events)
@@ -106,7 +106,7 @@ def write_all(out: str, about: About, key: SigningKey) -> dict[str, Any]:
     _write_bundle(out, bundle)
     _write_report(out, about, bundle, events, logs, document)
     settle(out)
-    # Last: where there is a verdict, all else is there.
+    # Written last: where there is a verdict, everything else is there.
     write_beside(os.path.join(out, "verdict.json"), encode_bundle(bundle["verdict"]))
     return bundle["verdict"]  # type: ignore[no-any-return]
 
@@ -175,7 +175,7 @@ def _phases(about: About) -> list[Phase]:
 
 
 def _enforcement(about: About, outcomes: Sequence[Outcome]) -> list[Protection]:
-    """Of the agent by their names, of the grader with a word before them."""
+    """The agent's by their names, the grader's with a prefix."""
     graded = about.grading.outcome
     return [*protections(outcomes[0]), *(protections(graded, "grader: ") if graded else ())]
 

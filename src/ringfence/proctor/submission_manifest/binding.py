@@ -1,6 +1,6 @@
-"""Ties a manifest to a run: what is there is what the manifest says, before the agent begins and after it has ended.
+"""Ties a manifest to a run: before the agent begins and after it has ended, the files are what the manifest says.
 
-What does not match is the operator's to mend, and there is no run. What is found in it is the submitter's: it is on
+A mismatch is for the operator to fix, and there is no run. An answer in the files is the submitter's: it goes on
 record, and the run is compromised (ADR 0089).
 """
 
@@ -32,7 +32,7 @@ from ringfence.sandbox.root import SYSTEM_FOLDERS
 
 MANIFEST, KNOWN_ANSWERS = "submission.json", "known-answers.json"
 SYSCALL = "submission"
-"""Stands in the place of a system call in a finding: nobody made one, it was carried in."""
+"""Takes the place of a system call in a finding: there was no call, the answer was carried in."""
 MAX_FOUND = 1000
 
 
@@ -57,7 +57,7 @@ class Found:
 
 
 def inspect(submitted: Submitted, known: Known, command: str = "") -> tuple[dict[str, Any], list[Found]]:
-    """Read all that is handed in, once: its manifest, and what of the answers is in it."""
+    """Read everything that is handed in, once; return its manifest, and the answers in it."""
     found: list[Found] = []
     search = Search(known.answers)
     looks = {(role, name): _looker(role, name, search, known, found) for role, name, _ in submitted.named()}
@@ -115,7 +115,7 @@ def refuse_differences(manifest: str, declared: Mapping[str, Any], here: Mapping
 
 
 def binary_of(agent: str) -> str:
-    """The program that a command starts; empty where that is not plain."""
+    """The program that a command starts; empty where that is not obvious."""
     words = words_of(agent)
     program = "" if not words or words[:2] == ("/bin/sh", "-c") else words[0]
     return (program if os.path.isabs(program) else shutil.which(program) or "") if program else ""
@@ -136,7 +136,7 @@ def _check_command(submitted: Submitted, agent: str) -> None:
 
 
 def _all_words(agent: str) -> Iterator[str]:
-    """Of a command for a shell too."""
+    """All words of a command, also of one for a shell."""
     yield from words_of(agent)
     try:
         yield from shlex.split(agent)

@@ -18,7 +18,7 @@ class Bound:
     """Artifacts of the run by their names."""
     findings: tuple[Finding, ...] = ()
     shown: tuple[str, ...] = ()
-    """What of it the agent is shown."""
+    """The part of it that the agent is shown."""
     confirm: Callable[[], None] = lambda: None
     """EvidenceError where what is there has changed since."""
 

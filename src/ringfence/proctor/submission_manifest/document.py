@@ -46,8 +46,8 @@ class Submitted:
 
 
 def capture(submitted: Submitted, look: Mapping[tuple[str, str], Look] | None = None) -> dict[str, Any]:
-    """Read everything that is handed in and return its manifest. ``look``: whoever looks into the input of a role and a
-    name while it is read."""
+    """Read everything that is handed in and return its manifest. ``look``: gives the function that sees the input of a
+    role and a name while it is read."""
     looks = look or {}
     found = [read_input(role, name, path, looks.get((role, name), no_look)) for role, name, path in submitted.named()]
     return document_of(found, submitted.environment)
@@ -78,8 +78,8 @@ def read_manifest(path: str) -> dict[str, Any]:
 
 
 def differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """In what that which is there differs from what a manifest says, one sentence each; empty: in nothing. Variables
-    that are declared and not given are no difference."""
+    """How the files differ from what a manifest says, one sentence for each difference; empty: not at all. Variables
+    that are declared but not given are no difference."""
     said, there = _by_name(declared), _by_name(found)
     told = [f"{_title(key)} is in the manifest and not here" for key in said.keys() - there.keys()]
     told += [f"{_title(key)} is not in the manifest" for key in there.keys() - said.keys()]
@@ -89,7 +89,7 @@ def differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -> list[s
 
 
 def names_in(variables: Sequence[str]) -> tuple[str, ...]:
-    """Names of variables as they were given; UsageError for what is none, or has a value in it."""
+    """Names of variables as they were given; UsageError for one that is invalid or has a value in it."""
     for name in variables:
         if not name or not name.isascii() or not name.isprintable() or "=" in name or " " in name:
             shown = name.partition("=")[0][:40]  # what follows may be a secret

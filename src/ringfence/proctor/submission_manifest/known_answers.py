@@ -1,7 +1,7 @@
 """Which texts give a task's answer away: strings, runs of lines and hunks of its oracle, and the ids of its tests.
 
-A text counts when it is long enough to be no chance, and is not in what everybody gets: the workspace and the
-instruction. An answer that was written in other words is not known here.
+A text counts when it is too long to be a coincidence, and is not in what everybody gets: the workspace and the
+instruction. An answer in other words is not recognised.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_TEXT_BYTES = 4 << 20
 """Of one file of the oracle that is looked through; a larger one is known by its digest alone."""
 STRING, HUNK, TEST_ID, COPY = "oracle string", "patch hunk", "test id", "copy of a file"
 _LINES = 3
-"""So many lines in a row are no chance."""
+"""So many lines in a row are no coincidence."""
 _LEAST_LINES_CHARS, _LEAST_HUNK_CHARS, _LEAST_STRING, _LEAST_COPY = 48, 24, 8, 16
 _MOST_STRING = 4096
 _TOKEN = re.compile(rb"[A-Za-z0-9_{}+=-]{16,256}")
@@ -64,7 +64,7 @@ def known_answers(task: Task | None, more: Sequence[str] = ()) -> Known:
 
 
 def _whole(path: str) -> str:
-    """Of a script in a folder called solution the folder: the patch that it applies lies there too."""
+    """For a script in a folder called solution, that folder: the patch that it applies lies there too."""
     above = os.path.dirname(path)
     return above if os.path.basename(above) == "solution" else path
 
@@ -90,7 +90,7 @@ class _Found:
 
 
 def texts_of(source: str, data: bytes) -> Iterator[Answer]:
-    """Return what of one text is looked for, the surest first."""
+    """Return which parts of one text to look for, the surest first."""
     instance = [*_instances(data)] if data.lstrip()[:1] in (b"{", b"[") else []
     if instance:
         for row in instance:
@@ -129,7 +129,7 @@ def _hunks(source: str, data: bytes) -> Iterator[Answer]:
 
 
 def _runs(source: str, lines: Sequence[bytes], kind: str, least: int) -> Iterator[Answer]:
-    """Every few lines in a row that say something. Comments and imports are everybody's."""
+    """Every few meaningful lines in a row. Comments and imports prove nothing."""
     telling = [text for line in lines if (text := squeezed(line)) and not text.startswith(_TRIVIAL)]
     count = min(_LINES, len(telling))
     for start in range(len(telling) - count + 1 if count else 0):
@@ -206,7 +206,7 @@ class _Public:
 
 
 def hashed(chunks: Iterable[bytes], update: Callable[[bytes], None]) -> Iterator[bytes]:
-    """The same chunks, and somebody is told of each."""
+    """Pass the same chunks on, and tell a function about each."""
     for chunk in chunks:
         update(chunk)
         yield chunk

@@ -1,4 +1,4 @@
-"""Reads what was handed in: every file once, by descriptors, for its digest and for whoever looks into it.
+"""Reads what was handed in: every file once, by descriptors, for its digest and for the search.
 
 The digests are those of ``evidence.digest``. No link is followed, no FIFO is waited for, and a file or folder that
 changes while it is read is an error: a digest of what was never there proves nothing.
@@ -26,7 +26,7 @@ MAX_PATH_BYTES = 4000
 _CHUNK_BYTES = 4 << 20
 
 Look = Callable[[str, Iterator[bytes]], None]
-"""Is given the path of each file in its tree, empty for a file by itself, and its content; need not read it all."""
+"""Gets the path of each file in its tree, empty for a single file, and its content; need not read all of that."""
 
 
 @record
@@ -64,7 +64,7 @@ def read_input(role: str, name: str, path: str, look: Look = no_look) -> Input:
 
 
 def files_below(path: str, look: Look) -> None:
-    """Show each regular file of a file or folder to somebody, without a digest; other kinds are left out."""
+    """Show each regular file of a file or folder to a function, without a digest; other kinds are left out."""
     place = real(path)
     left = Left.whole()
     try:
@@ -129,7 +129,7 @@ def _entries(tree: Tree, left: Left) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _file(descriptor: int, shown: str, relative: str, look: Look, left: Left) -> tuple[str, int]:
-    """SHA-256 and size. Whoever looks into it sees the bytes that are hashed, and no others."""
+    """SHA-256 and size. The search sees exactly the bytes that are hashed."""
     with open(descriptor, "rb", buffering=0) as file:
         before = os.fstat(descriptor)
         if not stat.S_ISREG(before.st_mode):
@@ -153,7 +153,7 @@ def _file(descriptor: int, shown: str, relative: str, look: Look, left: Left) ->
 
 
 def _link(tree: Tree, place: str, relative: str) -> str:
-    """The digest of a link's text. Where it leads must be bound too: into the same tree, or to the system."""
+    """The digest of a link's text. Its target must be bound too: it lies in the same tree, or in the system."""
     name, where = tree.at(relative)
     text = os.readlink(name, **where)
     target = real(os.path.join(place, os.path.dirname(relative), text))

@@ -1,7 +1,7 @@
 """Finds known answers in a stream of bytes: as they are, in other spaces and line ends, in hexadecimal, base64 and
 UTF-16, backwards, and in what is compressed. It knows nothing of tasks.
 
-It is a search for what was carried in carelessly or in plain disguise. Whoever encrypts an answer is not found.
+It finds answers that were carried in carelessly or in simple disguise. It does not find an encrypted answer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ringfence.model.record import record
 LONGEST = 8192
 """Of an answer; longer ones are looked for by their beginning."""
 MAX_UNPACKED_BYTES = 256 << 20
-"""Of one compressed file: what a bomb has beyond that is not looked at."""
+"""Of one compressed file: a bomb is not unpacked beyond that."""
 _LARGE = 256 << 10
 _WORD = re.compile(rb"\w{5,}")
 _UNPACKED_CHUNK = 1 << 20
@@ -75,7 +75,7 @@ class Search:
                 found[answer] = f"{form} {layer}".strip()
 
     def _plain(self, text: bytes, form: str, found: dict[Answer, str]) -> None:
-        """Of a large text first only whether the words of an answer are there: that takes one look for all of them."""
+        """In a large text, first check only whether an answer's words occur: that takes one pass for all answers."""
         words = frozenset(_WORD.findall(text)) if len(text) > _LARGE else None
         for answer, wanted, inner in self._rows:
             if answer not in found and (words is None or inner <= words) and wanted in text:
@@ -89,7 +89,7 @@ def _inner_words(text: bytes) -> frozenset[bytes]:
 
 
 def _disguises(answers: Iterable[Answer]) -> Iterator[tuple[Answer, str, bytes]]:
-    """How a short answer may be written so that nobody reads it."""
+    """Ways to write a short answer so that nobody recognises it."""
     for answer in answers:
         text = answer.text
         if not _LEAST_HIDDEN <= len(text) <= LONGEST // 4:
@@ -97,7 +97,7 @@ def _disguises(answers: Iterable[Answer]) -> Iterator[tuple[Answer, str, bytes]]
         yield answer, "hexadecimal", text.hex().encode()
         yield answer, "backwards", b"".join(text[::-1].split())
         for before in range(3):
-            # Those characters that no neighbour has a part in.
+            # The characters that do not depend on neighbouring bytes.
             coded = b64encode(bytes(before) + text)[(8 * before + 5) // 6 : 8 * (before + len(text)) // 6]
             yield answer, "base64", coded
 
@@ -112,7 +112,7 @@ def _windows(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _layers(chunks: Iterable[bytes], *, deep: bool) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """The content, and what it is when it is unpacked. Both are read from the same bytes."""
+    """The content, and its unpacked form. Both are read from the same bytes."""
     source = iter(chunks)
     head = next(source, b"")
     kind = next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), None) if deep else None
@@ -137,7 +137,7 @@ def _all(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _bounded(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """What can be unpacked: rubbish is no error, for anybody may hand it in."""
+    """As much as can be unpacked: rubbish is no error, since anybody may hand it in."""
     room = MAX_UNPACKED_BYTES
     try:
         for chunk in chunks:

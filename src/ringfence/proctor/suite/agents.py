@@ -1,7 +1,7 @@
 """Agents that every kind of task knows by name: ``oracle`` runs the task's own solution, ``nop`` does nothing.
 
-What they score says whether a task is sound: the oracle 1, nothing 0. Evidence has the name as the command,
-so nobody takes the oracle's verdict for an agent's. No other agent is shown a solution.
+Their scores show whether a task is sound: the oracle gets 1, ``nop`` gets 0. Evidence has the name as the command, so
+nobody takes the oracle's verdict for an agent's. No other agent is shown a solution.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_PATHS: Mapping[str, str] = {}
 
 
 def words_of(agent: str, task: Task) -> tuple[str, ...]:
-    """The program and the arguments of a named agent; empty: it is none of these, but a command."""
+    """The program and the arguments of a named agent; empty: it is not one of these, but a command."""
     if agent == NOP:
         return ("true",)
     if agent != ORACLE:
@@ -37,8 +37,8 @@ def words_of(agent: str, task: Task) -> tuple[str, ...]:
 
 
 def shown_to(agent: str, task: Task) -> Mapping[str, str]:
-    """What of the task a named agent is shown, and where: the oracle its solution, with all that lies beside it where
-    that is not the task itself."""
+    """Which part of the task a named agent is shown, and where: the oracle sees its solution, with everything beside it
+    unless that is the task itself."""
     if agent != ORACLE:
         return _NO_PATHS
     folder = os.path.dirname(task.solution)
@@ -53,6 +53,6 @@ def _reference(task: Task) -> str:
 
 
 def _interpreter(script: str) -> tuple[str, ...]:
-    """As the script's first line names it; it may not be executable."""
+    """The interpreter that the script's first line names; the script may not be executable."""
     first = read_file(script, _MOST_BYTES).partition(b"\n")[0].decode("utf-8", "replace").strip()
     return tuple(first[2:].split()) if first.startswith("#!") and first[2:].strip() else ("/bin/sh",)

@@ -1,6 +1,6 @@
 """A whole suite from its tasks to the signed manifest. One function reads from top to bottom.
 
-Whatever interrupts it ends all sandboxes first; the same call goes on where it was.
+An interrupt ends all sandboxes first; the same call then continues where it stopped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Benched:
     folder: str
     public_key: str
     word: str = ""
-    """What the caller has to know of the key; empty: nothing that they did not say themselves."""
+    """What the caller has to know about the key; empty: the caller named it."""
 
     @property
     def complete(self) -> bool:
@@ -84,7 +84,7 @@ class Plan:
 
     @property
     def options(self) -> dict[str, str]:
-        """Those of every entry; empty ones say nothing."""
+        """The options of every entry; empty ones are left out."""
         paths = {name: absolute(path) if path else "" for name, path in
                  (("policy", self.policy), ("python", self.python))}  # fmt: skip
         yes = {name: "yes" if said else "" for name, said in (("grade", self.grade), ("no-env", self.no_env))}
@@ -95,10 +95,10 @@ class Plan:
 def bench(
     plan: Plan, *, seed: str | None = None, key_file: str | None = None, progress: Progress | None = None
 ) -> Benched:
-    """Run every task of a suite, write what they came to, and return it.
+    """Run every task of a suite, write the results, and return them.
 
-    For a process of one thread. ``seed`` and ``key_file``: what signs; without either, and without the variable, a key
-    is made in the output folder.
+    For a process with one thread. ``seed`` and ``key_file``: what signs; without either, and without the variable, a
+    key is made in the output folder.
     """
     told = progress or Progress(live=False)
     entries = tasks_of(plan.suite, repos=plan.repos, options=plan.options, only=plan.only, skip=plan.skip)
@@ -146,7 +146,7 @@ def _executor(plan: Plan, order: Order, folder: str, on_wait: Callable[[], None]
 
 
 def _key(seed: str | None, key_file: str | None, folder: str, shown: Sequence[str]) -> Signing:
-    """Whoever reads it can sign any verdict, so it must not lie in what the agent is shown."""
+    """A reader of the key can sign any verdict, so it must not lie in what the agent is shown."""
     if key_file:
         _refuse_shown(key_file, shown, "the signing key")
     signing = chosen_key(seed, key_file, folder)

@@ -1,4 +1,4 @@
-"""Whether the folder of a task holds a whole result of this very run of the suite: so work is neither lost nor trusted.
+"""Whether a task's folder holds a complete result of this very run of the suite, so work is neither lost nor trusted.
 
 A folder counts where its bundle is signed by the suite's key, carries the nonce of this entry and binds the same task,
 agent, policy and scaffold, and where every file in it is as the worker left it. Anything else is done again.
@@ -42,7 +42,7 @@ _RECEIPT = Record(
 
 @record
 class Wanted:
-    """What a result has to be of."""
+    """What a result has to belong to."""
 
     task: Task
     agent: str
@@ -52,7 +52,7 @@ class Wanted:
 
 
 def is_complete(out: str, wanted: Wanted) -> bool:
-    """Whether the folder has the result, whole and untouched; False: it must be made."""
+    """Whether the folder has the result, complete and untouched; False: the task must be run."""
     try:
         proof = verified(out, wanted.public_key, wanted.nonce)
         return proof.verdict["task_id"] == wanted.task.id and _binds(proof, wanted)
@@ -69,7 +69,7 @@ def verified(out: str, public_key: str, nonce: str) -> Verification:
 
 
 def write_receipt(out: str, nonce: str, key: SigningKey) -> None:
-    """Sign what the folder holds; also the report, which is in no bundle."""
+    """Sign the folder's content, also the report, which is in no bundle."""
     content = {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in _files(out)],

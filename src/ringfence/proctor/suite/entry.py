@@ -1,5 +1,4 @@
-"""What goes into the work on one task of a suite, and what comes out of it. Plain records: they travel to other
-processes and machines."""
+"""Input and result of one task of a suite. Plain records: they travel to other processes and machines."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 @record
 class Entry:
-    """One task of a suite, in words that a process on another machine can load it by. Nothing in it is secret."""
+    """One task of a suite, described so that a process on another machine can load it. Nothing in it is secret."""
 
     id: str
     """Unique in its suite. It may have any character: the name of a folder is ``folder_name(id)``."""
@@ -44,7 +43,7 @@ class Order:
     """The number of this run of the suite, 64 hex digits: the nonce of every task comes from it."""
     scaffold: tuple[str, ...] = ()
     environment: Mapping[str, str] | None = None
-    """Variables of the caller that a task's policy may pass on to its agent; None: the process has them already."""
+    """The caller's variables that a task's policy may pass on to its agent; None: the process has them already."""
     cluster: tuple[str, ...] = ()
     """Addresses of the nodes, which no task may reach; empty: it runs on no cluster."""
 
@@ -64,8 +63,8 @@ class State(StrEnum):
     FAILED = "failed"
     """The machine did not let it end: full disk, killed worker. It may be tried again."""
     REFUSED = "refused"
-    """It can't be run as it is: malformed, it asks for what this host has not, it takes longer than any task may, or
-    a mistake of ours came to light. To try again helps nothing, or would help an agent that brought it about."""
+    """It can't be run as it is: it is malformed, asks for something that this host lacks, takes longer than any task
+    may, or hit a bug of ours. Trying again would not help, or would help an agent that caused it."""
     CANCELLED = "cancelled"
 
 
@@ -83,7 +82,7 @@ class Result:
     """Whether the folder was complete before."""
     took_s: float = 0.0
     notes: tuple[str, ...] = ()
-    """What of the task is not as its format says."""
+    """Where the run of the task differs from what its format says."""
     where: str = ""
     """The machine that ran it; empty: this one."""
 

@@ -1,7 +1,7 @@
 """What runs the tasks of a suite: the protocol, and the one function that runs a task.
 
-A worker's word is never a verdict. It says that a folder is complete; whoever collects the results reads the verdict
-out of the bundle in that folder, and verifies it first.
+A worker's word is never a verdict. It says that a folder is complete; the collector reads the verdict from the bundle
+in that folder, and verifies it first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Entry", "Executor", "Order", "Result", "State", "private_prefix", "r
 
 
 class Executor(Protocol):
-    """Runs entries, each at most once for each time that it is submitted.
+    """Runs entries, each at most once per submission.
 
     All methods are called from one thread, which lives as long as the executor does.
     """
@@ -36,13 +36,13 @@ class Executor(Protocol):
     """How many run at once."""
 
     def submit(self, entry: Entry) -> None:
-        """Have it run as soon as there is a place; also while ``results`` is read, and again after a failure."""
+        """Run it as soon as there is a slot. May be called while ``results`` is read, and again after a failure."""
 
     def results(self) -> Iterator[Result]:
         """Each as it comes; ends when nothing that was submitted is left. Never raises for what a worker does."""
 
     def cancel(self, entry_id: str) -> None:
-        """End it with all its sandboxes; its result says so. No entry of that name, or one that has ended: nothing."""
+        """End it with all its sandboxes; its result says so. Does nothing for an unknown or ended entry."""
 
     def close(self) -> None:
         """End all that still runs, and leave no process and no private folder. May be called again."""
@@ -51,8 +51,8 @@ class Executor(Protocol):
 def run_entry(entry: Entry, order: Order, out: str) -> Result:
     """Run one task to its end. Afterwards ``out`` is complete or not there; where it was complete before, nothing runs.
 
-    For a process of its own: it sets the variables of the order, and what it starts ends with it. Of two that run the
-    same entry the first one's folder stays, and the other's is thrown away. Interrupted by an exception such as
+    For a process of its own: it sets the variables of the order, and what it starts ends with it. If two processes run
+    the same entry, the first one's folder stays and the other's is thrown away. Interrupted by an exception such as
     KeyboardInterrupt, it cleans up and lets that through.
     """
     started = time.monotonic()
@@ -91,7 +91,7 @@ def _to_its_end(entry: Entry, order: Order, out: str, place: str, started: float
 
 
 def _keep_from(nodes: Sequence[str], policy: TaskPolicy) -> None:
-    """A task may be somebody else's: nothing of it reaches the cluster that it runs on."""
+    """A task may be somebody else's: it must not reach the cluster that it runs on."""
     from ringfence.cluster.routes import check_route
 
     check_route((*policy.setup_network, *policy.network, *policy.grader_network), nodes)
@@ -116,8 +116,8 @@ def _moved(made: str, out: str) -> bool:
 
 @contextmanager
 def _private_beside(out: str) -> Iterator[str]:
-    """A folder for all that the work leaves lying. Its name begins with a dot and has the process in it: whoever buries
-    that process can remove it."""
+    """A folder for everything that the work leaves behind. Its name begins with a dot and has the process in it:
+    whoever reaps that process can remove it."""
     place = tempfile.mkdtemp(prefix=private_prefix(os.getpid()), dir=os.path.dirname(out))
     try:
         yield place

@@ -1,4 +1,4 @@
-"""The results of a suite as a job of Harbor's: what reads its ``jobs`` folder reads ours.
+"""The results of a suite as a Harbor job: tools that read Harbor's ``jobs`` folder can read ours.
 
 A job has ``config.json`` and ``result.json``, and a folder for each trial with the same two, the agent's output and
 the verifier's reward. The reward is the score: nothing for a compromised run. A task without a verdict is a trial
@@ -42,7 +42,7 @@ def write_job(folder: str, rows: Sequence[Row], entries: Mapping[str, Entry], *,
 
 
 def trial_name(row: Row, suite: str) -> str:
-    """The task and some digits of this run of the suite; the same again when it is written again."""
+    """The task and some digits of this run of the suite; the same name each time it is written."""
     return f"{row.folder}__{_id(suite, row.id).hex[:_DIGITS]}"
 
 
@@ -120,8 +120,8 @@ def _exception_type(row: Row) -> str:
 
 
 def _timing(row: Row) -> Iterator[tuple[str, dict[str, str]]]:
-    """When each phase began and ended. The bundle has how long they took; what lies between them is not known, so they
-    are laid one after the other, the last one at the end."""
+    """When each phase began and ended. The bundle says how long they took, but not the gaps between them: so they are
+    placed back to back, the last one at the end."""
     ends = parse_time(row.ended_at) if row.ended_at else None
     for name, seconds in reversed(row.phases):
         if ends is None:

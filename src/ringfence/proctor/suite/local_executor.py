@@ -1,7 +1,7 @@
-"""Runs entries on this machine, each in a process of its own: what crashes, hangs or is killed loses one task.
+"""Runs entries on this machine, each in a process of its own: a crash, a hang or a kill loses one task only.
 
 Workers are forked, so that secrets go from memory to memory. The parent has one thread. A worker has a session of its
-own, for Ctrl-C is the parent's to answer; it ends in an orderly way when the parent dies, however that comes about.
+own, because the parent handles Ctrl-C; it ends cleanly when the parent dies, whatever the cause.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HANGS_S = 6 * 3600.0
 """How long the work on one task may take at all; its phases have limits of their own, which are shorter."""
 _GRACE_S, _TICK_S = 30.0, 0.25
 _OURS = 70
-"""How a worker ends of an error that nobody thought of: no machine does that, and an agent may have."""
+"""Exit status of a worker after an unforeseen error: the machine did not cause it, but an agent may have."""
 _READ_BYTES, _WORDS_CHARS = 1 << 20, 500
 
 
@@ -40,7 +40,7 @@ _LATE = (
     "ringfence.roles.spawner", "ringfence.roles.standby", "ringfence.roles.zygote_client",
     "ringfence.sandbox.strict_plan", "ringfence.steps.executor", "ringfence.transport.interpreter",
 )  # fmt: skip
-"""What a run loads when it comes to it: a third of a tiny task's processor time in this process."""
+"""Modules that a run loads on demand: a third of a tiny task's processor time in this process."""
 
 
 def preload() -> None:
@@ -61,7 +61,7 @@ class _Worker:
         signal.pidfd_send_signal(self.handle, number)
 
     def ask(self, grace_s: float) -> None:
-        """To end in order; whoever has not by then is killed."""
+        """Ask it to end cleanly; after the deadline it is killed."""
         self.asked, self.until = True, time.monotonic() + grace_s
         self.signal(signal.SIGTERM)
 
@@ -133,7 +133,7 @@ class LocalExecutor:
             self._clear()
 
     def _start(self, entry: Entry) -> None:
-        """Where no process can be made, the entry has failed: the machine may have room again later."""
+        """If no process can be started, the entry has failed: the machine may have room again later."""
         answer, noise = os.memfd_create("answer"), os.memfd_create("noise")
         parent = os.getpid()
         try:
@@ -169,7 +169,7 @@ class LocalExecutor:
             os._exit(code)
 
     def _look(self, wait_s: float) -> None:
-        """Wait for a moment, bury who has ended, and end who takes too long."""
+        """Wait for a moment, reap workers that have ended, and end those that take too long."""
         poller = select.poll()
         for handle in self._running:
             poller.register(handle, select.POLLIN)
@@ -193,7 +193,7 @@ class LocalExecutor:
             worker.close()
 
     def _clear(self) -> None:
-        """Remove what workers left that were killed; their sandboxes may take another moment to end."""
+        """Remove what killed workers left; their sandboxes may take another moment to end."""
         for path in tuple(self._left):
             try:
                 remove_tree(path)
@@ -203,7 +203,7 @@ class LocalExecutor:
 
 
 def _settle(noise: int, others: Iterable[_Worker], parent: int) -> None:
-    """Make the forked process one of its own: nothing of its siblings, no terminal, and an end in order."""
+    """Make the forked process independent: nothing of its siblings, no terminal, and a clean end."""
     os.setsid()
     asked = False
 
@@ -240,8 +240,8 @@ def _private_folders(folder: str, pid: int) -> list[str]:
 
 
 def _result(worker: _Worker, status: int, hangs_s: float) -> Result:
-    """What the worker said, where it said it to the end; else what became of it. What an agent can bring about, by its
-    time or by a mistake of ours, is not tried again: it would have another chance."""
+    """What the worker said, if it finished saying it; else what became of the worker. What an agent can cause, by its
+    run time or through a bug of ours, is not tried again: that would give it another chance."""
     if status == 0:
         try:
             said = json.loads(worker.said())

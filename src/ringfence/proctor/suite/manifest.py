@@ -1,7 +1,7 @@
 """One signature over all bundles of a suite: an in-toto statement in a DSSE envelope, made and checked.
 
-Each bundle stands in it by its place and digest, with what it says. A bundle that is altered, missing, doubled, of
-another task or of another run of the suite fails by name.
+It lists each bundle by place and digest, with its verdict. A bundle that is altered, missing, duplicated, or from
+another task or another run of the suite fails by name.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _told(row: Row) -> dict[str, object]:
 
 
 def _check_places(subjects: Sequence[Mapping[str, Any]], tasks: Sequence[Mapping[str, Any]]) -> None:
-    """Each bundle once, at the place of its task; a name in the manifest is never a path of somebody's choice."""
+    """Each bundle once, at the place of its task; nobody can choose a path through a name in the manifest."""
     if [each["name"] for each in subjects] != [_place(task["id"]) for task in tasks]:
         raise EvidenceError("the subjects are not the bundles of the tasks")
     columns = {name: [task[name] for task in tasks] for name in ("id", "task_id")}
@@ -125,7 +125,7 @@ def _check_places(subjects: Sequence[Mapping[str, Any]], tasks: Sequence[Mapping
 
 
 def _check_others(folder: str, subjects: Sequence[Mapping[str, Any]]) -> None:
-    """A bundle beside those that were signed is no part of the suite, and would pass for one."""
+    """A bundle beside the signed ones is not part of the suite, but would pass for one."""
     names = {each["name"] for each in subjects}
     for name in sorted(os.listdir(os.path.join(folder, TASKS))) if names else ():
         place = f"{TASKS}/{name}/{BUNDLE}"
@@ -142,7 +142,7 @@ def _checked_bundle(
     proof = verify_bundle(data, trust=trust, nonce=nonce_of(suite, task["id"]))
     said = {name: value for name, value in proof.verdict.items() if name in (*_TASK.required, *_TASK.optional)}
     if {**said, "id": task["id"]} != dict(task):
-        raise EvidenceError("says something else than the manifest")
+        raise EvidenceError("does not say what the manifest says")
     return proof
 
 

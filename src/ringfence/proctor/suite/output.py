@@ -1,4 +1,4 @@
-"""The folder of a suite: who works in it, which run of the suite it is of, and where things lie.
+"""The folder of a suite: who works in it, which run of the suite it belongs to, and where things lie.
 
 One bench at a time works in it. What an earlier one left half done is removed first.
 """
@@ -24,7 +24,7 @@ TASKS, SUITE = "tasks", "suite.json"
 _LOCK = ".lock"
 _MOST_BYTES = 4096
 _WAIT_S, _LOOK_S = 60.0, 0.2
-"""Workers of a bench that was killed clean up, and hold the folder until they have."""
+"""Workers of a killed bench clean up first, and hold the folder until they are done."""
 
 
 @contextmanager
@@ -48,15 +48,15 @@ def held(path: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[str]
 
 
 def refuse_others(folder: str, names: Collection[str]) -> None:
-    """UsageError where there are results of tasks that are not to be run: a folder is of one choice of tasks."""
+    """UsageError where there are results of tasks that were not chosen: a folder belongs to one choice of tasks."""
     others = [name for name in sorted(os.listdir(os.path.join(folder, TASKS))) if name not in names]
     if others:
-        raise UsageError(f"{os.path.join(folder, TASKS, others[0])} is of no task that was chosen",
+        raise UsageError(f"{os.path.join(folder, TASKS, others[0])} belongs to no task that was chosen",
                          hint="name another output folder, or remove it")  # fmt: skip
 
 
 def suite_number(folder: str) -> str:
-    """Of the run of the suite that this folder is of; a new one where none can be read: then all is done anew."""
+    """The number of the run that this folder belongs to; a new one if none can be read: then all tasks run anew."""
     path = os.path.join(folder, SUITE)
     try:
         found = json.loads(read_regular(path, _MOST_BYTES)[0])["suite"]
@@ -85,7 +85,7 @@ def _take(lock: int, path: str, on_wait: Callable[[], None]) -> None:
 
 
 def _sweep(tasks: str) -> None:
-    """Remove what workers left that did not come to their end."""
+    """Remove what unfinished workers left."""
     for name in os.listdir(tasks):
         if name.startswith("."):
             remove_tree(os.path.join(tasks, name))

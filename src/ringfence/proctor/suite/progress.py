@@ -1,4 +1,4 @@
-"""What is told while a suite runs: a bar on a terminal, a line for each task elsewhere, JSON for machines.
+"""Shows how a suite's run goes: a bar on a terminal, a line for each task elsewhere, JSON for machines.
 
 Names come from others: none of them can move a cursor or end a line. A reader that goes away costs the run nothing.
 """
@@ -87,7 +87,7 @@ class _View(Protocol):
 
 
 class _Live:
-    """One line that changes; what has no verdict gets a line of its own above it."""
+    """One line that changes; a task without a verdict gets a line of its own above it."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
@@ -179,7 +179,7 @@ class Progress:
         self._count = Count(total=0, slots=0)
 
     def asks(self, suite: str, variables: Sequence[str], hosts: Sequence[str]) -> None:
-        """Before anything runs: what of the caller's the tasks want, and whom it may be sent to."""
+        """Before anything runs: say which variables of the caller's the tasks want, and where these may be sent."""
         Display(suite, self._stream, as_json=self._as_json, live=False).asks(variables, hosts)
 
     def begin(self, total: int, slots: int) -> None:

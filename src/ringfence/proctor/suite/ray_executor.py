@@ -1,7 +1,7 @@
 """Runs entries on the nodes of a Ray cluster, behind the same protocol as local processes.
 
-A node sends back the files of a complete folder. They become a folder here when its bundle verifies; the first that
-does stays, and what comes later for the same entry is thrown away. No node's word is a verdict.
+A node sends back the files of a complete folder. They become a folder here once its bundle verifies; the first one
+stays, and later ones for the same entry are thrown away. No node's word is a verdict.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def run_on_node(entry: Entry, order: Order, inputs: tuple[Shipped, ...], version
             place(each, received, ray_module())
         result = run_entry(entry, order, os.path.join(folder, "out"))
         return Sent(result=replace(result, where=platform.node()), files=_files(result.out) if result.out else {})
-    except Exception as error:  # also what nobody thought of: an agent may have brought it about
+    except Exception as error:  # also unforeseen errors: an agent may have caused them
         refused = isinstance(error, UsageError | UnavailableError)
         of_the_machine = isinstance(error, SandboxError | OSError | MemoryError) and not refused
         told = Result(id=entry.id, state=State.FAILED if of_the_machine else State.REFUSED,
@@ -93,7 +93,7 @@ class RayExecutor:
         self._ended: list[Result] = []
 
     def submit(self, entry: Entry) -> None:
-        """What is complete here already is not run again; what can't be read here is refused here."""
+        """An entry that is complete here is not run again; one that can't be read here is refused here."""
         out = self._out(entry.id)
         try:
             if self._is_complete(entry, out):
@@ -131,7 +131,7 @@ class RayExecutor:
         return os.path.join(self._folder, folder_name(entry_id))
 
     def _is_complete(self, entry: Entry, out: str) -> bool:
-        """Only where something is there: to load a task may mean to build its image."""
+        """Check only where something is there: loading a task may mean building its image."""
         if not os.path.isdir(out):
             return False
         wanted = completeness.Wanted(
@@ -141,7 +141,7 @@ class RayExecutor:
         return completeness.is_complete(out, wanted)
 
     def _result(self, name: str, value: object) -> Result:
-        """What a node said, where its folder holds; a node that was lost is a failure of the machine."""
+        """What a node said, if its folder verifies; a lost node is a failure of the machine."""
         if value is CANCELLED:
             return Result(id=name, state=State.CANCELLED)
         if not isinstance(value, Sent):
@@ -155,7 +155,7 @@ class RayExecutor:
             return Result(id=name, state=State.FAILED, error=told, where=value.result.where)
 
     def _kept(self, name: str, files: Mapping[str, bytes]) -> str:
-        """Write the files beside their place, verify them, and give them their name; the first stays."""
+        """Write the files beside their place, verify them, and rename them; the first one stays."""
         out = self._out(name)
         private = tempfile.mkdtemp(prefix=private_prefix(os.getpid()), dir=self._folder)
         try:
@@ -171,7 +171,7 @@ class RayExecutor:
 
 
 def _write(folder: str, files: Mapping[str, bytes]) -> None:
-    """A node may send anything: plain names, bytes, and not without end."""
+    """A node may send anything: accept only plain names and bytes, up to a limit."""
     if sum(len(data) for data in files.values()) > _MOST_BYTES:
         raise UsageError(f"more than {_MOST_BYTES >> 30} GiB")
     for name, data in files.items():
@@ -190,7 +190,8 @@ def _inputs(entry: Entry, order: Order) -> list[str]:
 
 def _variables(entry: Entry, order: Order, have: Mapping[str, str]) -> dict[str, str]:
     """Those of the caller that the task's policy or ``--env`` names, or that a ready agent needs; no others leave this
-    machine, and with ``--no-env`` none that an agent would see. UsageError where one is the cluster's token."""
+    machine, and with ``--no-env`` no variable that an agent would see does. UsageError where one is the cluster's
+    token."""
     file = entry.options.get("policy") or os.path.join(entry.path, "policy.yaml")
     policy = TaskPolicy.from_yaml(file) if os.path.isfile(file) else TaskPolicy()
     policy = replace(policy, env_allow=()) if entry.options.get("no-env") else policy

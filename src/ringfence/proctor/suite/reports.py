@@ -1,4 +1,4 @@
-"""What a suite leaves in its folder once all its tasks have ended. The manifest is last: where it is, all else is."""
+"""What a suite writes once all its tasks have ended. The manifest comes last: where it is, everything else is."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write_reports(
 
 
 def withdraw(folder: str) -> None:
-    """Take away what an earlier run wrote of the whole: while tasks run, it says nothing true."""
+    """Remove what an earlier run wrote about the whole suite: while tasks run, it is not true."""
     for name in (manifest.NAME, RESULTS, JUNIT, PLOT, INDEX):
         path = os.path.join(folder, name)
         if os.path.lexists(path):

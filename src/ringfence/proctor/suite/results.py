@@ -1,4 +1,4 @@
-"""What a suite came to: a row for each task, read out of bundles that were verified, and sums over all rows.
+"""The results of a suite: a row for each task, read from verified bundles, and sums over all rows.
 
 No worker's word counts. What each task cost is what its bundle states.
 """
@@ -20,7 +20,7 @@ FORMAT = "ringfence-suite-results-1"
 
 @record
 class Cost:
-    """What all phases of a run used together; of memory the most that one of them had."""
+    """What all phases of a run used together; for memory, the largest peak of one phase."""
 
     cpu_s: float = 0.0
     wall_s: float = 0.0
@@ -49,7 +49,7 @@ class Row:
     started_at: str = ""
     ended_at: str = ""
     phases: tuple[tuple[str, float], ...] = ()
-    """Of each its name and how long it took, in seconds."""
+    """The name of each and how long it took, in seconds."""
     bundle_sha256: str = ""
     task_sha256: str = ""
     """What binds the task's own files: the environment's ``spec_sha256``."""
@@ -58,7 +58,7 @@ class Row:
     attempts: int = 1
     reused: bool = False
     notes: tuple[str, ...] = ()
-    """What of the task is not as its format says."""
+    """Where the run of the task differs from what its format says."""
     where: str = ""
 
     @property

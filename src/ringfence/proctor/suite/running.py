@@ -1,6 +1,6 @@
 """Runs all entries of a suite through an executor: each until it has a verdict, or has failed often enough.
 
-Only what the machine got wrong is tried again. A fail, a compromised run and a refused task stand.
+Only failures of the machine are tried again. A fail, a compromised run and a refused task stand.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run_all(
 
 
 def _row(entry: Entry, result: Result, order: Order, public_key: str, attempts: int) -> Row:
-    """A verdict that does not verify is none, and a failure of the machine."""
+    """A verdict that does not verify counts as a failure of the machine."""
     try:
         return row_of(entry, result, suite=order.suite, public_key=public_key, attempts=attempts)
     except (SandboxError, OSError) as error:

@@ -1,8 +1,8 @@
-"""Inputs of a task on their way to a node: by content, at the same path there as here, so that evidence and command say
-the same on both.
+"""Sends the inputs of a task to a node: by content, to the same path as here, so that evidence and command agree on
+both.
 
-What is at that path already and is the same is used as it is, as on a shared file system. What is missing is put there,
-whole or not at all. What is there and is another thing is refused: nothing on a node is ever overwritten.
+If the path has the same content already, as on a shared file system, it is used as it is. If it is missing, it is put
+there, whole or not at all. If it has other content, it is refused: nothing on a node is ever overwritten.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Shipped:
     path: str
     """Absolute, on both machines."""
     sha256: str
-    """Of a file its own, of a folder the tree digest of docs/reference/formats.md."""
+    """A file's own digest, or a folder's tree digest (docs/reference/formats.md)."""
     pieces: tuple[Blob, ...]
     """Of a tar archive with the one entry."""
 
@@ -72,7 +72,7 @@ def _digest(path: str) -> str:
 
 
 def place(shipped: Shipped, received: Received, ray: RayModule) -> None:
-    """On a node: afterwards the path has the content. UnavailableError where it has another, or can't be made."""
+    """On a node: make the path have the content. UnavailableError where it has other content, or can't be made."""
     if not os.path.lexists(shipped.path):
         if not shipped.pieces:
             raise UnavailableError(f"{shipped.path} is too large to be sent", missing=("inputs",),
@@ -88,7 +88,7 @@ def place(shipped: Shipped, received: Received, ray: RayModule) -> None:
 
 
 def _unpack(shipped: Shipped, received: Received, ray: RayModule) -> None:
-    """Beside its place, then by one rename; whoever comes second finds it there."""
+    """Unpack beside its place, then rename once; a second process finds it there."""
     above = os.path.dirname(shipped.path)
     make_private(above)
     part = os.path.join(above, f".{os.path.basename(shipped.path)[:50]}.{os.urandom(8).hex()}.part")
@@ -102,7 +102,7 @@ def _unpack(shipped: Shipped, received: Received, ray: RayModule) -> None:
 
 
 def _rename(made: str, path: str) -> None:
-    """A file must not replace what somebody else put there: a link can't."""
+    """A file must not replace what somebody else put there: hard-linking it can't."""
     if os.path.isdir(made):
         try:
             os.rename(made, path)

@@ -1,7 +1,7 @@
 """What a suite consists of: a folder of tasks, one task, or a data set of SWE-bench. Nothing runs here.
 
-The format of a task is told by its files. A folder that is no task is an error and never left out in silence; so is
-an id that two tasks share. Names come from others: none of them becomes a path.
+The format of a task is told by its files. A folder that is not a task is an error, never skipped silently; so is an id
+that two tasks share. Names come from others: no name becomes a path.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def tasks_of(
 
 
 def asked_for(entries: Sequence[Entry]) -> tuple[list[str], list[str]]:
-    """Of tasks of our own format: the caller's variables that they want, and the hosts that they may reach. Others have
-    what ``allow`` and ``env`` name."""
+    """For tasks of our own format: the caller's variables that they want, and the hosts that they may reach. Other
+    tasks have what ``allow`` and ``env`` name."""
     asked = [load(entry).policy.asks() for entry in entries if entry.kind == "generic"]
     variables, hosts = ([*dict.fromkeys(name for each in asked for name in each[place])] for place in (0, 1))
     return variables, hosts
@@ -120,14 +120,14 @@ def _refuse_doubles(entries: Sequence[Entry]) -> None:
 
 
 def _refuse_others(entries: Sequence[Entry], suite: str) -> None:
-    """A suite may be somebody else's: no link in it makes a task of a folder of the caller's."""
+    """A suite may be somebody else's: no link in it turns a folder of the caller's into a task."""
     for entry in entries:
         if entry.path != suite and not within(real(entry.path), real(suite)):
             raise UsageError(f"{entry.path} is a link that leads out of the suite", hint="put the task itself there")
 
 
 def _checked(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """Tasks of our own format are read at once: what is wrong with one is told before any runs."""
+    """Tasks of our own format are read now, so their errors are reported before any task runs."""
     names: dict[str, str] = {}
     for entry in entries:
         if not entry.kind:
@@ -136,7 +136,7 @@ def _checked(entries: Sequence[Entry]) -> Iterator[Entry]:
                 hint=f"leave it out with --skip {entry.id!r}",
             )
         if entry.kind in ("harbor", "terminal-bench") and "policy" in entry.options:
-            raise UsageError(f"{entry.path} says by itself what binds its agent", hint="leave --policy out")
+            raise UsageError(f"{entry.path} sets its agent's policy by itself", hint="leave --policy out")
         if entry.kind == "generic":
             task = load(entry)
             other = names.setdefault(task.id, entry.path)

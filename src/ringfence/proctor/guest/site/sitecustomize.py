@@ -21,7 +21,7 @@ _ENDS = "cm"
 
 
 def program_of(words):  # type: (list[str]) -> tuple[str, str]
-    """What this command line of Python runs: ``c``, ``m`` with a module, nothing with a script, or nothing at all.
+    """What this command line of Python runs: ``c``, ``m`` with a module, empty with a script, or nothing at all.
 
     >>> program_of(["python3", "-W", "error", "-u", "tests/run.py", "-v"]), program_of(["python3", "-Bc", "pass"])
     (('', 'tests/run.py'), ('c', 'pass'))
@@ -95,7 +95,7 @@ class Guard:
 
 
 def guard():  # type: () -> None
-    """Of ``python -m pytest``; nothing of any other program."""
+    """Guard ``python -m pytest``, and no other program."""
     words = getattr(sys, "orig_argv", None)
     if words is None:
         with open("/proc/self/cmdline", "rb") as file:
@@ -113,7 +113,7 @@ def guard():  # type: () -> None
 
 
 def go_on():  # type: () -> None
-    """The image may have a module of this name, whose place this one took."""
+    """Load the image's own module of this name, if it has one: this one took its place."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
