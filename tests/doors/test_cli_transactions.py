@@ -264,7 +264,7 @@ def test_sandboxes_lists_what_is_kept_and_prunes_what_is_old(shell: Shell) -> No
     with Transaction.open(shell.state / second):
         assert f"in use ({os.getpid()})" in shell("sandboxes").stdout
         assert shell("sandboxes", "--prune", "24h").stdout == f"{first} removed\n"
-        assert shell("sandboxes", "--prune", "24h").stdout == "nothing is that old\n"
+        assert shell("sandboxes", "--prune", "24h").stdout == "no sandbox is that old\n"
         (kept,) = json.loads(shell("sandboxes", "--prune", "0s", "--json").stdout)
         assert not kept["removed"] and "in use" in kept["problem"]
         assert f"in use by process {os.getpid()}" in shell("sandboxes", "--prune", "0s").stdout

@@ -252,7 +252,7 @@ def test_whatever_ends_a_bench_nothing_is_left_and_it_goes_on(interrupted: _Inte
     if number == signal.SIGKILL:
         interrupted.nothing_is_left()
     else:
-        assert bench.returncode == 130 and "the same command goes on" in said
+        assert bench.returncode == 130 and "the same command continues" in said
         assert interrupted.sleepers() == []
         assert sorted(os.listdir(interrupted.out / "tasks")) == ["quick"]
         assert not (interrupted.out / "manifest.json").exists()

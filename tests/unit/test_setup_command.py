@@ -88,7 +88,7 @@ def test_it_refuses_where_the_command_is_not_installed(host: Path) -> None:
 @pytest.mark.parametrize("name", ["", "bin", "bin/ringfence"])
 def test_it_refuses_programs_that_others_can_change(host: Path, name: str) -> None:
     (host / name).chmod(0o775)
-    assert "by others than root" in _refused(host)
+    assert "by users other than root" in _refused(host)
 
 
 def test_a_profile_that_is_there_stays(host: Path) -> None:

@@ -1,6 +1,6 @@
-"""What becomes of a run's changes where that is not decided beforehand: kept under an id, asked about, or gone on with.
+"""What happens to a run's changes if that is not decided beforehand: they are kept, asked about, or built on.
 
-Loaded only by runs that have something to keep or are told to ask.
+Loaded only by runs that keep something or have to ask.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def execute(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: S
         return _resume(arguments, job, policy)
     need_layer(policy, "--ask")
     _terminal().close()  # before anything has been done
-    sandboxes_folder()  # the same: it says so where there is no place for what will be asked about
+    sandboxes_folder()  # the same: it fails here if the changes could not be kept
     outcome = run_attached(arguments, job, policy, keep=new_place())
     if outcome.transaction:
         outcome = register(outcome, job, policy)
@@ -52,15 +52,15 @@ def execute(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: S
 
 
 def register(outcome: Outcome, job: Job, policy: SandboxPolicy) -> Outcome:
-    """With the id of the sandbox that its changes are kept in, in place of the folder."""
+    """Register the changes: the outcome gets the id of the sandbox that keeps them, instead of the folder."""
     base = real(job.cwd or ".")
     registry = Registry(sandboxes_folder())
     return replace(outcome, transaction=take(registry, outcome.transaction, policy.isolation, base, job.argv))
 
 
 def _decide(kept: StoredSandbox, outcome: Outcome) -> Outcome:
-    """Show what it changed and do what the person says. Nothing is thrown away without a word, and nothing is carried
-    over that was not shown."""
+    """Show what it changed and do what the person says. Nothing is thrown away without an answer, and nothing is
+    carried over that was not shown."""
     try:
         sealed = kept.transaction.seal()
         print_diff(kept.transaction.diffs())
@@ -90,7 +90,7 @@ def _told(error: CheckpointError, outcome: Outcome) -> Outcome:
 
 
 def _ask() -> str:
-    """Asked again until it is one that was offered. Empty: no answer, as where the terminal is gone."""
+    """Ask again until the answer is one of those offered. Empty: no answer, e.g. because the terminal is gone."""
     try:
         with _terminal() as terminal:
             answers = (_answer(terminal) for _ in range(_MOST_QUESTIONS))
@@ -100,7 +100,7 @@ def _ask() -> str:
 
 
 def _answer(terminal: FileIO) -> str:
-    """One line; empty: the terminal or the person has ended it."""
+    """Read one line; empty: the terminal is gone, or the person ended the input."""
     _make_ready(terminal)
     terminal.write(_QUESTION.encode())
     try:
@@ -113,8 +113,8 @@ def _answer(terminal: FileIO) -> str:
 
 
 def _make_ready(terminal: FileIO) -> None:
-    """What was typed before the question is no answer to it, nor is what the terminal says to a sequence that the job
-    printed; and a job may have left the terminal in a mode in which nobody can answer."""
+    """Discard what was typed before the question, and the terminal's replies to sequences that the job printed: neither
+    is an answer. A job may also have left the terminal in a mode in which nobody can answer."""
     import termios
 
     try:
@@ -127,7 +127,7 @@ def _make_ready(terminal: FileIO) -> None:
 
 
 def _terminal() -> FileIO:
-    """The person's, whatever the command reads and writes."""
+    """Open the person's terminal, wherever the command reads and writes."""
     try:
         return open("/dev/tty", "r+b", buffering=0)
     except OSError:
@@ -135,7 +135,7 @@ def _terminal() -> FileIO:
 
 
 def _resume(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: SandboxPolicy) -> int:
-    """In a kept sandbox, as it was left."""
+    """Run in a kept sandbox, as it was left."""
     if arguments.ask or arguments.discard:
         raise UsageError("with --transaction the changes stay in that sandbox", hint="carry them over with --commit")
     registry = Registry(sandboxes_folder())
@@ -158,5 +158,5 @@ def _resume(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: S
 def _need_its_level(kept: StoredSandbox, policy: SandboxPolicy) -> None:
     made = kept.metadata.isolation
     if policy.isolation != made and transaction_kind(policy) != kept.transaction.kind:
-        raise UsageError(f"{kept.sandbox_id} was made under isolation {made}, and this would be {policy.isolation}",
+        raise UsageError(f"{kept.sandbox_id} was made under isolation {made}, but this run has {policy.isolation}",
                          hint=f"add --isolation {made}")  # fmt: skip

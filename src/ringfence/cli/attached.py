@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from ringfence.cli.usage_recording import Recording
 
 MOST_REFUSED = 20
-"""Destinations that are told one by one."""
+"""How many destinations are listed one by one."""
 _NAME_SERVICE = ("127.0.0.1:53", "[0000:0000:0000:0000:0000:0000:0000:0001]:53")
-"""Whom a program asks for names where nobody is named."""
-LESS = "or, with less protection, where it writes and reads what you can: --isolation process"
+"""The name server that a program asks where none is configured."""
+LESS = "or, with less protection, where it can read and write what you can: --isolation process"
 
 
 def need_layer(policy: SandboxPolicy, flag: str) -> None:
-    """UnavailableError where the level has a layer, and this host none for it."""
+    """UnavailableError where the level has a layer, but this host can't make one."""
     if transaction_kind(policy) == "overlay":
         return
     backend = backend_for(policy.isolation)
     if not backend.traits.has_layer:
-        raise UsageError(f"{flag} needs isolation strict: else the current folder itself is written",
-                         hint="leave --isolation away, or write --strict")  # fmt: skip
-    lack = backend.lacks(policy)[0]  # what the level stands on; --allow-partial would do without a layer too
+        raise UsageError(f"{flag} needs isolation strict: without it the current folder itself is changed",
+                         hint="leave out --isolation, or write --strict")  # fmt: skip
+    lack = backend.lacks(policy)[0]  # what the level is built on; --allow-partial would do without a layer too
     raise UnavailableError(f"{flag} needs a layer, and isolation {policy.isolation} has none on this host: "
                            f"{lack.capability} requires {lack.missing}", missing=(lack.capability,), fixes=(lack.fix,))
 
@@ -82,7 +82,7 @@ def run_attached(
 
 
 def _holds_less(policy: SandboxPolicy) -> bool:
-    """Whether the level process would hold all of it. A job there has the host's own root and no image's."""
+    """Whether the level process would hold the whole policy. A job there has the host's root, never an image's."""
     if policy.image or policy.root:
         return False
     return not backend_for(IsolationLevel.PROCESS).lacks(replace(policy, isolation=IsolationLevel.PROCESS))
@@ -107,14 +107,14 @@ def _evidence(
 
 
 def exit_code(outcome: Outcome) -> int:
-    """The job's own, unless what was asked for beside it could not be done."""
+    """The job's own, unless something else that was asked for could not be done."""
     if outcome.bundle_problem:
         return 1
     return outcome.rc or int(bool(outcome.commit_problem or outcome.keep_problem))
 
 
 def _exec_code(error: SetupError) -> int:
-    """As shells have it: 127 when there is no such program, 126 when it can't be executed."""
+    """The codes of shells: 127 when there is no such program, 126 when it can't be executed."""
     if error.step != "exec":
         return 1
     return 127 if error.errno == errno.ENOENT else 126
@@ -133,9 +133,9 @@ def print_result(arguments: argparse.Namespace | SimpleNamespace, outcome: Outco
 
 
 def explain(outcome: Outcome, *, discard: bool = False) -> list[str]:
-    """One line for people: what ended the job and what would raise it. Nothing to say: no line.
+    """One line for people: what ended the job, and which flag raises that limit. No line if there is nothing to say.
 
-    ``discard``: that the changes are thrown away is what was asked for.
+    ``discard``: the caller asked to throw the changes away.
     """
     lines = ending(outcome.status, outcome.reason, outcome.limits_hit)
     if outcome.commit_problem:
@@ -146,8 +146,7 @@ def explain(outcome: Outcome, *, discard: bool = False) -> list[str]:
 
 
 def refused(outcome: Outcome) -> list[str]:
-    """What was not let through, by the gateway or by the sandbox's own kernel, each destination once, with what to add
-    to the policy."""
+    """What the gateway or the sandbox's own kernel refused, each destination once, with what to add to the policy."""
     told: dict[tuple[object, ...], str] = {}
     for event in outcome.events:
         found = event.details
@@ -162,7 +161,7 @@ def refused(outcome: Outcome) -> list[str]:
 
 
 def _without_network(outcome: Outcome) -> list[str]:
-    """Where there is no network at all: the first address outside that was asked for, or that a name was."""
+    """Where there is no network at all: the first outside address that was asked for, or the fact that a name was."""
     entry = outcome.enforced.get("network")
     if entry is None or not entry.applied or entry.requested != "none":
         return []
@@ -175,7 +174,7 @@ def _without_network(outcome: Outcome) -> list[str]:
 
 
 def _unheard(outcome: Outcome) -> dict[tuple[str, int], str]:
-    """What of a network list's ports and addresses was asked for in vain, without the gateway hearing of it."""
+    """Ports and addresses that were asked for in vain without reaching the gateway."""
     entry = outcome.enforced.get("network")
     calls = (event.details for event in outcome.events if event.kind is EventKind.EGRESS)
     asked = [str(call.get("path")) for call in calls if call.get("operation") == "connect"]
@@ -202,7 +201,7 @@ def ending(status: str, reason: str, limits_hit: Sequence[str]) -> list[str]:
 
 
 def lacking(not_applied: Iterable[str]) -> list[str]:
-    """What was asked for and not held, where the policy allows that."""
+    """What was asked for but not enforced, where the policy allows that."""
     names = ", ".join(not_applied)
     return [f"ringfence: PARTIAL_ENFORCEMENT: not applied: {names}"] if names else []
 
@@ -213,12 +212,12 @@ def _changes(outcome: Outcome) -> str:
 
     names = [quoted(change.path) for change in outcome.changes[:3]]
     more = ", …" if len(outcome.changes) > 3 else ""
-    untold = "" if outcome.changes_complete else " and more, too deep or too much to be told or committed"
+    untold = "" if outcome.changes_complete else " and more, too deep or too many to be listed or committed"
     return f"{counted(len(outcome.changes), 'path')} changed: {', '.join(names)}{more}{untold}"
 
 
 def _fate(outcome: Outcome) -> str:
-    """What became of the changes, and what can be done."""
+    """What happened to the changes, and what to do next."""
     kept = outcome.transaction
     if kept:
         return f"; keep: ringfence commit {kept}, drop: ringfence discard {kept}"

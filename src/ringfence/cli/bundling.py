@@ -1,7 +1,7 @@
 """``ringfence run --bundle``: the key before the run, signed evidence after it.
 
-The job must not reach the key, nor the place where the evidence goes. What a level can't keep from it is refused or
-told.
+The job must not reach the key, nor the place where the evidence goes. If a level can't prevent that, the run is
+refused, or the user is told.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class Bundling:
-    """What one run leaves as evidence. Made before the run: what is wrong with file or key is told before anything
-    ran."""
+    """What one run leaves as evidence. Made before the run, so that a wrong file or key is reported before anything
+    runs."""
 
     def __init__(
         self, arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: SandboxPolicy, *, commit: bool
@@ -47,7 +47,7 @@ class Bundling:
         self.policy = _hiding(self._signing, job, policy) if self._apart else policy
 
     def finish(self, outcome: Outcome) -> Outcome:
-        """With the file of the bundle, or why there is none: the job has run, and its outcome must not be lost."""
+        """Add the bundle's file, or why there is none: the job has run, and its outcome must not be lost."""
         try:
             bundle(outcome, key=self._signing.key, policy=self.policy, job=self._job, out=self.file)
         except (EvidenceError, UsageError) as error:
@@ -79,12 +79,12 @@ def _refuse_what_can_not_be_bound(policy: SandboxPolicy) -> None:
 
 
 def _refuse_place_of_the_job(file: str, job: Job, policy: SandboxPolicy, *, commit: bool) -> None:
-    """Where the job writes it could put a file of its own in the evidence's place."""
+    """Where the job can write, it could put a file of its own in place of the evidence."""
     written = [*policy.writable_paths, *((job.cwd,) if commit and job.cwd else ())]
     place = real(os.path.dirname(file))
     for path in map(real, written):
         if within(place, path):
-            raise UsageError(f"--bundle: the job writes to {path}, so its evidence can't lie there",
+            raise UsageError(f"--bundle: the job can write to {path}, so its evidence can't lie there",
                              hint="name a file elsewhere: --bundle ../evidence.json")  # fmt: skip
 
 

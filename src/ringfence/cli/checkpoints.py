@@ -19,7 +19,7 @@ examples:
   ringfence checkpoints 3f2a
   ringfence checkpoints 3f2a --json
 
-The one that the sandbox stands on is marked. Go back to one with: ringfence rollback ID CHECKPOINT
+The sandbox's current checkpoint is marked. Go back to one with: ringfence rollback ID CHECKPOINT
 """
 
 

@@ -16,7 +16,7 @@ The exit code is 0 when none is left, 1 when one could not be removed, 2 when no
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only say which there are")
+    parser.add_argument("--dry-run", action="store_true", help="only list them")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 

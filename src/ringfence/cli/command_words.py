@@ -1,6 +1,6 @@
-"""Every command with its words and their help as data, out of the parsers that ``--help`` is made of.
+"""Every command with its options, arguments and their help as data, taken from the parsers behind ``--help``.
 
-Completion and the manual are written from it, so neither says anything else than ``--help``.
+Completion and the manual are written from it, so both agree with ``--help``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ PROGRAMS: Mapping[str, Mapping[str, tuple[str, str]]] = {"ringfence": COMMANDS, 
 
 
 class Word(NamedTuple):
-    """An option, or what stands without one."""
+    """An option, or a positional argument."""
 
     names: tuple[str, ...]
-    """Empty: it is no option."""
+    """Empty: it is not an option."""
     value: str
     """What its value is called; empty: it takes none."""
     choices: tuple[str, ...]
@@ -62,6 +62,6 @@ def _word(action: argparse.Action, program: str) -> Word:
 
 
 def _braced(metavar: object) -> tuple[str, ...]:
-    """Words of which one is meant, where the command checks that itself: {a,b}."""
+    """The allowed words, where the command checks them itself: {a,b}."""
     braced = isinstance(metavar, str) and metavar.startswith("{") and metavar.endswith("}")
     return tuple(str(metavar)[1:-1].split(",")) if braced else ()

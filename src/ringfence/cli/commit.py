@@ -26,7 +26,7 @@ examples:
 When nothing is left in it, the sandbox is removed. Where somebody else changed the same files since, they are named,
 nothing is written and the exit code is 1. The same content on both sides is no conflict.
 """
-# how conflicts are decided: (help, field of what was, what is said of it)
+# how conflicts are decided: (help, field of the result, words about it)
 DECISIONS = {
     "merge": ("where both changed a text: both changes, line by line; needs git", "merged", "both changes merged"),
     "theirs": ("where both changed something: as it is now", "theirs", "left as somebody else made it"),
@@ -75,12 +75,12 @@ def _tell(done: Committed) -> None:
 
 
 def ways_out(sandbox_id: str, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """The commands that decide a conflict. One path is named; of more, which one is meant only the person knows."""
+    """The commands that decide a conflict. A single path is named; among several, only the person can choose."""
     import shlex
 
     only = from_here(paths[0]) if len(paths) == 1 else ""
     name = f" {shlex.quote(only)}" if only and quoted(only) == only else ""
     width = max(map(len, DECISIONS)) + 2
-    others = "" if name else "; a PATH behind it: only there"
+    others = "" if name else "; add a PATH to do so only there"
     return tuple(f"ringfence commit {sandbox_id} {f'--{way}':<{width}}{name}   {text}{others}"
                  for way, (text, _, _) in DECISIONS.items())  # fmt: skip

@@ -1,4 +1,4 @@
-"""Print what makes a shell complete the commands and options of ringfence and proctor."""
+"""Print a script that makes a shell complete the commands and options of ringfence and proctor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ examples:
   ringfence completion fish > ~/.config/fish/completions/ringfence.fish
   eval "$(ringfence completion bash)"                          for this shell alone
 
-What is printed is fixed text: to complete a word starts nothing. Print it anew after an update. For proctor:
+The script is fixed text: completing a word starts nothing. Print it again after an update. For proctor:
 ringfence completion SHELL --program proctor.
 """
 
@@ -71,7 +71,7 @@ def _bash(program: str, commands: list[Command]) -> str:
 
 
 def _plain_words(command: Command) -> list[str]:
-    """Options, and what stands in their place where only some words are right."""
+    """Options, and the allowed words of arguments that take only some."""
     return [name for word in command.words for name in word.names or word.choices]
 
 
@@ -109,5 +109,5 @@ def _fish_word(word: Word) -> str:
 
 
 def _quoted(text: str) -> str:
-    """For a shell, in single quotes; bash and zsh end and open them around one, and fish takes the same."""
+    """Quote for a shell, in single quotes; bash and zsh close and reopen them around a quote, and fish accepts that."""
     return "'" + text.replace("'", "'\\''") + "'"

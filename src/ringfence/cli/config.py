@@ -12,7 +12,7 @@ examples:
   ringfence config show --file config/docker_config.yaml
   RINGFENCE_DOCKER__MEMORY_LIMIT=1g ringfence config show --json | jq '.["docker.memory_limit"]'
 
-A wrong value is told by its key, and in a file by line and column; the exit code is 2.
+A wrong value is reported by its key, and in a file by line and column; the exit code is 2.
 docs/how-to/containers/configuration.md explains every key.
 """
 
@@ -40,5 +40,5 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _shown(value: object) -> str:
-    """As a file would have it."""
+    """A value as a file would show it."""
     return str(value).lower() if isinstance(value, bool) else str(value) or '""'

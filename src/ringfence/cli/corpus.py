@@ -20,7 +20,7 @@ examples:
 A runner is called as CMD TASK AGENT OUT: the folder of a task (workspace/, oracle/, grade.sh, instruction.md,
 policy.yaml), the script of an agent, and an empty folder into which it writes result.json, such as
 {"reward": 0.0, "recorded": true}.
-Without one it is our own proctor. The exit code is 0 when all is as expected, else 1.
+The default is our own proctor. The exit code is 0 when all is as expected, else 1.
 docs/reference/corpus.md tells more.
 """
 
@@ -57,7 +57,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _played(arguments: argparse.Namespace) -> Iterator[Played]:
-    """Play, and tell each as it ends: on stderr where stdout is for a program."""
+    """Play, and report each case as it ends: on stderr if stdout is read by a program."""
     from ringfence.corpus.cheats import chosen
     from ringfence.corpus.play import play_all
     from ringfence.corpus.table import line
@@ -87,7 +87,7 @@ def _jobs(number: int) -> int:
 
 
 def _check_folder(results: str | None) -> None:
-    """Before some minutes of work are lost for want of a folder."""
+    """Check now, before minutes of work are lost because a folder is missing."""
     from ringfence.errors import UsageError
 
     if results and not os.access(os.path.dirname(absolute(results)), os.W_OK):

@@ -1,4 +1,4 @@
-"""Watch a hostile script run into its limits: what it tried, what became of it, what enforced it.
+"""Watch a hostile script run into its limits: what it tried, what happened, what enforced it.
 
 Under strict isolation where this host has it, else at the process level, which hides nothing.
 """
@@ -43,7 +43,7 @@ def execute(arguments: argparse.Namespace) -> int:
     strict = _under_strict(policy)
     available = not backend_for(strict.isolation).lacks(strict)
     if os.name == "nt" and not arguments.policy:
-        policy = policy.with_changes(allow_partial=True)  # what is not held is in the table that is shown
+        policy = policy.with_changes(allow_partial=True)  # the table that is shown lists what is not enforced
     if available and not (arguments.isolation or arguments.policy):
         policy = strict
     if arguments.json:
@@ -104,7 +104,7 @@ def _limits(policy: SandboxPolicy) -> str:
 
 @contextmanager
 def _bait() -> Iterator[Bait]:
-    """What is there to be had on this host, while the script runs: so that «not reached» means something."""
+    """Real targets on this host while the script runs, so that «not reached» means something."""
     os.environ["DEMO_SECRET_TOKEN"] = "must not be seen"
     with tempfile.TemporaryDirectory(prefix="ringfence-demo-") as folder, socket.socket() as service:
         path = os.path.join(folder, "secret")
@@ -116,7 +116,7 @@ def _bait() -> Iterator[Bait]:
 
 
 def _runs(policy: SandboxPolicy, bait: Bait) -> Iterator[Outcome]:
-    """As many as it takes: what ends one is passed over by the next."""
+    """As many runs as it takes: the next one skips the attempt that ended the last."""
     begin = 0
     while begin < len(ATTEMPTS):
         words = (str(begin), *map(str, bait))
@@ -126,7 +126,7 @@ def _runs(policy: SandboxPolicy, bait: Bait) -> Iterator[Outcome]:
 
 
 def _told(outcome: Outcome) -> dict[str, str]:
-    """The last word on each attempt; the one that was under way at the end has the end as its result."""
+    """The last result of each attempt; the attempt that was under way at the end gets that end as its result."""
     lines = (outcome.message or b"").decode("utf-8", "replace").splitlines()
     told = dict(line.split("\t", 1) for line in lines if "\t" in line)
     return {name: outcome.reason if result == UNDER_WAY else result for name, result in told.items()}

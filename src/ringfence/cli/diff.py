@@ -22,7 +22,7 @@ examples:
   ringfence diff 3f2a | less
   ringfence diff 3f2a --json | jq '.changes[].path'
 
-In colour on a terminal, where control characters are spelled out; elsewhere it can be given to patch -p1.
+On a terminal it is coloured, with control characters spelled out; elsewhere it can be piped to patch -p1.
 """
 
 
@@ -51,7 +51,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _showed_question(registry: Registry, arguments: argparse.Namespace) -> bool:
-    """A program works in it; where its operator is asked about a commit, what that is about was kept for this."""
+    """A program works in it. If its operator is asked about a commit, the changes in question were kept for this."""
     text = "" if arguments.json or arguments.paths else registry.question(find(registry, arguments.sandbox))
     if text:
         print("ringfence: it is in use; this is what its operator was asked about last", file=sys.stderr)

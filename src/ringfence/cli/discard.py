@@ -20,7 +20,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sandboxes", nargs="+", metavar="ID", help="of sandboxes, or the beginnings of them")
+    parser.add_argument("sandboxes", nargs="+", metavar="ID", help="ids of sandboxes, or their beginnings")
     add_root(parser)
     add_json(parser)
 
@@ -39,7 +39,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _discard(registry: Registry, sandbox_id: str) -> int | None:
-    """Of one that its manager keeps, how many paths were restored; another one is gone."""
+    """For a manager's sandbox, which stays: how many paths were restored. Any other is removed."""
     if not _is_managed(registry, sandbox_id):
         registry.remove_unused(sandbox_id)
         return None
@@ -57,4 +57,4 @@ def _is_managed(registry: Registry, sandbox_id: str) -> bool:
     try:
         return bool(registry.read(sandbox_id).config)
     except SandboxError:
-        return False  # what can't be read can only be removed
+        return False  # a sandbox that can't be read can only be removed

@@ -1,7 +1,7 @@
-"""How a verification is told: to people in a few lines, to machines as one JSON object.
+"""Reports a verification: to people in a few lines, to machines as one JSON object.
 
-Owns: wording and exit codes of the commands that verify: 0 is ok and nothing else, 2 is the rest.
-Does not: verify.
+Owns the wording and exit codes of the commands that verify: 0 means ok and nothing else, 2 means anything else. It
+verifies nothing itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What action.yml runs: proctor with the words of a workflow, and its verdict as outputs of the step.
+"""What action.yml runs: proctor with arguments from a workflow, and its verdict as outputs of the step.
 
     python -m ringfence.cli.github_action
 
-Inputs come as variables and are never part of a shell's text. The verdict is read out of the bundle, which is verified
-first. What is printed meanwhile is kept from the runner, which obeys lines that begin with ``::``.
+Inputs come as variables and are never part of a shell's text. The verdict is read from the bundle, which is verified
+first. What is printed meanwhile can't command the runner, which obeys lines that begin with ``::``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ringfence.model.ways.walk import absolute
 _RUNS = ("run", "run-tb", "run-swebench", "bench")
 _MOST_BYTES = 64 << 20
 _OWN = ("--out", "--signing-seed", "--key")
-"""What the action has inputs of its own for."""
+"""Options for which the action has inputs of its own."""
 
 
 def main() -> int:
-    """The exit code is proctor's; 2 where the inputs or the evidence do not hold."""
+    """The exit code is proctor's; 2 where the inputs or the evidence are not valid."""
     seed = os.environ.pop("INPUT_SIGNING_SEED", "").strip()
     pubkey = os.environ.get("INPUT_PUBKEY", "").strip()
     if seed:
@@ -53,14 +53,14 @@ def main() -> int:
 
 
 def words_of(text: str, out: str) -> list[str]:
-    """The words of proctor: split as a shell does it, but nothing in them is expanded or run."""
+    """Proctor's arguments: split as a shell does, but nothing in them is expanded or run."""
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise UsageError(f"run-args: {error}", hint="quote them as for a shell") from error
     words = ["run", *words] if words and words[0].startswith("-") else words
     if not words or words[0] not in _RUNS:
-        raise UsageError("run-args: names nothing that is run", hint=f"begin with one of {', '.join(_RUNS)}")
+        raise UsageError("run-args: names no command that runs a task", hint=f"begin with one of {', '.join(_RUNS)}")
     own = next((word for word in words if word.partition("=")[0] in _OWN), None)
     if own is not None:
         raise UsageError(f"run-args: {own.partition('=')[0]} has an input of its own", hint="use out and signing-seed")
@@ -80,7 +80,7 @@ def outputs(out: str, trust: Trust | None) -> dict[str, str]:
 
 
 def _of_suite(out: str, trust: Trust | None) -> dict[str, str]:
-    """All pass or none; the reward is the mean score. Without a key it is the one that the suite itself names."""
+    """A suite passes if all its tasks do; the reward is the mean score. Without a key, the suite's own is used."""
     import json
 
     from ringfence.proctor.suite.manifest import NAME, checked
@@ -113,9 +113,9 @@ def _plain(name: str, text: str) -> str:
 
 
 def _new(name: str, path: str) -> str:
-    """A path with nothing at it: a checkout may bring a folder along that this key has signed before."""
+    """A path where nothing exists: a checkout may contain a folder that this key has signed before."""
     if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path) or os.listdir(path)):
-        raise UsageError(f"{name}: {path!r} is there already: what it holds would pass for this run's",
+        raise UsageError(f"{name}: {path!r} is there already: its content would pass for this run's",
                          hint="name a new folder")  # fmt: skip
     return path
 
@@ -133,7 +133,7 @@ def _write(told: Mapping[str, str]) -> None:
 
 @contextmanager
 def _no_commands() -> Iterator[None]:
-    """Names of others are printed: as long as that goes on, no line is a command to the runner."""
+    """Foreign names are printed: meanwhile the runner takes no line for a command."""
     token = secrets.token_hex(16)
     print(f"::stop-commands::{token}", flush=True)
     try:

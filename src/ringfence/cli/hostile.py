@@ -1,8 +1,8 @@
 """What a hostile script tries, one attempt after the other. Runs inside the sandbox of ``demo``.
 
-It stands alone: standard library only, started by its path. For each attempt it writes one line
-``name<TAB>what happened`` into the channel that the job was given. ``argv`` says with which attempt to begin, and
-what there is to be had outside. It changes nothing where it gets through.
+It stands alone: standard library only, started by its path. For each attempt it writes one line ``name<TAB>what
+happened`` into the channel that the job was given. ``argv`` says which attempt to begin with, and what targets there
+are outside. Where it gets through, it changes nothing.
 """
 
 import os
@@ -16,7 +16,7 @@ ON_WINDOWS = os.name == "nt"
 HIDDEN = r"C:\Windows\System32\config\SAM" if ON_WINDOWS else "/etc/shadow"
 _PROGRAM = r"C:\Windows\System32\cmd.exe" if ON_WINDOWS else "/usr/bin/env"
 HELPFUL = "write a file"
-# What ``demo`` puts out: a file of the caller, a port on loopback where it listens, and its own process.
+# The targets that ``demo`` provides: a file of the caller, a port on loopback where it listens, and its own process.
 Bait = namedtuple("Bait", "file port process")
 
 
@@ -83,7 +83,7 @@ def signal_the_caller(bait: Bait) -> str:
 def gain_privileges(_: Bait) -> str:
     if ON_WINDOWS:
         found = privileges()
-        return f"{REACHED} {found} privileges" if found > 1 else "its token has none but to pass through folders"
+        return f"{REACHED} {found} privileges" if found > 1 else "its token has only the one to traverse folders"
     with open("/proc/self/status", encoding="ascii") as status:
         locked = any(line.split() == ["NoNewPrivs:", "1"] for line in status)
     return "set-user-id programs give nothing" if locked else f"{REACHED} set-user-id programs"
@@ -153,7 +153,7 @@ def fork_bomb(_: Bait) -> str:
                 time.sleep(60)
                 os._exit(0)
             children.append(child)
-        time.sleep(1)  # whoever counts them may look now and then only
+        time.sleep(1)  # the counter may only look now and then
     except OSError as error:
         return f"stopped at {len(children)} ({error.strerror})"
     finally:

@@ -1,4 +1,4 @@
-"""Which Python runs tests and files: the one that is named, else that of the environment that is active."""
+"""Which Python runs tests and files: the one that is named, else the active environment's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PYENV_PATIENCE_S = 30
 
 
 def chosen(named: str | None) -> str:
-    """The path of the interpreter. Links stay as they are: an environment is known by where its own lies."""
+    """The path of the interpreter. Links are not resolved: Python finds an environment by its interpreter's place."""
     return _named(named) if named is not None else _active(os.environ)
 
 
@@ -33,7 +33,7 @@ def _named(name: str) -> str:
 
 
 def _active(environment: Mapping[str, str]) -> str:
-    """As the shell's own ``python``: of a virtual environment, conda's or pyenv's; else ringfence's own."""
+    """The one that a shell would start: a virtual environment's, conda's or pyenv's; else ringfence's own."""
     if folder := environment.get("VIRTUAL_ENV"):
         return _of_environment(folder, f"VIRTUAL_ENV={folder}")
     folder = environment.get("CONDA_PREFIX")
@@ -44,7 +44,7 @@ def _active(environment: Mapping[str, str]) -> str:
 
 def _is_meant_itself() -> bool:
     """Whether this environment was named in the call, as by ``.venv/bin/ringfence`` or ``python -m ringfence``. What
-    pipx and the like install is started by a link somewhere else, and nobody means the environment behind it."""
+    pipx and the like install is started through a link elsewhere, and nobody means the environment behind it."""
     started = absolute(sys.argv[0])
     return os.path.basename(started) == "__main__.py" or os.path.dirname(started) == os.path.dirname(sys.executable)
 
@@ -60,7 +60,7 @@ def _of_environment(folder: str, said: str) -> str:
 
 
 def _of_pyenv(environment: Mapping[str, str]) -> str | None:
-    """The Python behind pyenv's shim, if that is first on the PATH: a shim is a script, and chooses by folder."""
+    """The Python behind pyenv's shim, if that comes first on the PATH: a shim is a script that chooses by folder."""
     import shutil
 
     root = environment.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")

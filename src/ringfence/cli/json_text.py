@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ringfence.model.printed import json_text
 
-# What some errors know beside their words.
+# What some errors carry beside their message.
 _MORE = ("paths", "missing", "step", "pid")
 
 
@@ -13,7 +13,7 @@ def print_json(value: object, *, indent: int | None = 2) -> None:
 
 
 def error_object(error: Exception, code: int) -> dict[str, object]:
-    """What went wrong as data: of a policy every field, of a conflict every path."""
+    """An error as data: every field of a policy error, every path of a conflict."""
     hints = getattr(error, "fixes", ()) or (getattr(error, "hint", ""),)
     told: dict[str, object] = {"error": str(error), "kind": type(error).__name__, "exit_code": code}
     wrong = [error, *getattr(error, "more", ())] if hasattr(error, "field") else []

@@ -12,18 +12,18 @@ from ringfence.model.policy import SandboxPolicy
 EXAMPLES = """\
 examples:
   ringfence jupyter install                          then choose «Python (ringfence)» in a notebook
-  ringfence jupyter install --policy policy.yaml     limits, network and paths by a file
+  ringfence jupyter install --policy policy.yaml     limits, network and paths from a file
   ringfence jupyter install --prefix .venv --name sandboxed
 
 «kernel FILE» is what Jupyter itself starts. Needs the extra: pip install 'ringfence[jupyter]'. docs/how-to/jupyter.md
 """
 _SESSION: dict[str, object] = {"cpu_time_s": 24 * 3600, "mem_bytes": 4 * 2**30, "pids_max": 512}
-"""Where no policy file says otherwise: a notebook is open for long."""
+"""Unless a policy file says otherwise: a notebook stays open for a long time."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("install", "kernel"), help="install the kernel spec; or be the kernel")
-    parser.add_argument("connection_file", nargs="?", help="of kernel: where Jupyter wrote how it connects")
+    parser.add_argument("connection_file", nargs="?", help="for kernel: Jupyter's connection file")
     parser.add_argument("--name", default="ringfence", help="of the kernel spec (ringfence)")
     parser.add_argument("--prefix", default="", help="the environment to install into (absent: for this user)")
     add_policy_flags(parser, "strict")

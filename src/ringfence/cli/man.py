@@ -57,6 +57,6 @@ def _name(word: Word) -> str:
 
 
 def _text(text: str) -> str:
-    """Return it as troff prints it: a hyphen that can be copied, and no line that begins as a request."""
+    """Escape text for troff: hyphens stay copyable, and no line is taken for a request."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return "\\&" + escaped if escaped.startswith((".", "'")) else escaped

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  ringfence mcp --workspace .                     what changes there is kept aside until the operator agrees
+  ringfence mcp --workspace .                     changes there are kept aside until the operator agrees
   ringfence mcp --policy policy.yaml --network pypi.org,files.pythonhosted.org
   ringfence mcp --workspace . --commit never      changes stay for: ringfence diff ID, ringfence commit ID
 
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workspace", metavar="DIR",
                         help="what it works on; changes are kept aside (absent: a private directory)")  # fmt: skip
     parser.add_argument("--commit", choices=("ask", "always", "never"), default="ask",
-                        help="a commit by the model asks the operator, needs no word, or is refused (ask)")  # fmt: skip
+                        help="a commit by the model asks the operator, goes ahead, or is refused (ask)")  # fmt: skip
     parser.set_defaults(json=False)
 
 
@@ -85,7 +85,7 @@ def _server_module() -> ModuleType:
 
 
 def _new_sandbox(policy: SandboxPolicy, workspace: str | None) -> tuple[Registry, str]:
-    """Kept from the beginning: what changed survives also a server that is killed."""
+    """Kept from the beginning: changes survive even if the server is killed."""
     if workspace is not None and not os.path.isdir(workspace):
         raise UsageError(f"--workspace {workspace}: no such directory")
     bases = (real(workspace),) if workspace else ()

@@ -18,7 +18,7 @@ It listens on loopback unless --host says otherwise: there is no password. The p
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["serve"])
-    parser.add_argument("--folder", metavar="DIR", help="where the processes count (RINGFENCE_METRICS)")
+    parser.add_argument("--folder", metavar="DIR", help="where the processes write their counts (RINGFENCE_METRICS)")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, help="the port (8000)")
     parser.add_argument("--file", metavar="FILE", help="a configuration that names the port")
@@ -35,7 +35,7 @@ def execute(arguments: argparse.Namespace) -> int:
     folder = arguments.folder or os.environ.get(VARIABLE, "")
     if not os.path.isabs(folder):
         raise UsageError("no folder was given", hint=f"--folder DIR, or {VARIABLE}=DIR with an absolute path, "
-                         "where other processes count")  # fmt: skip
+                         "where other processes write their counts")  # fmt: skip
     changes = {} if arguments.port is None else {"prometheus_port": arguments.port}
     port = DockerConfig.load(arguments.file, None, **changes).prometheus_port
     served = serve(port, arguments.host, folder)

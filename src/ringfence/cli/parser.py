@@ -1,6 +1,6 @@
-"""Reads a command's arguments: argparse, with a mistake told in two lines and the nearest word that is right.
+"""Reads a command's arguments: argparse, but a mistake is reported in two lines, with the nearest valid word.
 
-Loaded only where the command has no quicker reader, or that one has found something it does not know.
+Loaded only if the command has no quicker reader, or that reader found something unknown.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Parser(argparse.ArgumentParser):
         self._as_json = False
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """A command with PASSES_ON finds what follows ``--`` in ``passed_on``."""
+        """Parse the arguments. For a command with PASSES_ON, ``passed_on`` has what follows ``--``."""
         own, passed_on = _split(words)
         self._as_json = "--json" in own
         if self._passes_on:
             words = own
-        # Options may stand between paths, but not where words follow that are not ours to read.
+        # Options may stand between paths, but not where the following words are not ours to read.
         mixed = "--" not in words and all(each.nargs != argparse.REMAINDER for each in self._get_positional_actions())
         found, unknown = (self.parse_known_intermixed_args if mixed else self.parse_known_args)(words)
         found.passed_on = passed_on

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 _FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 _SIGKILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 _SUSPEND = getattr(signal, "SIGTSTP", 0)
-# Somebody who presses Ctrl-C a second and a third time means it.
+# A person who presses Ctrl-C a second and a third time means it.
 _ESCALATION = (signal.SIGINT, signal.SIGTERM, _SIGKILL)
 AT_ONCE = (signal.SIGINT, _SIGKILL)
-"""For a job that says on the first one what it has so far."""
+"""For a job that prints its results so far on the first one."""
 
 
 class Passthrough:
@@ -67,7 +67,7 @@ class Passthrough:
         if terminal is not None:
             terminal.pause()
         handler = signal.signal(_SUSPEND, signal.SIG_DFL)
-        os.kill(whom, _SUSPEND)  # we stand here; where nobody could continue us, the kernel drops it
+        os.kill(whom, _SUSPEND)  # we are stopped here; if nobody could continue us, the kernel drops the signal
         signal.signal(_SUSPEND, handler)
         if terminal is not None:
             terminal.resume()
@@ -90,7 +90,7 @@ def write_through(stream: str, piece: bytes) -> None:
     while view:
         try:
             view = view[os.write(target, view) :]
-        except BlockingIOError:  # whoever shares it with us has switched waiting off
+        except BlockingIOError:  # a process that shares it with us has made it non-blocking
             _wait_for_room(target)
         except BrokenPipeError:
             raise

@@ -1,6 +1,6 @@
 """Show the policy that ``ringfence run`` holds, or check a policy file: every error names file, line, column and field.
 
-Without a word about ``isolation`` that is strict; for ``ringfence test`` and in Python it is process.
+If nothing sets ``isolation``, it is strict; for ``ringfence test`` and in Python it is process.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _print_plan(policy: SandboxPolicy, *, as_json: bool) -> None:
 
 
 def _shown(argument: object) -> str:
-    """Return a value as a reader wants to see it, without anything that a terminal obeys, and not for ever."""
+    """Return a value for a reader: without control characters, and of bounded length."""
     text = ascii(argument)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -80,7 +80,7 @@ def _tell_sound(file: str, policy: SandboxPolicy, *, as_json: bool) -> None:
 
 
 def _as_yaml(policy: SandboxPolicy) -> str:
-    """A policy file that says the same: what is shown can be saved and read again."""
+    """A policy file with the same meaning: what is shown can be saved and read again."""
     import yaml
 
     values = {name: value for name, value in policy.to_dict().items() if value is not None}

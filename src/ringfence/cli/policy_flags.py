@@ -35,7 +35,7 @@ PATH_FLAGS = {
 
 
 def add_policy_flags(parser: argparse.ArgumentParser, level: str) -> None:
-    """One flag per limit of the table, and the switches. ``level``: in words, what holds where nothing says so."""
+    """Add one flag per limit of the table, and the switches. ``level``: the default isolation, in words."""
     parser.add_argument("--policy", metavar="FILE", help="a policy file (YAML); flags override it")
     for limit in LIMITS:
         parser.add_argument(limit.flag, metavar=limit.unit.upper(), dest=limit.field, help=_help(limit))
@@ -45,20 +45,20 @@ def add_policy_flags(parser: argparse.ArgumentParser, level: str) -> None:
     parser.add_argument("--strict", action="store_const", const="strict", dest="isolation",
                         help="the same as --isolation strict")  # fmt: skip
     parser.add_argument("--network", metavar="RULE",
-                        help="none, host, or who may be reached, with commas between them: api.example.com (ports 80 "
+                        help="none, host, or the hosts to reach, separated by commas: api.example.com (ports 80 "
                              "and 443), '*.example.org:443' (sub-domains), 10.1.2.0/24:5432, '[2001:db8::1]:1-99' "
                              "(absent: strict none, else host; hosts need strict)")  # fmt: skip
     for name, text in PATH_FLAGS.values():
         parser.add_argument(f"--{name}", action="append", default=[], metavar="PATH", help=f"{text}; may be repeated")
     parser.add_argument("--root", metavar="FOLDER",
-                        help="a folder that is / inside, such as an image's files, in place of the host's system and "
+                        help="a folder to use as / inside, such as an image's files, instead of the host's system and "
                              "the current folder (strict)")  # fmt: skip
     parser.add_argument("--image", metavar="NAME",
                         help="the image whose files a container has (container: python:3.10-slim)")  # fmt: skip
     parser.add_argument("--env", action="append", default=[], metavar="NAME[=TEXT]",
                         help="set a variable, or pass on one of yours; may be repeated")  # fmt: skip
     parser.add_argument("--allow-partial", action="store_true", default=None,
-                        help="run even where something that was asked for can't be enforced")  # fmt: skip
+                        help="run even if something that was asked for can't be enforced")  # fmt: skip
 
 
 def _help(limit: Limit) -> str:
@@ -74,7 +74,7 @@ def _help(limit: Limit) -> str:
 def policy_from(
     arguments: argparse.Namespace | SimpleNamespace, level: IsolationLevel = IsolationLevel.PROCESS
 ) -> SandboxPolicy:
-    """The policy file, if any, with the flags over it. ``level``: the isolation where neither says one."""
+    """The policy file, if any, with the flags over it. ``level``: the isolation if neither sets one."""
     policy = policy_of(arguments.policy, level)
     changes = {limit.field: getattr(arguments, limit.field) for limit in LIMITS}
     changes |= {"isolation": arguments.isolation, "allow_partial": arguments.allow_partial}
@@ -93,7 +93,7 @@ def policy_from(
 
 
 def policy_of(path: str | None, level: IsolationLevel) -> SandboxPolicy:
-    """What a policy file says, or none; ``level``: the isolation where it says none."""
+    """Read a policy file, or use the defaults; ``level``: the isolation if the file sets none."""
     if not path:
         return SandboxPolicy(isolation=level)
     from ringfence.model.policy_file import read_policy
@@ -102,7 +102,7 @@ def policy_of(path: str | None, level: IsolationLevel) -> SandboxPolicy:
 
 
 def _paths(policy: SandboxPolicy, arguments: argparse.Namespace | SimpleNamespace) -> dict[str, object]:
-    """Those of the flags beside those of the file; relative ones are meant from the current directory."""
+    """The paths of the flags and of the file; relative ones start at the current directory."""
     given = {field: [_path(f"--{name}", path) for path in getattr(arguments, name)]
              for field, (name, _) in PATH_FLAGS.items()}  # fmt: skip
     return {field: [*getattr(policy, field), *paths] for field, paths in given.items() if paths}
@@ -128,7 +128,7 @@ def _nearest(path: str) -> str:
 
 
 def _by_flags(error: PolicyError, given: Mapping[str, object]) -> PolicyError:
-    """The same in the words of who wrote flags."""
+    """The same error in terms of the flags."""
     flag_of = {field: flag for flag, field in VALUE_FLAGS.items()} | dict.fromkeys(ENVIRONMENT_FIELDS, "--env")
     flag_of |= {field: f"--{name}" for field, (name, _) in PATH_FLAGS.items()}
     fields = [flag_of[each.field] if each.field in given else each.field for each in (error, *error.more)]
@@ -152,7 +152,7 @@ def _network(text: str | None) -> object:
 
 
 def _number(value: object) -> object:
-    """Counts and cores have no unit, so a plain number is taken as one; the policy judges the rest."""
+    """Counts and cores have no unit, so plain digits become a number; the policy judges the rest."""
     if not isinstance(value, str):
         return value
     for kind in (int, float):

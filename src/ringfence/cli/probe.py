@@ -1,4 +1,4 @@
-"""What this host can enforce, by which mechanism, what is missing, and the command that enables it."""
+"""Show what this host can enforce, by which mechanism, what is missing, and the command that enables it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _mechanisms() -> dict[str, dict[str, object]]:
-    """What of the kernel is to be had here, and where not, why and the command that changes it."""
+    """Which kernel mechanisms this host has; for a missing one, why, and the command that enables it."""
     if os.name == "nt":
         return _job_objects()
     if sys.platform != "linux":
@@ -84,7 +84,7 @@ def _mechanisms() -> dict[str, dict[str, object]]:
 
 
 def _seatbelt() -> dict[str, dict[str, object]]:
-    """What of macOS is to be had, tried."""
+    """Which macOS mechanisms work here, by trying them."""
     from ringfence.backends.on_macos.walls import FIX
     from ringfence.macos import trial
 
@@ -93,7 +93,7 @@ def _seatbelt() -> dict[str, dict[str, object]]:
 
 
 def _job_objects() -> dict[str, dict[str, object]]:
-    """What job objects of this Windows hold: each was tried, with processes that never run."""
+    """What this Windows' job objects enforce: each limit was tried, with processes that never run."""
     from ringfence.windows.host import look
 
     found = look()
@@ -104,7 +104,7 @@ def _job_objects() -> dict[str, dict[str, object]]:
         "counters of handles": found.handles, "counters of writes": found.counts_writes,
         "token without privileges": found.token, "low integrity": found.integrity,
     }  # fmt: skip
-    missing = found.problem or "it was tried, and is taken but not held, or refused"
+    missing = found.problem or "it was tried: Windows refuses it, or accepts it but does not enforce it"
     return {
         name: {"available": held, "kind": "", "missing": "" if held else missing,
                "fix": "" if held else "use Windows 8 or later, not Wine"}
@@ -158,7 +158,7 @@ def _level(level: IsolationLevel) -> dict[str, object]:
     absent = [lack for lack in backend.lacks(SandboxPolicy.from_dict(asked)) if lack.whole]
     if absent:
         return {"available": False, "missing": absent[0].missing, "fix": absent[0].fix, "capabilities": {}}
-    # What is held only beside paths is not held for a policy that names none.
+    # Protections that depend on paths are not in force for a policy that names no paths.
     without_paths = {name: value for name, value in asked.items() if name not in PATH_FIELDS}
     table = {**_table(backend, asked), **_table(backend, without_paths)}
     capabilities = {

@@ -20,9 +20,9 @@ examples:
   %(prog)s ./terminal-bench --image --agent my-agent --out ./out --jobs 8
   %(prog)s verified.jsonl --repos ./clones --grade --image --agent my-agent --out ./out
 
-A suite is a folder of tasks, whose format is told by their files, or a data set of SWE-bench. Started again with the
-same output folder, it goes on where it was interrupted: a result counts where its bundle verifies and binds the same
-task, agent and policy. Exit code 0 when every task has a verdict, 1 when one has none, 2 for bad usage, 130 when it was
+A suite is a folder of tasks, whose format shows in their files, or a data set of SWE-bench. Started again with the same
+output folder, it continues where it was interrupted: a result counts if its bundle verifies and binds the same task,
+agent and policy. Exit code 0 when every task has a verdict, 1 when one has none, 2 for bad usage, 130 when it was
 interrupted. docs/reference/proctor/suites.md tells the rest.
 """
 _ENDINGS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -41,17 +41,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grade", action="store_true", help="of SWE-bench: run the tests (else: no pass, no reward)")
     parser.add_argument("--python", metavar="FILE", default="", help="of SWE-bench: the interpreter for the tests")
     parser.add_argument("--allow", metavar="HOST", action="append", default=[],
-                        help="whom agents and graders may reach that have the whole network (repeatable)")  # fmt: skip
+                        help="a host that agents and graders with the whole network may reach (repeatable)")  # fmt: skip
     parser.add_argument("--env", metavar="NAME", action="append", default=[],
                         help="a variable of yours that a task may ask for by its name (repeatable)")  # fmt: skip
     parser.add_argument("--build-network", choices=("none", "default", "host"), default="",
-                        help="what the steps of images have (default: as each task says)")  # fmt: skip
-    parser.add_argument("--no-env", action="store_true", help="no variable of yours, whatever a policy asks for")
+                        help="the network of image build steps (default: as each task says)")  # fmt: skip
+    parser.add_argument("--no-env", action="store_true", help="pass on no variables, whatever a policy asks for")
     _configure_run(parser)
 
 
 def _configure_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", metavar="FILE", default="", help="what binds the agent, in place of a task's own")
+    parser.add_argument("--policy", metavar="FILE", default="", help="the agent's policy, instead of a task's own")
     parser.add_argument(
         "--scaffold", metavar="PATH", action="append", default=[],
         help="a file or folder that the agent may read; bound by the evidence (repeatable)",
@@ -59,7 +59,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="GLOB", action="append", default=[], help="only these tasks (repeatable)")
     parser.add_argument("--skip", metavar="GLOB", action="append", default=[], help="not these tasks (repeatable)")
     parser.add_argument("--retries", metavar="N", type=int, default=2,
-                        help="how often a task is tried again that the machine failed (default: 2)")  # fmt: skip
+                        help="how often to retry a task that failed because of the machine (default: 2)")  # fmt: skip
     secret = parser.add_mutually_exclusive_group()
     secret.add_argument("--signing-seed", metavar="HEX", help="the key to sign with (default: PROCTOR_SIGNING_SEED)")
     secret.add_argument("--key", metavar="FILE", help="a key file of `proctor keygen --out`")
@@ -79,7 +79,7 @@ def execute(arguments: argparse.Namespace) -> int:
             progress=Progress(as_json=arguments.json),
         )  # fmt: skip
     except KeyboardInterrupt:
-        print("proctor: interrupted; the same command goes on from here", file=sys.stderr)
+        print("proctor: interrupted; the same command continues from here", file=sys.stderr)
         raise
     finally:
         for number in caught:

@@ -19,7 +19,7 @@ examples:
   %(prog)s verify --manifest submission.json --agent-binary ./my-agent --task ./task      (is an answer in it?)
   proctor run --task ./task --agent "./my-agent --solve" --scaffold ./prompts --manifest submission.json --out ./out
 
-With --task or --answers what is handed in is searched for known answers. Exit code of create: 0 when the file was
+With --task or --answers the submission is searched for known answers. Exit code of create: 0 when the file was
 written; of verify: 0 when all is as the manifest says and no answer is in it, else 2.
 docs/reference/proctor/manifest.md tells more.
 """

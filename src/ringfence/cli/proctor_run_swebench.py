@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     root.add_argument("--image", metavar="REF", nargs="?", const="", help="run in its image (default: the data set's)")
     root.add_argument("--rootfs", choices=("host",), default="", help="run on the host's root")
     parser.add_argument("--python", metavar="FILE", default="", help="the interpreter with what the repository needs")
-    parser.add_argument("--policy", metavar="FILE", help="what binds agent and grader")
+    parser.add_argument("--policy", metavar="FILE", help="the policy of agent and grader")
     configure_run(parser, agent_needed=False)
 
 
@@ -51,11 +51,11 @@ def execute(arguments: argparse.Namespace) -> int:
     from ringfence.proctor.foreign.swebench import TESTBED
 
     if bool(arguments.agent) == bool(arguments.predictions):
-        raise UsageError("an agent or predictions, one of them", hint="name --agent CMD or --predictions FILE")
+        raise UsageError("either an agent or predictions", hint="name --agent CMD or --predictions FILE")
     instance = read_instance(arguments.instance, arguments.instance_id)
     with (
         tempfile.TemporaryDirectory(prefix="ringfence-swebench-") as place,
-        # Apart: the agent of a prediction reads its patch, and nothing of the task.
+        # Kept apart: the agent of a prediction reads its patch, and nothing of the task.
         tempfile.TemporaryDirectory(prefix="ringfence-prediction-") as given,
     ):
         task = _task(arguments, instance, place)

@@ -12,11 +12,10 @@ examples:
   %(prog)s --task ./hello-world --agent "my-agent --solve" --out ./out --rootfs host
   %(prog)s --task ./hello-world --agent my-agent --allow api.example.com --out ./out --image
 
-A task says by a Dockerfile what its agent has. --image builds that with docker or podman and runs agent and grader on
-its root; --rootfs host runs them on this host's root, where that has all that is asked for. One of the two must be
-said. What of the task is not as its format says is told on stderr;
-docs/reference/proctor/terminal-bench.md lists the keys.
-Exit code 0 when a verdict was written, also for a fail or a compromised run, 1 when there is none, 2 for bad usage.
+A task's Dockerfile says what its agent has. --image builds that with docker or podman and runs agent and grader on its
+root; --rootfs host runs them on this host's root, if that has everything the task asks for. Say one of the two. stderr
+lists where the run differs from the task's format; docs/reference/proctor/terminal-bench.md lists the keys. Exit code 0
+when a verdict was written, also for a fail or a compromised run, 1 when there is none, 2 for bad usage.
 """
 
 
@@ -30,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     root.add_argument("--rootfs", choices=("host",), help="run on this host's own root")
     parser.add_argument(
         "--allow", metavar="HOST", action="append", default=[],
-        help="whom agent and grader may reach, where the task gives them the whole network (repeatable)",
+        help="a host that agent and grader may reach, if the task gives them the whole network (repeatable)",
     )  # fmt: skip
     parser.add_argument(
         "--env", metavar="NAME", action="append", default=[],
@@ -38,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--build-network", choices=("none", "default", "host"), default="",
-        help="what the steps of a build have of the network (default: as the task says)",
+        help="the network of the build steps (default: as the task says)",
     )  # fmt: skip
 
 

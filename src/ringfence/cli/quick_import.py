@@ -1,9 +1,9 @@
-"""Loads modules of this package by their compiled files, with what Python checks of these and little else.
+"""Loads modules of this package from their compiled files, with Python's own checks of these and little else.
 
-The command line loads a hundred small modules before a job starts, and half of that time is spent to find them. Here
-one look at the source and one read of its ``.pyc`` do. Whatever is not as expected (no compiled file, one of another
-Python, one that the source has changed since) is left to Python's own finder, which comes next and compiles. Only for
-the command line, a process that is ours alone.
+The command line loads a hundred small modules before a job starts, and half of that time goes into finding them. Here
+one stat of the source and one read of its ``.pyc`` are enough. Anything unexpected (no compiled file, one of another
+Python, one that is older than its source) is left to Python's own finder, which comes next and compiles. Only for the
+command line, a process that is ours alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OWN = __name__.partition(".")[0] + "."
 
 
 class _Loader:
-    """Of one module whose code is at hand."""
+    """The loader of one module whose code was read already."""
 
     def __init__(self, code: CodeType, path: str) -> None:
         self._code, self._path = code, path
@@ -51,7 +51,7 @@ class QuickFinder:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """None: Python's own finder is to look."""
+        """Return a spec; None: leave it to Python's own finder."""
         if not path or not name.startswith(_OWN):
             return None
         folder, leaf = path[0], name.rpartition(".")[2]
@@ -71,13 +71,13 @@ def _spec(name: str, code: CodeType, source: str) -> ModuleSpec:
 
 
 def install() -> None:
-    """Where compiled files lie and are named as usual, and paths are those of POSIX."""
+    """Install it where compiled files have their usual places and names, and paths are POSIX paths."""
     if os.name == "posix" and sys.pycache_prefix is None and not sys.flags.optimize:
         sys.meta_path.insert(0, QuickFinder)
 
 
 def _code_of(folder: str, leaf: str) -> CodeType | None:
-    """The compiled module, if it is of this Python and of the source as it is."""
+    """The compiled module, if it was made by this Python from the present source."""
     try:
         file = os.open(f"{folder}/__pycache__/{leaf}{_SUFFIX}", os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -1,4 +1,4 @@
-"""Take a kept sandbox back to a checkpoint, all of it or some paths; without one, to where it stood last."""
+"""Take a kept sandbox back to a checkpoint, all of it or some paths; without one, to the checkpoint it was last at."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ examples:
   ringfence rollback 3f2a 5e0c91                to a checkpoint, by the beginning of its id or by its name
   ringfence rollback 3f2a 5e0c91 src/a.py       only this
 
-One can go forward again in the same way. What the sandbox lies over is not touched.
+You can go forward again in the same way. The folder under the sandbox is not touched.
 """
 
 
@@ -71,7 +71,7 @@ def _chosen(found: list[Checkpoint], words: list[str]) -> tuple[Checkpoint, list
         raise UsageError(f"{words[0]!r} means {', '.join(each.checkpoint_id for each in begun)}",
                          hint="write one more letter")  # fmt: skip
     if begun and not named and _is_path(found, words[0]):
-        raise UsageError(f"{words[0]!r} begins the checkpoint {begun[0].checkpoint_id}, and is a path",
+        raise UsageError(f"{words[0]!r} is the beginning of checkpoint {begun[0].checkpoint_id} and also a path",
                          hint=f"write ./{words[0]} for the path, or more of the checkpoint")  # fmt: skip
     return (begun[0], words[1:]) if begun else (found[-1], words)
 

@@ -28,7 +28,7 @@ examples:
   ringfence run -- ./generate.py                    its changes are kept aside; see: ringfence sandboxes
   ringfence run --commit -- ./generate.py
   ringfence run --ask -- ./generate.py
-  ringfence run --transaction 3f2a -- make test     goes on where that one ended
+  ringfence run --transaction 3f2a -- make test     continues where that one ended
   ringfence run --readable ~/data --python script.py --its-own-flag argument
   ringfence run --interpreter .venv/bin/python --python script.py
   ringfence run --bundle ../evidence.json -- make   signed evidence of the run; docs/explanation/bundle.md
@@ -134,7 +134,7 @@ def execute(arguments: argparse.Namespace | SimpleNamespace) -> int:
 
 
 def _asked(arguments: argparse.Namespace | SimpleNamespace) -> tuple[list[str], SandboxPolicy]:
-    """What is to run, and under what."""
+    """What to run, and under which policy."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise UsageError("no command was given", hint="ringfence run -- PROGRAM ARGUMENTS…")
@@ -152,7 +152,7 @@ def _asked(arguments: argparse.Namespace | SimpleNamespace) -> tuple[list[str], 
 
 
 def _python(command: list[str], policy: SandboxPolicy, interpreter: str | None) -> tuple[list[str], SandboxPolicy]:
-    """As ``python FILE …``. A sandbox that shows nothing but the current folder is shown this one file, too."""
+    """As ``python FILE …``. A sandbox that shows only the current folder gets this one file too."""
     from ringfence.cli.interpreter import chosen
 
     file, *words = command
@@ -162,7 +162,7 @@ def _python(command: list[str], policy: SandboxPolicy, interpreter: str | None) 
     way, here = walk(file), real(current_folder())
     if file != "-" and traits_of(policy.isolation).files_apart and not within(way.end, here):
         if any(within(link, here) for link in way.links):
-            raise UsageError(f"{file} leads to {way.end} by a link in {here}, which anybody may have made",
+            raise UsageError(f"{file} leads to {way.end} through a link in {here}, which anybody may have made",
                              hint="name the file that it leads to, if that is meant")  # fmt: skip
         policy = replace(policy, readable_paths=(*policy.readable_paths, way.end))
         file = way.end

@@ -32,8 +32,8 @@ _WIDEST = 40
 def configure(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     parser.add_argument("--prune", metavar="AGE", help="remove those that were not used for so long: 90m, 24h")
-    parser.add_argument("--trust", metavar="ID", help="take one for yours that has no valid seal, e.g. of an earlier "
-                        "version; all that it says is then believed")  # fmt: skip
+    parser.add_argument("--trust", metavar="ID", help="accept one without a valid seal as yours, e.g. of an earlier "
+                        "version; everything in it is then trusted")  # fmt: skip
     add_root(parser)
 
 
@@ -41,10 +41,10 @@ def execute(arguments: argparse.Namespace) -> int:
     registry = registry_of(arguments)
     if arguments.trust is not None:
         found = [_as_data(registry, registry.trust(arguments.trust))]
-        text = f"{found[0]['id']} is taken for yours; it lies over {_over(found[0])}"
+        text = f"{found[0]['id']} is accepted as yours; it lies over {_over(found[0])}"
     elif arguments.prune is not None:
         found = _pruned(registry, _seconds(arguments.prune))
-        text = "\n".join(f"{each['id']} {_fate(each)}" for each in found) or "nothing is that old"
+        text = "\n".join(f"{each['id']} {_fate(each)}" for each in found) or "no sandbox is that old"
     else:
         found = [_as_data(registry, each) for each in all_of(registry)]
         rows = [("ID", "MADE", "COMMAND", "OVER", "CHANGED", "SIZE"), *(_row(each) for each in found)]
@@ -59,7 +59,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _tell_of_old_ones(registry: Registry) -> None:
-    """Nothing of theirs is read."""
+    """Mention old sandboxes, without reading them."""
     count = len(old_ones(registry.root))
     if count:
         print(f"ringfence: ./{OLD_ROOT} holds {counted(count, 'sandbox')} of an earlier version, or of somebody else; "
@@ -115,7 +115,7 @@ def _cut(text: str) -> str:
 
 
 def _pruned(registry: Registry, older_than_s: float) -> list[dict[str, object]]:
-    """Those that were old enough: removed, or with the problem that kept them."""
+    """The sandboxes that were old enough: removed, or with the problem that prevented it."""
     sound = [each.sandbox_id for each in all_of(registry) if not isinstance(each, Damaged)]
     found = [_dropped(registry, each) for each in sound if registry.idle_hours(each) * 3600 >= older_than_s]
     registry.sweep()

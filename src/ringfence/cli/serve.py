@@ -17,7 +17,7 @@ examples:
   ringfence serve --new-token ci --tokens tokens.yaml --scope run --scope read
   ringfence serve --host 0.0.0.0 --tokens tokens.yaml
 
-Without tokens it listens on loopback only, and everybody who can connect may use it.
+Without tokens it listens on loopback only, and anybody who can connect may use it.
 docs/reference/service.md tells more.
 """
 

@@ -1,4 +1,4 @@
-"""Prepare this host for sandboxes of ordinary users; only where something of it stands in the way.
+"""Prepare this host for sandboxes of ordinary users, if something on it prevents them.
 
 apparmor: some hosts, such as Ubuntu from 23.10 on, let AppArmor take all privileges in a user namespace away from
 programs that have no profile. This writes one for ringfence and proctor, which allows them user namespaces and nothing
@@ -88,9 +88,9 @@ def refuse(folder: str, switch: str = SWITCH) -> None:
         raise UsageError(f"there is no {program}", hint="run the installed command, with its whole path")
     for path in _way_to(program):
         found = os.stat(path)
-        # What root has in a folder such as /tmp, others can't exchange there.
+        # In a sticky folder such as /tmp, others can't replace what belongs to root.
         if found.st_uid != 0 or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):
-            raise UsageError(f"{path} can be changed by others than root, who would get user namespaces by it",
+            raise UsageError(f"{path} can be changed by users other than root, who would get user namespaces that way",
                              hint="install ringfence where only root writes, such as /opt/ringfence")  # fmt: skip
 
 
@@ -113,4 +113,4 @@ def _load(text: str) -> None:
     if done.returncode:
         os.unlink(PLACE)
         problem = done.stderr.strip()[-300:]
-        raise UsageError(f"AppArmor does not take the profile: {problem}", hint="nothing was changed")
+        raise UsageError(f"AppArmor does not accept the profile: {problem}", hint="nothing was changed")

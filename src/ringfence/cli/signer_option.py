@@ -1,4 +1,4 @@
-"""The options by which whoever checks a signature says whose it must be."""
+"""The options that say whose signature is expected."""
 
 from __future__ import annotations
 

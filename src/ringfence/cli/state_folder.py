@@ -1,4 +1,4 @@
-"""Where the command line stands, and where it keeps what outlives a command. Nothing is made here."""
+"""The current folder, and where the command line keeps what outlives a command. Nothing is created here."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def current_folder() -> str:
 
 
 def usage_folder() -> str:
-    """Where recorded runs lie that were given no file of their own."""
+    """Where recorded runs lie that have no file of their own."""
     return os.path.join(state_folder(), "usage")
 
 
 def new_place() -> str:
     """For a layer that may be kept; see ``Registry.making``, which is not loaded before there is something to keep.
 
-    UsageError where nothing can be kept: that is told before anything has run, not when the work is done.
+    UsageError where nothing can be kept: that is reported before anything has run, not when the work is done.
     """
     folder = sandboxes_folder()
     try:
@@ -44,7 +44,7 @@ def new_place() -> str:
 
 
 def _check_writable(folder: str) -> None:
-    """The nearest folder that is there: in it the rest is made when it is needed."""
+    """Check the nearest folder that exists: the rest is made in it when needed."""
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):

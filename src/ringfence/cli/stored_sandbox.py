@@ -1,7 +1,7 @@
 """The sandboxes that commands keep, and how a person names them: by id or the beginning of one.
 
-They lie in ``$XDG_STATE_HOME/ringfence/sandboxes``, laid out as a manager's, whose folder ``--root`` names. Says
-nothing itself; each command is a module of its own.
+They lie in ``$XDG_STATE_HOME/ringfence/sandboxes``, laid out like a manager's sandboxes; ``--root`` names a manager's
+folder. This module prints nothing; each command is a module of its own.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StoredSandbox:
     """One sandbox, opened: nobody else can use it meanwhile."""
 
     def __init__(self, registry: Registry, word: str, *, finish: bool = True) -> None:
-        """Not ``finish``: CheckpointError where an operation was broken off in it."""
+        """Without ``finish``: CheckpointError where an operation in it was interrupted."""
         self.registry = registry
         self.sandbox_id = find(registry, word)
         tree = registry.opened(self.sandbox_id)
@@ -71,7 +71,7 @@ class StoredSandbox:
         self.transaction.close()
 
     def remove_if_done(self) -> bool:
-        """Once it has nothing more to say; a manager's stays, for the manager has more to do with it."""
+        """Remove it once it has no changes left; a manager's stays, since the manager still uses it."""
         done = not self.metadata.config and not self.transaction.changes()
         if done:
             self.throw_away()
@@ -82,7 +82,7 @@ class StoredSandbox:
         self.registry.remove_unused(self.sandbox_id)
 
     def paths(self, words: Iterable[str]) -> list[str]:
-        """As they are typed: from the current folder if that is in the sandbox, else from its only base."""
+        """Paths as typed: relative to the current folder if that is in the sandbox, else to its only base."""
         here = current_folder()
         inside = any(within(here, base) for base in self.transaction.bases)
         return [os.path.join(here, word) if inside else word for word in words]
@@ -90,7 +90,7 @@ class StoredSandbox:
     def resolve(self, words: list[str], more: Iterable[str] = ()) -> dict[str, str]:
         """The changed paths, and those of ``more``, that the words name, with what is below; each with its kind.
 
-        A word that names none is a mistake. What is below a deleted folder is not told by itself, and has no kind.
+        A word that names none is a mistake. Paths below a deleted folder are not listed separately, and have no kind.
         """
         kinds = {change.path: str(change.kind) for change in self.transaction.changes()}
         known = dict.fromkeys(more, "") | kinds
@@ -154,12 +154,12 @@ def all_of(registry: Registry) -> Iterator[Metadata | Damaged]:
 
 
 def shown_path(path: str) -> str:
-    """From the current folder where it lies in it, and spelled as everywhere."""
+    """Relative to the current folder if it lies there, and escaped as everywhere."""
     return quoted(from_here(path))
 
 
 def from_here(path: str) -> str:
-    """From the current folder where it lies in it; just as the program chose it."""
+    """Relative to the current folder if it lies there; exactly as the program chose it."""
     try:
         return os.path.relpath(path) if path.startswith(os.getcwd() + "/") else path
     except FileNotFoundError:  # the current folder is gone

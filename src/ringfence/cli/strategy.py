@@ -66,7 +66,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _warnings_told() -> Iterator[None]:
-    """Print warnings of the log as lines of ours, but for those that the result repeats."""
+    """Print the log's warnings as lines of ours, except those that the result repeats."""
     import logging
 
     from ringfence.metrics.life_log import LOGGER
@@ -87,7 +87,7 @@ def _warnings_told() -> Iterator[None]:
 
 
 def _config(arguments: argparse.Namespace) -> DockerConfig:
-    """One strategy needs nothing that stands by."""
+    """A single strategy needs no containers that stand by."""
     from ringfence.docker_sandbox.config import DockerConfig
 
     given = {"image": arguments.image, "timeout_seconds": arguments.timeout}

@@ -1,4 +1,4 @@
-"""The caller's terminal while a job has one of its own: raw, and both of the same size."""
+"""The caller's terminal while a job has one of its own: in raw mode, and both with the same size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TerminalRelay:
     """From here until ``close`` every key goes to the job's terminal, Ctrl-C among them."""
 
     def __init__(self, streams: Streams, suspend: Callable[[], None]) -> None:
-        """``suspend``: called where Ctrl-Z was typed and the job leaves it to us."""
+        """``suspend``: called when Ctrl-Z was typed and the job leaves it to us."""
         import termios
 
         self._streams = streams
@@ -30,7 +30,7 @@ class TerminalRelay:
         self._resize()
 
     def pause(self) -> None:
-        """As it was before, e.g. while the shell has it."""
+        """Restore its mode, e.g. while the shell has it."""
         import termios
 
         termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._saved)
@@ -76,7 +76,7 @@ _TIOCGSID = 0x5429
 
 
 def _handles(process: int, number: int) -> bool:
-    """Whether it ignores or catches a signal; no where nobody can tell."""
+    """Whether it ignores or catches a signal; false if that can't be told."""
     try:
         with open(f"/proc/{process}/status", "rb") as file:
             masks = [int(line.split()[1], 16) for line in file if line.startswith((b"SigIgn:", b"SigCgt:"))]

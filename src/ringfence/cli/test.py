@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_policy_flags(parser, "process")
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
     parser.add_argument("--here", action="store_true",
-                        help="run the tests in the current folder in place of a private one")  # fmt: skip
+                        help="run the tests in the current folder instead of a private one")  # fmt: skip
     parser.add_argument("--interpreter", metavar="PYTHON", help=INTERPRETER_HELP)
 
 
@@ -65,7 +65,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _is_held(policy: SandboxPolicy, *, as_data: bool) -> bool:
-    """What can't be held is told as by every command; as data it is an INTERNAL_ERROR, with the same exit code."""
+    """A policy that can't be enforced is an error as for every command; as data it is an INTERNAL_ERROR."""
     from ringfence.engine.run import backend_for, refuse
     from ringfence.errors import UnavailableError
 
@@ -99,5 +99,5 @@ def _explained(result: SandboxResultV2) -> list[str]:
 
 
 def _doubts(result: SandboxResultV2) -> list[str]:
-    """pytest printed that all is well, and it is not believed."""
+    """Why pytest's claim that all is well is not believed."""
     return [f"ringfence: FAILED: {result['reason']}"] if result["doubt"] else []

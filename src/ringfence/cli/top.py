@@ -54,7 +54,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _print_once(overview: Overview, arguments: argparse.Namespace) -> int:
     overview.look()
-    time.sleep(min(arguments.interval, _FIRST_LOOK_S))  # a share of the processor is one of some time
+    time.sleep(min(arguments.interval, _FIRST_LOOK_S))  # a processor share needs a time span
     rows = overview.look()
     if arguments.json:
         from ringfence.cli.json_text import print_json
@@ -84,7 +84,7 @@ def _refresh(overview: Overview, interval_s: float) -> int:
 
 
 def fitted(shown: list[str], most: int) -> list[str]:
-    """The table and how to leave it, in so many lines."""
+    """The table and how to leave it, in this many lines."""
     room = max(1, most - 2)
     cut = len(shown) - room
     return [*shown[:room], "", f"q quits; {cut} more below" if cut > 0 else "q quits"]

@@ -96,7 +96,7 @@ def command_of(leader: RunningSandbox) -> str:
 
 
 def lines(rows: Sequence[Row], width: int, characters: str = BLOCKS) -> list[str]:
-    """The table; the first line says what it comes to."""
+    """The table; the first line sums it up."""
     cores = sum(row.sample.cpu_percent for row in rows)
     memory = format_size(sum(row.sample.memory_bytes for row in rows))
     gap = " " * GRAPH_WIDTH

@@ -1,6 +1,6 @@
 """Connections that nobody listens for: the sandbox's own kernel refuses them, and the gateway never hears of them.
 
-Says of what the recorder saw why it was refused, in the words that the gateway would have. Pure.
+Says why each connection that the recorder saw was refused, in the gateway's own words. Pure.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from ringfence.model.network_rule import NetworkRule
 def reasons(rules: Iterable[NetworkRule], asked: Iterable[str]) -> dict[tuple[str, int], str]:
     """Return host, port and reason of each. ``asked``: addresses with their ports, as the recorder writes them.
 
-    Of sub-domains of a wildcard only the gateway knows which addresses they have: they are left out. So is the sandbox'
-    own loopback, unless the list names ``localhost`` and means this host's: inside, that name leads to the former.
+    Sub-domains of a wildcard are left out: only the gateway knows their addresses. So is the sandbox's own loopback,
+    unless the list names ``localhost``: that means the host's loopback, but inside, the name leads to the sandbox's
+    own.
     """
     rules = tuple(rules)
     plan, judge = AddressPlan.of(rules), RuleSet.of(rules)

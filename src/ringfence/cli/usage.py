@@ -77,7 +77,7 @@ def to_dict(recorded: RecordedRun) -> dict[str, object]:
 
 
 def lines(recorded: RecordedRun) -> list[str]:
-    """A graph of each figure, with the most that it came to."""
+    """A graph of each figure, with its peak."""
     shown = [title(recorded)]
     for curve in curves_of(recorded):
         values = _evenly(recorded, curve.values(recorded.samples))
@@ -87,7 +87,7 @@ def lines(recorded: RecordedRun) -> list[str]:
 
 
 def _evenly(recorded: RecordedRun, values: list[float]) -> list[float]:
-    """By time, not by number: later samples may lie further apart."""
+    """Spread samples by time, not by number: later ones may lie further apart."""
     whole_s = duration_s(recorded)
     if whole_s <= 0:
         return values
@@ -101,7 +101,7 @@ def _evenly(recorded: RecordedRun, values: list[float]) -> list[float]:
 
 
 def _save(name: str, path: str, kind: str, content: bytes) -> None:
-    """A picture of the recording at ``path``; one without a name gets one, and is told."""
+    """Save a picture of the recording at ``path``; a picture without a name gets one, which is printed."""
     from ringfence.cli.usage_recording import ENDING
 
     chosen = name or f"usage-{os.path.basename(path).removesuffix(ENDING)}.{kind}"

@@ -41,7 +41,7 @@ def recorded() -> list[str]:
 
 
 def _broken_off(folder: str) -> list[str]:
-    """What was left by recorders that were killed; one that lives writes more often than once a day."""
+    """Files that killed recorders left; a living recorder writes more often than once a day."""
     now_s = time.time()
     with os.scandir(folder) as entries:
         parts = [entry for entry in entries if entry.name.endswith(PART)]
@@ -49,7 +49,7 @@ def _broken_off(folder: str) -> list[str]:
 
 
 def new_file() -> str:
-    """A new place there; its name without the ending is the id. The oldest make room."""
+    """A new file there; its name without the ending is the id. The oldest files make room."""
     folder = usage_folder()
     try:
         state_folder.made(os.path.basename(folder))
@@ -97,7 +97,7 @@ class Recording:
             print(f"ringfence: {said}", file=sys.stderr)
 
     def _put(self, end: Mapping[str, object]) -> str:
-        """What is said of it. Where the job, or somebody else, has made a file in its place, it is kept with us."""
+        """Put it in place, and return what to say. If somebody made a file there, ours stays in the state folder."""
         problem = ""
         try:
             try:
@@ -110,6 +110,6 @@ class Recording:
             return f"{problem}not recorded: {error}"
 
     def close(self) -> None:
-        """Where nothing was finished, because nothing was run, nothing is made."""
+        """If nothing was run, no file is made."""
         self._monitor.close()
         self._log.abandon()

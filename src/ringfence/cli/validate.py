@@ -1,6 +1,6 @@
-"""Read Python code without running it and say what in it does not belong into a sandboxed job.
+"""Read Python code without running it and say what in it does not belong in a sandboxed job.
 
-It is advice and a fast reject, never the boundary: code that passes still belongs into a sandbox.
+It is advice and a fast reject, never the boundary: code that passes still belongs in a sandbox.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ examples:
   ringfence validate strategy.py
   ringfence validate src/*.py --sarif > findings.sarif      (for code scanning)
   generate | ringfence validate - --json
-  ringfence validate strategy.py --rules rules.yaml         (docs/reference/validator.md says what can stand in it)
+  ringfence validate strategy.py --rules rules.yaml         (docs/reference/validator.md says what it can contain)
 
 A path of - is the standard input. The exit code is 0 when no file has an error (warnings may be),
 1 when one has, and 2 when a file or the rules can't be read.
@@ -62,7 +62,7 @@ def _validated(name: str, rules: Rules) -> SecurityValidationResult:
 
 
 def _read(name: str, most: int) -> bytes:
-    """A little more than what is looked at: that it is too much is then a finding like any other."""
+    """Read a little more than is checked: a file that is too long is then a finding like any other."""
     if name == "-":
         return sys.stdin.buffer.read(4 * most + 1)
     from ringfence.model.files import read_file

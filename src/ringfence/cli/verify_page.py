@@ -8,9 +8,8 @@ EXAMPLES = """\
 examples:
   %(prog)s > verify.html          then open it and drop a bundle.json on it
 
-The page does what verify-bundle does, step by step, and sends nothing anywhere: give it to whoever
-should be able to check a bundle without installing anything. It needs Chrome 137, Firefox 129, Safari 17
-or later.
+The page does what verify-bundle does, step by step, and sends nothing anywhere: give it to anybody who should be able
+to check a bundle without installing anything. It needs Chrome 137, Firefox 129, Safari 17 or later.
 """
 
 

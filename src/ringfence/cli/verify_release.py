@@ -17,7 +17,7 @@ examples:
   %(prog)s ringfence-0.1.0-py3-none-any.whl --pubkey 3f1c…          release.dsse.json lies beside it
   %(prog)s *.whl --attestation release.dsse.json --pubkey 3f1c… --json
 
-A file that is altered, missing, or no part of the release fails by name. Take the public key from a place that is not
+A file that is altered, missing, or not part of the release fails by name. Take the public key from a place that is not
 where the files came from. Exit code 0 when all holds, 2 when not. docs/release.md tells more.
 """
 

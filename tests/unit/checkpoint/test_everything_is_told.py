@@ -193,7 +193,7 @@ def test_a_run_that_changed_too_much_says_so_and_carries_nothing_over(tmp_path: 
     job = Job(argv=("sh", "-c", "for n in 1 2 3 4 5 6 7 8 9 10 11; do : > $n; done"), cwd=str(here))
     outcome = run(job, policy, commit=True, keep=str(tmp_path / "kept"))
     assert outcome.ok and not outcome.changes_complete and not outcome.committed and "too many" in outcome.reason
-    assert "and more, too deep or too much" in explain(outcome)[-1] and outcome.to_dict()["changes_complete"] is False
+    assert "and more, too deep or too many" in explain(outcome)[-1] and outcome.to_dict()["changes_complete"] is False
     with pytest.raises(CheckpointError, match="too many"):
         run(job, policy, commit=True)
     assert not os.listdir(here)
