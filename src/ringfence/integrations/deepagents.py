@@ -30,7 +30,7 @@ class DeepAgentSandbox(BaseSandbox):  # type: ignore[misc]  # of a package that 
         return self._id
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """Its combined output and exit code, with what was refused behind it. No more time than the policy gives."""
+        """Return the combined output, followed by what was refused, and the exit code. The policy bounds the time."""
         try:
             outcome = self.session.run(command, timeout or None)
         except SandboxError as error:

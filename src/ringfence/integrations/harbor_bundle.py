@@ -1,7 +1,7 @@
 """A plug-in of Harbor that leaves a signed bundle of each job: ``--plugin ringfence --plugin-kwarg key=FILE``.
 
-Evidence of what was run in our environment, under which protections and with which attempts; Harbor's own results are
-bound as they are. It does not grade: a reward is Harbor's word. Knows nothing of Harbor but the two calls of its hook.
+It is evidence of what was run in our environment, with which protections and attempts; Harbor's own results are bound
+as they are. It does not grade: a reward is Harbor's claim. All it knows of Harbor is the two calls of its hook.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Ledger:
         self.commands: list[dict[str, object]] = []
 
     def add(self, trial: str, policy: SandboxPolicy, outcome: Outcome) -> None:
-        """Of outputs the digests: a job prints more than a process should keep."""
+        """Keeps only digests of outputs: a job prints more than a process should keep."""
         text = policy_text(outcome, policy)
         row: dict[str, object] = {"trial": trial, "status": str(outcome.status), "rc": outcome.rc}
         row |= {name: sha256_hex(data or b"") for name, data in
@@ -73,7 +73,7 @@ class SignedBundle:
         self._key, self._out, self._folder = found, out, ""
 
     async def on_job_start(self, job: Any) -> None:
-        """What can't be written in the end is said now."""
+        """Fail now if the bundle could not be written at the end."""
         self._folder = real(job.job_dir)
         os.makedirs(self._folder, exist_ok=True)
         self._out = absolute(self._out or os.path.join(self._folder, NAME))
@@ -92,9 +92,9 @@ class SignedBundle:
 
 
 def _files(folder: str, ledger: Ledger) -> dict[str, bytes]:
-    """Harbor's own files, of the job and of each trial that ran here. What the trial left in them is not ours to
-    judge: no link is followed. What was there and could not be bound is named: a reward that Harbor read by a link must
-    not look like none."""
+    """Harbor's own files, of the job and of each trial that ran here. We do not judge what the trial left in them: no
+    link is followed. A file that could not be bound is named: a reward that Harbor read through a link must not look
+    like no reward."""
     found: dict[str, bytes] = {}
     unbound: list[str] = []
     trials = dict.fromkeys(str(row["trial"]) for row in ledger.commands)

@@ -1,7 +1,7 @@
 """A sandbox provider for Inspect: ``Task(…, sandbox="ringfence")``, or ``sandbox=("ringfence", "policy.yaml")``.
 
-Found by Inspect through the entry point of this package. Each sample has a sandbox of its own, with one user inside:
-``user=`` is refused. Its policy is the operator's: a time that Inspect asks for can only be shorter.
+Inspect finds it through this package's entry point. Each sample has a sandbox of its own, with one user inside:
+``user=`` is refused. The policy is the operator's: Inspect can only ask for less time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ringfence.model.policy import SandboxPolicy
 _SIGKILL = 9
 _DEFAULT = {"isolation": "strict", **ROOMY, "wall_time_s": 3600, "cpu_time_s": 4 * 3600}
 _NOT_FOUND = 127
-# A file is replaced, not written into: whether that may be is asked before.
+# A file is replaced, not written into, so permission is checked first.
 _BEFORE_WRITING = """\
 [ -d "$2" ] && exit 21
 [ -e "$2" ] && [ ! -w "$2" ] && exit 13
@@ -55,7 +55,7 @@ class RingfenceSandboxEnvironment(SandboxEnvironment):
     async def sample_init(
         cls, task_name: str, config: Any, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
-        """UnavailableError where this host can't hold the policy: an eval does not run with less."""
+        """UnavailableError if this host can't enforce the policy: an eval does not run with less."""
         return {"default": await run_sync(lambda: cls(_policy(config)))}
 
     @classmethod
@@ -80,7 +80,7 @@ class RingfenceSandboxEnvironment(SandboxEnvironment):
         super().__init__()
         self._open = ExitStack()
         self._session = self._open.enter_context(Session.opened(policy))
-        self._session.place.box()  # what this host can't hold is told now
+        self._session.place.box()  # fails now if this host can't enforce it
 
     def close(self) -> None:
         self._open.close()
@@ -107,7 +107,7 @@ class RingfenceSandboxEnvironment(SandboxEnvironment):
         return _result(outcome, timeout)
 
     async def _run(self, job: Job, timeout: int | None) -> Outcome:
-        """Whoever gives up ends it."""
+        """A cancelled caller ends the command."""
         handle = await run_sync(lambda: self._session.place.start(job, timeout=timeout))
         try:
             return await run_sync(handle.wait, abandon_on_cancel=True)
@@ -147,7 +147,7 @@ class RingfenceSandboxEnvironment(SandboxEnvironment):
 
 
 def _policy(config: object) -> SandboxPolicy:
-    """The file's, or roomy limits; output as much as Inspect takes."""
+    """The file's policy, or generous limits; as much output as Inspect takes."""
     if config is None:
         policy = SandboxPolicy.from_dict(_DEFAULT)
     else:

@@ -37,7 +37,7 @@ def _tool(work: Callable[..., str]) -> BaseTool:
 
 
 def _command(session: Session, asked: Callable[..., str]) -> BaseTool:
-    """The outcome is the artifact: whoever calls the tool may want more than words."""
+    """The outcome is the artifact: a caller of the tool may want more than text."""
 
     def run_command(command: str, timeout_s: float | None = None) -> tuple[str, Outcome]:
         try:

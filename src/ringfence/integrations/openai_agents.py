@@ -20,7 +20,7 @@ def tools(session: Session) -> list[FunctionTool]:
 
 
 def _told(work: Callable[..., str]) -> Callable[..., object]:
-    """In a thread, and what is refused in words: the model can act on them."""
+    """Run in a thread, and report refusals in words that the model can act on."""
 
     @functools.wraps(work)
     async def told(*args: object, **kwargs: object) -> str:

@@ -1,7 +1,7 @@
 """An executor for code agents of smolagents: their code runs in a living interpreter in a sandbox.
 
 ``CodeAgent(…, executor=RingfenceExecutor())``. Tools are sent by their source and run inside, under the policy; what
-comes back is plain data. Authorised imports are loaded beforehand; others are not forbidden, for the sandbox is the
+comes back is plain data. Authorised imports are loaded beforehand; others are not forbidden, since the sandbox is the
 boundary.
 """
 
@@ -21,7 +21,7 @@ from ringfence.integrations.living.session import ROOMY
 from ringfence.model.policy import SandboxPolicy
 
 _FINAL = "RingfenceFinalAnswer"
-# Raised, so that nothing of the cell runs after it; no except clause of an agent's code catches a BaseException.
+# Raised, so that nothing of the cell runs after it; ``except Exception`` in an agent's code does not catch it.
 _FINAL_ANSWER = f"""\
 class {_FINAL}(BaseException):
     pass
@@ -93,7 +93,7 @@ class RingfenceExecutor(PythonExecutor):  # type: ignore[misc]  # of a package t
         return str(self.state["_print_outputs"])
 
     def _checked(self, cell: Cell) -> None:
-        """What went wrong as an exception, which the agent reads."""
+        """Raise what went wrong as an exception, which the agent reads."""
         if cell.lost:
             self._begun = False
         if not cell.ok:

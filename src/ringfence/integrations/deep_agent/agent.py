@@ -1,8 +1,8 @@
 """``SafeDeepAgent``: tools of an agent, each call through four phases: authorise, look for attacks, run, write down.
 
-Owns: the order of the phases and what follows from each. Which calls look risky, what is an attack and who may do what
-are functions that can be replaced; isolation and undo are the manager's. There is no model in here: whoever plans calls
-``run_tool``, or is given as ``planner``. One call runs at a time.
+Owns the order of the phases and what follows from each. Risk, detection and authorisation are functions that can be
+replaced; isolation and undo are the manager's. There is no model in here: a planner calls ``run_tool``, or is given as
+``planner``. One call runs at a time.
 """
 
 from __future__ import annotations
@@ -86,15 +86,15 @@ class SafeDeepAgent:
     # ---- what a caller does
 
     def run(self, request: str) -> Any:
-        """Ask the planner; what it returns."""
+        """Ask the planner; return what it returns."""
         if self._planner is None:
             hint = "give planner=, which is called with the request and run_tool, or call run_tool yourself"
             raise UsageError("this agent has no planner", hint=hint)
         return self._planner(request, self.run_tool)
 
     def run_tool(self, tool_name: str, /, **parameters: Any) -> ToolResult:
-        """One call. What the tool does is in the result; RefusedError where it was not run, AttackError where this and
-        earlier calls are an attack."""
+        """Run one call. The result says what the tool did; RefusedError if it was not run, AttackError if this and
+        earlier calls form an attack."""
         return self._execute_tool(tool_name, parameters)
 
     @property
@@ -108,7 +108,7 @@ class SafeDeepAgent:
             return self.sandbox.diff()
 
     def commit(self) -> tuple[str, ...]:
-        """Keep what the sandbox changed; the paths. ConflictError where somebody else changed them meanwhile."""
+        """Keep what the sandbox changed; return the paths. ConflictError if somebody else changed them meanwhile."""
         with self._lock:
             if self._halted is not None:
                 raise self._still_halted("commit")
@@ -117,15 +117,15 @@ class SafeDeepAgent:
             return paths
 
     def reset(self) -> None:
-        """A new session: no history, and a new sandbox. What is not committed at the end of the old one is dropped."""
+        """Begin a new session: no history, and a new sandbox. Changes that the old one did not commit are dropped."""
         with self._lock:
             self._log("reset", after_attack=self.halted)
             self._end_session(well=True)
             self._begin()
 
     def close(self) -> None:
-        """End the session. With ``Commit.AT_END`` its changes are kept, unless there was an attack; what is not
-        committed is dropped. Nothing more is run."""
+        """End the session. With ``Commit.AT_END`` its changes are kept, unless there was an attack; uncommitted changes
+        are dropped. Nothing more is run."""
         self._close(well=True)
 
     def _close(self, *, well: bool) -> None:
@@ -135,7 +135,7 @@ class SafeDeepAgent:
                 self._end_session(well=well)
 
     def _end_session(self, *, well: bool) -> None:
-        """``well``: nobody broke it off."""
+        """``well``: it was not interrupted."""
         if self.safe_config.commit is not Commit.AT_END or not self.sandbox.exists():
             self.sandbox.end()
         elif well and not self.halted:
@@ -160,7 +160,7 @@ class SafeDeepAgent:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """As a transaction of a database: an exception that leaves the ``with`` keeps nothing."""
+        """Like a database transaction: an exception that leaves the ``with`` keeps nothing."""
         self._close(well=kind is None)
 
     # ---- the four phases
@@ -194,7 +194,7 @@ class SafeDeepAgent:
             self._step = outer
 
     def _checked(self, tool_name: str, parameters: Mapping[str, Any]) -> tuple[ToolCall, Decision]:
-        """Phases 1 and 2; whatever goes wrong in them, the call is not run, and that is written down."""
+        """Phases 1 and 2. If anything goes wrong in them, the call is not run, and that is logged."""
         try:
             if self._closed:
                 raise UsageError("the agent is closed", hint="make a new one")
@@ -250,11 +250,11 @@ class SafeDeepAgent:
         return risk_score > 0.5
 
     def _is_on_uncommitted(self, call: ToolCall) -> bool:
-        """What earlier calls changed is only in the sandbox: outside, a tool would see and change the old files."""
+        """Changes of earlier calls exist only in the sandbox: outside, a tool would see and change the old files."""
         return self.sandbox.exists() and self.sandbox.holds(piece.text for piece in call.pieces)
 
     def _execute_in_sandbox(self, call: ToolCall, decision: Decision) -> ToolResult:
-        self.sandbox.opened()  # what goes wrong with that is no tool's doing
+        self.sandbox.opened()  # an error here is not the tool's fault
         try:
             done = self.sandbox.execute(self.tools[call.tool], call.parameters)
         except CheckpointError as error:
@@ -277,8 +277,8 @@ class SafeDeepAgent:
         )
 
     def _settled(self, done: ExecutionResult) -> tuple[ExecutionResult, Changes, tuple[str, ...]]:
-        """What it came to, what it changed, and what of that was committed: what a tool leaves must not decide whether
-        there is a result."""
+        """The result, what it changed, and what was committed: what a tool leaves must not decide whether there is a
+        result."""
         try:
             if done.success and self._runs_some_outside():
                 done = self.sandbox.without_links_out(done)
@@ -292,7 +292,7 @@ class SafeDeepAgent:
             return done, self.sandbox.changes(), ()
 
     def _not_run(self, call: ToolCall, decision: Decision, error: CheckpointError) -> ToolResult:
-        """Earlier calls have left something of which no checkpoint can be made: it goes, else none would run again."""
+        """Earlier calls left something that can't be checkpointed: remove it, else no call could run again."""
         done = self.sandbox.go_back(self._last_checkpoint_before(self._step))
         self._log("rollback", sandbox_id=self.sandbox.sandbox_id, **done)
         said = f"not run: what earlier calls left can't be kept, and was rolled back ({error})"
@@ -317,7 +317,7 @@ class SafeDeepAgent:
         return ToolResult(tool=call.tool, success=True, value=value, decision=decision)
 
     def _remember(self, call: ToolCall, result: ToolResult | None) -> None:
-        """Also a call that was broken off: what it has read it has read."""
+        """Remember a call, also an interrupted one: it may have read something."""
         done = result.execution if result else None
         said = (result.value, result.error) if result else ()
         printed = (done.stdout, done.stderr, done.traceback) if done else ()
@@ -326,7 +326,7 @@ class SafeDeepAgent:
     # ---- an attack
 
     def _contain(self, call: ToolCall, found: list[Finding], risk_score: float) -> None:
-        """Stop first, then write down, then undo: nothing runs any more if one of these fails."""
+        """Stop first, then log, then undo: even if one of these fails, nothing runs any more."""
         reasons = tuple(finding.reason for finding in found)
         hint = "look at the audit log; reset() begins a new session"
         self._halted = AttackError(call.tool, reasons[0], findings=reasons, risk_score=risk_score, hint=hint)
@@ -339,7 +339,7 @@ class SafeDeepAgent:
         raise self._halted
 
     def _last_checkpoint_before(self, step: int) -> str:
-        """The state before the first sandboxed call of the attack; where none of it has run, the last one there is."""
+        """The checkpoint before the first sandboxed call of the attack; if none of it has run, the latest one."""
         since = [checkpoint for number, checkpoint in sorted(self._checkpoints.items()) if number >= step]
         return since[0] if since else next(iter(reversed(self._checkpoints.values())), "")
 
@@ -355,7 +355,7 @@ class SafeDeepAgent:
         self.audit.append(self.session, event, step=self._step or self._count, **members)
 
     def _log_beginning(self, call: ToolCall, decision: Decision, **where: bool) -> None:
-        """Before it runs: whatever happens then, it is known what was begun."""
+        """Log a call before it runs: whatever happens then, its beginning is on record."""
         decided = {"allowed": decision.allowed, "risk_score": decision.risk_score}
         self._log("begin", **self._told(call), **decided, reason=self._safe_text(decision.reason, call), **where)
 
@@ -377,7 +377,7 @@ def _named(tools: Mapping[str, Tool] | Iterable[Tool]) -> dict[str, Tool]:
 
 
 def _shown(tool_name: object) -> str:
-    """What a model asked for, which may be no name at all."""
+    """The name that a model asked for, which may be anything."""
     return ascii(tool_name)[1:-1][:80] if isinstance(tool_name, str) else f"({type_name(tool_name)})"
 
 

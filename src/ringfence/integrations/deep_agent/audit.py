@@ -1,8 +1,8 @@
 """``AuditLog``: what an agent did, as a hash chain of JSON lines, and ``verify_audit``.
 
-Owns: the records and their format. The chain itself is the evidence package's. The file is held only while a line is
-written, so that several agents, threads and processes can share one; a line is on disk before ``append`` returns.
-A chain shows that something was changed, not who could write: keep the head somewhere else to see that the end is gone.
+Owns the records and their format; the chain itself belongs to the evidence package. The file is locked only while a
+line is written, so several agents, threads and processes can share one; a line is on disk before ``append`` returns. A
+chain shows that something was changed, but not that its end was cut off: keep the head elsewhere to notice that.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _make_folder(path: str) -> None:
 
 
 def verify_audit(path: str | os.PathLike[str], *, head: str = "") -> AuditSummary:
-    """Recompute the whole chain; EvidenceError names the first line that was changed, taken out or put in.
+    """Recompute the whole chain; EvidenceError names the first line that was changed, removed or inserted.
 
     ``head``: one that was noted elsewhere, at any time: it must still be there. Without it a log whose end was cut off
     looks whole.
@@ -87,7 +87,7 @@ def verify_audit(path: str | os.PathLike[str], *, head: str = "") -> AuditSummar
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """A pipe in its place would be waited for."""
+    """Open without blocking: a pipe in its place would block for ever."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
@@ -101,7 +101,7 @@ def _records(stream: BinaryIO, events: Counter[str], heads: set[str]) -> Iterato
             raise EvidenceError(f"record {number} is not an audit record")
         yield entry
         events[str(entry.get("event"))] += 1
-        heads.add(str(entry["chain"]))  # the caller of this generator has checked it by now
+        heads.add(str(entry["chain"]))  # the caller of this generator has already checked it
 
 
 def _now() -> str:

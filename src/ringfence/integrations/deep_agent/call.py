@@ -1,7 +1,7 @@
-"""``ToolCall``: a tool's name and parameters, read once: what they say of secrets, code and ways out.
+"""``ToolCall``: a tool's name and parameters, read once: what they say about secrets, code and ways out.
 
-Owns: the copy of the parameters that is both judged and run, so that nothing can change in between, and the facts that
-risk and detection go by. It weighs nothing. What is too large or too deep to be read through is refused.
+Owns the copy of the parameters that is both judged and run, so nothing can change in between, and the facts for risk
+and detection. It rates nothing. Parameters that are too large or too deep to be read are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAME = "(a name)"
 
 
 class Piece(NamedTuple):
-    """One text of the parameters; ``key`` is the nearest name above it, NAME where the text is one itself."""
+    """One text of the parameters; ``key`` is the nearest name above it, or NAME if the text is itself a name."""
 
     key: str
     text: str
@@ -56,7 +56,7 @@ class ToolCall:
         self.parameters: dict[str, Any] = reader.copy("", dict(parameters), 0)
         self.pieces: tuple[Piece, ...] = tuple(reader.pieces)
         self.opaque: tuple[str, ...] = tuple(reader.opaque)
-        """Types of values that can't be looked into."""
+        """Types of values that can't be inspected."""
 
     @cached_property
     def secret_files(self) -> tuple[str, ...]:
@@ -109,8 +109,8 @@ _NOT_CODE = tool_words.PATH_KEYS | tool_words.ADDRESS_KEYS
 
 
 def _is_code(piece: Piece, runs: bool) -> bool:
-    """By its key, or anything else that a tool which runs things is given; there a name, a path or an address too, if
-    it looks like a command: whoever fills a parameter in need not mean what whoever named it did."""
+    """By its key; for a tool that runs things, any other text too, even a name, a path or an address that looks like a
+    command: a caller need not use a parameter as its name suggests."""
     key = name_words(piece.key)
     if key & tool_words.CODE_KEYS:
         return True
@@ -123,8 +123,8 @@ def _is_addressed(piece: Piece) -> bool:
 
 
 def _led_to(folder: str, text: str) -> Iterator[str]:
-    """Where a path that begins in a folder and is below it by its text leads, by that text and as it is followed;
-    nothing is opened."""
+    """Where a path leads that is below a folder by its text: by that text, and after following links; nothing is
+    opened."""
     if len(text) > _MAX_PATH or "\0" in text:
         return
     path = os.path.join(folder, text)
@@ -187,7 +187,7 @@ class _Reader:
     def _spend(self, size: int) -> None:
         self._bytes_left -= size
         if self._bytes_left < 0:
-            problem = f"parameters of more than {self._max_bytes} bytes are not looked through"
+            problem = f"parameters of more than {self._max_bytes} bytes are not inspected"
             raise RefusedError(self.tool, problem, hint="pass a file, or raise max_parameter_bytes")
 
 
@@ -208,5 +208,5 @@ def texts_of(value: object, max_bytes: int = 4 * MAX_PARAMETER_BYTES) -> str:
     try:
         reader.copy("", value, 0)
     except Exception:
-        pass  # too much, or an object with methods of its own: what was read up to here counts
+        pass  # too much, or an object with its own methods: what was read so far counts
     return "\n".join(piece.text for piece in reader.pieces)

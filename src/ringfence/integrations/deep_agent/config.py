@@ -40,7 +40,7 @@ class SafeConfig:
     max_risk: float = 1.0
     """Calls with a higher score are refused. 1: none is; the sandbox is the wall."""
     max_parameter_bytes: int = MAX_PARAMETER_BYTES
-    """Calls with more are refused, since nobody has looked through them."""
+    """Calls with more are refused, since they can't be inspected."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.sandbox, SandboxConfig):

@@ -1,7 +1,7 @@
 """How a name or a text looks to a reader: look-alike letters, invisible characters and spelling tricks undone.
 
-Owns: folding a text to the plain letters that it resembles, and telling that it had to be done. It knows the alphabets
-that are used for this, not every character of Unicode that resembles another; it judges nothing.
+Owns folding a text to the plain letters that it resembles, and saying whether that was necessary. It knows the
+alphabets that are used for this, not every look-alike in Unicode; it judges nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def name_words(name: str) -> frozenset[str]:
 
 
 def squeezed(name: str) -> tuple[str, str]:
-    """The letters of a name without what stands between, and once more with digits as the letters they stand for."""
+    """The letters of a name without separators, and the same with digits replaced by the letters they resemble."""
     together = _NOT_LETTERS.sub("", fold(name))
     return re.sub(r"[^a-z]", "", together), re.sub(r"[^a-z]", "", together.translate(_LEET))
 

@@ -24,7 +24,7 @@ Risk = Callable[[ToolCall], "Assessment | float"]
 
 
 def allow_up_to(max_risk: float) -> Authorize:
-    """Everything up to a score; what is above is refused, sandbox or not."""
+    """Allow everything up to a score; refuse what is above, sandbox or not."""
 
     def authorize(call: ToolCall, assessment: Assessment) -> Decision:
         allowed = assessment.score <= max_risk

@@ -1,8 +1,8 @@
-"""``ExfiltrationDetector``: a secret that is looked at, and afterwards a way out.
+"""``ExfiltrationDetector``: finds access to a secret, followed by a way out.
 
-Looks at the calls of a session one after the other, whatever harmless ones stand between. Two kinds of trace: a secret
-file was named by a call (by any tool: copying one is the first step of hiding it), or a value that a call gave back
-turns up in what is sent. It runs nothing and stops nothing.
+Looks at the calls of a session in order, whatever harmless ones come between. There are two kinds of trace: a call
+named a secret file (with any tool: copying it is the first step of hiding it), or a value that a call returned turns up
+in what is sent. It runs nothing and stops nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_VALUES = 64
 _SHORTEST_VALUE = 8
 _BETWEEN = re.compile(r"""[\s"'=:]+""")
 _VALUE = re.compile(r"""[^\s"',;=(){}<>\[\]]{8,4096}""")
-# What stands before this is a name, and DATABASE_URL is in many a text. The signs that end base64 have nothing behind.
+# The part before this is a name, and many texts contain DATABASE_URL. Nothing follows the padding that ends base64.
 _ASSIGNED = re.compile(r"""["']?[ \t]{0,8}[=:][ \t]{0,8}["']?[^\s=]""")
 
 
@@ -88,8 +88,8 @@ def _finding(reason: str, first_step: int) -> Finding:
 
 
 def _secret_values(call: ToolCall, returned: str) -> Iterator[str]:
-    """Everything that came out of a secret file, and elsewhere what has the shape of a secret, whole and without what
-    names it: of ``token=abc`` also ``abc``, of a key in lines each of them."""
+    """Everything that came out of a secret file, and elsewhere what looks like a secret, with and without its name: for
+    ``token=abc`` also ``abc``, for a key of several lines each line."""
     found = _in_secret_file(returned) if call.secret_files else SECRET_VALUE.finditer(returned)
     for match in found:
         whole = match.group().strip()
@@ -110,7 +110,7 @@ def _is_in(value: str, sent: str, folded: str) -> bool:
 
 
 def _spellings(value: str) -> Iterator[str]:
-    """As it is, backwards, and in what is at hand everywhere and is the same in capitals."""
+    """As it is, reversed, and in common encodings that survive a change of case."""
     data = value.encode("utf-8", "surrogateescape")
     yield from (value, value[::-1], data.hex(), quote(value, safe=""))
 

@@ -16,13 +16,13 @@ def is_below(place: str, folders: Iterable[str]) -> bool:
 
 
 def leads_below(start: str, text: str, folders: tuple[str, ...], laid: Mapping[str, str] | None = None) -> bool:
-    """As it is written and as the kernel follows it: behind a link ``..`` goes up from where the link has led.
+    """Checks the path as written and as the kernel follows it: after a link, ``..`` goes up from the link's target.
 
     ``laid``: what a sandbox has laid over the host; then it must stay below with that too."""
     path = os.path.join(start, text)
     if not is_below(os.path.normpath(path), folders):
         return False
-    way = walk(path)  # EINVAL: a NUL, or half a character; no file has such a name
+    way = walk(path)  # EINVAL: a NUL, or a lone surrogate; no file has such a name
     ends = [way.end] if laid is None else [way.end, walk_over(path, laid).end]
     return way.error != errno.EINVAL and all(is_below(end, map(real, folders)) for end in ends)
 
@@ -31,7 +31,7 @@ def links_going_up(folders: Iterable[str]) -> dict[str, str]:
     """The links below these folders that go up behind a name, and where they point."""
     found: dict[str, str] = {}
     for top in folders:
-        for here, inner, files in os.walk(top):  # a link is never gone through
+        for here, inner, files in os.walk(top):  # links are never followed
             for path in (os.path.join(here, name) for name in (*inner, *files)):
                 target = _link(path)
                 if target and goes_up_behind_a_name(target):
@@ -60,7 +60,7 @@ def goes_up_behind_a_name(text: str) -> bool:
 def meeting(starts: tuple[str, ...], texts: Iterable[str], paths: frozenset[str]) -> bool:
     """Whether a text, as a path from one of the starts, is one of these paths, above one or below one.
 
-    Both may be many, and chosen by others: each is looked at once.
+    Both may be many and chosen by an attacker: each is looked at once.
     """
     above = frozenset(each for path in paths for each in _ways(path))
     places = (place for text in texts if _is_path(text) for start in starts for place in _places(start, text))

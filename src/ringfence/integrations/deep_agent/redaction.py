@@ -1,7 +1,7 @@
-"""``Redactor``: parameters, results and messages in the form in which they may be written down.
+"""``Redactor``: brings parameters, results and messages into a form that may be logged.
 
-Owns: that no secret stands there in clear, as far as names and shapes tell one, and that whatever is given becomes JSON
-of a bounded size. Digests are keyed: equal secrets of one log look equal, and nobody can find one by guessing.
+It makes sure that no secret appears in clear, as far as names and shapes reveal one, and that any value becomes JSON of
+bounded size. Digests are keyed: equal secrets in one log look equal, and nobody can find one by guessing.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Redactor:
         return self._every_parameter or key in self._secret or is_secret_key(name_words(key))
 
     def _is_secret(self, key: str, value: object) -> bool:
-        """Numbers count where the name says password; ``max_tokens`` is one of the many names with numbers."""
+        """Numbers count only if the name says password: many names, such as ``max_tokens``, hold harmless numbers."""
         number = isinstance(value, int | float) and "tokens" in name_words(key)
         return value is not None and not isinstance(value, bool) and not number and self._is_secret_key(key)
 
@@ -119,7 +119,7 @@ class Redactor:
 
 
 def _scrubbed(text: str) -> str:
-    """Before it is cut: half a secret has no shape. Without lone surrogates, which JSON files can't hold."""
+    """Scrub before cutting: half a secret has no shape. Lone surrogates go too: JSON files can't hold them."""
     return SECRET_VALUE.sub("[redacted]", text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 

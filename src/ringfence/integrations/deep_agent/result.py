@@ -20,23 +20,23 @@ class ToolResult:
     success: bool
     value: Any = None
     error: str | None = None
-    """Why it has no success, in one line."""
+    """Why it failed, in one line."""
     decision: Decision
     sandboxed: bool = False
     violations: tuple[str, ...] = ()
     """Forbidden things that were tried, and limits that were reached."""
     rolled_back: bool = False
     changed: tuple[str, ...] = ()
-    """Paths that differed when it had ended and, where it failed, been rolled back."""
+    """Paths that differed after its end and, if it failed, after the rollback."""
     changed_complete: bool = True
-    """False: there are more, too deep or too much to be told; these can't be committed."""
+    """False: there are more, too deep or too many to be listed; these can't be committed."""
     committed: tuple[str, ...] = ()
     """Paths that now are in the allowed paths."""
     execution: ExecutionResult | None = None
     """All that the sandbox says; absent: it ran outside."""
 
     def told(self, redact: Redactor) -> dict[str, Any]:
-        """The same for the audit log: no value in clear."""
+        """The result for the audit log: no value in clear."""
         told = {
             "success": self.success,
             "sandboxed": self.sandboxed,

@@ -1,8 +1,8 @@
 """``RiskModel``: how risky a call looks, from 0 to 1, with the reasons.
 
-A table of signs, each with a weight; the heaviest counts, every further one adds a little. It decides who goes into the
-sandbox, and is no wall itself: a text can be written so that nothing in it looks like anything. So a name that says
-nothing is not taken for harmless.
+A table of signs, each with a weight; the heaviest counts, every further one adds a little. It decides which calls are
+sandboxed, and is not a boundary itself: a text can be written so that nothing in it looks suspicious. So a name that
+says nothing does not count as harmless.
 """
 
 from __future__ import annotations
@@ -95,14 +95,14 @@ class RiskModel:
         return [str(finding)[:200] for source in call.code for finding in self._validator(source)][:5]
 
     def _outside(self, pieces: tuple[Piece, ...]) -> str:
-        """Where a path leads outside; what can't be looked through is not taken for one that stays inside."""
+        """Which path leads outside; a text that can't be inspected does not count as staying inside."""
         if sum(len(piece.text) for piece in pieces) > _MAX_LOOKED_THROUGH:
             return f"perhaps, in more than {_MAX_LOOKED_THROUGH} characters"
         found = next(filter(self._leads_outside, pieces), None)
         return f"in {found.key!r}" if found else ""
 
     def _leads_outside(self, piece: Piece) -> bool:
-        """By its key, because it begins like a path that leads away, or because something with this name is there."""
+        """By its key, because it begins like a path that leads away, or because a file of this name exists."""
         text = piece.text.strip()
         named = bool(name_words(piece.key) & tool_words.PATH_KEYS)
         if named and (len(text) > _MAX_PATH or not text.isprintable()):
@@ -113,7 +113,7 @@ class RiskModel:
         return bool(path) and (named or _leads(path) or self._is_there(path)) and not self._is_inside(path)
 
     def _is_inside(self, text: str) -> bool:
-        """Below one of the workspace's folders when it has been followed to where it leads, inside a sandbox, where a
+        """Whether it ends below one of the workspace's folders after following links: inside a sandbox, where a
         relative path begins in the workspace, and outside, where it begins in the current folder."""
         path = os.path.expanduser(text)
         has_drive = path[1:3] == ":/"

@@ -1,6 +1,6 @@
-"""What an object or an exception is called, asked so that nothing of it can get in the way.
+"""The name of an object or an exception, obtained so that its own code can't interfere.
 
-A tool's value and its exception are whatever the tool made: a name, a length or a text of their own may raise.
+A tool chooses its value and its exception: their own name, length or text may raise.
 """
 
 from __future__ import annotations

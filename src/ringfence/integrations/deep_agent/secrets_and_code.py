@@ -1,6 +1,6 @@
 """What secrets, code and ways out look like: tables, and the few functions that search a text by them.
 
-Owns: patterns of secret files, secret values and network use, and undoing the cheap ways around them (quotes, globs,
+Owns patterns of secret files, secret values and network use, and undoes the cheap ways around them (quotes, globs,
 base64, hex, percent signs). It is a heuristic: a program can spell any name so that no pattern finds it.
 """
 
@@ -33,8 +33,8 @@ _SECRET_FILE = re.compile(
       | etc/(?:g?shadow|sudoers)(?![\w-]|\.\w) | proc/[\w*]{1,20}/(?:environ|mem) | (?:var/)?run/secrets
     )""".replace("EXACT", _EXACT)
 )
-# What may be long must begin where nothing of the same kind stands before it: else a text of beginnings takes quadratic
-# time, and whoever runs in the sandbox chooses the text.
+# A pattern of unbounded length must not start right after a character of its own kind: else a text full of beginnings
+# takes quadratic time, and code in the sandbox chooses the text.
 SECRET_VALUE = re.compile(
     r"""(?x)
     (?-i:A[KS]IA[0-9A-Z]{16}) | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_\w{20,} | glpat-[\w-]{20,}
@@ -95,7 +95,7 @@ def mentions_address(text: str) -> bool:
 
 
 def is_command(text: str) -> bool:
-    """Whether a text that should be a name has several words or a shell's signs in it."""
+    """Whether a text that should be a name contains several words or shell syntax."""
     return re.search(r"[\s;|&`$]", text.strip()) is not None
 
 

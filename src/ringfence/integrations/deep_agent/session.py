@@ -1,6 +1,6 @@
 """``SandboxSession``: the one living sandbox of an agent's session, made when the first call needs it.
 
-Owns: execute, keep, go back, end. It decides nothing: whether something is kept or undone is the agent's business.
+It executes, keeps, goes back and ends. It decides nothing: the agent says what is kept or undone.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class SandboxSession:
         return self.manager.execute_in_sandbox(self.opened(), tool, dict(parameters))
 
     def without_links_out(self, done: ExecutionResult) -> ExecutionResult:
-        """A link that leads out of the allowed paths is undone with the call that made it: a tool which runs outside
-        would follow it. So is one by which an earlier link comes to lead out."""
+        """A link that leads out of the allowed paths is undone with the call that made it: a tool that runs outside
+        would follow it. So is a link that makes an earlier link lead out."""
         said = self._why_undone()
         if not said:
             return done
@@ -81,12 +81,12 @@ class SandboxSession:
         return self._bent
 
     def undone(self, done: ExecutionResult, error: str) -> ExecutionResult:
-        """A call that went well, but must not stay."""
+        """A call that succeeded, but must not stay."""
         self.go_back(done.checkpoint_id)
         return replace(done, success=False, value=None, error=error, rolled_back=True)
 
     def late(self, done: ExecutionResult, error: LateAttemptError) -> ExecutionResult:
-        """A call that went well, while what an earlier one left running did not; the manager has undone both."""
+        """A call that succeeded, while what an earlier one left running did not; the manager has undone both."""
         seen = (*done.violations, *error.attempts)
         return replace(done, success=False, value=None, error=f"violation: {seen[0]}", violations=seen,
                        rolled_back=self._config.enable_auto_rollback)  # fmt: skip
@@ -127,7 +127,7 @@ class SandboxSession:
         return paths
 
     def remove_links_out(self, paths: tuple[str, ...]) -> None:
-        """What still runs in the sandbox may have made one between the look and the commit."""
+        """A process in the sandbox may have made a link between the check and the commit."""
         folders, links = self._folders(), {path: os.readlink(path) for path in paths if os.path.islink(path)}
         if not links or not folders:
             return
@@ -139,7 +139,7 @@ class SandboxSession:
                 raise SupervisionError(f"{path!a} led out of the allowed paths and was removed again")
 
     def go_back(self, checkpoint_id: str) -> dict[str, Any]:
-        """End all that runs and go back to a checkpoint; where it is not there any more, drop the whole sandbox."""
+        """End everything that runs and go back to a checkpoint; if that is gone, drop the whole sandbox."""
         if self.context is None:
             return {"rollback_type": "none", "files_restored": 0, "checkpoint_id": ""}
         done = self._rolled_back(checkpoint_id)
@@ -196,7 +196,7 @@ def _shown(path: str) -> str:
 
 
 def tell_unended(sessions: list[SandboxSession]) -> None:
-    """Nobody has closed the agent, so nobody has said that its changes are to be kept."""
+    """Warn: the agent was never closed, so nobody said that its changes should be kept."""
     for session in sessions:
         if session.exists() and session.changed():
             warnings.warn(f"an agent was not closed, and nothing was committed; SandboxManager.attach("

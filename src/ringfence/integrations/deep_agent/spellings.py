@@ -1,7 +1,7 @@
-"""The paths that a text may mean to whoever opens it: stripped, unquoted, expanded, with slashes of every kind.
+"""The paths that a text may mean to a program that opens it: stripped, unquoted, expanded, with any kind of slash.
 
-A heuristic over cheap ways to spell a path. What is encoded otherwise (base64, a cipher, a name that the tool looks up
-in a table of its own) is not seen; ``signs`` decodes some of it for secret files.
+A heuristic over cheap ways to spell a path. Other encodings (base64, a cipher, a name that the tool looks up in a table
+of its own) are not seen; ``signs`` decodes some of it for secret files.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Bridge:
         self._frames = Frames()
         self._sockets: dict[int, socket.socket] = {}
         self._waiting: dict[int, tuple[int, list[bytes]]] = {}
-        """Connections whose socket the kernel has not opened yet, and what is to be sent then."""
+        """Connections whose socket the kernel has not opened yet, with the data to send then."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(0, selectors.EVENT_READ, None)
 

@@ -12,7 +12,7 @@ MAX_BYTES = 1 << 16
 
 
 class FrameError(Exception):
-    """What came is none of ours."""
+    """The data is not a valid frame."""
 
 
 def frame(kind: bytes, number: int, place: int = 0, data: bytes = b"") -> bytes:
@@ -26,7 +26,7 @@ class Frames:
         self._held = bytearray()
 
     def add(self, data: bytes) -> Iterator[tuple[bytes, int, int, bytes]]:
-        """Kind, connection, place and data of each that is whole."""
+        """Return kind, connection, place and data of each complete frame."""
         self._held += data
         while len(self._held) >= HEAD.size:
             kind, number, place, length = HEAD.unpack_from(self._held)

@@ -24,8 +24,8 @@ from ringfence.model.policy import SandboxPolicy
 PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _WINDOW_BYTES = 64 << 20
-"""What the bridge may be ahead of its reader."""
-# Our package by its own folder: the one that it lies in need not be readable, and is on no path of the cells.
+"""How far the bridge may run ahead of its reader."""
+# Load our package from its own folder: its parent need not be readable, and is not on the cells' search path.
 _LOADER = """\
 import importlib.util, json, sys
 place, connection, ports = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
@@ -55,7 +55,7 @@ def run(connection_file: str, policy: SandboxPolicy) -> int:
 
 
 def read_connection(connection_file: str) -> Mapping[str, object]:
-    """What Jupyter asks for; UsageError where that is more than the loopback of this machine."""
+    """What Jupyter asks for; UsageError if it wants to listen beyond this machine's loopback."""
     try:
         with open(connection_file, encoding="utf-8") as file:
             asked: dict[str, object] = json.load(file)

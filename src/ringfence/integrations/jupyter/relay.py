@@ -1,4 +1,4 @@
-"""Outside: listens on Jupyter's five ports and sends what comes through the streams of the bridge in the sandbox.
+"""Outside: listens on Jupyter's five ports and passes the data through the streams of the bridge in the sandbox.
 
 The sandbox has no network, and no socket of it can be reached: its standard streams are the only way. What comes back
 is the guest's word and reaches nobody but the clients that connected here.
@@ -16,7 +16,7 @@ from ringfence.integrations.jupyter.frames import CLOSE, DATA, MAX_BYTES, OPEN, 
 
 _SIGKILL = 9
 _MOST_UNREAD_BYTES = 64 << 20
-"""That a client may leave unread; then its connection ends."""
+"""What a client may leave unread; beyond that its connection ends."""
 
 
 class Relay:

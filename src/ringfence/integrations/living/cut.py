@@ -1,4 +1,4 @@
-"""Output that may be long: gathered within bounds, and cut for a reader with a word about what is left out."""
+"""Output that may be long: collected within bounds, and cut for a reader with a note about what is left out."""
 
 from __future__ import annotations
 

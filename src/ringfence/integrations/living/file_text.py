@@ -1,5 +1,5 @@
-"""A file of the sandbox as text, for a model. What can't be read says what is wrong, where, and what to do about it by
-the tools that a model has."""
+"""A file of the sandbox as text, for a model. An error says what is wrong, where, and what to do about it with the
+tools that a model has."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _is_directory(place: Place, path: str) -> bool:
 
 
 def _checked(path: str, data: bytes) -> bytes:
-    """FileError where it is no text: a model would take what stands there for what is in the file."""
+    """FileError if it is not text: a model would take replacement characters for the file's content."""
     try:
         wrong = data.find(b"\0")
         data.decode("utf-8")

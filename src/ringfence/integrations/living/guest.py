@@ -21,7 +21,7 @@ LENGTH = Struct("!I")
 CELL, VARIABLES = b"C", b"V"
 MARK_START = b"\n\x1e"
 _running: list[bool] = []
-"""Something is in it while a cell runs: only then an interruption is meant for somebody."""
+"""Not empty while a cell runs: only then is an interrupt meant for a cell."""
 
 
 def _interrupted(*_: object) -> None:
@@ -89,7 +89,7 @@ def _remember(source: str) -> None:
 
 
 def _sent(value: object, max_bytes: int) -> bytes:
-    """What it is, and how it is written: not every value can be sent."""
+    """The value and its text: not every value can be sent."""
     shown = "" if value is None else reply.cut(repr(value))
     packed = reply.pack_value({"value": value, "shown": shown}, max_bytes)
     if reply.read_reply(packed, max_bytes=max_bytes).kind is reply.ReplyKind.VALUE:

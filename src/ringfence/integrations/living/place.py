@@ -1,6 +1,6 @@
-"""``Place``: a box and, where it has one, the transaction under it, for doors whose callers come again and again.
+"""``Place``: a box and, if it has one, the transaction under it, for doors whose callers come back again and again.
 
-A box that has come to its end is opened anew; its files stay if they lie in the transaction. Going back and committing
+A box that has ended is opened anew; its files stay if they lie in the transaction. Going back and committing
 end what runs. The box itself has no deadline, so that an interpreter can live in it: each visit has the policy's.
 It decides nothing about isolation.
 """
@@ -47,7 +47,7 @@ class Place:
         self._turn = threading.RLock()
         self._closed = False
         self.on_event: OnEvent | None = None
-        """Told of what visits try and may not, by the threads that lead them."""
+        """Called for each refused attempt of a visit, by the thread that leads it."""
 
     # ---- the box
 
@@ -74,7 +74,7 @@ class Place:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Nothing runs, and nothing begins: what is read meanwhile is of one moment."""
+        """Nothing runs and nothing begins, so what is read meanwhile is consistent."""
         with self._box_lock, self._turn:
             self.end_all()
             yield
@@ -91,7 +91,7 @@ class Place:
         self.close()
 
     def _in_a_box(self, work: Callable[[Box], _T]) -> _T:
-        """In a new one where it has come to its end before it had heard of the work."""
+        """Do it in a new box if the old one ended before the work reached it."""
         box = self.box()
         try:
             return work(box)
@@ -105,15 +105,15 @@ class Place:
     def start(
         self, job: Job, *, timeout: float | None = None, unending: bool = False, on_output: OnOutput | None = None
     ) -> Handle:
-        """A visit in the background. ``timeout``: less time than the policy gives; ``unending``: it lives with the box,
-        and whoever asks it something watches the time."""
+        """A visit in the background. ``timeout``: less time than the policy gives; ``unending``: it lives as long as
+        the box, and its caller watches the time."""
         allowed = TEN_YEARS_S if unending else self.seconds(timeout)
         return self._in_a_box(
             lambda box: box.start(job, timeout=allowed, on_event=self.on_event, on_output=on_output)
         )
 
     def run(self, job: Job, *, timeout: float | None = None, on_output: OnOutput | None = None) -> Outcome:
-        """A visit to its end; whatever interrupts the wait ends it first."""
+        """Run a visit to its end; an interrupted wait ends the visit first."""
         handle = self.start(job if job.stdin is not None else _unfed(job), timeout=timeout, on_output=on_output)
         try:
             return handle.wait()
@@ -183,7 +183,7 @@ def _unfed(job: Job) -> Job:
 
 
 def session_policy(policy: SandboxPolicy) -> SandboxPolicy:
-    """What our own program in it needs is shown, and the box itself has no deadline: each visit has."""
+    """Show what our own program needs, and give the box no deadline: each visit has one."""
     changes: dict[str, object] = {"wall_time_s": TEN_YEARS_S}
     if traits_of(policy.isolation).files_apart and not policy.root:
         readable = dict.fromkeys((*policy.readable_paths, *boxed_call.needed_paths()))

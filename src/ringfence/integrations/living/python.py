@@ -1,7 +1,7 @@
 """``LivingPython``: one interpreter that stays in a place, asked cell by cell. What comes back is the guest's word.
 
-A cell that takes too long is interrupted as by Ctrl-C and keeps its variables; one that does not care is killed, and
-the next begins in a fresh interpreter. Cells come one at a time.
+A cell that takes too long is interrupted as by Ctrl-C and keeps its variables; if it ignores that, it is killed, and
+the next cell begins in a fresh interpreter. Cells come one at a time.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ringfence.python_jobs.reply import MAX_TEXT_CHARS, Raised, Reply, ReplyKind
 
 _SIGINT, _SIGKILL = 2, 9
 _INTERRUPT_S = 3.0
-"""How long a cell may take to hear of its interruption."""
+"""How long a cell may take to react to its interrupt."""
 _LOOK_S = 0.05
 _MARK_BYTES = 16
 _MOST_BESIDE = 16 * MAX_TEXT_CHARS
 """A reply has a value of at most the room for it, or three texts of four bytes a character, and its own head."""
 
-# Our package by its own folder: the one that it lies in need not be readable, and is on no path of the cells.
+# Load our package from its own folder: its parent need not be readable, and is not on the cells' search path.
 _LOADER = """\
 import importlib.util, sys
 place, room = sys.argv[1], int(sys.argv[2])
@@ -48,7 +48,7 @@ serve(room)
 
 @record
 class Cell:
-    """What a cell came to."""
+    """The result of a cell."""
 
     stdout: bytes = b""
     stderr: bytes = b""
@@ -84,8 +84,8 @@ class LivingPython:
         self._one_at_a_time = threading.Lock()
 
     def run(self, source: str, *, timeout: float | None = None, given_up: threading.Event | None = None) -> Cell:
-        """Execute a cell; ``timeout``: less time than the policy gives. ``given_up``: once it is set, this cell is
-        broken off if it runs, and never begins if it waits for another."""
+        """Execute a cell; ``timeout``: less time than the policy gives. ``given_up``: once it is set, a running cell is
+        interrupted, and a waiting one never begins."""
         return self._ask(CELL, source.encode("utf-8", "surrogatepass"), self._place.seconds(timeout), given_up)
 
     def set(self, variables: Mapping[str, object]) -> Cell:
@@ -140,7 +140,7 @@ class LivingPython:
     def _listen(
         self, handle: Handle, mark: bytes, streams: Mapping[str, Gathered], end: float, given_up: threading.Event
     ) -> tuple[bytes | None, str]:
-        """The bytes of the reply, and why it was broken off; none where the interpreter ended."""
+        """The bytes of the reply, and why it was interrupted; no bytes if the interpreter ended."""
         why, killed_at = "", 0.0
         reply, seen = (_Tail(mark, self._room + _MOST_BESIDE) for _ in range(2))
         while not (reply.complete and seen.found):
@@ -160,7 +160,7 @@ class LivingPython:
             streams[name].add(tail.held, 0)
 
     def _heard(self, handle: Handle, name: str, tail: _Tail) -> tuple[bytes, int]:
-        """What is the cell's of what has come, and how much of it was dropped."""
+        """The cell's part of the output, and how much of it was dropped."""
         read = handle.read_stdout if name == "stdout" else handle.read_stderr
         heard = read(self._read[name], timeout_s=0 if tail.done else _LOOK_S)
         self._read[name] = heard.position
@@ -175,7 +175,7 @@ class LivingPython:
 
 
 def _watch(handle: Handle, why: str, killed_at: float, end: float, given_up: threading.Event) -> tuple[str, float]:
-    """Interrupt a cell whose time is over or that nobody waits for; kill it where it does not stop."""
+    """Interrupt a cell whose time is over or that nobody waits for; kill it if it does not stop."""
     now = time.monotonic()
     if not why and (now > end or given_up.is_set()):
         handle.signal(_SIGINT)
@@ -197,7 +197,8 @@ def _feed(handle: Handle, request: bytes) -> None:
 class _Tail:
     """One stream: what comes before the mark is the cell's output, what comes after it is the reply.
 
-    The guest writes both, so no more is held than a reply can be; one that says it is longer is cut, and then no reply.
+    The guest writes both, so no more is held than the longest reply; a reply that claims to be longer is cut, and is
+    then none.
     """
 
     def __init__(self, mark: bytes, most: int) -> None:

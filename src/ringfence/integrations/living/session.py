@@ -1,6 +1,6 @@
 """``Session``: what tools for a model do, in one sandbox, with texts as results. Knows no protocol and no framework.
 
-The policy is the operator's, and no argument of a tool widens it: a time that is asked for can only be shorter.
+The policy is the operator's, and no argument of a tool widens it: a tool can only ask for less time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ringfence.model.system_text import escape_controls
 from ringfence.model.ways.walk import real
 
 MOST_CHARS = 8000
-"""Of a result; what is longer is cut, and can be read on."""
+"""Length of a result; a longer one is cut, and the rest can be read on request."""
 MOST_KEPT = 20
 """Outputs that can be read on."""
 MOST_KEPT_CHARS = 16 << 20
@@ -63,8 +63,8 @@ class Session:
         keep_question: KeepQuestion | None = None,
     ) -> None:  # fmt: skip
         """``workspace``: the folder of the host that is worked on; absent: a private one, which nothing is committed
-        to. ``place``: on the same transaction; absent: one of its own. ``keep_question``: given all of what a commit
-        would carry over, where that is too long to be shown; says how an operator reads it."""
+        to. ``place``: on the same transaction; absent: one of its own. ``keep_question``: gets the complete changes of
+        a commit if they are too long to be shown; says how an operator can read them."""
         self.policy = policy
         self.workspace = workspace
         self.place = place or Place(policy, transaction)
@@ -80,7 +80,7 @@ class Session:
     def opened(
         cls, policy: SandboxPolicy | None = None, workspace: str | os.PathLike[str] | None = None
     ) -> Iterator[Self]:
-        """One that leaves nothing behind but what is committed; ``workspace``: a folder of the host to work on."""
+        """A session that leaves nothing behind but its commits; ``workspace``: a folder of the host to work on."""
         policy = policy or SandboxPolicy.from_dict({"isolation": "strict", **ROOMY})
         folder = tempfile.mkdtemp(prefix="session-", dir=state_folder.private_place())
         bases = [real(workspace)] if workspace is not None else []
@@ -138,7 +138,7 @@ class Session:
     # ---- output that is read on
 
     def shortened(self, text: str) -> str:
-        """With a word on how to read on, where it is long."""
+        """Cut a long text, with a note on how to read on."""
         if len(text) <= MOST_CHARS:
             return text
         with self._lock:
@@ -187,7 +187,7 @@ class Session:
         return f"checkpoint {made.checkpoint_id}: {len(made.layer)} changed paths"
 
     def rollback(self, checkpoint_id: str) -> str:
-        """To one that is named by its id or the beginning of it; without, to the newest."""
+        """Go back to a checkpoint, named by its id or the beginning of it; without a name, to the newest."""
         known = self.place.checkpoints()
         found = [each for each in known if each.checkpoint_id.startswith(checkpoint_id)]
         if not found or (checkpoint_id and len(found) > 1):
@@ -198,7 +198,7 @@ class Session:
                 "Python's variables too.")  # fmt: skip
 
     def to_commit(self) -> Shown:
-        """What a commit now would carry over; its seal is of what is shown."""
+        """What a commit would carry over now; the seal covers what is shown."""
         if not self.workspace:
             raise UsageError("there is no workspace to commit to", hint="the operator names one with --workspace")
         with self.place.at_rest():  # else another call could change it between the seal and the look
@@ -208,12 +208,12 @@ class Session:
             raise UsageError("nothing has changed, so there is nothing to commit")
         if not changes.complete:
             raise CheckpointError("too much has changed to be shown, so it can't be committed")
-        # A name may have lines in it, which would read as paths of their own.
+        # A name may contain line breaks, and its parts would look like paths of their own.
         rows = [f"{each.kind} {escape_controls(os.path.relpath(each.path, self.workspace))}" for each in changes]
         listed, diff = "\n".join(rows), words.text_of(told.encode("utf-8", "surrogateescape"))
         asked, end = f"Commit {len(rows)} changed paths to {self.workspace}?", f"[{seal[:16]}]"
         left = max(0, len(listed) - MOST_LISTED) + max(0, len(diff) - MOST_DIFF)
-        if left:  # said above all that the program chose, which could say anything
+        if left:  # placed above the program's own text, which could say anything
             asked += f"\nNOT ALL OF IT IS SHOWN: {left} of {len(listed) + len(diff)} characters are left out"
             if self._keep_question is not None:
                 asked += "; " + self._keep_question(f"{listed}\n\n{diff}\n{end}\n")

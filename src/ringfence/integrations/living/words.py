@@ -1,4 +1,4 @@
-"""How an end is told to a program that reads words: what happened, what was refused, and what it can do about it."""
+"""Puts a result into words for a model: what happened, what was refused, and what it can do about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ringfence.model.policy import SandboxPolicy
 from ringfence.model.system_text import escape_controls
 
 MOST_REFUSED = 10
-# What who runs the program can do; the policy itself is the operator's.
+# What the caller of the program can do; the policy itself is the operator's.
 _ADVICE = {
     Status.TIMEOUT: "do less at a time; a program left in the background with & must also end",
     Status.MEM_LIMIT: "use less memory: work in pieces",
@@ -22,7 +22,7 @@ _ADVICE = {
     Status.FILE_SIZE_LIMIT: "write smaller files",
     Status.NOFILE_LIMIT: "open fewer files at once",
     Status.OUTPUT_LIMIT: "print less, or write it to a file",
-    Status.FORBIDDEN_SYSCALL: "this system call is not allowed here; there is no way around",
+    Status.FORBIDDEN_SYSCALL: "this system call is not allowed here; there is no way around that",
 }
 _FIXED = "The limits are the operator's; they can't be changed from here."
 
@@ -46,7 +46,7 @@ def end_of(outcome: Outcome, policy: SandboxPolicy) -> str:
 
 
 def refusals(outcome: Outcome) -> Iterator[str]:
-    """What it tried and may not, each once."""
+    """What it tried although that is not allowed, each once."""
     told = dict.fromkeys(filter(None, map(_refusal, outcome.events)))
     for number, line in enumerate(told):
         if number == MOST_REFUSED:

@@ -14,8 +14,8 @@ VERSION_HEADER = "mcp-protocol-version"
 
 
 def manager_of(server: MCPServer[Any], body_bytes: int) -> Any:
-    """What answers the requests of the one session of this server. Who may speak, and how long a session lasts, is the
-    caller's to say."""
+    """What answers the requests of the one session of this server. The caller decides who may speak, and how long a
+    session lasts."""
     server.streamable_http_app(
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False), max_sessions=1,
         session_idle_timeout=None, max_request_body_size=body_bytes,
@@ -24,8 +24,8 @@ def manager_of(server: MCPServer[Any], body_bytes: int) -> Any:
 
 
 def without_session(version: str | None, request_id: object) -> dict[str, object] | None:
-    """The refusal of a version of the protocol that has no sessions, by which a client that knows both takes the other;
-    None: this one has, as all have that name none."""
+    """The refusal of a protocol version without sessions, which makes a client that knows both use the other; None:
+    this version has sessions, as does a request that names no version."""
     if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS:
         return None
     told = {"supported": list(HANDSHAKE_PROTOCOL_VERSIONS), "requested": version[:40]}

@@ -49,9 +49,9 @@ class Consent(BaseModel):
 def build(
     session: Session, *, commit: Commit = "ask", by_hand: str = "", at_once: int = 40, told: Callable[[str], str] = str
 ) -> MCPServer[Any]:
-    """The server of one session. ``by_hand``: how the operator commits without it. ``at_once``: calls that may wait for
-    the sandbox, each in a thread; who shares a process with other sessions takes none of theirs. ``told``: what of the
-    text of an error its client is told."""
+    """The server of one session. ``by_hand``: how the operator commits without it. ``at_once``: how many calls may wait
+    for the sandbox, each in a thread; sessions that share a process do not take each other's threads. ``told``: turns
+    an error's text into what its client may see."""
     threads = _Threads(at_once, told)
     where = ON_WORKSPACE.format(session.workspace) if session.workspace else PRIVATE
     server: MCPServer[Any] = MCPServer("ringfence", version=__version__, instructions=INSTRUCTIONS.format(where=where),
@@ -70,7 +70,7 @@ class _Threads:
         self._limiter, self._told = anyio.CapacityLimiter(at_once), told
 
     async def whole(self, work: Callable[[], _T]) -> _T:
-        """To its end, also where the caller gives up: half a rollback is none."""
+        """Run to the end, even if the caller gives up: half a rollback is useless."""
         return await self._carried_out(work, abandon=False)
 
     async def unless_cancelled(self, work: Callable[[], _T]) -> _T:
@@ -110,7 +110,7 @@ def _running(session: Session, threads: _Threads) -> list[Callable[..., Any]]:
             try:
                 cell = await threads.unless_cancelled(work)
             except anyio.get_cancelled_exc_class():
-                given_up.set()  # of this cell alone: another may run, and this one wait for it
+                given_up.set()  # only this cell: another may be running while this one waits for it
                 raise
             group.cancel_scope.cancel()
         return session.told_cell(cell)
@@ -178,8 +178,8 @@ def _history(session: Session, threads: _Threads) -> list[Callable[..., Any]]:
 
 
 def _committing(session: Session, threads: _Threads, how: Commit, by_hand: str) -> Callable[..., Any]:
-    """Ask: the operator sees what would be carried over, and exactly that is, or nothing. The question holds the seal
-    of what it shows, so that an answer is never one to other changes."""
+    """Ask the operator: exactly the shown changes are carried over, or nothing. The question holds the seal of what it
+    shows, so an answer never applies to other changes."""
 
     async def shown() -> Shown:
         if how == "never":
@@ -200,7 +200,7 @@ def _committing(session: Session, threads: _Threads, how: Commit, by_hand: str) 
             return "the operator declined: nothing was committed, and the changes stay in the sandbox"
         return await threads.whole(functools.partial(session.commit, shown))
 
-    # By hand: as text they would be looked up in this module, and the resolvers are of this session.
+    # Set by hand: annotations as text would be looked up in this module, but the resolvers belong to this session.
     commit.__annotations__ = {"shown": Annotated[Shown, Resolve(shown)], "return": str,
                               "answer": Annotated[ElicitationResult[Consent], Resolve(consent)]}  # fmt: skip
     consent.__annotations__ = {"ctx": Context, "shown": Annotated[Shown, Resolve(shown)],

@@ -1,6 +1,6 @@
 """A plug-in of pytest: ``pytest --ringfence`` runs the tests in a sandbox, the fixture ``sandbox`` is a box for a test.
 
-pytest loads it in every run of an environment that has ringfence, so it loads nothing itself until it is asked.
+pytest loads it in every run of an environment that has ringfence, so it loads nothing until it is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ringfence.engine.box import Box
 
 INSIDE_VARIABLE = "RINGFENCE_PYTEST"
-"""Set in the sandbox: there the option means nothing more."""
+"""Set inside the sandbox, where the option has no further effect."""
 FLAG = "--ringfence"
 
 
@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                     help="run all of it in a sandbox; =strict is the default level")  # fmt: skip
     group.addoption("--ringfence-policy", metavar="FILE", default=None, help="limits, network and paths of the sandbox")
     group.addoption("--ringfence-keep", metavar="PATH", action="append", default=[],
-                    help="what tests write there is carried over, beside reports; may be repeated")  # fmt: skip
+                    help="carry over what tests write there, besides reports; may be repeated")  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,7 +46,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 
 
 def level_of(args: list[str]) -> str:
-    """What the last of these flags says; empty: there is none. A word behind it is a path, not its value."""
+    """The value of the last of these flags; empty: there is none. The next word is a path, not its value."""
     found = [word for word in args if word == FLAG or word.startswith(f"{FLAG}=")]
     return (found[-1].partition("=")[2] or "strict") if found else ""
 

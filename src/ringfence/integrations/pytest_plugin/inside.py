@@ -1,7 +1,7 @@
-"""Runs the same pytest in a sandbox: same words, same folder, output as it comes. What pytest writes as reports is
-carried over; whatever else the tests changed is gone.
+"""Runs the same pytest in a sandbox: same arguments, same folder, live output. pytest's reports are carried over; all
+other changes of the tests are dropped.
 
-pytest's exit code is believed as far as ``ringfence test`` believes it: a test that ends the process does not pass.
+pytest's exit code is trusted as far as ``ringfence test`` trusts it: a test that ends the process does not pass.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ringfence.backends.contract import Visit
 
 _CACHE = ".pytest_cache"
-"""As pytest has it; a project that has another has to do without."""
+"""pytest's default; a project with another one has to do without."""
 INTERRUPTED = 2
 """Of pytest."""
 # A run of tests is long, and has many parts.
@@ -83,21 +83,21 @@ def _refuse_what_cannot_be(config: pytest.Config) -> None:
 
 
 def _early_plugins(config: pytest.Config) -> Iterator[str]:
-    """What -p named; pytest has imported it before any plug-in of an environment."""
+    """Plug-ins named by -p; pytest has imported them before any plug-in of the environment."""
     named = getattr(config.known_args_namespace, "plugins", None) or ()
     return (name for name in named if isinstance(name, str) and not name.startswith("no:"))
 
 
 def _words(config: pytest.Config) -> Namespace:
-    """What who runs pytest has said. The project's own configuration may say ``addopts`` too, and is not to be trusted
-    with the policy it runs under, nor with what is carried over."""
+    """The arguments of the person who runs pytest. The project's own configuration may set ``addopts`` too, but must
+    not choose its policy or what is carried over."""
     own = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(os.fspath, config.invocation_params.args)]
     found: Namespace = config._parser.parse_known_args(own)
     return found
 
 
 def _policy(config: pytest.Config, level: str) -> SandboxPolicy:
-    """The operator's file, or roomy limits. The folder of ringfence is shown: its plug-in is loaded inside."""
+    """The operator's file, or generous limits. The folder of ringfence is shown: its plug-in is loaded inside."""
     file = _words(config).ringfence_policy
     if file:
         from ringfence.model.policy_file import read_policy
@@ -182,7 +182,7 @@ def _pass_on(stream: str, piece: bytes) -> None:
 
 
 def _told(config: pytest.Config, outcome: Outcome, signals: _Signals) -> int:
-    """The exit code, and why where pytest has not said so itself."""
+    """The exit code, and the reason if pytest has not given one itself."""
     records = parse_records(outcome.message)
     result = from_outcome(outcome, records, hints(outcome, records))
     for hint in result["hints"]:
@@ -223,7 +223,7 @@ def _reports(config: pytest.Config) -> list[str]:
 
 
 def _carry_over(transaction: Transaction, reports: Iterable[str]) -> None:
-    """Reports alone. A link among them would have the next run write elsewhere: it stays where it is."""
+    """Carry over reports alone. A link among them would make the next run write elsewhere: it is left behind."""
     places = [itself(place) for place in reports]
     try:
         links = transaction.links()

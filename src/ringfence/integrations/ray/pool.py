@@ -1,6 +1,6 @@
 """``RayPool``: the pool's methods, with the sandboxes on the nodes of a Ray cluster.
 
-It adds nothing to what a sandbox holds. Every job runs in a sandbox of its own on some node; what comes back is the
+It adds nothing to what a sandbox enforces. Every job runs in a sandbox of its own on some node; what comes back is the
 same Outcome, and a value is decoded here, by the same checks, from the bytes that the guest wrote.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _WIDEST, _LARGEST = 8, 32
 _PARTS = 4
-"""Each worker has so many tasks of a map at least, where there are items enough: so none is idle at the end."""
+"""Each worker gets at least this many tasks of a map, if there are enough items: so no worker is idle at the end."""
 
 
 class RayPool:
@@ -185,7 +185,7 @@ class RayPool:
             self._open.discard(dispatch)
 
     def _task_size(self, count: int) -> int:
-        """How many jobs a task has: more cost less each, and are done again together when their node is lost."""
+        """How many jobs a task has: with more, each costs less, but all run again if their node is lost."""
         workers = max(1, slots_of(self._ray) // self._settings.width)
         return max(1, min(_LARGEST, count // (workers * _PARTS)))
 
@@ -200,9 +200,9 @@ def _outcome(end: object) -> Outcome:
 
 
 def _refuse_on_output(on_output: object) -> None:
-    """A job whose node is lost begins again elsewhere, and what was told of the first would be told twice."""
+    """A job whose node is lost begins again elsewhere, and its first output would be reported twice."""
     if on_output is not None:
-        raise UsageError("on_output: on a cluster a job may begin again, and its output would be told twice",
+        raise UsageError("on_output: on a cluster a job may begin again, and its output would be reported twice",
                          hint="take it from the outcome, or use ringfence.Pool")  # fmt: skip
 
 
@@ -215,10 +215,10 @@ def _smallest_node(nodes: Sequence[Any]) -> int:
 
 
 def _check_apart(policy: SandboxPolicy) -> None:
-    """UsageError where a job could reach the cluster: who reaches its ports and has its token runs code everywhere."""
+    """UsageError if a job could reach the cluster: whoever reaches its ports and has its token runs code everywhere."""
     if not traits_of(policy.isolation).files_apart:
         raise UsageError(f"isolation {policy.isolation}: a job could read the cluster's token",
                          hint="jobs of a cluster run under strict")  # fmt: skip
     if policy.network_rule == HOST_NETWORK:
         raise UsageError("network host: a job would reach the ports of the cluster",
-                         hint="name who may be reached, or nobody")  # fmt: skip
+                         hint="name the hosts to reach, or none")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Jobs on their way to a node: what the caller said, with all that is long by its content. Plain records, ours alone.
+"""Jobs on their way to a node: what the caller asked for, with long values sent by content. Plain records, ours alone.
 
 Nothing that a guest wrote is ever loaded as a pickle: what comes back is an Outcome of our own making, and a value in
 it is bytes until the caller's side has decoded it.

@@ -1,6 +1,6 @@
 """What runs on a node: a worker process of Ray that keeps a pool, and runs the jobs of a task in it.
 
-Errors of ours come back as values: what Ray makes of a raised one is no longer ours. A pool without work closes itself
+Our errors come back as values: Ray would turn a raised one into a type of its own. A pool without work closes itself
 after a while, also when the caller has died.
 """
 

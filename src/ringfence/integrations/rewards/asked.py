@@ -1,7 +1,7 @@
 """What tests ask of a program: calls with arguments, and the right answers, read from ``assert`` without running it.
 
-``assert double(21) == 42`` is a call and an answer that is compared outside. Anything that is not of this form is for
-``replay``, which runs the tests themselves, apart from the program.
+``assert double(21) == 42`` is a call and an answer that is compared outside. Any other form is for ``replay``, which
+runs the tests themselves, apart from the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Call:
 
 @record
 class Check:
-    """A call, what it must come to, and the line that says so."""
+    """A call, its required result, and the line that says so."""
 
     call: Call
     right: object

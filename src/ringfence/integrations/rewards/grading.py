@@ -1,8 +1,8 @@
 """``Rewards``: grades programs over a pool. The program and the right answers are never in one sandbox.
 
 A program is called in a sandbox and gives values back, as data. Plain ``assert call == literal`` is compared out here.
-Other tests run in a second sandbox, in which the program's functions are stand-ins that know the values of the first;
-what they don't know yet is asked there, and the tests run again. So a program can choose its values and nothing else:
+Other tests run in a second sandbox, in which the program's functions are stand-ins that know the values from the first.
+Unknown values are asked for in the first, and the tests run again. So a program can choose its values and nothing else:
 not how they are compared, not how a test ends, not what is counted.
 """
 
@@ -39,9 +39,9 @@ class Reward:
     passed: int
     total: int
     reasons: tuple[str, ...] = ()
-    """Of each test that it failed, in order: the test, and what was wrong. Texts in it may be the program's."""
+    """For each failed test, in order: the test, and what was wrong. Parts of the text may be the program's."""
     status: str = "OK"
-    """How its sandbox ended, where that was not well."""
+    """How its sandbox ended, if that was not well."""
 
     @property
     def all_passed(self) -> bool:
@@ -112,7 +112,7 @@ class Rewards:
 
     def _compared(self, code: str, checks: list[Check], result: CallResult) -> Reward:
         if not result.ok and result.reply.kind in _NOT_SENT and len(checks) > 1:
-            told = [self._answer(code, check.call) for check in checks]  # one of the values is in the way of the others
+            told = [self._answer(code, check.call) for check in checks]  # one of the values spoils the others
         else:
             told = _told(result, len(checks))
         wrong = [_wrong(check, each) for check, each in zip(checks, told, strict=True)]
@@ -152,7 +152,7 @@ class Rewards:
         return _failed(ends, f"with its values they call it more than {MOST_ROUNDS} times in a row")
 
     def _learn(self, code: str, missing: list[Any], known: dict[str, tuple[object, object]]) -> CallResult | None:
-        """Ask the program; how it ended, where that was not well."""
+        """Ask the program; return how it ended, if that was not well."""
         asked = {key: call for call in missing if (key := _key(call)) not in known}
         if len(known) + len(asked) > MOST_CALLS:
             raise UsageError(f"the tests call the program more than {MOST_CALLS} times")
@@ -179,11 +179,11 @@ def _sent(call: Call) -> tuple[str, tuple[object, ...], dict[str, object]]:
 
 
 def _told(result: CallResult, count: int) -> list[tuple[Any, ...]]:
-    """What a program said to each call; its word, so every part of it is looked at."""
+    """What a program answered to each call; it is untrusted, so every part is checked."""
     value = result.value if result.ok else None
     if type(value) is list and len(value) == count and all(map(_is_told, value)):
         return value
-    problem = result.problem or "it told something else than answers"
+    problem = result.problem or "it sent something other than answers"
     return [("raised", "", problem)] * count
 
 
@@ -217,7 +217,7 @@ def _short(value: object) -> str:
 
 
 def _judged(result: CallResult) -> tuple[list[tuple[str, str]], list[Any]]:
-    """Of the tests' own sandbox; what goes wrong there is a mistake in the tests."""
+    """The result of the tests' own sandbox; an error there is a mistake in the tests."""
     value = result.value if result.ok else None
     if not isinstance(value, Mapping) or not value.get("ends"):
         raise UsageError(f"the tests can't be run: {result.problem or 'there is no assert and no test in them'}",
@@ -226,7 +226,7 @@ def _judged(result: CallResult) -> tuple[list[tuple[str, str]], list[Any]]:
 
 
 def _key(call: object) -> str:
-    """Arguments may be values of the program, such as a number that Python does not write out."""
+    """Arguments may come from the program, such as a number that Python refuses to write out."""
     try:
         return repr(call)
     except (ValueError, RecursionError):
@@ -234,7 +234,7 @@ def _key(call: object) -> str:
 
 
 def _failed(ends: list[tuple[str, str]], why: str) -> Reward:
-    """Of tests that ran before the program's values came: what goes wrong with these is the program's failure."""
+    """For tests that ran before the program's values came: an error with these values is the program's failure."""
     return _reward([f"{label}: {why}" for label, _ in ends] or [why], None)
 
 

@@ -23,7 +23,7 @@ def answers(source: str, calls: list[Any]) -> list[Any]:
 
 
 def verdicts(tests: str, names: list[str], known: list[Any]) -> dict[str, Any]:
-    """Run tests whose calls of the program are answered from what is known; what else they would have to know.
+    """Run tests whose calls of the program are answered from known values; return what else they need to know.
 
     The verdict of each statement or test function: "" or why it failed. It counts where nothing is missing.
     """
