@@ -386,7 +386,7 @@ def test_what_stands_twice_in_a_body_is_not_read_as_either(here: Here, token: di
     given = {"content-type": "application/json"}
     for body in (b'{"argv": ["true"], "argv": ["false"]}', b'{"argv": ["true"], "env": {"A": "1", "\\u0041": "2"}}'):
         status, _, found = ask(here.port, "POST", "/v1/runs", body, token=token["owner"], headers=given)
-        assert status == 400 and "stands twice" in found["error"]["message"], found
+        assert status == 400 and "occurs twice" in found["error"]["message"], found
     once = b'{"argv": ["true"], "env": {"A": "1", "B": "2"}}'  # the control
     assert ask(here.port, "POST", "/v1/runs", once, token=token["owner"], headers=given)[0] == 200
 

@@ -2,6 +2,7 @@
 
 docs/reference/service.md has its routes and settings.
 
-A door like the others: it turns requests into jobs and policies, and outcomes into JSON. It adds who may ask for what,
-and how much of the machine that may take. Starlette and uvicorn are loaded when it is used (``ringfence[service]``).
+A door like the others: it turns requests into jobs and policies, and outcomes into JSON. It adds access control, and
+limits on how much of the machine a request may take. Starlette and uvicorn are loaded when it is used
+(``ringfence[service]``).
 """

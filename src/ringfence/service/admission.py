@@ -1,8 +1,8 @@
-"""Who may have a sandbox now, who waits, and who is told to come again.
+"""Decides who gets a sandbox now, who waits, and who is told to come again.
 
-A place is one sandbox and the memory that its policy allows it. Those who wait are served in their order; one whose
-tenant has all that it may have is passed over, one for whom the machine has no room is not: else a large one would
-never come. Used by the event loop alone.
+A place is one sandbox and the memory that its policy allows it. Waiting requests are served in order. One whose tenant
+is at its quota is skipped; one for which the machine has no room is not: else a large one would never get its turn.
+Used by the event loop alone.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Place:
 
 
 def available_memory() -> int:
-    """What programs could have now, as the kernel reckons it; a lot where it does not say."""
+    """The memory that programs could have now, by the kernel's estimate; a lot if it gives none."""
     try:
         with open("/proc/meminfo", "rb") as file:
             for line in file:
@@ -86,7 +86,7 @@ class Admission:
     # ---- coming and going
 
     def join(self, tenant: Tenant, memory_bytes: int) -> Place:
-        """A place, now or when its turn comes; Full where there is none to wait for, and never any of that size."""
+        """Get a place, now or when its turn comes; Full if the queue is full, or nothing of that size ever fits."""
         self._refuse_too_large(tenant, memory_bytes)
         place = Place(tenant=tenant, memory_bytes=memory_bytes, turn=asyncio.get_running_loop().create_future())
         if not self._is_anyones_turn() and self._has_room(place) and not self._is_at_quota(place):
@@ -97,7 +97,7 @@ class Admission:
         if len(self.waiting) >= self.queue or (shared and theirs >= max(1, self.queue // 2)):
             raise Full(f"{len(self.waiting)} wait already", self._wait_s(), "queue")
         self.waiting.append(place)
-        self._serve_waiting()  # those before it may all be of tenants at their quota
+        self._serve_waiting()  # those before it may all belong to tenants at their quota
         return place
 
     def leave(self, place: Place, used_s: float | None = None) -> None:
@@ -118,7 +118,7 @@ class Admission:
         self._serve_waiting()
 
     def count_run(self, tenant: Tenant) -> None:
-        """One more run of this tenant; Full where those of the last minute are all that it may have."""
+        """Count one more run of this tenant; Full if it has used up its runs of this minute."""
         begun, now = self._begun.setdefault(tenant.name, deque()), time.monotonic()
         while begun and begun[0] <= now - _MINUTE_S:
             begun.popleft()
@@ -137,7 +137,7 @@ class Admission:
                                hint="tighten mem_bytes of the policy")  # fmt: skip
 
     def _is_anyones_turn(self) -> bool:
-        """Whether one waits for the machine's room; those who have all that they may have hold nobody up."""
+        """Whether somebody waits for room on the machine; tenants at their quota hold nobody up."""
         return any(not self._is_at_quota(each) for each in self.waiting)
 
     def _is_at_quota(self, place: Place) -> bool:
@@ -148,7 +148,7 @@ class Admission:
     def _has_room(self, place: Place) -> bool:
         if len(self._held) >= self.sandboxes or self.reserved_bytes + place.memory_bytes > self.memory_bytes:
             return False
-        # One is always let in: a machine that is full of other things must not stop for ever.
+        # One is always let in: a machine that is busy with other things must not block for ever.
         return not self._held or self._left() >= self._spare_bytes
 
     def _left(self) -> int:
@@ -186,13 +186,13 @@ class Admission:
         self._serve_waiting()
 
     def _wait_s(self) -> float:
-        """Until those who wait now have been served, by how long runs took lately."""
+        """The time until those who wait now have been served, estimated from recent runs."""
         reckoned = self._usual_s * (len(self.waiting) + 1) / max(1, self.sandboxes)
         return min(_LONGEST_S, max(1.0, reckoned))
 
 
 class Bodies:
-    """How much of requests' bodies one tenant may have in memory at a time, from their first byte to the answer."""
+    """Limits the request bodies that one tenant has in memory at a time, from their first byte to the answer."""
 
     def __init__(self, most_bytes: int = _MOST_BODY_BYTES) -> None:
         self._most = most_bytes
@@ -200,7 +200,7 @@ class Bodies:
 
     @contextmanager
     def held(self, tenant: str, size: int) -> Iterator[None]:
-        """So many bytes are counted until it ends; one body alone is never too much."""
+        """Count this many bytes while entered; a single body is never too much."""
         now = self._held.get(tenant, 0)
         if now and now + size > self._most:
             raise Refused(429, f"requests of yours hold {now} bytes already", headers={"retry-after": "1"})

@@ -1,4 +1,4 @@
-"""A request as handlers see it, what they answer, and what of the host no answer tells. Nothing here is of a web
+"""A request as handlers see it, what they answer, and which host paths no answer reveals. Nothing here depends on a web
 framework."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BELOW = r"(?:/[^\s'\":;,()\]]*|(?![\w.-]))"
 
 @record
 class Ask:
-    """Who asks for what; all of it was checked by the route's schemas."""
+    """Who asks for what; the route's schemas have checked all of it."""
 
     tenant: Tenant
     path: Mapping[str, str] = MappingProxyType({})
@@ -51,7 +51,7 @@ class Answer:
 
 
 class Refused(SandboxError):
-    """An answer that is no success, in words; what is raised anywhere in a handler."""
+    """An answer that is not a success, in words; handlers raise it anywhere."""
 
     def __init__(self, status: int, message: str, *, hint: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -60,13 +60,13 @@ class Refused(SandboxError):
 
 
 def not_found(what: str) -> Refused:
-    """The same for what is not there and for what is somebody else's."""
+    """The same answer for what does not exist and for what is somebody else's."""
     return Refused(404, f"there is no such {what}")
 
 
 class HostPaths:
-    """Those that no client is told of: where the service and ringfence keep what is theirs, and where they are
-    installed. An error of any part may name one; the log has it whole. Paths inside of sandboxes stay as they are."""
+    """Paths that no client is told: where the service and ringfence keep their own files, and where they are installed.
+    Any error may contain one; the log has it in full. Paths inside sandboxes stay as they are."""
 
     def __init__(self, *own: str) -> None:
         self._own = (*own, *installed())
@@ -78,7 +78,7 @@ class HostPaths:
         return {name: self._without(value) for name, value in plain_error(error).items()}
 
     def without(self, text: str) -> str:
-        """The same text, with a word in the place of each of them."""
+        """The same text, with each of these paths replaced by a word."""
         stamp = state_folder.own_stamp()
         if stamp != self._stamp:
             self._pattern, self._stamp = _pattern((*self._own, *state_folder.own_places())), stamp

@@ -43,7 +43,7 @@ from ringfence.service.tokens import Tenant
 
 Handler = Callable[[Ask], Awaitable[Answer]]
 Endpoint = Callable[[Request], Awaitable[Response]]
-# One table from error to status; the first that fits.
+# One table from error to status; the first match counts.
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (Full, 429), (Draining, 503), (BusyError, 409), (ConflictError, 409), (LateAttemptError, 409), (ForeignError, 409),
     (UsageError, 400), (UnavailableError, 503), (SandboxError, 422),
@@ -64,8 +64,7 @@ class Requests(RunRequests):
 
 
 class Application:
-    """Starlette, and before it what has a path without a part to be read: for a short run its layers are a good part of
-    the way."""
+    """Starlette, preceded by the routes with a fixed path: for a short run Starlette's layers take much of the time."""
 
     def __init__(self, inner: Starlette, endpoints: Mapping[tuple[str, str], Endpoint]) -> None:
         self._inner, self._endpoints = inner, endpoints
@@ -105,7 +104,7 @@ def application(service: Service) -> Application:
 
 
 def go_on(service: Service, requests: RunRequests) -> None:
-    """With what an earlier life had promised and not begun."""
+    """Continue with what an earlier process had promised but not begun."""
     for run_id, document in service.runs.left_over():
         tenant, spec = service.tokens.named(str(document.get("tenant"))), document["spec"]
         try:
@@ -135,7 +134,7 @@ def _endpoint(service: Service, route: Route, handler: Handler) -> Callable[[Req
             made = Response(status_code=400)
         except Exception as wrong:
             error, made = wrong, _refusal(service, wrong)
-        # In the next turn of the loop, when the answer is on its way: nobody waits for what is said of it.
+        # In the next turn of the loop, when the answer is on its way: nobody should wait for the log.
         took_s = time.perf_counter() - began
         asyncio.get_running_loop().call_soon(_log, service, route, made.status_code, took_s, tenant, error)
         return made
@@ -193,7 +192,7 @@ def _refusal(service: Service, error: Exception) -> Response:
 
 
 async def _unrouted(_: Request, error: Exception) -> Response:
-    """A path or a method that there is not."""
+    """The answer for an unknown path or method."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     words = {404: "there is no such address", 405: "not by this method"}
     headers: dict[str, Any] = {**guard.SECURITY_HEADERS, **(getattr(error, "headers", None) or {})}

@@ -34,7 +34,7 @@ class BoxRequests:
         return found
 
     def _box(self, ask: Ask) -> KeptBox:
-        """One that is used: what the operator has taken away since it was made is not to be had by it."""
+        """A box that is about to be used: it gives no access to what the operator has taken away since it was made."""
         found = self._found(ask)
         if not ask.tenant.may_pick(found.policy_name):
             raise Refused(403, f"the policy {found.policy_name} is not for you any more")
@@ -92,7 +92,7 @@ class BoxRequests:
         run = service.runs.begin(Run(ask.tenant, box.policy_name, box.policy, work, None, spec))
         return await self._runs.answered(run, wait=spec.get("wait", True))
 
-    # ---- files: by a visit, as one of the box's own processes, so no path leads further than for those
+    # ---- files: by a visit, as one of the box's own processes, so no path leads further than for those processes
 
     async def read_file(self, ask: Ask) -> Answer:
         box = await self._service.boxes.opened(self._box(ask))

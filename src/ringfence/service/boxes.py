@@ -1,7 +1,7 @@
 """Boxes of a service: a transaction on disk each, and a living box on it while somebody uses it.
 
-Found again after a restart: whose it is, and under which policy, stands in its sealed metadata. The methods of
-``KeptBox`` wait for files and processes and are called in threads; ``Boxes`` is the event loop's.
+A box is found again after a restart: its sealed metadata says whose it is and which policy it has. The methods of
+``KeptBox`` wait for files and processes and are called in threads; ``Boxes`` belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ringfence.service.work import BoxedWork
 MOST_VISITS = 16
 """Runs in one box at one time; each takes a thread."""
 MOST_BOXES = 100
-"""Of one tenant, open or parked: a parked one has no place, and all that its policy lets it have of the disk."""
+"""Boxes of one tenant, open or parked: a parked one has no place, but may use all the disk that its policy allows."""
 MOST_USES = 8
 """Requests for files, changes and checkpoints of one tenant's boxes at one time: half of the threads that are left when
 every sandbox has one."""
@@ -65,7 +65,7 @@ class KeptBox:
         """An interpreter lives in it, so the box has no deadline; each visit has its policy's."""
         self.gone = False
         self.may_open = False
-        """It has a place; whoever comes while it is given back does not open it without one."""
+        """It has a place; a request that comes while the place is given back does not open the box without one."""
         self.opening = asyncio.Lock()
         self.lock = threading.RLock()
 
@@ -94,7 +94,7 @@ class KeptBox:
                 self.transaction = None
 
     def park_placeless(self) -> None:
-        """The same, and nobody opens it until it has a place again."""
+        """Park it, and let nobody open it until it has a place again."""
         with self.lock:
             self.may_open = False
             self.park()
@@ -136,14 +136,14 @@ class KeptBox:
             return self.box
 
     def end_all(self) -> None:
-        """What runs in it ends; whoever comes next opens it anew."""
+        """End what runs in it; the next request opens it anew."""
         with self.lock:
             box, self.box = self.box, None
             if box is not None:
                 box.close()
 
     def roll_back(self, registry: Registry, checkpoint: str) -> int:
-        """To a checkpoint; what runs in it ends."""
+        """Go back to a checkpoint; what runs in it ends."""
         with self.at_rest(registry) as transaction:
             self.end_all()
             return transaction.rollback(checkpoint).files_restored
@@ -172,7 +172,7 @@ class Boxes:
         figures: Figures,
         policy_of: Callable[[str, Mapping[str, Any]], SandboxPolicy], tenant_named: Callable[[str], Tenant],
     ) -> None:  # fmt: skip
-        """``policy_of``: the policy of a name, tightened; of today, not of the day on which the box was made."""
+        """``policy_of``: the policy of a name, tightened: the present one, not that of the day the box was made."""
         self.registry = Registry(folder)
         self._admission, self._threads, self._visits = admission, threads, visits
         self._figures, self._policy_of = figures, policy_of
@@ -187,7 +187,7 @@ class Boxes:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
 
     def find_stored(self) -> int:
-        """Those of an earlier life; what was in the making, or going, is removed."""
+        """Find the boxes of an earlier process; remove those that were half made or half removed."""
         self.registry.sweep()
         for metadata in self.registry.all():
             if isinstance(metadata, Metadata) and metadata.state_data.get("tenant"):
@@ -304,7 +304,7 @@ class Boxes:
         return BoxedWork(self._visits, lambda told: box.begin(self.registry, job, timeout, told), left, job)
 
     async def use(self, box: KeptBox, work: Callable[..., Any], *given: Any) -> Any:
-        """Carry something out on its transaction or its files, in a thread."""
+        """Do something with its transaction or its files, in a thread."""
         using = self._using.get(box.tenant, 0)
         if using >= MOST_USES:
             raise Full(f"{using} requests use boxes of {box.tenant} now", 1.0, "uses")
@@ -368,7 +368,7 @@ class Boxes:
             try:
                 self.monitor.start_monitoring(box.id, _LIMITLESS, box.box.watchable)
             except SandboxError:
-                pass  # no graph is no reason to have no box
+                pass  # a box must not fail because its graph does
 
     def _unwatch(self, box: KeptBox) -> None:
         try:

@@ -1,6 +1,6 @@
-"""What happened to one run, numbered, for whoever listens now or comes back later by ``Last-Event-ID``.
+"""The numbered events of one run, for clients that listen now or come back later with ``Last-Event-ID``.
 
-Told by the threads that lead runs, read by the event loop. Of a flood the newest stays: a reader that has missed
+The threads that lead runs write it, the event loop reads it. In a flood the newest events stay: a reader that missed
 something is told how much.
 """
 
@@ -29,7 +29,7 @@ class EventLog:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
         self._kept: deque[tuple[int, str, object, int]] = deque()
-        """(number, name, value, size): most runs are followed by nobody, so it becomes text when it is read."""
+        """(number, name, value, size): nobody follows most runs, so a value becomes text only when it is read."""
         self._bytes = 0
         self._last = 0
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
@@ -57,7 +57,7 @@ class EventLog:
     def since(self, number: int) -> tuple[list[Told], int, bool]:
         """(what came after this number, how many of them are gone, whether that is all that ever comes)."""
         with self._lock:
-            if number > self._last:  # of another life of the service
+            if number > self._last:  # from an earlier process of the service
                 number = 0
             first = self._kept[0][0] if self._kept else self._last + 1
             kept = [each for each in self._kept if each[0] > number]
@@ -92,7 +92,7 @@ class EventLog:
 
 
 class Feed:
-    """Attempts of all tenants in one order. What is too much goes from whoever has most in it, so a flood of one's own
+    """Attempts of all tenants in one order. When it is full, the tenant with the most loses its oldest, so a flood
     pushes out nobody else's."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
@@ -123,7 +123,7 @@ class Feed:
     def since(self, number: int, owner: str | None) -> list[Told]:
         """What came after this number, of one tenant; None: of all."""
         with self._lock:
-            if number > self._last:  # of another life of the service
+            if number > self._last:  # from an earlier process of the service
                 number = 0
             asked = self._kept.values() if owner is None else [self._kept.get(owner, deque())]
             found = sorted((each for kept in asked for each in kept if each[0] > number), key=lambda each: each[0])

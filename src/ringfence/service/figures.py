@@ -1,6 +1,6 @@
-"""Figures of a service as Prometheus reads them: a table of what there is, and the counts so far.
+"""Figures of a service for Prometheus: a table of the metrics, and the counts so far.
 
-Written by hand: some lines of text need no further package, and no label is a client's choice.
+Written by hand: a few lines of text need no further package, and no client chooses a label.
 """
 
 from __future__ import annotations

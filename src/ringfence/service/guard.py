@@ -1,8 +1,8 @@
-"""What stands before every handler: who may speak to us at all, how much and how slowly, and as whom.
+"""The checks before every handler: who may talk to us at all, how much, how slowly, and as whom.
 
-A page of another origin must not use a service on loopback: its browser may be led to our address by a name of theirs
+A page of another origin must not use a service on loopback: it may lead the browser to our address by a name of its own
 (DNS rebinding), or send what needs no permission (a form, a picture). So ``Host`` must be ours, a foreign ``Origin`` or
-``Sec-Fetch-Site`` is refused, and a body is JSON or octets by its own words, which no form can send.
+``Sec-Fetch-Site`` is refused, and the Content-Type must be JSON or octets, which no form can send.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OURS = ("same-origin", "none")
 _MAX_FILE_BYTES = 64 << 20
 _MAX_KEY_CHARS = 100
 
-# Nothing but what lies here, and nobody may show it in a frame of theirs.
+# Only our own files, and no other site may show them in a frame.
 SECURITY_HEADERS: Mapping[str, str] = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -38,7 +38,7 @@ SECURITY_HEADERS: Mapping[str, str] = {
 
 
 def refuse_foreign(settings: Settings, headers: Mapping[str, str]) -> None:
-    """Who speaks to another name, or for another origin."""
+    """Refuse requests for another host name, or from another origin."""
     host = headers.get("host", "").lower()
     if host not in settings.authorities:
         raise Refused(421, "this service does not have that name", hint="the operator lists further ones under names")
@@ -50,19 +50,19 @@ def refuse_foreign(settings: Settings, headers: Mapping[str, str]) -> None:
 
 
 def tenant_for(tokens: Tokens, route: Route, headers: Mapping[str, str]) -> Tenant:
-    """Who asks; 401 and 403 where that is nobody, or not enough."""
+    """Return who asks; 401 for an unknown token, 403 for one without the scope."""
     if not route.scope:
         return Tenant(name="nobody", scopes=frozenset())
     found = tokens.tenant_of(headers.get("authorization", ""))
     if found is None:
-        raise Refused(401, "no token that is known", headers={"www-authenticate": "Bearer"})
+        raise Refused(401, "no known token", headers={"www-authenticate": "Bearer"})
     if route.scope not in found.scopes:
         raise Refused(403, f"this token lacks the scope {route.scope}")
     return found
 
 
 def body_size(settings: Settings, route: Route, headers: Mapping[str, str]) -> int:
-    """How many bytes it says it has, or as many as it may have; refused where that is too much, or of another kind."""
+    """How many bytes the body claims, or the most it may have; refused if that is too much, or another content type."""
     if route.body is None and not route.octets:
         return 0
     wanted = OCTETS if route.octets else "application/json"
@@ -80,7 +80,7 @@ def _most_bytes(settings: Settings, route: Route) -> int:
 
 
 async def read_body(settings: Settings, route: Route, receive: Receive) -> Any:
-    """The body as the route takes it, up to its size and its time."""
+    """Read the body as the route takes it, within its limits of size and time."""
     if route.body is None and not route.octets:
         return None
     most = _most_bytes(settings, route)
@@ -123,8 +123,8 @@ def _json(data: bytes, route: Route) -> Any:
 
 
 def _has_more(data: bytes, value: Any, most: int) -> bool:
-    """Whether there are more values in it. Each takes many times the bytes that it was sent in."""
-    if sum(map(data.count, (b",", b"[", b"{"))) < most:  # no text without them has so many
+    """Whether it has more values than that. Each takes many times the bytes that it was sent in."""
+    if sum(map(data.count, (b",", b"[", b"{"))) < most:  # a text without these characters can't have so many
         return False
     left, count = [value], 0
     while left and count <= most:
@@ -154,12 +154,12 @@ def _finite(text: str) -> float:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """What stands twice is read as the one by some and as the other by others, a proxy that checks it among them."""
+    """Parsers differ in which of two equal keys they take, and a proxy that checks requests may be one of them."""
     made = dict(pairs)
     if len(made) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"{twice[:60]!a} stands twice in one object")
+        raise ValueError(f"{twice[:60]!a} occurs twice in one object")
     return made
 
 
@@ -168,7 +168,7 @@ _decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_integer, 
 
 
 def read_query(route: Route, given: list[tuple[str, str]]) -> dict[str, object]:
-    """What stands behind the question mark; nothing twice, and nothing that is not known."""
+    """The query; no name twice, and no unknown one."""
     found: dict[str, object] = {}
     for name, text in given:
         shape = route.query.get(name)

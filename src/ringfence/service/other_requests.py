@@ -73,7 +73,7 @@ class OtherRequests:
         return Answer(json=await asyncio.to_thread(self._verdict, ask.body))
 
     def _verdict(self, given: dict[str, Any]) -> dict[str, object]:
-        """By the key that is given, or by this service's own. What does not hold is an answer, no error."""
+        """Verify with the given key, or this service's own. A bundle that does not hold is an answer, not an error."""
         try:
             trust = Trust.pinned(given.get("public_key") or self._service.key().public_hex)
         except EvidenceError as error:
@@ -137,7 +137,7 @@ class OtherRequests:
                 await asyncio.sleep(_EVERY_S)
 
     def _latest(self, ask: Ask) -> bytes:
-        """One for all streams of a tenant, which may have hundreds, of a hundred boxes."""
+        """One picture for all streams of a tenant, which may have hundreds of streams and a hundred boxes."""
         made_s, event = self._pictures.get(ask.tenant.name, (0.0, b""))
         if time.monotonic() - made_s > _EVERY_S / 4:
             event = f"event: picture\ndata: {json_text(self._picture(ask))}\n\n".encode()

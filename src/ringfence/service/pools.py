@@ -50,7 +50,7 @@ class Pools:
         self._making: dict[str, int] = {}
 
     async def start(self) -> None:
-        """Make those of the operator's policies; what this host can't hold is said now."""
+        """Make the pools of the operator's policies; fails now if this host can't enforce one."""
         for name, each in self._settings.policies.items():
             if each.warm:
                 self.of_policy[name] = await self._made(each.policy, each.warm, each.preload)
@@ -82,7 +82,7 @@ class Pools:
 
     def _preload(self, policy_name: str, names: Sequence[str]) -> tuple[str, ...]:
         """Modules are imported before there is a sandbox around them, and an import runs code: so the operator names
-        those that may be."""
+        the allowed ones."""
         known = self._settings.policies[policy_name].preload
         if more := [name for name in names if name not in known]:
             raise UsageError(f"preload: the policy {policy_name} does not list {', '.join(map(ascii, more[:5]))}",

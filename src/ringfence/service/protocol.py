@@ -1,4 +1,4 @@
-"""How the server speaks HTTP: uvicorn's protocol, with what it lacks against slow clients and for quick answers."""
+"""How the server speaks HTTP: uvicorn's protocol, with additions against slow clients and for quick answers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _JOINED_BYTES = 64 << 10
 
 
 class Joined:
-    """A transport that sends what is written in one turn of the loop at once: uvicorn writes head and body of an answer
-    apart, and each would wake the client."""
+    """A transport that sends everything written in one turn of the loop together: uvicorn writes head and body of an
+    answer separately, and each would wake the client."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
@@ -27,7 +27,7 @@ class Joined:
 
     def write(self, data: bytes) -> None:
         if not self._held:
-            self._loop.call_soon(self.flush)  # of a stream nobody says that this was all for now
+            self._loop.call_soon(self.flush)  # for a stream, nobody says that this was all for now
         self._held.append(data)
         self._bytes += len(data)
         if self._bytes > _JOINED_BYTES:
@@ -47,18 +47,18 @@ class Joined:
 
 
 class Patient(_Base):
-    """Uvicorn's own, for clients that take their time or never end: a head must be whole within so many seconds and
-    bytes, a body says its size (what follows chunks would be kept without bound), and who does not read an answer is
-    forgotten by the kernel. A request before the answer to the last one is not heard, and the connection ends with that
-    answer: requests would be kept without bound, and the one under way would not learn that its client is gone. H11
-    bounds what it keeps by itself."""
+    """Uvicorn's own protocol, made safe against slow and endless clients: a head must be complete within a limit of
+    seconds and bytes, a body must say its size (chunks would be kept without bound), and the kernel drops a client that
+    does not read its answer. A request that comes before the answer to the last one is not read, and the connection
+    ends with that answer: else requests would be kept without bound, and the one under way would not learn that its
+    client is gone. H11 bounds what it keeps by itself."""
 
     head_s = 10.0
     _late: asyncio.TimerHandle | None = None
     _in_head = False
     _head_bytes = 0
     _is_early = False
-    """There was a request before its turn."""
+    """A request came before its turn."""
     _joined: Joined
 
     def connection_made(self, transport: Any) -> None:
@@ -99,7 +99,7 @@ class Patient(_Base):
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        if not self._is_early:  # else it would stand in the middle of an answer
+        if not self._is_early:  # else it would end up in the middle of an answer
             super().send_400_response(msg)
 
     def on_response_complete(self) -> None:
@@ -117,5 +117,5 @@ class Patient(_Base):
 
 
 def patient(head_s: float) -> type[asyncio.Protocol]:
-    """The protocol that waits so long for a head: uvicorn makes one of a class for each connection."""
+    """The protocol class that waits this long for a head: uvicorn makes an instance for each connection."""
     return type("Patient", (Patient,), {"head_s": head_s})

@@ -34,7 +34,7 @@ class Route:
     answers: Mapping[int, Schema | str] = MappingProxyType({200: shapes.ANY_OBJECT})
     """By status: the shape of JSON, or a media type; empty: nothing comes back."""
     values: int = 0
-    """How many the body may have in all, where its shape does not bound them; 0: it does."""
+    """How many values the body may have in all, if its shape does not bound them; 0: it does."""
     keyed: bool = False
     """Takes an Idempotency-Key."""
 

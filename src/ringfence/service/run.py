@@ -1,4 +1,4 @@
-"""``Run``: one run of a service, from the line to its document. Led by ``Runs``."""
+"""``Run``: one run of a service, from the queue to its document. Led by ``Runs``."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ TOLD = (EventKind.VIOLATION, EventKind.EGRESS, EventKind.LIMIT)
 
 
 def is_attempt(event: Event) -> bool:
-    """Whether something was tried that is forbidden. A connection that the gateway allows is none, nor a call that goes
-    on and stays inside: ``ls -l`` looks for a socket by which to ask for names of users."""
+    """Whether something forbidden was tried. A connection that the gateway allows is no attempt, nor is a call that
+    stays inside: ``ls -l`` looks for a socket to ask for user names."""
     decision, aim = event.details.get("decision", "refused"), event.details.get("aim")
     return event.kind in TOLD and (event.kind is not EventKind.EGRESS or (decision == "refused" and aim != "noted"))
 
@@ -41,7 +41,7 @@ class Run:
         self, tenant: Tenant, policy_name: str, policy: SandboxPolicy, work: Work, place: Place | None,
         spec: dict[str, Any],
     ) -> None:  # fmt: skip
-        """``spec``: what was asked for, to be asked again where it had not begun when the service ended."""
+        """``spec``: the request, to be repeated if it had not begun when the service ended."""
         self.id = stored.new_id()
         self.tenant, self.policy_name, self.policy = tenant, policy_name, policy
         self.work: Work | None = work
@@ -50,7 +50,7 @@ class Run:
         self.argv = [shown(word)[:200] for word in work.job.argv[:32]]
         self.wants_bundle = bool(spec.get("bundle"))
         self.text = Written()
-        """The document, once it has ended: of thousands that are kept, a text takes a tenth of the room."""
+        """The document, once it has ended: thousands are kept, and text takes a tenth of the memory."""
         self.box, self.pool = str(spec.get("box", "")), str(spec.get("pool", ""))
         self.log = EventLog()
         self.state = QUEUED
@@ -60,17 +60,17 @@ class Run:
         self.bundle: dict[str, object] | None = None
         self.attempts = 0
         self.promised = False
-        """Somebody was told that there will be a result."""
+        """A client was told that there will be a result."""
         self.unwanted = False
         """Its client has said that the result may be forgotten."""
         self.writing = asyncio.Lock()
         """One write of its file at a time, in their order."""
         self.begun: Future[Any] | None = None
-        """What its work has made of itself, once that is begun."""
+        """The future of its work, once that has begun."""
         self.over = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self.kept_bytes = 0
-        """What it takes in memory once it is over, as far as somebody else chose it."""
+        """The part of its memory, once it is over, whose size a client or the program chose."""
 
     def summary(self) -> dict[str, object]:
         """What a list shows."""
@@ -91,7 +91,7 @@ class Run:
         return {**self.summary(), "outcome": self.outcome, "error": self.error}
 
     def kept(self) -> Callable[[], dict[str, Any]]:
-        """What stands in its file now; put together in a thread, for it may be large."""
+        """The present content of its file; put together in a thread, since it may be large."""
         if self.state in OVER:
             text, bundle = self.text, self.bundle
             return lambda: {**json.loads(text), "bundle_document": bundle}
@@ -100,7 +100,7 @@ class Run:
         return lambda: told
 
     def settle(self) -> None:
-        """It has ended: what is not asked for any more goes."""
+        """It has ended: drop what nobody asks for any more."""
         self.text = Written(json_text(self.whole()))
         outcome = self.outcome or {}
         self.outcome = {name: outcome.get(name) for name in ("status", "rc", "reason")} if self.outcome else None

@@ -41,7 +41,7 @@ class RunRequests:
         return await self.begun(ask, ask.body, None)
 
     async def begun(self, ask: Ask, spec: dict[str, Any], pool: Any) -> Answer:
-        """A run of this spec, which may stand in the memory of the service already."""
+        """A run of this spec, which the service may already have in memory."""
         service = self._service
         service.refuse_if_draining()
         refuse_unsigned(ask.tenant, spec)
@@ -58,7 +58,7 @@ class RunRequests:
         return await self.answered(run, wait=spec.get("wait", True))
 
     def started(self, tenant: Tenant, spec: dict[str, Any], pool: Any = None) -> Run:
-        """Let in, or in the line."""
+        """Admit it, or put it into the queue."""
         service = self._service
         if pool is None:
             name = spec.get("policy", "default")
@@ -72,7 +72,7 @@ class RunRequests:
         return service.runs.begin(Run(tenant, name, policy, work, place, spec))
 
     def _work(self, spec: Mapping[str, Any], policy: SandboxPolicy, name: str) -> Work:
-        """In the operator's pool where the policy is the operator's, but perhaps for the time it has."""
+        """Use the operator's pool if the policy is the operator's, except perhaps for its time limit."""
         service = self._service
         pool, whole = service.pools.of_policy.get(name), service.settings.policies[name].policy
         timeout = _timeout(spec, policy)
@@ -94,7 +94,7 @@ class RunRequests:
         return Answer(json=run.document())
 
     async def _end_of(self, run: Run, tenant: Tenant) -> None:
-        """Whoever waits takes a part of what the server can do at one time, also when its connection is gone."""
+        """A waiting request takes one of the server's slots, even when its connection is gone."""
         async with counted_stream(self._service, tenant):
             await run.over.wait()
 
@@ -111,7 +111,7 @@ class RunRequests:
             refuse_stream(self._service, ask.tenant)
             await self._end_of(run, ask.tenant)
         elif run is not None and run.state in OVER:
-            await run.over.wait()  # nobody is told of an end that is not on disk yet
+            await run.over.wait()  # an end is reported only once it is on disk
         found = await self._service.runs.read(ask.tenant, ask.path["run"])
         if found is None:
             raise not_found("run")
@@ -139,7 +139,7 @@ class RunRequests:
         return Answer(status=204)
 
     async def feed_run(self, ask: Ask) -> Answer:
-        """To its input; a program that does not read makes its writer wait, in a thread."""
+        """Write to its input, in a thread: a program that does not read makes its writer wait."""
         work, service = self._running(ask), self._service
         pieces = [to_bytes(ask.body["data"], "data")] if "data" in ask.body else []
         with self._writing(ask.tenant):
@@ -237,7 +237,7 @@ def fresh_job(spec: Mapping[str, Any]) -> Job:
 
 
 def refuse_stream(service: Service, tenant: Tenant) -> None:
-    """One tenant must not have all connections."""
+    """Refuse if this tenant has too many: one tenant must not take all connections."""
     if service.streams.get(tenant.name, 0) >= max(1, service.settings.connections // 2):
         raise Refused(429, "too many requests that wait for runs", headers={"retry-after": "10"})
 

@@ -1,4 +1,4 @@
-"""Runs of a service: each is led to its end, whether or not somebody waits for it, and its result is kept for a while.
+"""Runs of a service: each runs to its end, whether or not somebody waits for it, and its result is kept for a while.
 
 Used by the event loop alone, except where it says so. Files are written and read in threads of their own.
 """
@@ -57,7 +57,7 @@ class Runs:
         self._known[run.id] = run
         run.log.tell("state", {"state": run.state})
         waits = run.place is not None and not run.place.turn.done()
-        if not waits and run.spec.get("wait", True):  # else a file may have to say first that it has begun
+        if not waits and run.spec.get("wait", True):  # else its file may first have to say that it has begun
             self._note_begin(run)
             self._start(run)
         run.task = self._loop.create_task(self._lead(run), name=f"run {run.id}")
@@ -76,12 +76,12 @@ class Runs:
         self._keys[run.tenant.name, key] = (run.id, spec_digest)
 
     def refuse_promise(self, tenant: Tenant) -> None:
-        """Full where all that this tenant may have on disk waits for results."""
+        """Full if promises without a result take up all of this tenant's disk space."""
         if self._store.is_full(tenant.name):
-            raise Full(f"what was promised to {tenant.name} takes all that it may have on disk", 5.0, "results")
+            raise Full(f"promised results of {tenant.name} take all of its disk space", 5.0, "results")
 
     async def promise(self, run: Run) -> None:
-        """Somebody is told of it before it has ended: from now on it outlives the service."""
+        """A client is told of it before it has ended: from now on it outlives the service."""
         if run.promised:
             async with run.writing:  # by another request with the same key
                 return
@@ -95,7 +95,7 @@ class Runs:
                                    hint="ask with wait, or come again later") from error  # fmt: skip
 
     async def _stored(self, run: Run) -> None:
-        """Its file, as it is when its turn comes, also where the caller goes away; OSError where that can't be."""
+        """Write its file with its state at that time, even if the caller goes away; OSError if that fails."""
         await asyncio.shield(self._loop.create_task(self._store_in_turn(run)))
 
     async def _store_in_turn(self, run: Run) -> None:
@@ -133,14 +133,14 @@ class Runs:
         run.outcome = plain_outcome(outcome)
         if run.wants_bundle and self._sign is not None:
             await self._signed(run, outcome, self._sign)
-        run.state = ENDED  # not before: whoever waits for the end, or sweeps, finds the bundle with it
+        run.state = ENDED  # not before: a client that waits for the end, and the sweep, must find the bundle with it
 
     def _note_begin(self, run: Run) -> None:
         run.state, run.began_s = RUNNING, time.time()
         run.log.tell("state", {"state": RUNNING})
 
     def _start(self, run: Run) -> None:
-        """Now: of a run that somebody waits for, no turn of the loop is spent before it begins."""
+        """Start at once: a run that somebody waits for must not spend a turn of the loop first."""
         assert run.work is not None
         try:
             run.begun = run.work.start(run.listeners(self._on_told))
@@ -149,7 +149,7 @@ class Runs:
             run.begun.set_exception(error)
 
     async def _outcome(self, run: Run) -> Outcome:
-        """Told by its thread in one turn of the loop; whoever gives up waiting does not end it."""
+        """Its thread reports the outcome in one turn of the loop; a client that stops waiting does not end the run."""
         heard, begun = self._loop.create_future(), run.begun
         assert begun is not None
         begun.add_done_callback(lambda _: self._loop.is_closed() or self._loop.call_soon_threadsafe(_tell, heard))
@@ -158,7 +158,7 @@ class Runs:
         return found
 
     async def _signed(self, run: Run, outcome: Outcome, sign: Sign) -> None:
-        """Evidence that can't be made is no reason to lose the outcome."""
+        """The outcome must not be lost because evidence can't be made."""
         try:
             assert run.work is not None
             run.bundle = await self._loop.run_in_executor(None, sign, outcome, run.policy, run.work, run.id)
@@ -196,7 +196,7 @@ class Runs:
         run.log.tell("attempt", told, size=size)  # all of it: its client's on_event
 
     def tell_attempt(self, tenant: str, run_id: str, box_id: str, event: Event) -> tuple[dict[str, object], int]:
-        """To whoever watches everything, if it is one; what is told, and its size. From any thread."""
+        """Show it to everybody who watches, if it is an attempt; return what is told, and its size. From any thread."""
         details = {str(name): shown(str(value))[:400] for name, value in event.details.items()}
         told: dict[str, object] = {
             "run": run_id or None, "box": box_id or None, "tenant": tenant, "time": event.time_s,
@@ -211,12 +211,12 @@ class Runs:
     # ---- asking
 
     def find(self, tenant: Tenant, run_id: str) -> Run | None:
-        """One of this tenant's, in memory; None: none that it may know of."""
+        """A run of this tenant's, in memory; None: there is none that it may see."""
         run = self._known.get(run_id)
         return run if run is not None and _is_seen(tenant, run.tenant.name) else None
 
     async def read(self, tenant: Tenant, run_id: str) -> dict[str, Any] | Written | None:
-        """The document of one, also of an earlier life of the service."""
+        """The document of a run, also from an earlier process of the service."""
         run = self.find(tenant, run_id)
         if run is not None:
             return run.document()
@@ -277,7 +277,7 @@ class Runs:
         return [run for run in self._known.values() if run.state not in OVER]
 
     async def drain(self, within_s: float) -> list[Run]:
-        """Wait for all that run or wait; then end those that run. What is returned never began."""
+        """Wait for all running and queued runs; then end those that still run. Returns those that never began."""
         living = self.living()
         if living:
             await asyncio.wait([asyncio.create_task(run.over.wait()) for run in living], timeout=within_s)
@@ -285,7 +285,7 @@ class Runs:
         promised = {run.id: run.promised for run in waiting}
         for run in waiting:  # all at once: one that leaves makes room for the next
             assert run.task is not None
-            run.promised = False  # its file stays as it was: whoever starts next goes on with it
+            run.promised = False  # its file stays as it was: the next service continues with it
             run.task.cancel()
         for run in waiting:
             await run.over.wait()
@@ -302,7 +302,7 @@ class Runs:
         self._writers.shutdown(wait=True)
 
     def left_over(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Of an earlier life, those that had not ended: to be asked again, or lost where they had begun."""
+        """Unfinished runs of an earlier process: to be repeated, or lost if they had begun."""
         for run_id, document in list(self._store.all()):
             if document.get("state") == QUEUED and isinstance(document.get("spec"), dict):
                 yield run_id, document

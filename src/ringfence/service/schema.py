@@ -1,4 +1,4 @@
-"""Shapes of JSON as JSON Schema has them: one table that requests are checked by and the OpenAPI document is made of.
+"""Shapes of JSON in terms of JSON Schema: one table checks requests and makes the OpenAPI document.
 
 Knows the few words of the standard that the tables use. A word that it does not know is a mistake of ours, and raises.
 """
@@ -102,7 +102,7 @@ _WORDS: dict[str, Callable[..., Iterator[str]]] = {
 
 
 def from_query(text: str, schema: Schema) -> object:
-    """The value that a text in an address means; the text itself where it means none of that type."""
+    """The value of a text in a URL; the text itself if it is no value of that type."""
     kind = schema.get("type")
     if kind == "boolean":
         return {"true": True, "false": False, "1": True, "0": False}.get(text, text)

@@ -1,4 +1,4 @@
-"""The server: uvicorn, with what it lacks against slow clients, and an end that waits for runs.
+"""The server: uvicorn, with additions against slow clients, and a shutdown that waits for runs.
 
 One process: the sandboxes are processes of their own, and the pool is this process'.
 """
@@ -24,7 +24,7 @@ _SWITCH_S = 0.0005
 
 
 class Server(uvicorn.Server):
-    """Told to end, it first lets the service drain; told twice, it ends at once."""
+    """When told to end, it first lets the service drain; when told twice, it ends at once."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -82,7 +82,7 @@ def serve(settings: Settings) -> None:
     server = server_of(service)
     where = f"[{settings.host}]" if ":" in settings.host else settings.host
     print(f"http://{where}:{settings.port}/", flush=True)
-    # The loop must not wait for its turn as long as threads that lead sandboxes may go on by default, 5 ms.
+    # By default a thread that leads a sandbox may hold the interpreter for 5 ms: too long for the loop to wait.
     sys.setswitchinterval(_SWITCH_S)
     server.run(sockets=[link])
     if not server.started:

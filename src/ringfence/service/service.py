@@ -1,7 +1,7 @@
 """``Service``: all that one service has, from its start to its end. It knows no HTTP.
 
-Its end loses nothing that was promised: runs go on for a while, those that are then ended have an outcome, those that
-never began are begun by the next one, and boxes stay on disk.
+Its shutdown loses nothing that was promised: runs go on for a while, those that are then ended have an outcome, the
+next service begins those that never began, and boxes stay on disk.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Service:
         self._key: SigningKey | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self.also_drain: Callable[[float], Awaitable[None]] = _nothing_more
-        """What lasts in a door of its own has as long."""
+        """Other doors with lasting work get the same time to drain."""
 
     async def start(self) -> None:
         """In the loop that it will live in."""
@@ -72,7 +72,7 @@ class Service:
         self.store = Store(settings.state, settings.result_s, settings.results_bytes)
         self.threads = ThreadPoolExecutor(min(_MOST_THREADS, settings.sandboxes + _MORE_THREADS), "ringfence-service")
         self.writers = ThreadPoolExecutor(_MOST_THREADS, "ringfence-input")
-        # Visits have threads of their own: they last, and one tenant's must not keep others from beginning anything.
+        # Visits have threads of their own: they take long, and one tenant's visits must not block the others.
         visits = min(_MOST_VISITS, settings.sandboxes * MOST_VISITS)
         self.visits = ThreadPoolExecutor(visits, "ringfence-visit")
         self.admission = Admission(sandboxes=settings.sandboxes, memory_bytes=settings.memory_bytes,
@@ -107,7 +107,7 @@ class Service:
         tell("service_drained", left_for_next=sum(run.promised for run in waiting))
 
     async def stop(self) -> None:
-        """Nothing runs any more, and nothing is left but what is kept."""
+        """End everything, and leave nothing but what is kept."""
         await self.drain()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -123,14 +123,14 @@ class Service:
     # ---- what requests ask of it
 
     def policy(self, name: str, tighten: Mapping[str, Any]) -> SandboxPolicy:
-        """The operator's policy of that name, with less where somebody asks for less."""
+        """The operator's policy of that name, tightened where the request asks for less."""
         known = self.settings.policies.get(name)
         if known is None:
             raise UsageError(f"there is no policy {name}", hint="GET /v1/policies lists them")
         return narrowed(known.policy, tighten)
 
     def policy_for(self, tenant: Tenant, name: str, tighten: Mapping[str, Any]) -> SandboxPolicy:
-        """The same for a tenant; one that it may not pick is not there for it."""
+        """The same for a tenant; a policy that it may not pick does not exist for it."""
         if not tenant.may_pick(name):
             raise UsageError(f"there is no policy {name}", hint="GET /v1/policies lists them")
         return self.policy(name, tighten)
@@ -163,7 +163,7 @@ class Service:
         }  # fmt: skip
 
     def key(self) -> SigningKey:
-        """What bundles are signed with: the environment's, or one of this service's own."""
+        """The key that signs bundles: the environment's, or one of this service's own."""
         if self._key is None:
             self._key = find_key(None, self.settings.state)
         return self._key

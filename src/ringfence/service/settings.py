@@ -1,6 +1,6 @@
-"""What an operator says about a service: where it listens, its policies and workspaces by name, how much it may take.
+"""The operator's settings of a service: where it listens, its policies and workspaces by name, how much it may use.
 
-Read from a YAML file with the reader of policies: an unknown key, or a value that can't be, is an error with its place.
+Read from a YAML file with the reader of policies: an unknown key or an invalid value is an error with its place.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Settings:
     names: tuple[str, ...] = ()
     """Further names, with their port where it is not ours, under which clients reach it: ``Host`` must be one."""
     tokens: str = ""
-    """The file of tokens; absent: everybody who can connect may do everything, and that is loopback alone."""
+    """The file of tokens; absent: anybody who can connect may do everything, and it listens on loopback only."""
     state: str = ""
     """Absent: ``service`` in the state folder."""
     policies: Mapping[str, NamedPolicy] = MappingProxyType({})
@@ -68,20 +68,20 @@ class Settings:
     spare_bytes: int = 256 * _MIB
     """Nobody is let in while the machine has less memory than this available."""
     queue: int = 256
-    """How many may wait; whoever comes then is told to come again."""
+    """How many may wait; further requests are told to come again."""
     body_bytes: int = 16 * _MIB
     idle_s: float = 600.0
     """A box that nobody has used for so long is closed: what runs in it ends, its files stay."""
     keep_s: float = 7 * 86400.0
     """A box that nobody has used for so long is removed."""
     result_s: float = 3600.0
-    """So long the result of a run can be asked for."""
+    """How long the result of a run is kept."""
     results_bytes: int = 256 * _MIB
-    """What results and promises of one tenant may take on disk; of results the oldest go first."""
+    """Disk space for results and promises of one tenant; the oldest results go first."""
     drain_s: float = 30.0
-    """So long runs may go on when the service is told to end."""
+    """How long runs may go on when the service is told to end."""
     request_s: float = 30.0
-    """So long a client may take to send its request."""
+    """How long a client may take to send its request."""
     connections: int = 1024
 
     def __post_init__(self) -> None:
@@ -109,11 +109,11 @@ class Settings:
         return frozenset(ours | more | ({name.removesuffix(":80") for name in ours | more if name.endswith(":80")}))
 
     def checked(self) -> Settings:
-        """UsageError where it would let in those who must not come in."""
+        """UsageError if it would let in people who must not come in."""
         if self.tokens:
             return self
         if not self.is_loopback:
-            raise UsageError(f"{self.host}: without tokens everybody who reaches this address could run programs here",
+            raise UsageError(f"{self.host}: without tokens anybody who reaches this address could run programs here",
                              hint="make tokens: ringfence serve --new-token NAME --tokens FILE")  # fmt: skip
         for name, each in self.policies.items():
             partly = each.policy.allow_partial and each.policy.isolation in _HOST_LEVELS
@@ -219,7 +219,7 @@ def named(values: object, read: Callable[[str, Mapping[str, object]], object]) -
 def _policy(name: str, values: Mapping[str, object]) -> NamedPolicy:
     own = dict(values)
     warm, preload = whole(0, 1024)(own.pop("warm", 0)), texts(own.pop("preload", []))
-    # A policy of a service is strict unless it says otherwise: whoever writes three lines must not get less.
+    # A policy of a service is strict unless it says otherwise: a file of three lines must not give less.
     policy = SandboxPolicy.from_dict({"isolation": "strict", **own})
     return NamedPolicy(name=name, policy=policy, warm=warm, preload=preload)  # type: ignore[arg-type]
 
@@ -246,5 +246,5 @@ _READERS: dict[str, Callable[[object], object]] = {
 
 
 def changed(settings: Settings, **changes: object) -> Settings:
-    """With what the command line says in place of the file."""
+    """Replace values of the file with those of the command line."""
     return replace(settings, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ BYTES: Schema = {"title": "bytes", "oneOf": [
 ]}  # fmt: skip
 ARGV: Schema = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": 10_000}
 TIGHTEN: Schema = {"type": "object", "maxProperties": 64,
-                   "description": "fields of the policy that are to allow less (docs/reference/policy.md)"}  # fmt: skip
+                   "description": "fields that tighten the policy (docs/reference/policy.md)"}  # fmt: skip
 POLICY: Schema = {**NAME, "default": "default"}
 
 
@@ -31,7 +31,7 @@ def _list(item: Schema) -> Schema:
 
 _GIVEN: dict[str, Schema] = {
     "argv": ARGV,
-    "source": {**BYTES, "description": "Python, run as a file would be; in place of argv"},
+    "source": {**BYTES, "description": "Python, run as a file would be; instead of argv"},
     "arguments": {"type": "array", "items": TEXT, "maxItems": 10_000},
     "call": _object({"function": BYTES, "arguments": BYTES, "name": TEXT}, ("function", "arguments"),
                     description="a packed function and its arguments, unpacked nowhere but inside the sandbox"),

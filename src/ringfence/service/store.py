@@ -1,9 +1,8 @@
-"""What of runs outlives the service: results that were promised, and those that still waited when it ended.
+"""What outlives the service: promised results, and runs that still waited when it ended.
 
-A run is promised once its client has an answer that does not have the result yet. A file each in a folder of ours,
-written whole. Where the service was killed, a promise without a result is told as lost, never forgotten. What one
-tenant has there is bounded: of results the oldest go first, and of promises without a result there are no more.
-Used by threads.
+A run is promised once its client has an answer without the result. Each has a file in a folder of ours, written as a
+whole. If the service was killed, a promise without a result is reported as lost, never forgotten. Each tenant's space
+is bounded: the oldest results go first, and when promises without a result fill it, no more are made. Used by threads.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _ENDING = ".json"
 
 
 def new_id() -> str:
-    """Sortable by time, and nobody's to guess."""
+    """Sortable by time, and unguessable."""
     return f"{int(time.time() * 1000) & (2**48 - 1):012x}{os.urandom(6).hex()}"
 
 
@@ -101,7 +100,7 @@ class Store:
             return gone
 
     def is_full(self, tenant: str) -> bool:
-        """Whether all that it may have is promises that wait for their results."""
+        """Whether promises without a result take up all of its space."""
         with self._lock:
             held = self._held.get(tenant)
             return held is not None and held.open_bytes >= self._most_bytes
@@ -131,7 +130,7 @@ class Store:
             pass
 
     def all(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Those of an earlier life; each is counted from now on."""
+        """The runs of an earlier process; each counts from now on."""
         for name in sorted(os.listdir(self.folder)):
             run_id = name.removesuffix(_ENDING)
             document = self.read(run_id) if name.endswith(_ENDING) else None
@@ -141,7 +140,7 @@ class Store:
                 yield run_id, document
 
     def sweep(self, living: Container[str] = ()) -> None:
-        """Remove what nobody has asked for in time, and what was broken off. ``living``: ids of runs whose result is
+        """Remove what nobody has asked for in time, and interrupted writes. ``living``: ids of runs whose result is
         still to come, however long ago it was promised."""
         now = time.time()
         with os.scandir(self.folder) as found:

@@ -1,7 +1,7 @@
 """Who asks: tokens, what each may do, and how much. The file has only their hashes.
 
-A token is 32 random bytes, so one SHA-256 is enough to keep it. All hashes are compared with what was given, each in
-constant time: nobody learns from a clock how much of a guess was right, nor whose token was near.
+A token is 32 random bytes, so one SHA-256 is enough to keep it. All hashes are compared with the given one, each in
+constant time: timing reveals neither how much of a guess was right nor whose token was close.
 """
 
 from __future__ import annotations
@@ -71,18 +71,18 @@ class Tokens:
         return bool(self._tenants)
 
     def named(self, name: str) -> Tenant:
-        """One by its name; one that is not known any more may do nothing."""
+        """A tenant by its name; one that is no longer known may do nothing."""
         known = self._tenants or (LOCAL,)
         return next((tenant for tenant in known if tenant.name == name), Tenant(name=name, scopes=frozenset()))
 
     def tenant_of(self, authorization: str) -> Tenant | None:
-        """Who has sent this header; None: nobody that is known."""
+        """Who sent this header; None: nobody known."""
         if not self._tenants:
             return LOCAL
         scheme, _, token = authorization.partition(" ")
         given = digest_of(token.strip())
         found = None
-        for tenant in self._tenants:  # all of them, whoever it is
+        for tenant in self._tenants:  # compare all of them, even after a match
             if hmac.compare_digest(tenant.digest, given):
                 found = tenant
         return found if scheme.lower() == "bearer" else None
@@ -93,7 +93,7 @@ def digest_of(token: str) -> bytes:
 
 
 def read_tokens(path: str) -> Tokens:
-    """The file's; UsageError where others could have put a token of their own into it."""
+    """Read the file; UsageError if others could have put a token of their own into it."""
     _refuse_others(path)
     data = read_file(path, _MAX_FILE_BYTES, hint="make one: ringfence serve --new-token NAME --tokens FILE")
     tenants = parse_policy(path, data, _tenants, texts=("[].sha256",))
@@ -164,7 +164,7 @@ def _read(name: str, value: Any) -> object:
 
 
 def add_token(path: str, name: str, scopes: tuple[str, ...]) -> str:
-    """Write a new one into the file, which is made where it is missing; what is returned is told once."""
+    """Write a new token into the file, which is created if missing; the returned token is shown only once."""
     if not NAME.fullmatch(name) or set(scopes) - set(SCOPES):
         raise UsageError(f"{name!r} with {', '.join(scopes)}: a name has small letters, digits, - and _",
                          hint=f"scopes are {', '.join(SCOPES)}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""How one run is carried out: in a pool, in a sandbox of its own, or in a box; each begun and ended in the same way.
+"""How one run is carried out: in a pool, in a sandbox of its own, or in a box; each begins and ends in the same way.
 
 What is handed over is a job and a policy that were checked. Nothing here knows requests or tenants.
 """
@@ -68,7 +68,7 @@ class PooledWork:
 
 
 class FreshWork(PooledWork):
-    """In a new sandbox, for a policy that nobody made any ready for."""
+    """In a new sandbox, for a policy without sandboxes that stand by."""
 
     def __init__(self, threads: ThreadPoolExecutor, job: Job, policy: SandboxPolicy) -> None:
         self.job = job
@@ -138,7 +138,7 @@ class BoxedWork:
             handle.write(data)
 
     def _begun(self) -> Handle:
-        """In a thread: who was told that it is running may be faster than it."""
+        """In a thread: a client that was told that it is running may be faster than its start."""
         self._ready.wait(_BEGIN_S)
         with self._lock:
             if self._handle is None:

@@ -192,7 +192,7 @@ class Session:
         found = [each for each in known if each.checkpoint_id.startswith(checkpoint_id)]
         if not found or (checkpoint_id and len(found) > 1):
             listed = ", ".join(f"{each.checkpoint_id} {each.name}".strip() for each in known) or "none"
-            raise UsageError(f"there is no one checkpoint {checkpoint_id!r}", hint=f"there are: {listed}")
+            raise UsageError(f"there is no single checkpoint {checkpoint_id!r}", hint=f"there are: {listed}")
         done = self.place.roll_back(found[-1].checkpoint_id)
         return (f"back at checkpoint {done.checkpoint_id}: {done.files_restored} paths restored. What ran has ended, "
                 "Python's variables too.")  # fmt: skip

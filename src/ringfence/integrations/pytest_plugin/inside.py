@@ -73,7 +73,7 @@ def _refuse_what_cannot_be(config: pytest.Config) -> None:
     for name, flag in _INTERACTIVE.items():
         if getattr(given, name, False):
             raise pytest.UsageError(f"{flag} wants your terminal inside the sandbox, which tests must not have; "
-                                    f"leave {FLAG} or {flag} away")  # fmt: skip
+                                    f"leave out {FLAG} or {flag}")  # fmt: skip
     root = str(config.rootpath)
     for name in _early_plugins(config):
         file = getattr(sys.modules.get(name), "__file__", None)

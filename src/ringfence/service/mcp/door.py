@@ -1,6 +1,7 @@
 """``/mcp``: the Model Context Protocol over streamable HTTP, behind the same guard, tokens and quotas as the rest.
 
-What is spoken in a session is the framework's; who may open one, on what, and how often it may call, is decided here.
+The framework speaks the protocol in a session; this module decides who may open one, on what, and how often it may
+call.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _METHODS = ("GET", "POST", "DELETE")
 _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
 _CALL, _BEGIN = "tools/call", "initialize"
 _MOST_BEGIN_BYTES = 64 << 10
-"""Of an initialize: a session keeps it as long as it lasts."""
+"""Bytes of an initialize: a session keeps it as long as it lasts."""
 _COPIES = 4
-"""So many of a body the framework keeps while its call lasts."""
+"""Bytes of a body that the framework keeps while its call lasts."""
 Refusal = Callable[[Exception], Response]
 Log = Callable[[Route, int, float, str, Exception | None], None]
 
@@ -71,7 +72,7 @@ class McpDoor:
         session = self.sessions.find(tenant, session_id)
         if session_id and session is None:
             raise not_found("session")
-        if scope["method"] != "DELETE":  # by which who has too many gets rid of them
+        if scope["method"] != "DELETE":  # so that a client with too many sessions can end them
             refuse_stream(self._service, tenant)
         async with counted_stream(self._service, tenant):
             if scope["method"] == "POST":
@@ -104,7 +105,7 @@ class McpDoor:
             await session.manager.handle_request(again.scope, again.receive, send)
 
     async def _begun(self, again: _Again, send: _Sent, tenant: Tenant) -> None:
-        """A box is made for an initialize alone, and goes again where nothing came of it."""
+        """Only an initialize makes a box, which is removed again if no session begins."""
         if again.method != _BEGIN:
             raise Refused(400, "a session is named by Mcp-Session-Id", hint="begin one with initialize")
         asked = guard.read_query(ROUTE, QueryParams(again.scope["query_string"]).multi_items())
@@ -118,13 +119,13 @@ class McpDoor:
                 await self.sessions.end(session)
 
     def _name(self, session: McpSession, head: Headers) -> None:
-        """Before its client hears of it, who may come with the name at once."""
+        """Register the id before its client gets it: the client may use it at once."""
         if head.get(_SESSION):
             self.sessions.named(session, head[_SESSION])
 
 
 class _Sent:
-    """Sends on, with the headers that all answers have, and knows what was sent."""
+    """Passes messages on, adds the headers of all our answers, and remembers what was sent."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -146,10 +147,10 @@ class _Sent:
 
 
 class _Again:
-    """A request whose body was read and checked, for one who reads it again: what was checked is what is read.
+    """A request whose body was read and checked, for a second reader: what was checked is what is read.
 
-    That its client is gone is not passed on: the framework would end the answer and let the call go on, with its body,
-    and nobody would count either. So it lasts as long as its call.
+    It does not pass on that the client is gone: the framework would end the answer but let the call go on with its
+    body, and nobody would count either. So the request lasts as long as its call.
     """
 
     def __init__(self, scope: Scope, message: dict[str, Any], receive: Receive) -> None:

@@ -1,5 +1,5 @@
-"""A box of the service as the place of a session for models: the box is the tenant's like any other, and the session
-uses it by its lock."""
+"""A box of the service as the place of a model's session: the box belongs to the tenant like any other, and the session
+uses it under its lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ringfence.service.runs import Runs
 
 
 class KeptPlace(Place):
-    """Used from threads. Its box may be parked and opened anew by others; it opens none that has no place."""
+    """Used from threads. Others may park its box and open it anew; this never opens a box without a place."""
 
     def __init__(self, kept: KeptBox, registry: Registry) -> None:
         super().__init__(kept.policy)
@@ -36,12 +36,12 @@ class KeptPlace(Place):
             return transaction
 
     def close(self) -> None:
-        """Whose the box is, parks or removes it."""
+        """Nothing to do: the owner of the box parks or removes it."""
         self._closed = True
 
 
 def session_of(kept: KeptBox, registry: Registry, runs: Runs) -> Session:
-    """In a thread. What programs try in it is told to whoever watches the service."""
+    """Runs in a thread. Attempts of programs in it are shown to everybody who watches the service."""
     place = KeptPlace(kept, registry)
 
     def on_event(event: Event) -> None:

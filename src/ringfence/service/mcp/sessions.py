@@ -27,7 +27,7 @@ class McpSession:
 
     def __init__(self, tenant: Tenant, box: KeptBox, manager: Any, close: Callable[[], None]) -> None:
         self.id = ""
-        """By which its client names it; the framework makes it with the first answer."""
+        """The id that its client uses; the framework makes it with the first answer."""
         self.tenant, self.box, self.manager = tenant, box, manager
         self.close = close
         self.used_s = time.monotonic()
@@ -88,14 +88,14 @@ class McpSessions:
         self._known[session_id] = session
 
     def find(self, tenant: Tenant, session_id: str) -> McpSession | None:
-        """One of this tenant's own: an operator reads others' boxes, and speaks for nobody."""
+        """Find a session of this tenant: an operator may read others' boxes, but acts for nobody."""
         found = self._known.get(session_id)
         return found if found is not None and found.tenant.name == tenant.name else None
 
     @asynccontextmanager
     async def used(self, session: McpSession) -> AsyncIterator[Callable[[], None]]:
-        """It is not idle meanwhile; its box is opened again where it was parked. Yields what says that nobody waits any
-        more: what runs goes on, and may be idle."""
+        """Keep it from being idle meanwhile; a parked box is opened again. Yields a function that says that nobody
+        waits any more: what runs goes on, and counts as idle."""
         session.busy += 1
         session.box.visits += 1
         using = [session]
