@@ -1,7 +1,7 @@
-"""The validator: reads Python code without running it and says what in it does not belong into a sandboxed job.
+"""The validator: reads Python code without running it and says what in it does not belong in a sandboxed job.
 
 Owns: rules as data, a reader of them, one pass over the code, findings. It is advice and a fast reject, never the
-boundary: whoever writes the code can write it so that nothing is found. It starts nothing and opens nothing.
+boundary: an author can write code in which nothing is found. It starts nothing and opens nothing.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ _PATH_HINTS = ("/", "~", "../", "http:", "https:", "ftp:", "s3:", "file:", "\\\\
 
 
 def is_packed(text: str) -> bool:
-    """Whether a long text is no prose: hardly any blanks, or bytes that no reader could read."""
+    """Whether a long text is not prose: hardly any blanks, or unreadable bytes."""
     sample = text[:2000]
     if len(sample.split()) <= len(sample) // 60:
         return True

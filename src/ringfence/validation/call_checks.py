@@ -1,4 +1,4 @@
-"""Holds calls against the rules: what takes a path, a name, a module, a source or something encoded."""
+"""Checks calls against the rules: calls that take a path, a name, a module, a source or something encoded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _DUMPING = frozenset({"items", "values", "copy", "keys", "__iter__", "__repr__",
 
 
 class CallChecks:
-    """For a ``Checker``, which it shares its evaluator and report with."""
+    """Belongs to a ``Checker``, and shares its evaluator and report."""
 
     def __init__(self, checker: Checker) -> None:
         self._checker = checker
@@ -54,10 +54,10 @@ class CallChecks:
         self._lookups: list[ast.AST] = []
         self._opens_unknown = False
         self.secret_paths: list[ast.AST] = []
-        """Constants that name what no program should read, if it opens something that only the run knows."""
+        """Constants that name what no program should read; they count if it opens a path known only at run time."""
         self.sources: list[tuple[str, ast.AST]] = []
         self.runs: list[tuple[str, ast.AST]] = []
-        """The same, if what runs them is a profile."""
+        """The same, if a profiler runs them."""
         self.tests: ast.AST | None = None
 
     def call(self, node: ast.Call, scope: Scope) -> None:
@@ -97,13 +97,13 @@ class CallChecks:
             special(self, name, node, scope)
 
     def _namespaces_in(self, node: ast.Call) -> None:
-        """``f(globals())``: whoever gets it can look up anything."""
+        """``f(globals())``: the callee can look up anything."""
         for argument in node.args:
             if type(argument) is ast.Call and type(argument.func) is ast.Name and argument.func.id == "globals":
                 self._add("namespace-lookup", argument, "globals()")
 
     def _call_of_a_call(self, func: ast.Call, node: ast.Call) -> None:
-        """``type(lambda: 0)(code, names)`` makes a function of code."""
+        """``type(lambda: 0)(code, names)`` turns code into a function."""
         inner = func.func
         if type(inner) is not ast.Name or inner.id != "type" or len(func.args) != 1:
             return
@@ -180,7 +180,7 @@ class CallChecks:
             self._checker.secret(list(strings(self._value(node.args[0], scope))), node)
 
     def unknown_name(self, namespace: str, key: ast.expr, node: ast.AST) -> None:
-        """A name is looked up that only the run knows. What is worked out on the spot has no honest reason."""
+        """A name is looked up that is known only at run time. A name computed on the spot has no honest reason."""
         if isinstance(key, ast.Call):
             self._add("namespace-lookup", node, namespace)
         else:
@@ -232,7 +232,7 @@ class CallChecks:
     def _judge(
         self, path: Value | None, action: str, node: ast.Call, shown: str, *, told: bool = True, writes: bool = False
     ) -> None:
-        """``told``: also that a path is not known, or is relative."""
+        """``told``: also report a path that is unknown or relative."""
         self._checker.report.uses.add("files")
         leads = lead(path, self._checker.rules.paths)
         rule = _RULE_OF[leads]
@@ -317,7 +317,7 @@ class CallChecks:
             self.sources += [(text, node) for text in strings(self._value(argument, scope))]
 
     def _decoded(self, node: ast.Call, scope: Scope, *, sure: bool = True) -> None:
-        """``sure``: it is no mere change from bytes to text."""
+        """``sure``: it is more than a change from bytes to text."""
         if sure:
             self._decodes = self._decodes or node
         for text in strings(self._value(node, scope)):
@@ -350,7 +350,7 @@ class CallChecks:
             self._checker.secret(list(strings(self._value(node.args[0], scope))), node)
 
     def finish(self) -> None:
-        """What only tells something together."""
+        """Report what is suspicious only in combination."""
         for node in self.secret_paths if self._opens_unknown else ():
             self._add("file-outside", node, str(getattr(node, "value", "")))
         if self._decodes is None:

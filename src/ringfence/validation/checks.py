@@ -1,4 +1,4 @@
-"""Holds what a tree mentions, calls, looks up and imports against the rules. What the names are says ``evaluation``."""
+"""Checks what a tree mentions, calls, looks up and imports against the rules. ``evaluation`` says what names mean."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PARTS_OF_FIELDS = ("__class__", "__init__", "__globals__", "__builtins__", "__s
 
 
 class Report:
-    """Findings as they come, each once, and not without end."""
+    """Collects findings in order, each once, up to a limit."""
 
     def __init__(self, rules: Rules, code: str) -> None:
         self._rules = rules
@@ -54,7 +54,7 @@ class Report:
         return list(self._found.values())
 
     def add(self, rule: Rule | str, node: ast.AST, subject: str) -> None:
-        """A rule that is silenced has no entry, and finds nothing."""
+        """Add a finding; a silenced rule has no entry, and finds nothing."""
         known = self._rules.by_id.get(rule) if isinstance(rule, str) else rule
         if known is None:
             return
@@ -96,7 +96,7 @@ class Checker:
         self.calls = CallChecks(self)
 
     def check(self, scopes: list[Scope]) -> None:
-        """The inner before the outer, so that no question leads deep."""
+        """Check inner nodes before outer ones, so no evaluation goes deep."""
         for scope in scopes:
             for node in reversed(scope.found):
                 _CHECKS[type(node)](self, node, scope)
@@ -107,7 +107,7 @@ class Checker:
     # ---- names
 
     def mention(self, name: str, node: ast.AST) -> None:
-        """Something by its full name stands here."""
+        """Something is mentioned here by its full name."""
         if name in self._verdicts:
             rule = self._verdicts[name]
         else:
@@ -160,7 +160,7 @@ class Checker:
             self._reached(node.value.attr, node)
 
     def _reached(self, above: str, node: ast.Attribute) -> None:
-        """``x.sys.modules`` of an unknown ``x``: an attribute may have any name; the two together say what it is."""
+        """``x.sys.modules`` of an unknown ``x``: one attribute may mean anything, the two together tell."""
         name = f"{above.lstrip('_')}.{node.attr}"
         rule = self.rules.names.get(name)
         if (name in REACHED or (rule is not None and rule.level == ERROR)) and name not in self.rules.let_through:
@@ -305,7 +305,7 @@ class Checker:
 
 
 def _leads_upwards(node: ast.Attribute) -> bool:
-    """``x.__class__.__base__`` or ``type(x).mro``: from an object to what all objects are."""
+    """``x.__class__.__base__`` or ``type(x).mro``: from any object to the base of all objects."""
     if node.attr not in _UPWARDS:
         return False
     below = node.value.func if isinstance(node.value, ast.Call) else node.value
@@ -313,7 +313,7 @@ def _leads_upwards(node: ast.Attribute) -> bool:
 
 
 def _walks(text: str) -> bool:
-    """Whether one of the fields of a format leads over such an attribute; the name of a class is no walk."""
+    """Whether a field of a format string goes through such an attribute; the name of a class does not count."""
     fields = (piece.partition("}")[0].replace(".__class__.__name__", "") for piece in text.split("{")[1:])
     return any(f"{sign}{part}" in field for field in fields for part in _PARTS_OF_FIELDS for sign in ".[")
 

@@ -1,7 +1,7 @@
 """What an expression is: names followed through scopes, attributes of modules, calls that give something known.
 
-Nothing of the code runs. What is asked for is worked out once and kept; how deep one question may lead is bounded, and
-what lies deeper is not known.
+None of the code runs. Each answer is computed once and kept; the depth of one evaluation is bounded, and anything
+deeper is unknown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PATH_TEXTS = frozenset({"builtins.str", "os.fspath", "builtins.repr", "os.fsdec
                          "os.path.realpath", "os.path.normpath"})  # fmt: skip
 _MANY_ITEMS = 256
 _REPEATS = 20_000
-"""So many expressions are worked out again, for the turns of loops."""
+"""How many expressions are evaluated again for iterations of loops."""
 _BUILTINS = frozenset(dir(builtins)) | {"__builtins__", "execfile", "reload", "unicode", "raw_input", "unichr"}
 _PATHS = frozenset({"pathlib.Path", "pathlib.PurePath", "pathlib.PosixPath", "pathlib.PurePosixPath",
                     "pathlib.WindowsPath", "pathlib.PureWindowsPath"})  # fmt: skip
@@ -61,14 +61,14 @@ class Evaluator:
     # ---- names
 
     def lookup(self, name: str, scope: Scope) -> Value | None:
-        """What a name is where it is mentioned. Classes are skipped by what is inside them."""
+        """What a name means where it is mentioned. Code inside a class's functions does not see the class's names."""
         for overlay in self._overlays:
             if name in overlay:
                 return overlay[name]
         known = scope.known
         if name in known:
             return known[name]
-        known[name] = None  # while it is being worked out: a name that is bound to itself is not known
+        known[name] = None  # while it is being evaluated: a name that is bound to itself is unknown
         known[name] = value = self._found(name, scope)
         return value
 
@@ -87,8 +87,8 @@ class Evaluator:
         return Ref(f"builtins.{name}") if name in _BUILTINS else None
 
     def _bound(self, name: str, home: Scope, bindings: list[Binding]) -> Value | None:
-        """All that it is bound to anywhere in its scope. At the top, and in a class, it is the built-in one as long as
-        it is not bound: so that one counts too, unless it is certainly bound before the first mention."""
+        """Everything that it is bound to anywhere in its scope. At module level and in a class it means the built-in
+        until it is bound: so the built-in counts too, unless the name is certainly bound before its first mention."""
         values: list[Value | None] = []
         for binding in bindings[:_MANY_ITEMS]:
             value = self._of_binding(binding)
@@ -204,7 +204,7 @@ class Evaluator:
         return one_of(self.value(part, scope) for part in parts)
 
     def _binary(self, node: ast.BinOp, scope: Scope) -> Value | None:
-        """Left operands of operands are taken off in a loop: a sum of a thousand parts is that deep."""
+        """Nested left operands are unwound in a loop: a sum of a thousand parts is that deep."""
         spine: list[ast.BinOp] = []
         left: ast.expr = node
         while isinstance(left, ast.BinOp):
@@ -338,7 +338,7 @@ class Evaluator:
         return None
 
     def _imported(self, node: ast.Call, scope: Scope) -> Value | None:
-        """``__import__`` gives the outermost package unless it is asked for names in it."""
+        """``__import__`` returns the outermost package unless names in it are requested."""
         names = strings(self.value(node.args[0], scope)) if node.args else ()
         return one_of([Ref(name.strip(".")) for name in names])
 

@@ -1,6 +1,6 @@
-"""Works out constant expressions: the few operators, functions and methods by which names are spelled in pieces.
+"""Evaluates constant expressions: the few operators, functions and methods used to spell names in pieces.
 
-Everything is bounded: what is longer than a few thousand characters, or takes a width or a count, is not known.
+Everything is bounded: a value longer than a few thousand characters, or made with a width or a count, is unknown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _bounded(value: object) -> Const | None:
 
 
 def _tried(action: Callable[[], object]) -> Value | None:
-    """Whatever the code under examination would raise, it is not a constant then."""
+    """If the examined code would raise, it is not a constant."""
     try:
         return made(action())
     except Exception:
@@ -242,7 +242,7 @@ def called(name: str, args: Sequence[Value | None]) -> Value | None:
 
 
 def _opened(work: Callable[..., object], args: Sequence[Value | None]) -> Value | None:
-    """What is decoded; of something long the beginning tells what it is."""
+    """The decoded value; for a long one the beginning is enough."""
     values = [plain(arg) for arg in args]
     if not values or values[0] is NotImplemented:
         return None

@@ -1,4 +1,4 @@
-"""Code inside the code: statements that are measured, and the examples of docstrings where doctest runs them."""
+"""Code inside the code: statements given to timers, and docstring examples where doctest runs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXAMPLE = re.compile(r"^[ \t]*(?:>>>|\.\.\.) ?(.*)$", re.MULTILINE)
 
 
 def sources_of(checker: Checker, tree: ast.AST) -> list[ast.AST]:
-    """The statements of all of them, each with the place of what contains it. What does not parse does not run."""
+    """The statements of all of them, each with the place of its container. What does not parse does not run."""
     calls = checker.calls
     texts = [*calls.sources, *checker.gathered.annotations]
     if checker.imports & {"cProfile", "profile"}:

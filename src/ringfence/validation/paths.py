@@ -1,4 +1,4 @@
-"""Where a path leads, as far as its text tells: inside of what is allowed, outside, below the working directory.
+"""Where a path leads, judged by its text: inside the allowed paths, outside, or below the working directory.
 
 Nothing is looked up on a disk: a link that leads away is the sandbox's business.
 """
@@ -61,7 +61,7 @@ def _of_text(text: str, allowed: Iterable[str]) -> Lead:
 
 
 def _of_start(text: str, allowed: Iterable[str]) -> Lead:
-    """The last piece may go on, so the folder that it is in counts."""
+    """The last component may continue, so its folder counts."""
     if _ADDRESS.match(text):
         return Lead.NETWORK
     if text.startswith("~") or _DRIVE.match(text):

@@ -1,4 +1,4 @@
-"""What a validation came to: findings as data, and the lists of texts that the specification asks for."""
+"""The result of a validation: findings as data, and the lists of texts that the specification asks for."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class SecurityValidationResult:
     errors: list[str]
     warnings: list[str]
     dangerous_imports: list[str]
-    """Findings of the category, errors and warnings; so are the two below."""
+    """Findings of this category, errors and warnings; the same holds for the two below."""
     file_operations: list[str]
     network_operations: list[str]
     findings: tuple[Finding, ...] = ()
     """The same as data, by line."""
     uses: frozenset[str] = made_by(default_factory=frozenset)
     """What the code may use as far as can be told: ``network``, ``files``, ``environment``, ``unknown`` for libraries
-    that nobody has looked into. See ``tightened``."""
+    that nobody has examined. See ``tightened``."""
 
 
 def result_of(found: Iterable[Finding], uses: Iterable[str] = ()) -> SecurityValidationResult:

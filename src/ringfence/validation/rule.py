@@ -1,7 +1,7 @@
 """``Rule``: one thing that is looked for, as data.
 
-A rule says what it finds by lists of words. Some say nothing but their id: what they find takes more than a word, and
-the checks report them by that id.
+A rule says what it finds by lists of words. Some have only an id: a word is not enough to find them, so the checks
+report them by that id.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Rule:
     calls: tuple[str, ...] = ()
     """Things by their full names that are found where they are called."""
     attributes: tuple[str, ...] = ()
-    """Attributes whose mention is a finding, of whatever they are."""
+    """Attributes whose mention is a finding, whatever object they belong to."""
     methods: tuple[str, ...] = ()
     """Attributes that are found where they are called."""
     only: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """Modules of which all but these attributes is a finding; the modules may not be handed on either."""
+    """Modules whose attributes are all findings except these; the modules must not be passed on either."""
     allow: tuple[str, ...] = ()
-    """What a project takes out of the lists above."""
+    """What a project removes from the lists above."""

@@ -1,4 +1,4 @@
-"""The rules that come with ringfence. Whoever adds one adds a case to tests/material/validator/rules.txt."""
+"""The rules that come with ringfence. A new rule needs a case in tests/material/validator/rules.txt."""
 
 from __future__ import annotations
 

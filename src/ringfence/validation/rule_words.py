@@ -147,10 +147,10 @@ os sys subprocess builtins importlib socket shutil ctypes posix imp pickle marsh
 ssl pkgutil zipimport mmap pathlib tempfile urllib
 """))
 
-# Of modules that let little through by a list: what leads on from there, reached as an attribute of anything.
+# Attributes that lead further, of modules with a short allowed list, when reached through any object.
 REACHED = frozenset(_below("sys", "modules _getframe _current_frames meta_path path_hooks settrace setprofile"))
 
-# What a name means that nothing binds: a piece of a program, or one whose names come from a star.
+# What an unbound name means: in a fragment of a program, or where names come from a star import.
 UNBOUND = {name: name for name in (*THROUGH, *_listed("""
 requests httpx aiohttp paramiko pyperclip pynput smtplib ftplib telnetlib winreg pyautogui base64 codecs glob io
 asyncio pexpect psutil discord webbrowser http binascii zlib dill shelve

@@ -48,7 +48,7 @@ class Rules:
         self.by_id = {rule.id: rule for rule in self.all if rule.id not in self.silenced}
         wanted = (rule.names if rule.id in self.silenced else rule.allow for rule in self.all)
         self.let_through = {word for words in wanted for word in words}
-        """Names that a project wants: no other rule takes them up either."""
+        """Names that a project allows: no other rule reports them either."""
         self.modules = self._index("modules")
         self.names = self._index("names")
         self.calls = self._index("calls")
@@ -61,7 +61,7 @@ class Rules:
         }
 
     def _index(self, field: str) -> dict[str, Rule]:
-        """The first rule that names a word has it, unless it allows it."""
+        """The first rule that names a word owns it, unless that rule allows it."""
         found: dict[str, Rule] = {}
         for rule in self.by_id.values():
             for word in getattr(rule, field):

@@ -20,7 +20,7 @@ _ADDED = frozenset({"category", "reason", "level", *_LISTS})
 _TUNED = frozenset({"level", "allow", *_LISTS})
 _ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
-# What can't be looked at is refused, whatever a file says.
+# Code that can't be examined is refused, whatever a file says.
 _ALWAYS = frozenset({"syntax", "nesting", "code-size", "null-byte", "not-text", "unfinished"})
 _LEAST = {"code_bytes": 1, "nesting": 1, "chain": 1, "findings": 1}
 _MOST = {"code_bytes": 16 * 2**20, "nesting": 200, "chain": 20_000, "findings": 100_000}
@@ -180,7 +180,7 @@ def _added(id_: str, fields: Mapping[str, object]) -> Rule:
 
 
 def _tuned(rule: Rule, fields: Mapping[str, object]) -> Rule:
-    """Lists are made longer; ``allow`` takes out of them."""
+    """Lists are extended; ``allow`` removes from them."""
     changes: dict[str, object] = {}
     for name, value in fields.items():
         changes[name] = value if name == "level" else (*getattr(rule, name), *_words(value))

@@ -60,7 +60,7 @@ def _result(name: str, finding: Finding, places: Mapping[str, int]) -> dict[str,
 
 
 def _uri(name: str) -> str:
-    """A path as a reference: what has a meaning in addresses is escaped, and so is what is no text."""
+    """A path as a URI reference: characters with a meaning in URIs are escaped, and so are bytes that are not text."""
     if name == "-":
         return "stdin"
     path = quote(name.encode("utf-8", "surrogateescape"), safe="/-_.~")

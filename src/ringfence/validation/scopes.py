@@ -1,8 +1,7 @@
 """Goes through a tree once: which names each scope binds to what, and which nodes are worth a look.
 
-The pass keeps a list of nodes and no stack, so its depth does not matter. A name that stands before a dot or is
-called is left to the node around it; all other mentions of a name are looked at as such, because that is where
-something can be handed on.
+The pass keeps a list of nodes and no stack, so its depth does not matter. A name before a dot, or one that is called,
+is left to the node around it; all other mentions are examined themselves, because there something can be passed on.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ class Scope:
         """What is worth a look, the outer before the inner."""
         self.names: dict[str, list[Binding]] = {}
         self.known: dict[str, Value | None] = {}
-        """Of the names that were looked up already, what they are."""
+        """The results for names that were looked up already."""
         self.globals: set[str] = set()
         self.nonlocals: set[str] = set()
         self.deleted: set[str] = set()
         self.firm = _firm(nodes) if kind in (MODULE, CLASS) else {}
-        """Names that its own statements bind whatever happens, and in which line."""
+        """Names that its own statements bind unconditionally, and in which line."""
 
 
 def _firm(body: list[ast.AST]) -> dict[str, int]:
@@ -55,7 +54,7 @@ def _firm(body: list[ast.AST]) -> dict[str, int]:
 
 
 class Binding:
-    """What a name is bound to: an expression in a scope, something imported, or neither: that is not known."""
+    """What a name is bound to: an expression in a scope, something imported, or neither, which is unknown."""
 
     __slots__ = ("added", "expression", "line", "scope", "value")
 
@@ -99,7 +98,7 @@ class Gatherer:
         self.annotations: list[tuple[str, ast.AST]] = []
         """Those that are strings and call something."""
         self.based: set[int] = set()
-        """Of attributes that something is looked up in, as in ``os.environ["HOME"]``: which nodes they are."""
+        """The attribute nodes that are subscripted, as in ``os.environ["HOME"]``."""
 
     def gather(self, body: list[ast.AST], parent: Scope | None = None) -> Scope:
         """Go through the statements of a module, or of a source inside one."""
@@ -278,7 +277,7 @@ class Gatherer:
         self._arguments(node.args, scope, self._open(FUNCTION, scope, [node.body]))
 
     def _annotation(self, node: ast.expr, scope: Scope) -> None:
-        """One that is a string is code for whoever asks for its meaning."""
+        """An annotation that is a string becomes code when somebody evaluates it."""
         scope.nodes.append(node)
         if type(node) is ast.Constant and type(node.value) is str and "(" in node.value:
             self.annotations.append((node.value, node))

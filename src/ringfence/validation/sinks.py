@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 READ, WRITE, LIST, CHANGE = "reads", "writes", "lists", "changes"
-"""LIST and CHANGE must be known to stay inside; of the others the unknown is told as a warning."""
+"""LIST and CHANGE must be known to stay inside; for the others an unknown path is a warning."""
 
 Sink = tuple[str, tuple[int, ...], tuple[str, ...]]
 """(what it does, which arguments are paths, by which names they may be given)."""
@@ -64,7 +64,7 @@ PATH_METHODS: Mapping[str, str] = {
                     CHANGE),
 }  # fmt: skip
 
-# Of something unknown: only a path or an address that stands in the code is held against them.
+# Methods of unknown objects: only a path or an address written in the code counts against them.
 METHODS = frozenset(_table(READ, """
 to_csv to_json to_pickle to_parquet to_excel to_hdf to_feather to_html to_stata to_latex to_markdown savefig save savez
 savetxt save_model load_model load_weights save_weights dump_model tofile imread imwrite imsave read_csv read_json

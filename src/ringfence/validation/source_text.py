@@ -50,7 +50,7 @@ _LOOKALIKES = str.maketrans(
 
 
 def problems(code: str, limits: Limits) -> Iterator[Problem]:
-    """What speaks against parsing it at all; the first that is found is enough."""
+    """Why it must not be parsed at all; the first reason is enough."""
     if len(code) > limits.code_bytes:
         yield "code-size", 0, f"{len(code):,} characters of code, at most {limits.code_bytes:,}"
         return
@@ -65,7 +65,7 @@ def problems(code: str, limits: Limits) -> Iterator[Problem]:
 
 
 def decoded(data: bytes) -> str:
-    """The text of a file; ValueError where it is none. A mark at its beginning is no part of it."""
+    """The text of a file; ValueError if it is not text. A byte order mark at its beginning is dropped."""
     head = data[:4096].decode("latin-1").splitlines()[:2]
     named = [found[1].lower().replace("_", "-") for line in head if (found := _COOKIE.match(line))]
     encoding = named[0] if named and named[0] in _ASCII_ALIKE else "utf-8-sig"
@@ -85,7 +85,7 @@ def _encoding_problems(code: str) -> Iterator[Problem]:
 
 
 def _is_plain(encoding: str, code: str) -> bool:
-    """Whether the bytes of the code mean the same in it. Of ASCII many encodings make the same."""
+    """Whether the bytes of the code mean the same in this encoding. Many encodings agree on ASCII."""
     return encoding in _PLAIN_ENCODINGS or (encoding in _ASCII_ALIKE and code.isascii())
 
 
@@ -106,7 +106,7 @@ def _unicode_problems(code: str) -> Iterator[Problem]:
 
 
 def _odd_names(code: str) -> set[str]:
-    """Words that are not plain ASCII, wherever they stand: a quick look that most code passes."""
+    """Words that are not plain ASCII, anywhere in the text: a quick check that most code passes."""
     lines = (line for line in code.split("\n") if not line.isascii())
     return {name for line in lines for name in _NAME.findall(line) if not name.isascii()}
 
@@ -118,7 +118,7 @@ def _names(code: str) -> Iterator[tuple[int, str]]:
 
 
 def is_disguised(name: str) -> bool:
-    """Whether Python reads another name than a reader does, or a reader another than Python.
+    """Whether Python and a human reader see different names.
 
     >>> is_disguised("ｅval"), is_disguised("е\u200bval"), is_disguised("Δx"), is_disguised("цена")
     (True, True, False, False)
@@ -138,7 +138,7 @@ def _mixes(word: str) -> bool:
 
 
 def _shell_problems(code: str) -> Iterator[Problem]:
-    """Commands of a shell that only attacks have, in strings; comments may say what they like."""
+    """Shell commands that only attacks use, in strings; comments do not count."""
     words = [word for word in _SHELL_WORDS if word in code]
     suspected = (line for line in code.split("\n") if any(word in line for word in words)) if words else ()
     if not any(_SHELL.search(line) for line in suspected):

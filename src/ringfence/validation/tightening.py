@@ -1,4 +1,4 @@
-"""``tightened``: a policy without what the code has no use for."""
+"""``tightened``: a policy without what the code does not use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def tightened(policy: SandboxPolicy, result: SecurityValidationResult) -> Sandbo
     """Return the policy with less where the code asks for less, never with more: no network where none is used, no
     writable path and small files where no file is, no variable of the caller where none is read.
 
-    Code that can't be followed, or that uses libraries that nobody has looked into, leaves the policy as it is.
+    Code that can't be followed, or that uses libraries nobody has examined, leaves the policy as it is.
     """
     if not result.is_valid or "unknown" in result.uses:
         return policy

@@ -41,7 +41,7 @@ class SecurityValidator:
         return self._rules
 
     def __call__(self, code: str) -> list[str]:
-        """Return the errors, for whoever takes a function. What is not Python is not run as Python: that is none."""
+        """Return the errors, for callers that take a function. Text that is not Python won't run as such: no error."""
         found = self.validate(code).findings
         return [str(each) for each in found if each.level == ERROR and each.rule != "syntax"]
 
@@ -57,18 +57,18 @@ class SecurityValidator:
         except RecursionError:
             return self._in_a_thread(code)
         except Exception as error:
-            # A mistake of ours must not let through what made it happen.
+            # A bug of ours must not let the code through that triggered it.
             return self._refused("unfinished", 1, 1, type(error).__name__)
 
     def validate_bytes(self, data: bytes) -> SecurityValidationResult:
-        """The same of the bytes of a file: UTF-8, or what its second line at the latest says, if that is harmless."""
+        """The same for the bytes of a file: UTF-8, or what its first two lines declare, if that is harmless."""
         try:
             return self.validate(source_text.decoded(data))
         except ValueError as error:
             return self._refused("encoding", 1, 1, str(error))
 
     def _in_a_thread(self, code: str) -> SecurityValidationResult:
-        """Once more where nobody has used the stack: the caller may be deep in a recursion of its own."""
+        """Try again with an unused stack: the caller may be deep in a recursion of its own."""
         results: list[SecurityValidationResult] = []
 
         def work() -> None:
@@ -102,7 +102,7 @@ class SecurityValidator:
             report.place(known, before.count("\n") + 1, place - before.rfind("\n"), subject)
 
     def _refused(self, rule: str, line: int, column: int, subject: str) -> SecurityValidationResult:
-        """Limits can be silenced; what can't be looked at is refused all the same."""
+        """Limits can be silenced; code that can't be examined is refused all the same."""
         known = self._rules.by_id.get(rule) or next(each for each in Rules().all if each.id == rule)
         report = Report(self._rules, "")
         report.place(known, line, column, subject)
@@ -164,7 +164,7 @@ class SecurityValidator:
 
 
 def parse(code: str) -> ast.Module:
-    """``ast.parse`` without its warnings, e.g. of an escape in a string that is none."""
+    """``ast.parse`` without its warnings, e.g. about an invalid escape in a string."""
     if "\\" not in code:
         return ast.parse(code)
     with _PARSING, warnings.catch_warnings():

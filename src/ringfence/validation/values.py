@@ -77,7 +77,7 @@ Value = Ref | Const | Start | PathOf | Items | Pairs | Many
 
 
 def one_of(values: Iterable[Value | None]) -> Value | None:
-    """Several values as one; too many are not known, nor are those of which none is."""
+    """Several values as one; too many count as unknown, and so do values that are all unknown."""
     found: list[Value | None] = []
     names: set[str] = set()
     for value in values:
