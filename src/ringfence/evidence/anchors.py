@@ -29,7 +29,7 @@ class AnchorResult:
     kind: str
     known: bool
     at: datetime | None
-    # None when nobody we know vouches for a time
+    # None when nobody known vouches for a time
     note: str = ""
 
 

@@ -133,12 +133,12 @@ def write_beside(path: str, data: bytes) -> None:
 
 
 def write_one_of_many(path: str, data: bytes) -> None:
-    """The same, but it is on the disk for sure only after ``settle``: to wait for each of many costs much more."""
+    """The same, but it is durable only after ``settle``: waiting for each of many files costs much more."""
     _write(path, data, sync=False)
 
 
 def settle(folder: str) -> None:
-    """Wait until all files of a folder are on the disk. All at once: they share what the file system has to write."""
+    """Wait until all files of a folder are on disk. One sync for all: they share what the file system has to write."""
     problems: list[EvidenceError] = []
     names = [os.path.join(folder, name) for name in os.listdir(folder)]
     waiting = [threading.Thread(target=_wait_for, args=(path, problems)) for path in names]

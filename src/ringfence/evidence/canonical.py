@@ -51,7 +51,7 @@ def _is_plain(value: object, depth: int) -> bool:
 
 
 def _all_plain(values: Iterable[object], depth: int) -> bool:
-    """Looks at all of them, whatever the first says: each may have to be refused."""
+    """Checks all of them, whatever the first result: each may have to be refused."""
     plain = True
     for value in values:
         if type(value) not in _SIMPLE:

@@ -80,7 +80,7 @@ class ChainWriter:
         return Position(size_bytes=self._size_bytes, head=self.head, count=self.count)
 
     def lines(self) -> Iterator[bytes]:
-        """The records of the very file that is open: its path may lead to another one by now."""
+        """The records of the open file itself: its path may lead to another file by now."""
         with os.fdopen(os.dup(self._usable().fileno()), "rb") as reader:
             reader.seek(0)
             yield from chain.complete_lines(reader)
@@ -193,7 +193,7 @@ def _try_lock(descriptor: int) -> bool:
         if sys.platform == "win32":
             import msvcrt
 
-            os.lseek(descriptor, 1 << 40, os.SEEK_SET)  # a byte far behind the data: locks bind readers there
+            os.lseek(descriptor, 1 << 40, os.SEEK_SET)  # a byte far beyond the data: locks block readers there
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl

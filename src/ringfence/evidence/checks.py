@@ -27,7 +27,7 @@ from ringfence.evidence.schema import (
 from ringfence.evidence.shape import Fault, Record, problems
 from ringfence.evidence.strictjson import parse
 
-_MAX_PROBLEMS = 10_000  # a document of millions of faults is not read to its end
+_MAX_PROBLEMS = 10_000  # a document with millions of faults is not read to its end
 Check = Callable[[Case], None]
 
 _MAKERS = {

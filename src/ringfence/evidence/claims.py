@@ -1,6 +1,6 @@
 """Steps 15 to 17 of docs/reference/formats.md: what run.json and inputs.json say, and that it agrees with the rest.
 
-Owns: reading the two embedded documents and their rules. They are bound by then; here they must make sense.
+Owns: reading the two embedded documents and their rules. They are bound by then; here they must be consistent.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def check_inputs(case: Case) -> None:
 
 
 def _require_no_nonce(case: Case) -> None:
-    """An expectation that the format cannot meet is not met."""
+    """A nonce that the format cannot have counts as a mismatch."""
     if case.nonce is not None:
         raise EvidenceError("a nonce is expected, and this format has none")
 

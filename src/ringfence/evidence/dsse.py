@@ -1,4 +1,4 @@
-"""The bundle's statement in the ecosystem's clothes: in-toto Statement v1 in a DSSE envelope.
+"""The bundle's statement in the ecosystem's format: in-toto Statement v1 in a DSSE envelope.
 
 Owns: the envelope, its signatures, and that a statement's digests agree with the verdict inside it.
 Does not: replace the bundle: violations and claims stay there (docs/reference/formats.md, section 9).
@@ -92,8 +92,8 @@ def unseal(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The statement of an envelope and the trusted keys that signed it; EvidenceError when none did.
 
-    All that the trust file demands of a bundle is demanded here. An envelope has no time of its own: keys are judged
-    as of now, and what requires an anchor is not met.
+    All that the trust file demands of a bundle is demanded here. An envelope has no time of its own: keys are judged as
+    of now, and a required anchor is always missing.
     """
     payload, signers = opened(data, trust)
     content = shaped(parse(payload), _STATEMENT, "statement")

@@ -33,7 +33,7 @@ def find_key(seed: str | None, folder: str) -> SigningKey:
 
 
 def _make_key(path: str) -> None:
-    """A new key appears whole, and of several that are made at the same time one is kept."""
+    """A new key appears complete, and if several are made at the same time, one is kept."""
     key, beside = SigningKey.generate(), f"{path}.{os.urandom(8).hex()}.part"
     try:
         write_key(beside, key)

@@ -34,7 +34,7 @@ def stamp(anchored: bytes, send: Callable[[bytes], bytes]) -> dict[str, Any]:
 def stamped_time(token: bytes, anchored: bytes, authorities_pem: Iterable[str]) -> datetime | None:
     """The time of a stamp for ``anchored`` under one of these roots, None if under none of them.
 
-    EvidenceError when it is no stamp or one for something else; UnavailableError without the package.
+    EvidenceError when it is not a stamp, or is one for something else; UnavailableError without the package.
     """
     response = _decode(token)
     _require_imprint(response, anchored)

@@ -1,8 +1,8 @@
 """A local transparency log: an append-only Merkle log in one chain file, with signed heads.
 
-Owns: entries, heads, and the anchors that go into bundles. Whoever kept an older head can ask for a
-consistency proof: a deleted, changed or back-dated entry then shows.
-Does not: hand anything to others; give the heads away, a log that only its owner sees proves nothing.
+Owns: entries, heads, and the anchors that go into bundles. A holder of an older head can ask for a consistency proof: a
+deleted, changed or back-dated entry then shows. Does not: hand anything to others; give the heads away, a log that only
+its owner sees proves nothing.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class TransparencyLog:
         }
 
     def consistency_proof(self, old_size: int) -> list[str]:
-        """What somebody who kept the head of ``old_size`` needs to see that nothing was taken away."""
+        """The proof that nothing was removed, for somebody who kept the head of ``old_size``."""
         return [node.hex() for node in merkle.consistency_proof(self._leaves, old_size)]
 
     def close(self) -> None:

@@ -86,7 +86,7 @@ class Trust:
 def judge_signers(trust: Trust, signers: Sequence[str], moment: Moment) -> None:
     """Every signer we know was valid then, and the required roles are held by different ones of them."""
     known = [key for key in map(trust.find, signers) if key is not None]
-    # An anchor has the first signature in it and no other: a further one may have been added at any time since.
+    # An anchor covers only the first signature: another one may have been added at any time since.
     unproven = Moment(at=moment.at, anchored=False)
     for key in known:
         _require_valid(key, moment if key.public_key == signers[0] else unproven)

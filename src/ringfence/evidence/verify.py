@@ -87,7 +87,7 @@ def verify_bundle(
 
 
 def verify_verdict(data: bytes, *, trust: Trust, now: datetime | None = None) -> Verification:
-    """Verify a verdict.json by itself: signature and sense, nothing of what its digests stand for."""
+    """Verify a verdict.json by itself: signature and consistency, but nothing that its digests refer to."""
     case = Case(data=data, trust=trust, now=now or datetime.now(UTC), verdict_alone=True)
     return _walk(case, (step for step in STEPS if step.verdict_alone))
 

@@ -47,7 +47,7 @@ def verifier_body() -> str:
 
 
 def document(template: str, *, title: str, style: str, script: str, **parts: str) -> str:
-    """Fill the ``@NAMES@`` of a page's body, once: what is put in is not looked through again. ``title``: escaped."""
+    """Fill the ``@NAMES@`` of a page's body, once: inserted text is not scanned again. ``title``: escaped."""
     policy = _POLICY.format(script=_source_hash(script), style=_source_hash(style))
     known = {**parts, "PAGE": title, "POLICY": policy, "STYLE": style, "SCRIPT": script}
     pieces = re.split("@([A-Z]+)@", f"{_read('head.html')}{template}</body>\n</html>\n")
