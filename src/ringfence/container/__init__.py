@@ -1,1 +1,1 @@
-"""Container engines, docker or podman by their commands: images are built, read, and their roots are unpacked once."""
+"""Container engines, docker or podman, used through their commands: build and read images, unpack their roots once."""

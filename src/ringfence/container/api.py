@@ -1,7 +1,7 @@
 """``Client``: containers of one engine through the SDK ``docker``, behind a small typed face.
 
-Docker, podman's compatible socket and rootless ones speak the same. What goes wrong is told as ours: an engine that
-does not answer is an ``UnavailableError`` with what helps, what it refuses a ``SetupError`` with its words.
+Docker, podman's compatible socket and rootless ones speak the same. Errors become ours: an engine that does not answer
+is an ``UnavailableError`` with what helps, a refusal is a ``SetupError`` with the engine's words.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def connect(url: str = "") -> Client:
 
 
 class Attached:
-    """The streams of one container over one connection. Whoever reads closes it; ``hang_up`` has that find the end."""
+    """The streams of one container over one connection. The reader closes it; ``hang_up`` makes it see the end."""
 
     def __init__(self, connection: socket.socket, owner: object = None) -> None:
         self._connection = connection
@@ -61,14 +61,14 @@ class Attached:
         return self._connection.fileno()
 
     def receive(self, at_most: int = 1 << 16) -> bytes:
-        """Nothing at the end, also where the connection was lost."""
+        """Receive some bytes; nothing at the end, or if the connection was lost."""
         try:
             return self._connection.recv(at_most)
         except OSError:
             return b""
 
     def send(self, data: bytes | memoryview) -> int:
-        """Say how much was taken; BlockingIOError where nothing can be now, BrokenPipeError where nobody reads."""
+        """Return how much was taken; BlockingIOError if nothing can be sent now, BrokenPipeError if nobody reads."""
         return self._connection.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def close_input(self) -> None:
@@ -78,7 +78,7 @@ class Attached:
             return  # it has ended
 
     def hang_up(self) -> None:
-        """From any thread: a descriptor that is closed while another uses it may be somebody else's next."""
+        """From any thread, without closing: a descriptor closed while in use may be reused for something else."""
         with self._lock:
             try:
                 self._connection.shutdown(socket.SHUT_RDWR)
@@ -185,7 +185,7 @@ class Client:
         return self._unless_gone("kill the container", lambda: self._sdk.kill(container, signal))
 
     def remove(self, container: str, force: bool = True) -> None:
-        """Remove it and its volumes; that it is not there any more is fine. Whoever else removes it is waited for."""
+        """Remove it and its volumes; it may be gone already. If somebody else is removing it, wait for that."""
         if not self._unless_gone(_REMOVE, lambda: self._sdk.remove_container(container, v=True, force=force)):
             self._await_removal(container)
 
@@ -214,12 +214,12 @@ class Client:
             return b""
 
     def put(self, container: str, path: str, archive: bytes) -> None:
-        """Unpack a tar archive in a folder of the container, where that can be written."""
+        """Unpack a tar archive into a folder of the container that can be written."""
         with self._asked("put files into the container"):
             self._sdk.put_archive(container, path, archive)
 
     def get(self, container: str, path: str, most_bytes: int) -> bytes:
-        """Return what ONE regular file of the container holds; UsageError where it is anything else, or larger."""
+        """Return the content of ONE regular file of the container; UsageError if it is anything else, or larger."""
         with self._asked("get a file of the container"):
             chunks, _ = self._sdk.get_archive(container, path, 1 << 16)
             return read_one_file(chunks, most_bytes)
@@ -289,7 +289,7 @@ def _timeouts() -> tuple[type[Exception], ...]:
 
 
 def _is_timeout(error: BaseException) -> bool:
-    """One while the answer is read is told as a lost connection, with the timeout inside."""
+    """A timeout while the answer is read is reported as a lost connection, with the timeout inside."""
     from requests.exceptions import Timeout
     from urllib3.exceptions import ReadTimeoutError
 

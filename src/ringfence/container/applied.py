@@ -1,7 +1,7 @@
 """What an engine really applied of a container's limits: its own inspection, and the control group's files beside it.
 
-An engine may take a limit and not hold it: rootless podman with control groups of version 1 does, with no more than a
-warning. What is not shown to be in force is told as not applied, with the reason. Pure.
+An engine may accept a limit and not enforce it: rootless podman with control groups of version 1 does so, with no more
+than a warning. A limit that is not shown to be in force is reported as not applied, with the reason. Pure.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ Rows = list[tuple[str, Enforcement]]
 
 
 def ignores_groups(info: Config) -> str:
-    """Why this engine holds no limit of a control group whatever it says; empty: it does."""
+    """Why this engine enforces no control group limits, whatever it says; empty: it does."""
     rootless = "rootless" in str(info.get("SecurityOptions") or "") or bool(info.get("Rootless"))
     version, driver = str(info.get("CgroupVersion") or ""), str(info.get("CgroupDriver") or "")
     if driver == "none":
         return "the engine uses no control groups"
     if rootless and version == "1":
-        return "a rootless engine holds no limits with control groups of version 1"
+        return "a rootless engine enforces no limits with control groups of version 1"
     return ""
 
 
@@ -71,7 +71,7 @@ def _not(requested: object, why: str) -> Enforcement:
 
 def _grouped(facts: Facts, requested: object, said: object, wanted: object, support: str,
              read: Callable[[], str]) -> Enforcement:  # fmt: skip
-    """One limit of a control group. ``read`` says what the group's files have against it, or nothing."""
+    """One limit of a control group. ``read`` says how the group's files contradict it, or nothing."""
     ignored = ignores_groups(facts.info)
     if ignored:
         return _not(requested, ignored)
@@ -106,7 +106,7 @@ def _swap(facts: Facts) -> Rows:
 
 
 def _beyond(files: Mapping[str, str], names: tuple[str, ...], wanted: int) -> str:
-    """What a file of the group says that is more than it should be."""
+    """How a file of the group allows more than it should."""
     for name in names:
         text = files.get(name, "")
         if text and (not text.isdigit() or int(text) > wanted):
@@ -152,7 +152,7 @@ def _network(facts: Facts) -> Rows:
     said, wanted = facts.config.get("NetworkMode"), facts.spec.network
     if said != wanted:
         return [("network", _not(wanted, f"the engine says network {said!r}"))]
-    details = "empty but for its own loopback" if wanted == "none" else f"the engine's network {wanted}"
+    details = "empty except for its own loopback" if wanted == "none" else f"the engine's network {wanted}"
     details = "one that a container of ours holds" if facts.spec.network_of else details
     return [("network", _held(wanted, "network namespace", details, Mechanism.NETWORK_NAMESPACE))]
 
@@ -170,7 +170,7 @@ def _root(facts: Facts) -> Rows:
 
 
 def _volumes(facts: Facts) -> str:
-    """Folders on the engine's disk that nobody asked for: each image may name some, and no limit holds for them."""
+    """Folders on the engine's disk that nobody asked for: an image may name some, and no limit applies to them."""
     rows = [row for row in _list(facts.mounts) if isinstance(row, Mapping)]
     return ", ".join(escape_controls(str(row.get("Destination"))) for row in rows if row.get("Type") == "volume")[:400]
 

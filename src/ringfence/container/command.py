@@ -1,5 +1,5 @@
-"""Runs commands of an engine: with a deadline, a clean environment and bounded output. Whatever ends us or the wait,
-the command ends too.
+"""Runs commands of an engine: with a deadline, a clean environment and bounded output. If we end, or the wait is
+interrupted, the command ends too.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def streamed(argv: Sequence[str], *, step: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _started(argv: Sequence[str], *, stdout: int, stderr: int, **also: str) -> Iterator[subprocess.Popen[bytes]]:
-    """In a session of its own: Ctrl-C reaches us alone, and we end it in our own order. Another thread starts it, since
-    an interrupt in the middle of that would leave it running."""
+    """Start it in a session of its own: Ctrl-C reaches only us, and we end the command ourselves. Another thread starts
+    it, since an interrupt in the middle of the start would leave it running."""
     made: list[subprocess.Popen[bytes]] = []
     failed: list[OSError] = []
 
@@ -117,11 +117,11 @@ def _started(argv: Sequence[str], *, stdout: int, stderr: int, **also: str) -> I
     finally:
         starter.join()
         for process in made:
-            _end(process)  # whoever reads its streams closes them
+            _end(process)  # the reader of its streams closes them
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """First as Ctrl-C would, so that it has the engine drop what it began; then for good."""
+    """First as Ctrl-C would, so that it tells the engine to drop what it began; then for good."""
     for each in (signal.SIGINT, signal.SIGKILL):
         if process.poll() is not None:
             return
@@ -143,7 +143,7 @@ def _wait(process: subprocess.Popen[bytes], deadline_s: float, step: str) -> int
 
 
 def _collect(stream: IO[bytes], into: bytearray) -> None:
-    """What is more than we keep is read all the same: nobody waits for us."""
+    """Output beyond what we keep is still read, so that the command never blocks."""
     with stream:
         while data := os.read(stream.fileno(), 1 << 16):
             into += data[: max(0, MAX_OUTPUT_BYTES - len(into))]

@@ -1,6 +1,6 @@
-"""``Engine``: docker or podman, by its command. It builds images, tells what they are, and gives out their roots.
+"""``Engine``: docker or podman, by its command. It builds images, describes them, and exports their roots.
 
-An engine of somebody else's choice is never fallen back to: what is asked for is there, or the error says how to get it
+There is no fallback to another engine: the requested one is there, or the error says how to get it
 (ADR 0086).
 """
 
@@ -33,7 +33,7 @@ _INSTALL = {
     "podman": "or install podman, which needs no daemon",
 }
 _WANTS_BUILDKIT = ("requires BuildKit", "buildx component is missing")
-"""What a docker says that has lost its builder: since 23 BuildKit is a package of its own."""
+"""What docker says without its builder: since version 23 BuildKit is a package of its own."""
 _NO_COMMAND = "/ringfence-nothing"
 """A container whose root is exported needs a command, which never runs."""
 _HEX = frozenset("0123456789abcdef")
@@ -98,7 +98,7 @@ class Engine:
     ) -> Image:  # fmt: skip
         """Build an image of a folder. What its steps say is in the new file ``log``. ``network``: what the steps have,
         one of ``NETWORKS``. ``original``: the file that ``dockerfile`` is a copy of, for errors; absent: it is none.
-        What was begun is dropped where it fails, takes too long or is interrupted."""
+        If it fails, takes too long or is interrupted, what was begun is dropped."""
         with tempfile.TemporaryDirectory(prefix="build-", dir=state_folder.private_place()) as place:
             told = os.path.join(place, "id")
             words = ["build", "--force-rm", "--file", dockerfile, "--iidfile", told]
@@ -116,7 +116,7 @@ class Engine:
                 return self.image(file.read().strip())
 
     def _builder(self) -> dict[str, str]:
-        """Docker before 23 has BuildKit in it, which knows all of a Dockerfile, and asks for it to be named."""
+        """Docker before 23 includes BuildKit, which supports every Dockerfile, but uses it only when told to."""
         if self.is_podman or _BUILDER in os.environ:
             return {}
         said = self._run(("version", "--format", "{{.Client.Version}}"), step="ask the container engine")
@@ -150,8 +150,8 @@ class Engine:
 
     @contextmanager
     def exported(self, image: Image, owner: str) -> Iterator[IO[bytes]]:
-        """The image's root as a tar archive. ``owner``: who asks, by a word; what an earlier export of the same owner
-        left in the engine, because it was killed, is removed first."""
+        """The image's root as a tar archive. ``owner``: a word for the caller; what a killed export of the same owner
+        left in the engine is removed first."""
         label = f"{LABEL}={owner}"
         self._forget(label)
         words = ("create", "--label", label, "--network", "none", "--entrypoint", _NO_COMMAND, image.id)
@@ -180,8 +180,8 @@ class Engine:
 
 
 def read_image(data: bytes, ref: str) -> Image:
-    """Of the JSON of ``image inspect``; UsageError where that is not what an engine says. The author of the image wrote
-    a part of it."""
+    """Read the JSON of ``image inspect``; UsageError if no engine would say that. The author of the image wrote a part
+    of it."""
     try:
         found = json.loads(data)
         (row,) = found
@@ -226,6 +226,6 @@ def _user(text: str) -> str:
 
 
 def _check_ref(ref: str) -> None:
-    """It stands among the words of a command."""
+    """The name becomes an argument of a command."""
     if not ref or ref.startswith("-") or not ref.isprintable() or " " in ref:
         raise UsageError(f"{ref!r} is not an image name")

@@ -1,8 +1,9 @@
 """The first process of a job's container, where the package has it compiled (``native/first.c``): it starts the job,
 passes signals on, collects the dead and exits as the job did.
 
-An engine tells an end in one byte: 137 is a job that SIGKILL ended, or one that exited so. Of the second ours says so,
-by a word after all else that the container prints. It is no secret: who says it itself gains what ``exit 137`` gives.
+An engine reports an end in one byte: 137 means a job that SIGKILL ended, or one that exited with 137. Our process marks
+the second case with a word after everything else that the container prints. The word is no secret: a job that prints it
+itself gains no more than by ``exit 137``.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ WORD = b"\0ringfence: the job has exited with this status"
 
 
 def added(spec: ContainerSpec, *, is_local: bool) -> ContainerSpec:
-    """Return the container with ours in place of the engine's, where it has one, sees our files and shows none of the
-    host's in the same place."""
+    """Return the container with our first process instead of the engine's, if it has one, can see our files, and shows
+    no host path in the same place."""
     source = os.path.realpath(native.first_path())
     if not spec.init or not is_local or not native.is_wanted() or not os.access(source, os.R_OK | os.X_OK):
         return spec
@@ -41,14 +42,14 @@ def left_away(spec: ContainerSpec) -> ContainerSpec:
 
 
 class LastWord:
-    """Takes the word off the end of a stream, and passes all else on: what may be its beginning a little later."""
+    """Removes the word from the end of a stream, and passes all else on; a possible beginning is held back."""
 
     def __init__(self) -> None:
         self._held = b""
 
     @property
     def heard(self) -> bool:
-        """Whether it was the last, so far."""
+        """Whether the word was the last thing so far."""
         return self._held == WORD
 
     def pass_on(self, data: memoryview) -> memoryview:

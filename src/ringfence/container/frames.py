@@ -23,7 +23,7 @@ class Frames:
         self._stream = self._left = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, memoryview]]:
-        """Yield (stream, piece) for all that is whole enough to be told; SetupError where it is no frame."""
+        """Yield (stream, piece) for everything that has arrived; SetupError if it is not a frame."""
         view = memoryview(data)
         while view:
             if not self._left:
@@ -46,5 +46,5 @@ class Frames:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no frame is open: a connection that ends elsewhere was cut."""
+        """Whether no frame is open: a connection that ends within one was cut."""
         return not self._left and not self._header

@@ -1,6 +1,6 @@
-"""The control group of a container, found by the container's id: what it may use and used, by the kernel's own files.
+"""The control group of a container, found by the container's id: its limits and usage, from the kernel's own files.
 
-The number that an engine gives for its first process may be of another pid namespace, so nothing is looked up by it.
+The engine's pid of the first process may belong to another pid namespace, so it is never used for look-ups.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PLACES = ("docker/{id}", "system.slice/docker-{id}.scope", "libpod_parent/libpo
 _CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
 LIMITS = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max", "cpu.cfs_quota_us", "cpu.cfs_period_us",
           "memory.max", "memory.swap.max", "cpu.max")  # fmt: skip
-"""What says how much it may use; the first five are version 1's."""
+"""Files with its limits; the first five belong to version 1."""
 _MOST_BYTES = 1 << 16
 
 
@@ -80,7 +80,7 @@ def killed_for_memory(places: Mapping[str, str]) -> int:
 
 
 def pids_events(places: Mapping[str, str]) -> str:
-    """The path of the file that tells of a refused task, and wakes who polls it; empty: there is none."""
+    """The path of the file that reports a refused task, and wakes a poll on it; empty: there is none."""
     paths = (os.path.join(place, "pids.events") for place in places.values())
     return next(filter(os.path.exists, paths), "")
 

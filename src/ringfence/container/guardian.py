@@ -1,8 +1,8 @@
 """The guardian: a process beside each caller that removes the caller's containers when it is gone or late.
 
-A killed caller can't remove anything, and the engine does not know whose a container is. The guardian is told the name
-of each container before it is created, and its deadline. It waits for the end of its input or of the caller, and loads
-nothing before there is something to remove.
+A killed caller can't remove anything, and the engine does not know whose a container is. The guardian learns the name
+and the deadline of each container before it is created. It waits for the end of its input or of the caller, and loads
+nothing until there is something to remove.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BOOT = ("import sys; sys.path[:] = sys.argv[2:]; from ringfence.container.guard
 _RETRIES, _RETRY_S = 20, 0.5
 """The engine may be about to create it, or be gone for a moment."""
 _GRACE_S = 5.0
-"""After its deadline a container is its owner's to end for so long."""
+"""How long after its deadline the owner may still end a container itself."""
 _LONGEST_S = 3600.0
 
 
@@ -38,7 +38,7 @@ class Guardian:
         self._told: dict[str, float] = {}
 
     def add(self, name: str, deadline_s: float = 0.0) -> None:
-        """From now on this one is removed with us; and so long after now, if that is more than 0."""
+        """From now on this one is removed when we end, or after this many seconds if that is more than 0."""
         until = time.monotonic() + deadline_s + _GRACE_S if deadline_s else 0.0
         with self._lock:
             self._told[name] = until
@@ -51,7 +51,7 @@ class Guardian:
                 self._send(f"- {name}\n")
 
     def _send(self, line: str) -> None:
-        """A guardian that somebody killed is followed by another, which is told all."""
+        """If somebody killed the guardian, start another and tell it everything."""
         for _ in range(2):
             if self._process is None or self._process.poll() is not None:
                 self._start()
@@ -100,7 +100,7 @@ def main(url: str, owner: int) -> None:
         end = os.pidfd_open(owner)
     except ProcessLookupError:
         end = -1
-    if end >= 0 and os.getppid() == owner:  # asked in this order it is of our owner, not of one with its number
+    if end >= 0 and os.getppid() == owner:  # in this order it is our owner, not a later one with its number
         poller.register(end, select.POLLIN)
     else:
         told.is_over = True  # it is gone already

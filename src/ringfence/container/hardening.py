@@ -1,7 +1,7 @@
 """``ContainerSpec``: one container as plain data, closed by default, and the body of the call that creates it. Pure.
 
-What is not said is the safe thing: no network, no capability, no new privileges, a root that can't be written, swap
-that is none, a user without rights, bounded processes, memory and files.
+Every default is the safe one: no network, no capability, no new privileges, a read-only root, no swap, a user without
+rights, bounded processes, memory and files.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ContainerSpec:
     hostname: str = "sandbox"
     stop_signal: str = "SIGKILL"
     init: bool = False
-    """A tiny first process of the engine's, without which the program itself is pid 1, whom its own signals spare."""
+    """A tiny first process of the engine's. Without it the program is pid 1, which ignores signals by default."""
 
     def __post_init__(self) -> None:
         for problem in _problems(self):
@@ -133,7 +133,7 @@ def create_arguments(spec: ContainerSpec, seccomp_file: str = "") -> dict[str, o
         "Env": [f"{name}={value}" for name, value in spec.environment.items()],
         "WorkingDir": spec.workdir,
         "User": spec.user,
-        "Hostname": "" if spec.network_of else spec.hostname,  # who joins a network has the name that it has
+        "Hostname": "" if spec.network_of else spec.hostname,  # a joined network brings its own name
         "Labels": dict(spec.labels),
         "StopSignal": spec.stop_signal,
         "Tty": spec.tty,
@@ -192,6 +192,6 @@ def _log(spec: ContainerSpec) -> dict[str, object]:
 def _mount(bind: Bind) -> dict[str, object]:
     return {
         "Type": "bind", "Source": bind.source, "Target": bind.target, "ReadOnly": bind.read_only,
-        # An engine makes read-only the bind alone, and not what is mounted below it.
+        # An engine makes only the bind itself read-only, not what is mounted below it.
         "BindOptions": {"Propagation": "rprivate", "NonRecursive": bind.read_only},
     }  # fmt: skip

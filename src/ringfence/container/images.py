@@ -1,7 +1,7 @@
 """Roots of images, unpacked once each: a cache in the state folder, by the id of the image.
 
-A root is there whole or not at all: it is filled beside its place and moved there. Whoever wants one that another is
-filling waits for it. What a killed one left is removed by the next who comes by.
+A root is complete or absent: it is filled beside its place and moved there. A process that wants a root which another
+is filling waits for it. The next process removes what a killed one left.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def root_of(engine: Engine, image: Image) -> StoredRoot:
     if found is not None:
         return found
     with _locked(f"{place}{_LOCK}"):
-        found = _stored(place)  # somebody else has been at it meanwhile
+        found = _stored(place)  # another process has made it meanwhile
         if found is not None:
             return found
         _tidy(top)
@@ -58,7 +58,7 @@ def forget(image_id: str) -> None:
     with _locked(f"{place}{_LOCK}"):
         if os.path.isdir(place):
             gone = f"{place}.gone{_PART}"
-            os.rename(place, gone)  # first out of the way: half a root must never be taken for one
+            os.rename(place, gone)  # moved away first: half a root must never be taken for a complete one
             remove_tree(gone)
 
 
@@ -82,7 +82,7 @@ def _stored(place: str) -> StoredRoot | None:
 
 
 def _fill(engine: Engine, image: Image, place: str) -> None:
-    """Whoever calls has the lock, so what is there already was left by somebody who was killed."""
+    """The caller has the lock, so anything that is there was left by a killed process."""
     part = f"{place}{_PART}"
     remove_tree(part)
     try:
@@ -110,7 +110,7 @@ def _write_about(part: str, image: Image, unpacked: Unpacked) -> None:
 
 
 def _tidy(top: str) -> None:
-    """Remove what was left by those who were killed: parts whose lock nobody holds."""
+    """Remove what killed processes left: parts whose lock nobody holds."""
     for name in os.listdir(top):
         if name.endswith(_PART):
             lock = _open_lock(os.path.join(top, f"{name.partition('.')[0]}{_LOCK}"))
@@ -125,7 +125,7 @@ def _tidy(top: str) -> None:
 
 @contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """The lock ends with its holder, however that ends. Its file stays: who removes one takes it from another."""
+    """The lock ends with its holder, however that ends. Its file stays: removing it could rob another process."""
     lock = _open_lock(path)
     try:
         own_files.lock(lock)

@@ -1,5 +1,5 @@
-"""One job under a policy as a container: what is mounted where, who it is, and how much it may use. Pure but for
-looking at the policy's paths: where links lead, what is mounted below them, and which are folders.
+"""One job under a policy as a container: what is mounted where, who it is, and how much it may use. Pure, except
+that it looks at the policy's paths: where links lead, what is mounted below them, and which are folders.
 
 Nothing of the host is writable unless the policy names it. The working folder of a job that has none is in memory; a
 workspace is shown at its own path, read-only unless it lies in a writable path (ADR 0099).
@@ -38,7 +38,7 @@ _EMPTY = "ro,noexec,nosuid,nodev,size=4k,mode=555"
 
 
 def user() -> str:
-    """Who the job is: the caller where that is an ordinary user, who can then share files with it; else nobody."""
+    """The job's user: the caller if that is an ordinary user, who can then share files with the job; else nobody."""
     return f"{os.geteuid()}:{os.getegid()}" if os.geteuid() else NOBODY
 
 
@@ -47,8 +47,8 @@ def spec_of(
     socket: str = "", runtime: str = "", engine: str = "docker",
 ) -> ContainerSpec:  # fmt: skip
     """``files``: top-level names of the job's files → where they lie on the host. ``socket``: the engine's own, which
-    is never shown. ``engine``: podman knows no owners of memory file systems, so the image's /tmp has to be
-    everybody's, and raises what a process may have of its user's processes unless it is told a number."""
+    is never shown. ``engine``: podman supports no owner of a tmpfs, so the image's /tmp has to be open to everybody,
+    and it raises the limit of the user's processes unless it is given a number."""
     shown = _shown(policy, job)
     for bind in shown:
         _refuse_engine(bind.source, socket)
@@ -62,7 +62,7 @@ def spec_of(
     owner = f",uid={uid},gid={gid}" if engine != PODMAN else ""
     tmpfs = {HOME: f"{TMPFS_OPTIONS},size={tmp_bytes}{owner}"}
     kernel_tasks = GVISOR_TASKS if is_gvisor(runtime) else 0
-    init = policy.syscall_profile is not SyscallProfile.TIGHT  # under which it could not fork
+    init = policy.syscall_profile is not SyscallProfile.TIGHT  # with which it could not fork
     return ContainerSpec(
         argv=job.argv, image=image, environment=environment(policy, job), workdir=job.cwd or HOME, user=who,
         memory_bytes=policy.mem_bytes, cpus=policy.cpu_share, pids=policy.pids_max + init * INIT_TASKS + kernel_tasks,
@@ -78,7 +78,7 @@ def is_gvisor(runtime: str) -> bool:
 
 
 def environment(policy: SandboxPolicy, job: Job) -> dict[str, str]:
-    """What the job finds: little and known, then what is passed on, set by the policy, by the job."""
+    """The job's variables: a small known set, then those passed on, those of the policy, those of the job."""
     clean = {"PATH": PATH, "HOME": HOME, "TMPDIR": HOME, "LANG": "C.UTF-8"}
     if job.terminal:
         clean["TERM"] = os.environ.get("TERM", "dumb")
@@ -87,14 +87,14 @@ def environment(policy: SandboxPolicy, job: Job) -> dict[str, str]:
 
 
 def ulimits(policy: SandboxPolicy) -> dict[str, tuple[int, int]]:
-    """A process that ignores the first signal of its processor time is killed a second later."""
+    """A process that ignores the first signal for its processor time is killed a second later."""
     seconds = max(1, math.ceil(policy.cpu_time_s))
     found = {"core": (0, 0), "nofile": (policy.nofile, policy.nofile), "cpu": (seconds, seconds + 1)}
     return found | ({"fsize": (policy.file_bytes, policy.file_bytes)} if policy.file_bytes is not None else {})
 
 
 def own_processes() -> dict[str, tuple[int, int]]:
-    """No more than this process and podman's own may have: to raise that takes a capability that it may lack."""
+    """At most the limit of this process and of podman: raising it takes a capability that may be missing."""
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
@@ -103,7 +103,7 @@ def own_processes() -> dict[str, tuple[int, int]]:
 
 
 def rooms(policy: SandboxPolicy) -> tuple[int, int]:
-    """How much fits into /tmp and /dev/shm: together what may be written, or half of the memory that holds them."""
+    """The sizes of /tmp and /dev/shm: together what may be written, at most half of the memory that holds them."""
     whole = min(policy.disk_bytes or policy.mem_bytes // 2, policy.mem_bytes)
     shm = min(_SHM_BYTES, whole // 4)
     return max(whole - shm, 4096), max(shm, 4096)
@@ -143,7 +143,7 @@ def _mounted_below(binds: list[Bind]) -> list[Bind]:
 
 
 def _hiding(policy: SandboxPolicy, job: Job) -> HiddenPaths:
-    """What is hidden, by every name that it has on the host; our own folders, which are for no guest, among it."""
+    """The hidden paths, by every name that they have on the host; also our own folders, which no guest may see."""
     ours, workspace = state_folder.own_places(), [] if job.cwd is None else [job.cwd]
     written = [path for path in workspace if is_writable(path, policy)]
     state_folder.refuse_ours(ours, (*policy.readable_paths, *workspace), (*policy.writable_paths, *written))
@@ -154,8 +154,8 @@ def _hiding(policy: SandboxPolicy, job: Job) -> HiddenPaths:
 
 
 def _hidden(hidden: HiddenPaths, shown: list[Bind]) -> tuple[list[str], list[Bind]]:
-    """What of the hidden would be seen: folders get an empty one over them, files the null device. What a link leads to
-    is hidden by its own name."""
+    """The hidden paths that would be visible: an empty folder covers a folder, the null device covers a file. A link's
+    target is hidden by its own name."""
     seen = {bind.target + path[len(bind.source) :]: path for bind in shown for path in hidden.within(bind.source)}
     there = {target: path for target, path in seen.items() if os.path.lexists(path) and not os.path.islink(path)}
     folders = [target for target, path in there.items() if os.path.isdir(path)]
@@ -163,14 +163,14 @@ def _hidden(hidden: HiddenPaths, shown: list[Bind]) -> tuple[list[str], list[Bin
 
 
 def hidden_in_shown(policy: SandboxPolicy, workspace: str | None) -> list[str]:
-    """What of the hidden lies in what is shown of the host, whether it is there yet or not."""
+    """The hidden paths that lie in shown ones, whether they exist yet or not."""
     job = Job(argv=("true",), cwd=workspace)
     hidden = _hiding(policy, job)
     return list(dict.fromkeys(path for bind in _shown(policy, job) for path in hidden.within(bind.source)))
 
 
 def _refuse_engine(source: str, socket: str) -> None:
-    """Whoever reaches the engine's socket has the host."""
+    """Access to the engine's socket is control of the host."""
     if socket and (_lies_in(real(socket), source) or _lies_in(source, real(socket))):
         raise UsageError(f"{source} holds the container engine's own socket, which would be the job's to use",
                          hint="show a folder that does not hold it")  # fmt: skip

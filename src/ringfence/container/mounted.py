@@ -1,8 +1,8 @@
-"""Whether a container shows what we have looked at: an engine takes paths, and somebody may exchange what lies there.
+"""Checks that a container shows what we looked at: an engine takes paths, and somebody may replace what lies there.
 
-What is to be shown is opened before, by a path without links, and compared with what is mounted before anything of a
-guest runs: by the process that is pid 1 there, found by the container's control group. Takes root, and an engine on
-this host; elsewhere nothing is said (ADR 0108).
+Each source is opened first, by a path without links, and compared with what is mounted before anything of a guest runs.
+The mounts are seen through the container's pid 1, found by its control group. This takes root, and an engine on this
+host; elsewhere nothing is checked (ADR 0108).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _opened(path: str) -> int:
         raise SetupError(STEP, f"{path}: {error.strerror}", errno=error.errno or 0) from error
     if os.readlink(f"/proc/self/fd/{held}") != path:
         os.close(held)
-        raise SetupError(STEP, f"{path} leads elsewhere than a moment before",
+        raise SetupError(STEP, f"{path} leads to another place than a moment ago",
                          hint="show nothing below a folder that others may write")  # fmt: skip
     return held
 

@@ -1,7 +1,7 @@
-"""The process that enters the network of a container and leads it to the gateway, as pid 1 of a strict sandbox does.
+"""The process that enters a container's network and connects it to the gateway, as pid 1 of a strict sandbox does.
 
-It lives for that alone, and is given the namespace and the way to the gateway as descriptors: nothing is looked up
-here. It refuses a network that is its own, or that leads anywhere.
+It does nothing else, and gets the namespace and the way to the gateway as descriptors: nothing is looked up here. It
+refuses its own network, and one that leads anywhere.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(door: int) -> None:
 
 
 def lead(namespace: int, listeners: int, rows: list[Row], settings: dict[str, str]) -> None:
-    """Enter it for good. OSError where it must not be, or can't."""
+    """Enter it for good; OSError if that is not allowed or fails."""
     if os.path.samestat(os.fstat(namespace), os.stat("/proc/self/ns/net")):
         raise OSError("the container has the network of this host")
     namespaces.enter_network(namespace)
@@ -59,7 +59,7 @@ def lead(namespace: int, listeners: int, rows: list[Row], settings: dict[str, st
 
 
 def have_ipv6() -> None:
-    """Engines switch it off where a network is empty; without it an address of IPv6 leads to no socket."""
+    """Engines switch IPv6 off in an empty network; without it an IPv6 address leads to no socket."""
     for name in _NO_IPV6:
         path = f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6"
         if os.path.exists(path):  # else the kernel has none

@@ -1,8 +1,8 @@
-"""A network of its own for one job: a container of ours holds it, empty, until all addresses in it lead to the gateway.
+"""A network of its own for one job: a container of ours holds it empty until all its addresses lead to the gateway.
 
-An engine starts a program as soon as it has made the container's network, so the network has to be there before: a
-first container, whose program waits and does nothing else, has one. A helper process enters it and makes the sockets
-that the gateway accepts on. Only then the job's container is made, which joins that network (ADR 0101).
+An engine starts a program as soon as it has made the container's network, so the network has to exist before. A first
+container holds it, whose program only waits. A helper process enters it and makes the sockets that the gateway accepts
+on. Only then is the job's container made, which joins that network (ADR 0101).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ringfence.sandbox import networks
 from ringfence.transport import interpreter, passing
 
 START_S = 60.0
-"""So much longer than the job the guardian leaves the holder: the job begins later."""
+"""How much longer than the job the guardian leaves the holder: the job begins later."""
 _STEP = "lead the container's network to the gateway"
 _PROGRAM, _RESOLVER, _CERTIFICATES = "hold", "resolv.conf", "certificates.pem"
 _INSIDE = "/ringfence/hold"
 _MEMORY_BYTES, _TASKS = 64 * MIB, 16
-"""What the engine's runtime takes before it becomes the program, which takes none."""
+"""Memory that the engine's runtime needs before it becomes the program, which needs none."""
 _LOOKS, _LOOK_S = 100, 0.02
 _ANSWER_S = 60.0
 _RUNTIMES = ("runc", "crun", "io.containerd.runc.v2", "youki")
-"""Those whose containers have a network of the host's own kernel."""
+"""Runtimes whose containers have a network of the host's own kernel."""
 _BOOT = "import sys; sys.path.insert(0, {folder!r}); from ringfence.container.network_entry import main; main({door})"
 
 # ---- the program that waits: ppoll(NULL, 0, NULL, NULL, 0), which ends with its container; else exit_group(1)
@@ -92,7 +92,7 @@ def _write(path: str, content: bytes, mode: int) -> None:
 
 
 def holding(job: ContainerSpec, folder: str) -> ContainerSpec:
-    """Return the container that holds the network of this job: of the job it knows nothing."""
+    """Return the container that holds the network of this job; it knows nothing about the job."""
     from ringfence.container import seccomp_profile
 
     seccomp = seccomp_profile.text(SyscallProfile.TIGHT)
@@ -104,7 +104,7 @@ def holding(job: ContainerSpec, folder: str) -> ContainerSpec:
 
 
 def joining(job: ContainerSpec, holder: str, folder: str, gateway: networks.Gateway) -> ContainerSpec:
-    """Return the job's container in the network that the holder has. Whoever names the same places gets ours."""
+    """Return the job's container in the holder's network. Where it names the same paths as ours, ours are shown."""
     shown = {"/etc/resolv.conf": _RESOLVER} | ({networks.CERTIFICATES: _CERTIFICATES} if gateway.inspected else {})
     trusted = dict.fromkeys(networks.TRUST_VARIABLES, networks.CERTIFICATES) if gateway.inspected else {}
     others = [bind for bind in job.binds if bind.target not in shown]
@@ -116,7 +116,7 @@ def joining(job: ContainerSpec, holder: str, folder: str, gateway: networks.Gate
 
 
 def lead(holder: str, listeners: int, gateway: networks.Gateway) -> None:
-    """Have every address in the holder's network lead to sockets, and those to whoever reads ``listeners``."""
+    """Make every address in the holder's network lead to sockets, and hand these to the reader of ``listeners``."""
     namespace = _open_namespace(holder)
     try:
         said = _entered(namespace, listeners, marshal.dumps((gateway.rows, networks.settings(gateway))))
@@ -127,8 +127,8 @@ def lead(holder: str, listeners: int, gateway: networks.Gateway) -> None:
 
 
 def _open_namespace(holder: str) -> int:
-    """By its control group, whose files name processes as we see them; an engine may count them otherwise. The holder
-    has one process, which makes no other: who is in the group before and after is who was opened."""
+    """Found by its control group, whose files have pids as we see them; an engine may number them otherwise. The holder
+    has one process, which makes no other: if the group has the same process before and after, that one was opened."""
     places = group_files.locate(holder)
     for _ in range(_LOOKS):
         found = group_files.members(places)
@@ -151,7 +151,7 @@ def _open_namespace(holder: str) -> int:
 
 
 def _entered(namespace: int, listeners: int, wanted: bytes) -> str:
-    """A process of its own enters it: a thread that did would stay there."""
+    """A separate process enters it: a thread that entered would stay there."""
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     door, pid = interpreter.started(_STEP, lambda theirs: _BOOT.format(folder=folder, door=theirs))
     try:

@@ -1,8 +1,8 @@
-"""Containers whose owner is gone: each says by its labels whose it is, and whoever comes next removes what is left.
+"""Containers whose owner is gone: labels say whose each one is, and the next process removes what is left.
 
-An owner is a process: its number, when it started, in which boot, pid namespace and machine. One of another pid
-namespace of the same boot, or of another machine that uses the same engine, can't be seen from here, so nothing is said
-of it. Every image may bring labels, which its containers have too, whoever made them: only a name says that it is ours.
+An owner is a process: its number, when it started, in which boot, pid namespace and machine. An owner in another pid
+namespace of the same boot, or on another machine that uses the same engine, can't be seen from here, so its state is
+unknown. An image may bring labels, which all its containers inherit: only the name proves that a container is ours.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def find(client: Lists) -> list[Orphan]:
 
 
 def remove(client: Lists, found: list[Orphan]) -> tuple[list[Orphan], dict[str, str]]:
-    """Remove them, running or not; return those that are gone, and what was in the way of the others, by id."""
+    """Remove them, running or not; return those that are gone, and why the others are not, by id."""
     gone: list[Orphan] = []
     problems: dict[str, str] = {}
     for each in found:

@@ -1,4 +1,4 @@
-"""The SDK ``docker`` as it is loaded and called: where an engine is, and what is said when it does not answer."""
+"""Loads and calls the SDK ``docker``: where an engine is, and what to say when it does not answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The filter of system calls as an engine takes it: our own profiles (``kernel/seccomp/profiles``) as its JSON.
 
-An engine puts the filter up before the program is executed, so ``execve`` has to be open in it. Who runs code in its
-own process closes that afterwards by a second filter, ``closing()``: our ``tight`` profile (ADR 0100).
+An engine puts the filter up before the program is executed, so ``execve`` has to be open in it. A process that runs
+code itself closes ``execve`` afterwards by a second filter, ``closing()``: our ``tight`` profile (ADR 0100).
 
 ``python -m ringfence.container.seccomp_profile`` writes the shipped file anew.
 """
@@ -58,8 +58,7 @@ CONDITIONS: Mapping[str, tuple[Args, ...]] = {
     "sendmsg": ((_masked(2, 0x20000000),),),
     "seccomp": ((_masked(1, 8),),),
 }
-"""Calls that our profile closes on a condition: when they are open, any of the rows, of each all conditions; without
-rows never."""
+"""Calls that our profile closes conditionally. A call is open if all conditions of any row hold; without rows never."""
 TIGHT_CONDITIONS: Mapping[str, tuple[Args, ...]] = {
     "clone": ((_masked(0, _NO_NEW_NAMESPACES | profiles.CLONE_THREAD, profiles.CLONE_THREAD),),),
     "sendto": ((_equal(4, 0),),),
@@ -98,7 +97,7 @@ def as_data(which: SyscallProfile) -> dict[str, object]:
 
 
 def _refusals(profile: Profile, closed: Mapping[str, Rule]) -> Iterator[dict[str, object]]:
-    """What programs try at their start and have another way for: they see that the call is not there."""
+    """Calls that programs try at their start and can do without: they are told that the call does not exist."""
     by_errno: dict[int, list[str]] = {}
     for call, rule in closed.items():
         if rule.action.kind is not Kind.FORBID and rule.action.errno not in (0, errno.EPERM):

@@ -1,7 +1,7 @@
 """Reads a tar archive from a stream, strictly: every header is checked, and nothing in it decides how much is read.
 
-The archive may be anybody's. What is no plain ustar, PAX or GNU long name (sparse files, several volumes, numbers that
-are none) is refused. Knows nothing of disks; see ``unpacking``.
+The archive may be anybody's. Anything but plain ustar, PAX or GNU long names (sparse files, several volumes, invalid
+numbers) is refused. Knows nothing of disks; see ``unpacking``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BLOCK = 512
 MAX_HEADER_BYTES = 1 << 20
 """Of one PAX header or long name: the kernel takes paths of 4096 bytes, and attributes are of no use to us."""
 MAX_EXTRA, MAX_EXTRA_BYTES = 8, 4 << 30
-"""Extra headers before one entry, and what those of all entries come to: writers need two and a few hundred bytes."""
+"""Extra headers before one entry, and their total size: writers need two headers and a few hundred bytes."""
 _KINDS = {b"0": FILE, b"\0": FILE, b"7": FILE, b"1": LINK, b"2": SYMLINK, b"3": DEVICE, b"4": DEVICE, b"5": DIRECTORY,
           b"6": FIFO}  # fmt: skip
 _PAX, _PAX_ALL, _LONG_NAME, _LONG_LINK = b"x", b"g", b"L", b"K"
@@ -85,8 +85,8 @@ class TarStream:
         self._padding = 0
 
     def _more(self, kind: bytes, size: int) -> dict[str, str]:
-        """What an extra header says of the entry that follows. What is said for all of them is passed over, as nobody
-        who writes the roots of images says anything there."""
+        """What an extra header says of the entry that follows. Global headers are skipped, since no writer of image
+        roots uses them."""
         if not 0 <= size <= MAX_HEADER_BYTES:
             raise UsageError(f"the archive has a header of {size} bytes")
         self._extra += 1
@@ -118,7 +118,7 @@ class TarStream:
 
 
 def _check_sum(header: bytes) -> None:
-    """By this alone a stream that is no archive is told from one."""
+    """Only this tells an archive from any other stream."""
     if sum(header) - sum(header[148:156]) + 8 * 32 != _number(header[148:156]):
         raise UsageError("this is not a tar archive, or a damaged one")
 

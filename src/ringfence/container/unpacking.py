@@ -19,7 +19,7 @@ from ringfence.model.record import record
 
 MAX_ENTRIES = 2_000_000
 MAX_BYTES = 64 << 30
-"""Of all files together, holes included: so much is read, however little of it is written."""
+"""Bytes of all files together, holes included: so much may be read, however little is written."""
 MAX_DEPTH, MAX_NAME_BYTES, MAX_PATH_BYTES = 500, 255, 4000
 MAX_NAMED = 100
 """Entries that are left out are named up to here."""
@@ -41,8 +41,8 @@ class Unpacked:
 
 
 def unpack(stream: TarStream, folder: str, *, max_bytes: int = MAX_BYTES, max_entries: int = MAX_ENTRIES) -> Unpacked:
-    """Fill a new folder that nobody else can write. UsageError: the archive is none that we take; SetupError: the disk
-    is full, or the like. What was written until then stays, for the caller to remove."""
+    """Fill a new folder that nobody else can write. UsageError: the archive is not acceptable; SetupError: the disk is
+    full, or the like. What was written so far stays, for the caller to remove."""
     work = _Unpacking(folder, max_bytes)
     try:
         count = 0
@@ -140,7 +140,7 @@ class _Unpacking:
             os.close(file)
 
     def _link(self, member: Member, parts: tuple[str, ...]) -> None:
-        """Of two names of a file the second is the link; where the first must be, nothing else is followed."""
+        """The second name of a file is a link to the first; no symbolic link is followed to find it."""
         first = parts_of(member.target)
         if not first:
             raise UsageError(f"the archive has the link {member.name[:200]!r} to nothing")

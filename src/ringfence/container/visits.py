@@ -1,8 +1,8 @@
-"""pid 1 of a container that takes visits (``native/visits.c``): where it lies, what is said to it, what it says.
+"""pid 1 of a container that takes visits (``native/visits.c``): where it lies, and the messages to and from it.
 
 One socket leads to it, in a folder that the container is shown: pid 1 connects before anything of a guest runs, and
-nobody after it can. A visit gets the caller's own descriptors; its order lies in memory that is passed along. What
-comes back is of a fixed size, from pid 1 or from the reaper of that visit, and never from a guest.
+nobody after it can. A visit gets the caller's own descriptors; its order lies in memory that is passed along. Answers
+have a fixed size, and come from pid 1 or from the reaper of that visit, never from a guest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEP = "open the container"
 OWN_TASKS = 2
 """pid 1, and the reaper of a visit."""
 LEAST_DESCRIPTORS = 64
-"""What pid 1 may have; a job has what its policy says."""
+"""Limits of pid 1; a job has those of its policy."""
 RUN, PUT, GET = 0, 1, 2
 TERMINAL, ALONE = 1, 2
 ENDED, KILLED, NOT_STARTED, NO_FOLDER = ord("E"), ord("K"), ord("X"), ord("C")
@@ -60,7 +60,7 @@ class Order:
     """Of a file that is got."""
     descriptors: int = 1024
     syscall_filter: bytes = b""
-    """Put up before the program begins; empty: the container's own is all."""
+    """The filter to install before the program begins; empty: only the container's own."""
 
     def packed(self) -> bytes:
         variables = [f"{name}={value}" for name, value in self.environment.items()]
@@ -123,7 +123,7 @@ class Listener:
         raise SetupError(STEP, "its first process has not come to the door")
 
     def close(self) -> None:
-        """From now on nobody is let in."""
+        """Let nobody in from now on."""
         self._socket.close()
         try:
             os.unlink(os.path.join(self._folder, _SOCKET))
