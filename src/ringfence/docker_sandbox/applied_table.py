@@ -1,4 +1,4 @@
-"""What an engine really applied to a container, by capability: read back, not believed."""
+"""What an engine really applied to a container, by capability: read back, not taken on trust."""
 
 from __future__ import annotations
 

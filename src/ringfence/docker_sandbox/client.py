@@ -1,4 +1,4 @@
-"""What is needed of an engine: the shape of ``container.api.Client``, so that another can stand in its place."""
+"""What we need from an engine: the interface of ``container.api.Client``, so that another class can replace it."""
 
 from __future__ import annotations
 

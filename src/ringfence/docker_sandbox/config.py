@@ -73,7 +73,7 @@ class DockerConfig:
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str], **arguments: object) -> DockerConfig:
-        """The file, the environment over it and arguments over both. A file that is missing means the defaults."""
+        """Read the file, then the environment over it, then arguments over both. A missing file means the defaults."""
         return cls.load(path if os.path.exists(path) else None, None, **arguments)
 
     @classmethod
@@ -121,7 +121,7 @@ Found = dict[str, tuple[object, str]]
 
 
 def emergency_stop(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether the switch is thrown now; a word that means neither is an error, not «go on»."""
+    """Whether the switch is thrown now; an unclear word is an error, not «go on»."""
     word = (os.environ if environment is None else environment).get(EMERGENCY)
     return word is not None and not _checked(BY_FIELD["enabled"], BY_FIELD["enabled"].of_text(word), EMERGENCY)
 
@@ -174,7 +174,7 @@ def _of_arguments(arguments: Mapping[str, object]) -> Found:
 
 
 def _all_checked(found: Found, *, places: bool = True) -> dict[str, object]:
-    """By field; all errors as one. ``places``: what a value comes from is not told by a reader of files."""
+    """All values by field; all errors as one. ``places``: where each comes from, if no file reader adds that."""
     checked: dict[str, object] = {}
     wrong: list[PolicyError] = []
     for path, (value, origin) in found.items():
@@ -198,7 +198,7 @@ def _checked(key: Key, value: object, origin: str) -> object:
 
 
 def _agree(config: DockerConfig) -> None:
-    """What two values say of each other."""
+    """Checks values that must agree with each other."""
     if config.memory_swap_bytes < config.memory_bytes:
         raise PolicyError("docker.memory_swap_limit",
                           f"{config.memory_swap_limit} is less than memory_limit {config.memory_limit}")  # fmt: skip
@@ -216,7 +216,7 @@ def _unknown(name: str, where: str) -> PolicyError:
 
 
 def _no_section(name: str) -> PolicyError:
-    """Of a file that has settings of other programs too, nobody could tell a misspelled key (ADR 0102)."""
+    """If a file could hold settings of other programs too, a misspelled key would go unnoticed (ADR 0102)."""
     from difflib import get_close_matches
 
     near = [BY_FIELD[name].path] if name in BY_FIELD else get_close_matches(name, _SECTIONS, n=1)

@@ -1,6 +1,6 @@
 """What one value of the configuration may be. Each check returns it, made uniform, or a ValueError that says why.
 
-Nothing is turned into another type in silence: true is no number, and a quoted number is none either.
+No type is converted silently: true is not a number, and neither is a quoted number.
 """
 
 from __future__ import annotations

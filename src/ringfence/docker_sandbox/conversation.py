@@ -1,6 +1,6 @@
 """The host's side of one strategy: what goes in, what comes out, within a time and a number of bytes.
 
-All that comes out was said by whoever runs inside. More of it than may be is an end, not a wait.
+All output is untrusted: the code inside wrote it. Too much of it ends the conversation instead of blocking it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Ended(Exception):
 
 
 class Overflow(Exception):
-    """More was said than may be."""
+    """More output than allowed."""
 
 
 @record
@@ -62,7 +62,7 @@ def request(
 
 
 def read_reply(said: bytes | bytearray, most_bytes: int) -> Reply | None:
-    """Return the reply in what was said so far; None: there is more to come. Overflow, UsageError: it is none."""
+    """Return the reply in the output so far; None: more has to come. Overflow or UsageError: it is not a reply."""
     if len(said) < _LENGTH:
         return None
     length = int.from_bytes(said[:_LENGTH], "big")
@@ -96,7 +96,7 @@ def _words(head: dict[str, object], key: str) -> str:
 
 
 def read_result(payload: bytes) -> dict[str, object]:
-    """Return the result; UsageError where it is not one JSON object that everybody reads the same way."""
+    """Return the result; UsageError if it is not one unambiguous JSON object."""
     try:
         found = strictjson.parse(payload)
     except EvidenceError as error:
@@ -107,7 +107,7 @@ def read_result(payload: bytes) -> dict[str, object]:
 
 
 def _require_time(until: float) -> None:
-    """Also where there is always something to read: whoever talks without end has a deadline too."""
+    """Also while there is always something to read: endless output has a deadline too."""
     if time.monotonic() >= until:
         raise TimeoutError
 
@@ -125,7 +125,7 @@ class Conversation:
         self.is_ready = False
 
     def wait_ready(self, until: float) -> None:
-        """Until the inside is there; TimeoutError, Ended, Overflow otherwise."""
+        """Wait until the inside is ready; TimeoutError, Ended, Overflow otherwise."""
         while not self.is_ready and not self._take_ready():
             self._listen(until)
 
@@ -137,7 +137,7 @@ class Conversation:
         return True
 
     def hand_over(self, data: bytes, until: float) -> None:
-        """Send it all, listening meanwhile: whoever only sends may wait for one who only waits."""
+        """Send everything, and read meanwhile: else both sides could wait for each other."""
         rest = memoryview(data)
         while rest:
             _require_time(until)
@@ -154,7 +154,7 @@ class Conversation:
                 raise Ended from error
 
     def reply(self, until: float, every_s: float, tick: Callable[[], object]) -> Reply:
-        """What it came to. ``tick`` is called now and then, also while it talks without end."""
+        """Wait for the reply. ``tick`` is called now and then, also during endless output."""
         next_tick = time.monotonic() + every_s
         while True:
             found = read_reply(self._said, self._most)

@@ -1,6 +1,6 @@
-"""``DockerExecutor``: strategies that nobody trusts, each in a container of its own that is used once.
+"""``DockerExecutor``: runs untrusted strategies, each in a container of its own that is used once.
 
-What the strategy does is in the result, and so is an engine that is missing. Only what the caller gets wrong is raised.
+The result says what the strategy did, or that the engine is missing. Only mistakes of the caller are raised.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class DockerExecutor:
         self.close()
 
     def warm_up(self) -> None:
-        """Have containers stand by, in the background. Without an engine nothing happens: an execution will say so."""
+        """Prepare containers in the background. Without an engine nothing happens: an execution will report that."""
         try:
             if self._enabled():
                 self._containers().fill()
@@ -145,7 +145,7 @@ class DockerExecutor:
         return living.id
 
     def _after_pull(self, pool: WarmPool, missing: SetupError) -> Living:
-        """The image is fetched and it is tried once more."""
+        """Fetch the image and try once more."""
         tell("image_missing", str(missing), image=self.config.image)
         try:
             self._engine().pull(self.config.image)
@@ -161,7 +161,7 @@ class DockerExecutor:
         return error
 
     def _run_container(self, container_id: str, timeout: int) -> Told:
-        """Hand the strategy over and wait for what it comes to, at most so many seconds."""
+        """Hand the strategy over and wait for its result, at most this many seconds."""
         if container_id not in self._assigned:
             raise UsageError(f"{container_id[:80]!r} is not a container of this executor")
         self._containers().limit(self._assigned[container_id].living, timeout)
@@ -219,7 +219,7 @@ class DockerExecutor:
             return self._client
 
     def _forget_engine(self) -> None:
-        """It was lost: the next execution connects anew, and removes what the last left."""
+        """The engine was lost: the next execution connects anew, and removes what the last one left."""
         with self._lock:
             self._client = None
 

@@ -1,4 +1,4 @@
-"""Where there is no engine and the configuration allows it: the same strategy in a sandbox of ours, never bare."""
+"""If there is no engine and the configuration allows it: runs the same strategy in a sandbox of ours, never bare."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ringfence.model.policy import NO_NETWORK, SandboxPolicy
 
 
 def run_at_level(config: DockerConfig, code: str, data: Data, timeout_s: int) -> tuple[Outcome, Reply | None, str]:
-    """Run it; return the outcome, what the strategy says, and what is wrong with that."""
+    """Run it; return the outcome, the strategy's reply, and what is wrong with the reply."""
     most = config.bytes_of("result_limit")
     policy = policy_of(config, timeout_s)
     asked = request(code, data, cpu_s=cpu_seconds(config, timeout_s), input="input", output="output", watch=False)
@@ -33,9 +33,9 @@ def run_at_level(config: DockerConfig, code: str, data: Data, timeout_s: int) ->
 
 
 def policy_of(config: DockerConfig, timeout_s: int) -> SandboxPolicy:
-    """What the container would have held: no network, no programs, no files but its own. Left to itself the level
-    process has none of that, and a strategy there would be whoever calls; it is asked for, so it holds or nothing is
-    run. Of the processor it has its time and no share."""
+    """The limits that the container would have had: no network, no programs, only its own files. By default the level
+    process enforces none of that, and a strategy there could do what the caller can. The policy asks for it, so it is
+    enforced or nothing is run. Processor time is limited, but there is no processor share."""
     policy = SandboxPolicy(
         isolation=IsolationLevel(config.fallback_level), wall_time_s=timeout_s, mem_bytes=config.memory_bytes,
         cpu_time_s=cpu_seconds(config, timeout_s), pids_max=config.pids_limit, nofile=config.nofile_limit,
@@ -49,5 +49,5 @@ def policy_of(config: DockerConfig, timeout_s: int) -> SandboxPolicy:
 
 
 def cpu_seconds(config: DockerConfig, timeout_s: int) -> int:
-    """More processor time than the strategy can have in its time is none: a net for one that nobody watches."""
+    """As much processor time as the strategy can use in its time: a safety net for one that nobody watches."""
     return int(timeout_s * max(1.0, config.cpu_limit)) + 5

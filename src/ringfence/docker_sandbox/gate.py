@@ -1,4 +1,4 @@
-"""What stands before a container: the validator, and data as bytes. A refusal is quick here; it is not the boundary."""
+"""The checks before a container: the validator, and data as bytes. They refuse quickly, but are not the boundary."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _snippet(judged: Judged, code: str) -> str:
 
 
 def data_of(value: object, most_bytes: int) -> Data:
-    """What ``run`` is called with: a path is a file's content, all else has to be JSON."""
+    """The argument of ``run``: for a path the file's content, anything else has to be JSON."""
     if isinstance(value, os.PathLike):
         path = os.fspath(value)
         if not isinstance(path, str):

@@ -24,7 +24,7 @@ class Used:
     cpu_percent: float = 0.0
     since: float = 0.0
     before_s: float = 0.0
-    """Processor time from before the strategy came: a warm container has started and waited."""
+    """Processor time used before the strategy came: a warm container has started and waited."""
 
 
 class ContainerMonitor:
@@ -103,7 +103,7 @@ class ContainerMonitor:
 
 
 def memory_bytes(stats: Mapping[str, object]) -> int:
-    """Without the pages of files that the kernel can take back at once, as ``docker stats`` counts."""
+    """Without file pages that the kernel can reclaim at once, as ``docker stats`` counts."""
     usage = _number(stats, "memory_stats", "usage")
     cached = (_number(stats, "memory_stats", "stats", name) for name in ("total_inactive_file", "inactive_file"))
     return int(max(0.0, usage - next((each for each in cached if each), 0.0)))

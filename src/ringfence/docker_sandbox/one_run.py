@@ -1,4 +1,4 @@
-"""One strategy in one container, from handing it over to what it came to. What the strategy does is never raised."""
+"""One strategy in one container, from handing it over to its result. Nothing that the strategy does is raised."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ringfence.model.record import record
 SAMPLE_S = 1.0
 _END_S = 10.0
 _BUSY = 0.8
-"""Whoever used this share of all the processor time that it may have was held by that limit."""
+"""A strategy that used this share of its possible processor time was held back by that limit."""
 
 
 @record(eq=False)
@@ -50,7 +50,7 @@ class OneRun:
         self._began = time.monotonic()
 
     def run(self) -> Told:
-        """What it came to, as plain data; UnavailableError where the engine was lost meanwhile."""
+        """The result as plain data; UnavailableError if the engine was lost meanwhile."""
         self._monitor.record_run_begins(self._id, self._group())
         tell("execution_started", container_id=self._id, timeout_seconds=self._timeout_s)
         try:
@@ -78,7 +78,7 @@ class OneRun:
         return self._told(StrategyStatus.OK, "", metrics=read_result(reply.payload))
 
     def _sample(self) -> None:
-        """What it uses; that an engine can't say it is no reason to fail."""
+        """Measure its use; it must not fail if an engine can't tell."""
         if not self._config.export_container_stats:
             return
         try:
@@ -95,8 +95,8 @@ class OneRun:
         return {"memory_stats": {"usage": group_files.peak_bytes(found)}, "cpu_stats": cpu}
 
     def _timed_out(self) -> Told:
-        """Kill it; what it had so far is thrown away. Where that fails its removal goes on in the background: it had
-        its time, and a slow engine is no reason to run it once more elsewhere."""
+        """Kill it and throw away its output. If that fails, its removal continues in the background: it had its time,
+        and a slow engine is no reason to run it again elsewhere."""
         self._sample()
         used = self._monitor.used(self._id)
         self._job.living.conversation.close()  # an engine waits with the end until all output was read
@@ -119,8 +119,8 @@ class OneRun:
         tell("resource_limit_exceeded", words, level=logging.WARNING, container_id=self._id, resource=resource)
 
     def _died(self) -> Told:
-        """It ended without a result: by a limit, by its own doing, or with its engine. The group is asked first, while
-        it is there: podman does not tell of memory with control groups of version 1."""
+        """It ended without a result: by a limit, by its own doing, or with its engine. The control group is asked
+        first, while it exists: podman does not report memory with control groups of version 1."""
         killed = group_files.killed_for_memory(self._places or group_files.locate(self._id))
         code = self._client.wait(self._id, _END_S)
         state = self._client.inspect(self._id).get("State")

@@ -1,4 +1,4 @@
-"""From a configuration to the container: pure, but for the profile that is read from its file."""
+"""From a configuration to the container: pure, except that the profile is read from its file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _START = "\nif __name__ =="
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 _PRIVATE = "rw,noexec,nosuid,nodev"
 _SPARE = 64 << 10
-"""The file system's own needs beside the bytes of a file."""
+"""What the file system needs beyond the bytes of a file."""
 
 
 def runner_text() -> str:
@@ -78,7 +78,7 @@ def spec_of(
 
 
 def _mounts(config: DockerConfig, engine: str) -> dict[str, str]:
-    """Podman takes no ids for a memory file system, but a letter by which it is the container's user's."""
+    """Podman takes no ids for a tmpfs, but has an option that gives it to the container's user."""
     words = config.tmpfs_options.split(",")
     words += [] if "nodev" in words else ["nodev"]
     words += [] if any(word.startswith("mode=") for word in words) else ["mode=1777"]
@@ -93,7 +93,7 @@ def _mounts(config: DockerConfig, engine: str) -> dict[str, str]:
 
 
 def seccomp_text(config: DockerConfig) -> str:
-    """The profile; it has to be JSON, since an engine would tell of that late and badly."""
+    """The profile; it has to be JSON, since an engine would report an error late and badly."""
     path = seccomp_file(config)
     if not path:
         tight = config.network_mode == "none"  # which closes sockets too

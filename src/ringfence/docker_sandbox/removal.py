@@ -1,4 +1,4 @@
-"""Containers are removed, and what can't be removed is tried again in the background until it is gone."""
+"""Removes containers, and retries in the background until each is gone."""
 
 from __future__ import annotations
 

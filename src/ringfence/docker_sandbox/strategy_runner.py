@@ -24,7 +24,7 @@ WORDS = 8000
 
 
 def take(source: int, count: int) -> bytes:
-    """Read so many bytes; the end of the input is ours too: whoever wanted the result is gone."""
+    """Read this many bytes; exit at the end of the input: nobody wants the result any more."""
     data = bytearray()
     while len(data) < count:
         piece = os.read(source, min(count - len(data), 1 << 20))
@@ -42,7 +42,7 @@ def give(target: int, head: dict[str, object], payload: bytes) -> None:
 
 
 def plain(value: Any) -> object:
-    """As JSON has it: a number that it has no word for is null, those of numpy are numbers."""
+    """A value for JSON: NaN and infinity become null, numpy numbers become numbers."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -69,7 +69,7 @@ def called(code: str, data: object) -> object:
 
 
 def written(folder: str, result: object) -> bytes:
-    """Into the file that the contract names, and out of it."""
+    """Write the result into the file that the contract names, and read it from there."""
     path = os.path.join(folder, RESULT)
     with open(path, "w") as file:
         json.dump(plain(result), file, allow_nan=False)
@@ -98,14 +98,14 @@ def answer(head: Any, payload: bytes) -> tuple[dict[str, object], bytes]:
 
 
 def watch(source: int) -> None:
-    """Whoever wanted the result is gone when the input ends."""
+    """Exit when the input ends: nobody wants the result any more."""
     while os.read(source, 1 << 16):
         pass
     os._exit(143)
 
 
 def limit_processor(seconds: int) -> None:
-    """For good: a net for one that nobody watches any more. What is lower already stays."""
+    """Set it for good: a safety net if nobody watches any more. A lower limit stays."""
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]

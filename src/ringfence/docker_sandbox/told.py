@@ -1,4 +1,4 @@
-"""Results out of what containers and sandboxes told, and the file that is kept of each."""
+"""Makes results from the reports of containers and sandboxes, and keeps a file of each."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _judged(outcome: Outcome, reply: Reply | None, problem: str) -> tuple[Strate
 
 
 def keep(folder: str, result: DockerExecutionResult) -> None:
-    """A file for each execution in ``output_dir``; that it can't be written is told and costs no result."""
+    """Write a file for each execution to ``output_dir``; if that fails, it is logged, and the result is not lost."""
     if not folder:
         return
     try:

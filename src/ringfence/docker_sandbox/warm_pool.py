@@ -1,8 +1,8 @@
 """Living containers: each is made once, used for one strategy, and counted until it is removed.
 
-So many stand by as the configuration says. None is left by an exception or Ctrl-C: each has a label from before it was
-made, by which it is found even where its id never came back. None outlives a killed caller or its time: each has a name
-that the guardian knows, since the strategy may keep the first process from ending by itself.
+The configuration says how many stand by. An exception or Ctrl-C leaves none behind: each has a label that is chosen
+before it is made, and is found by it even if its id never came back. None outlives a killed caller or its deadline: the
+guardian knows each one's name, since the strategy may keep the first process from ending by itself.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class WarmPool:
         self._client, self._spec, self._most, self._warm_wanted = client, spec, most, warm
         self._result_bytes, self._monitor, self._remover = result_bytes, monitor, remover
         self._read_back, self._keep, self._guard = read_back, keep, guard
-        # Taken by itself: a condition is entered in Python, where a signal's exception would leave it taken for good.
+        # Locked by itself: a Condition's __enter__ is Python code, in which a signal could leave it locked for good.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._alive = 0
@@ -75,7 +75,7 @@ class WarmPool:
         self._workers = ThreadPoolExecutor(_WORKERS, "ringfence-containers") if warm else None
 
     def take(self) -> Living:
-        """One that is ready: a warm one, or a new one. It waits while there are as many as may be."""
+        """Return a ready container, warm or new. It waits while there are as many as allowed."""
         while True:
             living = self._warm_or_slot()
             if living is None:
@@ -185,12 +185,12 @@ class WarmPool:
             try:
                 made += [each.id for each in client.list(f"{CREATION}={nonce}")]
             except SandboxError:
-                return False  # there is no engine to ask; the owner's label is for the next who comes
+                return False  # there is no engine to ask; the owner's label lets the next process find it
         removed = [self._remover.remove(container) for container in made]
         return bool(removed) and all(removed)
 
     def limit(self, living: Living, seconds: float) -> None:
-        """From now on it has so long, whoever waits for it."""
+        """From now on it has this much time, whether or not somebody waits for it."""
         self._guard(self._client().url).add(living.name, seconds)
 
     def discard(self, living: Living, *, background: bool = False) -> None:
@@ -219,7 +219,7 @@ class WarmPool:
             tell("container_kept", f"it could not be stopped: {error}", container_id=living.id)
 
     def _remove(self, living: Living) -> None:
-        """What can't be removed now the guardian still knows."""
+        """The guardian still knows what can't be removed now."""
         if not self._remover.remove(living.id):
             return
         try:
