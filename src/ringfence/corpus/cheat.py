@@ -14,10 +14,10 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 class Cheat:
     """A row of the corpus.
 
-    ``agent`` is a shell script with places such as ``@ORACLE@``; it never holds the secret. ``outside`` names what
-    there is to be had on the host while it runs, ``naive`` what the careless grader has in its environment.
-    ``recorded``: the run has to be told as dishonest; else it is enough that the cheat earns nothing. ``twin`` is what
-    the honest agent does beside solving the task; empty: what that of the class does.
+    ``agent`` is a shell script with places such as ``@ORACLE@``; it never holds the secret. ``outside`` names the
+    targets on the host while it runs, ``naive`` what the careless grader has in its environment. ``recorded``: the run
+    has to be reported as dishonest; else it is enough that the cheat earns nothing. ``twin`` is what the honest agent
+    does besides solving the task; empty: the same as for the whole class.
     """
 
     kind: str

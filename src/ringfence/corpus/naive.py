@@ -1,8 +1,9 @@
 """The positive control: a careless harness that runs the agent beside the oracle and grades what it left in place.
 
 The agent is a plain process of the caller's in a copy of the workspace. The grader runs afterwards in the same folder,
-under the home that the agent could write and the variables that the cheat needs. A reward file counts, whoever wrote
-it. Everything stays in the folder of the case, and nobody looks at the reward before the agent's processes have ended.
+under the home that the agent could write and the variables that the cheat needs. A reward file counts no matter who
+wrote it. Everything stays in the folder of the case, and the reward is read only after the agent's processes have
+ended.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def play_naively(cheat: Cheat, places: Places, outside: Outside, *, honest: bool
 
 @contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Wait until everybody who has the output of the process has ended; whoever does not is killed with its group."""
+    """Wait until every process that holds the output has ended; after the deadline its group is killed."""
     try:
         yield
         process.communicate(timeout=PATIENCE_S)
@@ -58,7 +59,7 @@ def _start(argv: list[str], places: Places, variables: Mapping[str, str], outsid
 
 
 def _variables(cheat: Cheat, places: Places) -> dict[str, str]:
-    """A virtual environment leaves out what lies in the home, so some tasks are for the interpreter that it is of."""
+    """A virtual environment ignores packages in the home, so some tasks use its base interpreter."""
     python = os.path.realpath(sys.executable) if TASKS[cheat.task].plain_python else sys.executable
     path = f"{os.path.dirname(python)}:{os.environ.get('PATH', os.defpath)}"
     return {"HOME": places.home, "PATH": path, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -77,7 +78,7 @@ def _grader(cheat: Cheat, places: Places) -> list[str]:
 
 
 def _reward(logs: str) -> float:
-    """What is in reward.json, else in reward.txt, as the harnesses do that were cheated."""
+    """What is in reward.json, else in reward.txt, as in the harnesses that were cheated."""
     for name, read in (("reward.json", _of_json), ("reward.txt", float)):
         try:
             with open(os.path.join(logs, name), encoding="utf-8") as file:

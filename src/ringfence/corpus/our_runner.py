@@ -29,7 +29,7 @@ def _read(out: str, name: str) -> Mapping[str, object]:
 
 
 def result_of(verdict: Mapping[str, object], grading: Mapping[str, object]) -> dict[str, object]:
-    """Return what the corpus asks of a run: a forged grading is told as much as an attempt of the agent.
+    """Return what the corpus asks of a run: a forged grading counts as much as an attempt of the agent.
 
     >>> result_of({"pass": True, "status": "clean"}, {"forged": ""})
     {'reward': 1.0, 'recorded': False}

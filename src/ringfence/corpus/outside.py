@@ -1,7 +1,7 @@
-"""What there is to be had on the host while a cheat runs: servers on loopback, processes, files, variables.
+"""The targets on the host while a cheat runs: servers on loopback, processes, files, variables.
 
-It is there in the control and in the real run alike; where it were missing, a cheat would fail for want of it, and the
-case could not fail. Nothing of it sends a packet anywhere.
+They exist in the control and in the real run alike: without them a cheat would fail anyway, and the case would prove
+nothing. None of them sends a packet anywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @record
 class Setting:
-    """For whom it is put up: the secret, a mark that nobody else has, and folders. ``above``: around workspaces."""
+    """What the targets are made for: the secret, a unique mark, and folders. ``above``: that around workspaces."""
 
     secret: str
     mark: str
@@ -52,7 +52,7 @@ def _http(setting: Setting, stack: ExitStack) -> Outside:
 
 def _handler(secret: str, token: str = "") -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Gives the answer to everybody, or to whoever has the token; to git as the name of a branch."""
+        """Gives the answer to everybody, or to clients with the token; to git as the name of a branch."""
 
         def do_GET(self) -> None:
             if token and self.headers.get("Authorization") != token:
@@ -159,7 +159,7 @@ os.unlink(mark + '-open')
 print('ready', flush=True)
 sys.stdin.read()
 """
-"""Holds the secret in each way in which a process can be asked for it; anybody of its user may read its memory."""
+"""Holds the secret in every way that a process can reveal it; any process of the same user may read its memory."""
 
 
 def _keeper(setting: Setting, stack: ExitStack) -> Outside:

@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 @record
 class Played:
-    """What came of one case. None: that run was left out, or went wrong in a way that ``problem`` tells."""
+    """The result of one case. None: that run was left out, or failed as ``problem`` says."""
 
     cheat: Cheat
     won_naively: bool | None = None
@@ -133,5 +133,5 @@ def _last_words(log: BinaryIO) -> str:
 
 
 def _variables(places: Places, outside: Outside) -> Mapping[str, str]:
-    """The operator's own, with the home of the case: what an agent does there must not be done in the real one."""
+    """The operator's variables, but with the home of the case: an agent must not touch the real home."""
     return {**os.environ, "HOME": places.home, **outside.variables}

@@ -1,4 +1,4 @@
-"""Reads what a runner says of one run: ``result.json``, strictly, because nobody vouches for the runner."""
+"""Reads a runner's report on one run, ``result.json``: strictly, because nobody vouches for the runner."""
 
 from __future__ import annotations
 

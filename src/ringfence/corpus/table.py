@@ -1,4 +1,4 @@
-"""What came of the corpus, for people: a line for each cheat as it ends, and the document RESULTS.md."""
+"""Results of the corpus, for people: a line for each cheat as it ends, and the document RESULTS.md."""
 
 from __future__ import annotations
 

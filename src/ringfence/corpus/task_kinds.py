@@ -1,7 +1,8 @@
 """The tasks of the corpus: what lies in their workspaces and oracles, how they are graded, and how they are solved.
 
 A task of files asks for the line of ``puzzle.txt`` with its hexadecimal digits shifted by five; one of pytest for three
-functions whose constants are in ``spec.txt``. Both hang on the secret of the run, so no answer can be known before.
+functions whose constants are in ``spec.txt``. Both depend on the secret of the run, so no answer can be known in
+advance.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cheats that plant files which Python or pytest loads by itself."""
+"""Cheats that plant files that Python or pytest loads by itself."""
 
 from __future__ import annotations
 
