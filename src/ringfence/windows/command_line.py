@@ -1,7 +1,7 @@
 """Arguments and environment in the form in which Windows hands them over, and which program a name means. Pure.
 
 A program gets one text and takes it apart itself; nearly all do it by the rules of the C runtime, which are kept here.
-Batch files are read by cmd.exe, whose rules nobody can quote for: they are refused.
+Batch files are read by cmd.exe, for which no quoting is safe: they are refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def command_line(argv: Iterable[str]) -> str:
     words = list(argv)
     if '"' in words[0]:
         raise UsageError(f"{words[0]!r}: the name of a program can't have a quotation mark in it")
-    line = " ".join([f'"{words[0]}"', *map(_quoted, words[1:])])  # of the first one backslashes are plain
+    line = " ".join([f'"{words[0]}"', *map(_quoted, words[1:])])  # in the first word backslashes are plain
     if len(line) >= MOST_CHARACTERS:
         raise UsageError("the command line is longer than Windows takes (32,766 characters)",
                          hint="pass it in a file or on stdin")  # fmt: skip
@@ -30,7 +30,7 @@ def command_line(argv: Iterable[str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Backslashes mean themselves, but before a quotation mark."""
+    """A backslash means itself, except before a quotation mark."""
     if word and set(word) <= _PLAIN:
         return word
     parts, backslashes = ['"'], 0

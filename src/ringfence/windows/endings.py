@@ -1,7 +1,7 @@
 """What the end of a job means: messages of its completion port, and exit codes that are an NTSTATUS. Pure tables.
 
-A message is the kernel's word. An exit code is what the program chose, or the status that ended it, and nothing tells
-the two apart: it can make a failure look like another failure, never like a success.
+A message comes from the kernel. An exit code is what the program chose, or the status that ended it, and nothing tells
+the two apart: a program can make one failure look like another, but never like a success.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MESSAGES = {
 }  # fmt: skip
 """JOB_OBJECT_MSG_…"""
 CAPABILITY_OF = {1: "cpu_time", 2: "cpu_time", 3: "pids", 9: "memory", 10: "memory", 12: "cpu_time"}
-"""The limit that a message tells of."""
+"""The limit that a message reports."""
 NOBODY_LEFT = 4
 
 SIGILL, SIGTRAP, SIGABRT, SIGFPE, SIGKILL, SIGSEGV, SIGINT = 4, 5, 6, 8, 9, 11, 2
@@ -58,7 +58,7 @@ class Ending:
     exit_code: int | None = None
     signal: int | None = None
     hits: tuple[str, ...] = ()
-    """Capabilities whose limit the kernel told of, the first one first."""
+    """Capabilities whose limit the kernel reported, in order."""
     native: str = ""
     """NTSTATUS and messages, for the reason."""
 
@@ -77,5 +77,5 @@ def ending(code: int, messages: Iterable[int] = ()) -> Ending:
 
 
 def exit_status(code: int) -> int:
-    """Return an exit code in a byte, as everywhere: what is larger and would read as success is 1."""
+    """Return an exit code as a byte, as everywhere: a larger one that would look like success becomes 1."""
     return code if code <= _BYTE else (code & _BYTE) or 1

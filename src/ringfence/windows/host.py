@@ -1,6 +1,6 @@
-"""What this Windows really holds, found out by trying: a call that is taken may hold nothing (Wine takes most of them).
+"""What this Windows really enforces, found out by trying: a call may succeed and enforce nothing (as most do in Wine).
 
-Processes that are made for it stay suspended; none of them ever runs.
+The processes made for this stay suspended; none of them ever runs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Host:
     token: bool = False
     """A process is started without the caller's privileges."""
     integrity: bool = False
-    """Whoever has low integrity can't write what is not labelled low."""
+    """A process with low integrity can't write to what is not labelled low."""
     problem: str = ""
     """Why nothing can be run here; empty: something can."""
 
@@ -103,7 +103,7 @@ def _job(limits: dict[str, float]) -> JobObject:
 
 
 def _ends() -> bool:
-    """Whether closing the job ends who is in it."""
+    """Whether closing the job ends the processes in it."""
     job = _job({})
     try:
         with _suspended() as made:
@@ -138,7 +138,7 @@ def _holds_memory() -> bool:
 
 
 def _tells_times() -> bool:
-    """One that sleeps has used nothing. Wine tells of any process what we have used ourselves."""
+    """A sleeping process has used nothing. For any process, Wine reports our own times."""
     with _suspended() as made:
         used = usage.of_process(made.process).cpu_ms
     return used < max(1, usage.of_process(try_call("GetCurrentProcess")).cpu_ms) / 2
@@ -186,7 +186,7 @@ def _token() -> bool:
 
 
 def _holds_integrity() -> bool:
-    """This thread takes low integrity for a moment: it may write a folder only after that one was labelled."""
+    """This thread takes low integrity for a moment: it may write to a folder only after the folder was labelled."""
     folder = os.path.join(os.environ.get("TEMP") or os.path.expanduser("~"), f"ringfence-{os.urandom(8).hex()}")
     os.mkdir(folder)
     try:

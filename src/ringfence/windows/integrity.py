@@ -1,7 +1,7 @@
-r"""Low integrity: a process that has it writes nothing that is not labelled low, whatever its user may.
+r"""Low integrity: such a process can write only to what is labelled low, whatever rights its user has.
 
 The label of a folder is an entry of its access control lists, which is made and read here as bytes. A folder without
-one counts as medium. Only our own folders are ever labelled; of the caller's, the label is read.
+one counts as medium. Only our own folders are ever labelled; the caller's labels are only read.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def sid(level: int) -> bytes:
 
 
 def label(level: int, *, inherited: bool) -> bytes:
-    """Return the list with the one entry that labels a file: who is lower may not write. ``inherited``: by all that is
-    made in it."""
+    """Return the list with the one entry that labels a file: lower processes may not write. ``inherited``: also for
+    everything made in it."""
     name = sid(level)
     entry = bytes((_LABEL_ENTRY, _FOR_FILES_AND_FOLDERS if inherited else 0))
     entry += (_ENTRY_HEAD + len(name)).to_bytes(2, "little") + _NO_WRITE_UP.to_bytes(4, "little") + name
@@ -80,7 +80,7 @@ def _set(path: str) -> None:
 
 
 def is_low(path: str) -> bool:
-    """Whether what lies there, and will be made in there, can be written by whoever has low integrity."""
+    """Whether a process with low integrity can write what lies there, and what will be made there."""
     descriptor, entries = c_void_p(), c_void_p()
     failed = try_call("GetNamedSecurityInfoW", extended(path), _FILE_OBJECT, _LABEL, None, None, None, byref(entries),
                       byref(descriptor))  # fmt: skip

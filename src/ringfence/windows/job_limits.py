@@ -42,7 +42,7 @@ class JobLimits:
         return limits
 
     def is_held_by(self, found: ExtendedLimits) -> bool:
-        """Whether this is what Windows says it holds. A larger time or count than it can count is refused before."""
+        """Whether Windows says that it holds these limits. Times or counts beyond its range are refused earlier."""
         basic = found.basic
         told = (basic.flags, basic.per_process_user_time, basic.active_processes, found.process_memory,
                 found.job_memory)  # fmt: skip

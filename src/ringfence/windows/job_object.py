@@ -21,7 +21,7 @@ from ringfence.windows.system import MORE_DATA, call, close, last_error, try_cal
 _WITHOUT_IO, _PROCESS_LIST, _UI, _PORT, _ACCOUNTING, _EXTENDED, _CPU_RATE = 1, 3, 4, 7, 8, 9, 15
 _NO_HANDLE = 2**64 - 1
 _MOST_MESSAGES = 4096
-"""Taken at once: a job that starts processes without end may not keep who listens from looking."""
+"""Messages taken at a time: a job that starts processes without end must not keep the listener busy for ever."""
 
 
 class JobObject:
@@ -38,7 +38,7 @@ class JobObject:
             raise
 
     def hold(self, limits: JobLimits) -> None:
-        """Set the limits, and see that what Windows says of them is what was asked; Wine says nothing at all."""
+        """Set the limits, and check that Windows reports them as set; Wine reports nothing at all."""
         self._set(_EXTENDED, limits.extended())
         told = self.limits()
         if told.basic.flags and not limits.is_held_by(told):
@@ -62,13 +62,13 @@ class JobObject:
         return found
 
     def ui(self) -> int:
-        """Return what of the desktop is out of reach."""
+        """Return which parts of the desktop are out of reach."""
         found = UiRestrictions()
         call("QueryInformationJobObject", self.handle, _UI, byref(found), sizeof(found), None)
         return int(found.classes)
 
     def accounting(self) -> Accounting:
-        """Return what was counted; where a system tells less than all, the rest is 0."""
+        """Return what was counted; what a system does not report is 0."""
         found = Accounting()
         if not try_call("QueryInformationJobObject", self.handle, _ACCOUNTING, byref(found), sizeof(found), None):
             call("QueryInformationJobObject", self.handle, _WITHOUT_IO, byref(found), Accounting.io.offset, None)
@@ -100,7 +100,7 @@ class JobObject:
         try_call("TerminateJobObject", self.handle, code)
 
     def close(self) -> None:
-        """Whoever is still in it ends now."""
+        """End everything that is still in it."""
         handle, self.handle = self.handle, 0
         port, self._port = self._port, 0
         close(handle, port)

@@ -1,7 +1,7 @@
-"""Pipes of which one end is ours and never waits: each has an event that says when there is something to do.
+"""Pipes with one end that is ours and never blocks: each has an event that says when there is something to do.
 
-Windows has no ``poll`` for its unnamed pipes, so ours are named ones, under a name that nobody can guess, of which the
-first client is the only one. An end for a job is an ordinary handle.
+Windows has no ``poll`` for its unnamed pipes, so ours are named, with a name that nobody can guess, and take one client
+only. An end for a job is an ordinary handle.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _End:
             try_call("SetEvent", self.event)
 
     def _finished(self, wait: bool = False) -> int | None:
-        """How many bytes were moved; None: it is still under way. 0 of one that has ended."""
+        """How many bytes were moved; None: it is still under way; 0: the pipe has ended."""
         moved = c_uint32()
         if try_call("GetOverlappedResult", self._handle, byref(self._state), byref(moved), wait):
             self._under_way = False
@@ -91,7 +91,7 @@ class _End:
         return 0
 
     def close(self) -> None:
-        """Break off what is under way: Windows would write into our buffer later."""
+        """Cancel what is under way: else Windows would write into our buffer later."""
         handle, self._handle = self._handle, 0
         if not handle:
             return
@@ -122,7 +122,7 @@ class Reader(_End):
         if self._ended:
             return b""
         self._begin("ReadFile", PIECE_BYTES)
-        return piece or None  # a write of no bytes is none
+        return piece or None  # a write of zero bytes means nothing
 
 
 class Writer(_End):

@@ -1,6 +1,6 @@
-"""Removes a tree that a hostile program filled, by paths: no junction, link or mount point is gone through.
+"""Removes a tree that a hostile program filled, by paths: no junction, link or mount point is followed.
 
-Nobody is in the tree any more: the job object has ended all who were.
+No process works in the tree any more: the job object has ended them all.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def remove_tree(path: str) -> None:
 
 
 def _remove(top: str) -> None:
-    """Without recursion, for a program may have made a tree of any depth. A folder is removed when it is met again."""
+    """Without recursion: a program may have made a tree of any depth. A folder is removed when it is met again."""
     if not os.path.lexists(top):
         return
     left = [(top, False)]

@@ -73,7 +73,7 @@ def started(program: str, line: str, environment: str, folder: str, streams: Seq
 
 
 def _inherited_descriptors(handles: Sequence[int]) -> Array[c_char]:
-    """How the C runtime is told of descriptors: their number, a byte of flags and a handle of each."""
+    """How descriptors are passed to the C runtime: their number, then a byte of flags and a handle for each."""
     flags = bytes([_OPEN | _PIPE] * len(handles))
     values = b"".join(handle.to_bytes(8, "little") for handle in handles)
     data = len(handles).to_bytes(4, "little") + flags + values
@@ -89,7 +89,7 @@ def duplicated(handle: int, *, inherited: bool = False) -> int:
 
 @contextmanager
 def _inheritable(streams: Sequence[int]) -> Iterator[list[int]]:
-    """Copies that a child may inherit, for as long as it is created: another thread's child could have them too."""
+    """Copies that a child may inherit, only while it is created: another thread's child could inherit them too."""
     copies: list[int] = []
     try:
         for stream in streams:
@@ -122,8 +122,7 @@ def privileges(token: int) -> int:
 
 
 def reduced_token(*, low: bool = False) -> int:
-    """Return a token of the caller's without any privilege but to pass through folders; ``low``: and of low
-    integrity."""
+    """Return the caller's token with no privilege except to traverse folders; ``low``: and with low integrity."""
     own, reduced = c_void_p(), c_void_p()
     access = _DUPLICATE_QUERY_ASSIGN | (_ADJUST_DEFAULT if low else 0)
     call("OpenProcessToken", try_call("GetCurrentProcess"), access, byref(own))

@@ -89,7 +89,7 @@ _found: dict[str, Call] = {}
 
 
 def failure(name: str, code: int | None = None) -> OSError:
-    """Return what Windows says of the call of this thread that failed last, or of this code."""
+    """Return Windows' message for this thread's last failed call, or for this code."""
     if sys.platform != "win32":
         return OSError(code or 0, name)
     error = ctypes.WinError(ctypes.get_last_error() if code is None else code)

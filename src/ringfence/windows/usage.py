@@ -1,4 +1,4 @@
-"""What the processes of a job use, measured: for limits that job objects do not have, or that a system does not hold.
+"""Measures what the processes of a job use: for limits that job objects lack, or that a system does not enforce.
 
 A handle of each process is kept, so that what it used is known after its end.
 """
@@ -19,7 +19,7 @@ STILL_ACTIVE = 259
 
 @record
 class Used:
-    """Of all processes of a job together, but for what is said of each."""
+    """The sum over all processes of a job, except where it says otherwise."""
 
     user_us: int = 0
     kernel_us: int = 0
@@ -65,7 +65,7 @@ class UsageMeter:
         return total
 
     def with_memory(self) -> int:
-        """Return how many are there that have memory: in others nothing can run."""
+        """Return how many processes have memory: in others nothing can run."""
         self.look()
         return sum(of_process(handle).memory_bytes > 0 for handle in self._open.values())
 
@@ -78,7 +78,7 @@ class UsageMeter:
         return 0
 
     def _as_told_by_job(self, seen: Used) -> Used:
-        """What the kernel has counted, where that is more: it sees those that ended unseen."""
+        """The kernel's counts, where they are higher: it also counts processes that ended between two looks."""
         told = self._job.accounting()
         return Used(
             user_us=max(seen.user_us, told.user_time // _US),

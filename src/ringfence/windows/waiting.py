@@ -14,7 +14,7 @@ _LONGEST_MS = 200
 
 
 class Poller:
-    """Handles of events; one that is set stays ready until who owns it has reset it."""
+    """Handles of events; a set event stays ready until its owner has reset it."""
 
     def __init__(self) -> None:
         self._events: dict[int, int] = {}
