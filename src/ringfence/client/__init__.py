@@ -4,7 +4,7 @@
     remote = Client("http://127.0.0.1:8700", token=…)
     remote.run(["echo", "hello"]).stdout
 
-``run``, ``open`` and ``Pool`` take and give what those of ``ringfence`` do.
+``run``, ``open`` and ``Pool`` take and return the same as those of ``ringfence``.
 """
 
 from __future__ import annotations

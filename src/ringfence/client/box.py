@@ -45,7 +45,7 @@ class RemoteBox:
         timeout: float | None = None, env: Mapping[str, str] | None = None, on_event: OnEvent | None = None,
         on_output: OnOutput | None = None,
     ) -> RemoteHandle:  # fmt: skip
-        """A visit in the background; with ``input`` it has no other, else what its handle writes."""
+        """Start a visit in the background; its input is ``input``, or else what its handle writes."""
         spec = {**_spec(job, cwd, input, timeout, env), **({"interactive": True} if input is None else {})}
         return self._started(spec, on_event, on_output)
 

@@ -27,8 +27,8 @@ VARIABLE = "RINGFENCE_TOKEN"
 class Client:
     """A service, by the names of the library.
 
-    ``policy``: the operator's policy that is meant where a call names none. A call may name another, or say by a
-    mapping or a ``SandboxPolicy`` what is to be less than that policy allows; what would be more is a PolicyError.
+    ``policy``: the operator's policy for calls that name none. A call may name another, or tighten it by a mapping or a
+    ``SandboxPolicy``; asking for more is a PolicyError.
     """
 
     def __init__(
@@ -36,7 +36,8 @@ class Client:
         timeout_s: float = 600.0, plain_http: bool = False,
     ) -> None:  # fmt: skip
         """``token``: absent: that of ``RINGFENCE_TOKEN``. ``patience_s``: how long a full service is asked again.
-        ``plain_http``: the way to another machine is safe by other means, so that a token may go there unencrypted."""
+        ``plain_http``: the connection to another machine is secured by other means, so a token may be sent
+        unencrypted."""
         given = os.environ.get(VARIABLE, "") if token is None else token
         self.connection = Connection(address, given, patience_s, timeout_s, plain_http=plain_http)
         self._policy = policy
@@ -93,7 +94,7 @@ class Client:
     # ---- for those who ask in other ways
 
     def chosen(self, policy: Policy) -> dict[str, object]:
-        """The name of a policy and what is to be less."""
+        """The name of a policy, and what to tighten in it."""
         if policy is None or isinstance(policy, str):
             return {"policy": policy or self._policy}
         if isinstance(policy, SandboxPolicy):
@@ -114,7 +115,7 @@ class Client:
 def followed(
     connection: Connection, run_id: str, on_event: OnEvent | None, on_output: OnOutput | None
 ) -> dict[str, Any]:
-    """The document of a run in the end; meanwhile what happens is passed on."""
+    """Return the final document of a run; pass its events on meanwhile."""
     for name, data in connection.events(f"/v1/runs/{run_id}/events"):
         if name == "output" and on_output is not None:
             on_output(data["stream"], to_bytes(data["data"], "output"))

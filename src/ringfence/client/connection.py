@@ -1,4 +1,4 @@
-"""Requests to a service: a connection for each thread, kept, and tried again where that is safe."""
+"""Requests to a service: each thread keeps a connection, and requests are retried where that is safe."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Connection:
     def json(
         self, method: str, path: str, body: object = None, *, key: str = "", query: Mapping[str, object] | None = None
     ) -> Any:
-        """The answer to a request with JSON, or none; what is refused is raised as the library would."""
+        """The answer to a request with or without JSON; a refusal is raised as the library would raise it."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json"} if body is not None else {}
         answer = self.octets(method, path, data, headers | ({"idempotency-key": key} if key else {}), query)
@@ -56,7 +56,7 @@ class Connection:
         self, method: str, path: str, data: bytes | None = None, headers: Mapping[str, str] | None = None,
         query: Mapping[str, object] | None = None,
     ) -> bytes:  # fmt: skip
-        """The same in bytes. A request that may have been heard is sent again only where that changes nothing."""
+        """The same in bytes. A request that may have been received is sent again only if that is harmless."""
         target = f"{path}?{urlencode(query)}" if query else path
         given = {**self._headers, **(headers or {})}
         safe = method in ("GET", "PUT", "DELETE") or "idempotency-key" in given
@@ -106,13 +106,13 @@ class Connection:
         return status, told, body
 
     def _silence(self) -> SupervisionError:
-        """It was heard, and is there: nobody has to start it, and nothing is sent again."""
+        """The service runs and has received the request: nobody has to start it, and nothing is sent again."""
         problem = f"the service has said nothing for {self._timeout_s:g} s, and may still do what it was asked"
         return SupervisionError(problem, hint="give it more time with timeout_s, or ask for the run by its id")
 
     @property
     def _was_idle(self) -> bool:
-        """The connection was kept from before: the other side may just have let go of it, and heard nothing."""
+        """Whether the connection was idle before: the other side may just have closed it, and received nothing."""
         return bool(getattr(self._own, "idle", False))
 
     def events(self, path: str) -> Iterator[tuple[str, Any]]:

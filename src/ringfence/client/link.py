@@ -1,7 +1,7 @@
-"""One connection to a service: a request is one write, an answer is read as HTTP/1.1 has it and no further.
+"""One connection to a service: a request is one write, and an answer is read exactly to its end.
 
-``http.client`` sends head and body apart, which wakes the service twice, and reads heads with the parser of e-mail:
-both are a good part of what a short run takes. What it refuses is refused here: no line end gets into a head.
+``http.client`` sends head and body separately, which wakes the service twice, and reads heads with the e-mail parser:
+both take a good part of a short run's time. What it refuses is refused here too: no line break gets into a head.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNFIT_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Link:
-    """Used by one thread at a time. What is wrong with it is an OSError or an HTTPException; then it is of no use."""
+    """Used by one thread at a time. After an OSError or an HTTPException it can't be used any more."""
 
     def __init__(self, host: str, port: int | None, timeout_s: float, *, tls: bool) -> None:
         self._authority = f"[{host}]" if ":" in host else host
@@ -108,7 +108,7 @@ class Link:
         return data
 
     def _chunks(self, most_bytes: int) -> bytes:
-        """As a proxy may send it."""
+        """Read chunks, which a proxy may send."""
         pieces: list[bytes] = []
         while size := _number(self._line().partition(b";")[0].decode("latin-1"), 16):
             most_bytes -= size

@@ -1,6 +1,6 @@
 """What stands in the JSON of the service: outcomes, bytes and errors, in both directions.
 
-Bytes are a string where they are UTF-8, else ``{"base64": …}``. Nothing that comes in is believed to have a shape.
+Bytes are a string where they are UTF-8, else ``{"base64": …}``. The shape of incoming data is never taken for granted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def plain_outcome(outcome: Outcome) -> dict[str, object]:
 
 
 def _plain(value: Any) -> object:
-    """By the type itself first: an outcome has hundreds of values, and a service makes this of each run."""
+    """By the exact type first: an outcome has hundreds of values, and a service converts every run's."""
     kind = type(value)
     if kind in _AS_IT_IS:
         return value
@@ -119,7 +119,7 @@ _MORE = ("hint", "step", "errno", "missing", "paths", "attempts", "field")
 
 
 def plain_error(error: BaseException) -> dict[str, object]:
-    """What a client is told of an error of ours; of any other only that there was one."""
+    """What a client is told about an error of ours; about any other, only that there was one."""
     if not isinstance(error, SandboxError):
         return {"type": "InternalError", "message": "something went wrong in the service; its log says what"}
     more = {name: _plain(value) for name in _MORE if (value := getattr(error, name, None))}
