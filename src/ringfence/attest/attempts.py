@@ -1,8 +1,8 @@
 """Attempts on forbidden things as violation records (docs/reference/formats.md, section 3).
 
 Owns: which events of a run that nobody graded are violations: each attempt on a hidden path, each connection that the
-gateway or the filter refused. It grades none of them. Look-ups of names are none, nor are calls that go nowhere because
-there is no network: nobody refuses them, and a flood of harmless ones could keep others out of the record.
+gateway or the filter refused. It grades none of them. Look-ups of names are not violations, nor are calls that fail
+because there is no network: nobody refuses them, and a flood of harmless ones could keep others out of the record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _of_event(event: Event) -> Iterator[Record]:
 
 
 def unnamed(outcome: Outcome) -> Iterator[Record]:
-    """What there was no room to tell one by one, by the hidden path that it is at or below."""
+    """Attempts that there was no room to list, by the hidden path that they are at or below."""
     rows = outcome.recorder.get("summary", ())
     for row in rows if isinstance(rows, list | tuple) else ():
         if isinstance(row, Mapping) and row.get("aim") == HIDDEN and not row.get("named"):

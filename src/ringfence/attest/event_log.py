@@ -54,7 +54,7 @@ def as_record(event: Event) -> dict[str, object]:
 
 
 def moment(time_s: float) -> datetime:
-    """A time of an event; one that is no time is an EvidenceError, for what it belongs to can't be told."""
+    """The time of an event; an invalid one is an EvidenceError, since nobody can tell when it happened."""
     try:
         return datetime.fromtimestamp(time_s, UTC)
     except (ValueError, OverflowError, OSError) as error:
@@ -66,7 +66,7 @@ def _time(time_s: float) -> str:
 
 
 def _refusal(details: Mapping[str, object]) -> str:
-    """What the caller got, by name; the recorder does not know it of calls that went on."""
+    """The errno that the caller got, by name; for calls that went on the recorder does not know it."""
     number = details.get("errno")
     if isinstance(number, int) and number > 0:
         return errno.errorcode.get(number, f"errno {number}")
@@ -74,7 +74,7 @@ def _refusal(details: Mapping[str, object]) -> str:
 
 
 def _decision(details: Mapping[str, object]) -> str:
-    """The gateway's word; what the recorder notes went on."""
+    """The gateway's decision; a call that the recorder only noted went on."""
     return str(details.get("decision") or "went on")
 
 

@@ -13,7 +13,7 @@ from ringfence.model.events import EventKind
 from ringfence.model.outcome import Mechanism, Outcome
 
 FORBIDS = ("hidden_paths", "readable_paths", "writable_paths", "network", "syscalls")
-"""Capabilities that keep a job from something. One that is not in force keeps nobody, and records nobody."""
+"""Capabilities that keep a job from something. One that is not in force prevents nothing and records nothing."""
 _MOST_CHARS = 2000
 _COUNTS = {
     "unnamed": "attempts on forbidden things that no event names",
@@ -61,7 +61,7 @@ def _missed_by_gateway(outcome: Outcome) -> int:
 
 
 def _problems(outcome: Outcome) -> Iterator[str]:
-    """In words, each that is a reason not to say «clean»."""
+    """Every reason not to say «clean», in words."""
     if not outcome.recorder:
         yield "nothing recorded this run, or what did was lost with it"
     elif outcome.recorder.get("complete") is not True:
@@ -73,7 +73,7 @@ def _problems(outcome: Outcome) -> Iterator[str]:
 
 
 def _holes(outcome: Outcome) -> Iterator[str]:
-    """What the recorder itself does not know of."""
+    """Gaps that the recorder itself does not know about."""
     if untold := _untold(outcome):
         yield f"{untold} attempts were recorded and did not arrive"
     if _missed_by_gateway(outcome):

@@ -2,7 +2,7 @@
 harness (docs/explanation/bundle.md).
 
 Each run is a phase, the first of them ``run``; a protection counts as applied where it was in force in every run; the
-events are one chain. What the harness itself has to say is bound as artifacts, byte for byte, and believed by nobody.
+events are one chain. The harness's own statements are bound as artifacts, byte for byte, but not taken on trust.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _made(
 
 
 def _asked(outcome: Outcome, policies: Sequence[SandboxPolicy]) -> str:
-    """The policy, or a list of them: one stands for no other, which may have allowed more."""
+    """The policy, or a list of them: one policy can't represent another, which may have allowed more."""
     texts = list(dict.fromkeys(policy_text(outcome, policy) for policy in policies))
     return texts[0] if len(texts) == 1 else f"[{','.join(texts)}]"
 
@@ -93,7 +93,7 @@ def _written(folder: str, name: str, data: bytes) -> Artifact:
 
 
 def _enforcement(outcomes: Sequence[Outcome]) -> tuple[Protection, ...]:
-    """Each protection once: applied where it was in every run, and else told of how many."""
+    """Each protection once: applied if it was in every run, else with the number of runs."""
     found: dict[str, list[Protection]] = {}
     for outcome in outcomes:
         for row in protections(outcome):

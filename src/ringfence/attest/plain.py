@@ -15,7 +15,7 @@ from ringfence.model.system_text import escape_controls
 _T = TypeVar("_T")
 CUT = "…"
 RECORD_CHARS = 64 * 1024
-"""Of all texts of one record: as JSON they take at most a quarter of what one line of a chain may have."""
+"""Characters of all texts of one record: as JSON they take at most a quarter of a chain's longest line."""
 _TEXT_CHARS = 4096
 _ITEMS = 1000
 _DEPTH = 6
@@ -30,7 +30,7 @@ def shown(text: str) -> str:
     """
     try:
         data = text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # half a character that stands for no byte
+    except UnicodeEncodeError:  # a lone surrogate that stands for no byte
         data = text.encode("utf-8", "backslashreplace")
     return escape_controls(data.decode("utf-8", "backslashreplace"))
 

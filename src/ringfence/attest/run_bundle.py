@@ -2,8 +2,8 @@
 
 docs/explanation/bundle.md says what it proves.
 
-Owns: which artifacts and inputs such a bundle has, and where its files lie. What can't be written is an error, and then
-nothing is left: there is no half bundle. Does not: grade, choose a key or print.
+Owns: which artifacts and inputs such a bundle has, and where its files lie. A failed write is an error, and leaves
+nothing behind: there is no half bundle. Does not: grade, choose a key or print.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def bundle(
     """Signed evidence of a run that nobody graded; docs/explanation/bundle.md says what it proves.
 
     With ``out`` it is written to that new file, and what it binds into the folder ``artifacts_folder(out)``. ``policy``
-    and ``job`` are those of the run; without a policy what the outcome says was asked for stands in its place. ``name``
-    is by default the run's id, ``nonce`` a challenge that somebody handed out, as 64 hex characters.
+    and ``job`` are those of the run; without a policy, what the outcome says was requested takes its place. ``name`` is
+    by default the run's id, ``nonce`` a challenge that somebody handed out, as 64 hex characters.
     """
     target = None if out is None else absolute(out)
     with written(target) as folder:
@@ -124,7 +124,7 @@ def _times(outcome: Outcome) -> tuple[datetime, datetime]:
 
 
 def policy_text(outcome: Outcome, policy: SandboxPolicy | None) -> str:
-    """Of variables the names alone: their values are secrets."""
+    """Only the names of variables: their values are secrets."""
     plain = Plain(_WHOLE, text=_WHOLE, items=_WHOLE)
     if policy is None:
         asked: Mapping[str, object] = {name: entry.requested for name, entry in outcome.enforced.items()}
@@ -197,7 +197,7 @@ def written(target: str | None) -> Iterator[str]:
 
 @contextmanager
 def workplace(target: str | None) -> Iterator[str]:
-    """A new folder for us alone, beside the one that it becomes; gone in the end where it became none."""
+    """A new private folder beside its final place; removed at the end if it was not moved there."""
     if target is None:
         import tempfile
 
@@ -230,7 +230,7 @@ def put(made: Mapping[str, object], folder: str, target: str) -> None:
 
 
 def _remove(folder: str) -> None:
-    """Where it is still there."""
+    """Remove it if it still exists."""
     if os.path.lexists(folder):
         import shutil
 

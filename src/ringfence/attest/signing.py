@@ -22,7 +22,7 @@ class Signing:
     path: str = ""
     """The file that it is in; empty: in none that we know of."""
     word: str = ""
-    """What the caller has to know of it; empty: nothing that they did not say themselves."""
+    """What the caller has to know about it; empty: the caller named it."""
 
 
 def chosen_key(seed: str | None = None, key_file: str | None = None, folder: str = ".") -> Signing:
