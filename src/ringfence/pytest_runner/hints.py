@@ -1,4 +1,4 @@
-"""What a user can do where tests failed for a reason of the sandbox and not of their own: whole sentences."""
+"""What a user can do if tests failed because of the sandbox and not by themselves: whole sentences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _private_folder(records: TestRecords) -> Iterator[str]:
 
 
 def _unreadable(records: TestRecords) -> Iterator[str]:
-    """Looked at again, and at the folder that it lies in: the sandbox may refuse what the user may read."""
+    """Check it again, and its folder: the sandbox may refuse what the user may read."""
     path = records.unreadable
     if not os.path.isabs(path) or "\0" in path:
         return

@@ -1,4 +1,4 @@
-"""Reads what pytest told over the channel. Every byte of it is untrusted and may be garbage.
+"""Reads what pytest reported over the channel. Every byte of it is untrusted and may be garbage.
 
 Reading takes time in proportion to the bytes, and stops where there is more than any run of pytest tells.
 """
@@ -22,7 +22,7 @@ MAX_GARBLED_BYTES = 1 << 20
 
 
 class TestRecords:
-    """The tests that were told of, in order, and whether the session came to its end."""
+    """The reported tests, in order, and whether the session came to its end."""
 
     __test__ = False  # not a test class, whatever pytest thinks of its name
 
@@ -40,7 +40,7 @@ class TestRecords:
         self.failed_by: set[str] = set()
         """Those of them that made a test fail."""
         self.elsewhere: bool = False
-        """A test failed without a file that is in the folder that the caller stands in, not in the private one."""
+        """A test failed for lack of a file that is in the caller's current folder, not in the private one."""
         self.unreadable: str = ""
         """A path that pytest was not allowed to read while it looked for tests; absent: none."""
         self.missing: bool = False
@@ -58,7 +58,7 @@ class TestRecords:
 
 
 def parse_records(message: bytes | None) -> TestRecords:
-    """Never raises: what can't be read is counted, and what is too much is told as a problem."""
+    """Never raises: unreadable lines are counted, and too many lines are reported as a problem."""
     records = TestRecords()
     garbled_bytes = 0
     for number, line in enumerate(BytesIO(message or b"")):

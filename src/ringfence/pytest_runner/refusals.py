@@ -1,6 +1,6 @@
-"""Limits that refused a test something: pytest tells the kind of exception, here it becomes a status.
+"""Limits that refused a test something: pytest reports the kind of exception, here it becomes a status.
 
-It is the guest's word, so it only says *which* limit in force made a run fail that failed anyway. It never makes a
+The report is untrusted, so it only says *which* active limit made a run fail that failed anyway. It never makes a
 failure a success.
 """
 

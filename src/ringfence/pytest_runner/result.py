@@ -13,7 +13,7 @@ VERSION = 2
 
 
 class EnforcedCapability(TypedDict):
-    """What was asked of one capability and what became of it."""
+    """What was requested of one capability, and whether it was applied."""
 
     requested: object
     applied: bool
@@ -54,7 +54,7 @@ class SandboxResultV2(TypedDict):
     doubt: str
     """Why pytest's exit code 0 is not believed; empty: it is, or it was another."""
     hints: list[str]
-    """What to do where tests failed because of the sandbox, e.g. for want of a file that is not in it."""
+    """What to do if tests failed because of the sandbox, e.g. because a file is not in it."""
 
 
 def from_outcome(outcome: Outcome, records: TestRecords, hints: Sequence[str] = ()) -> SandboxResultV2:
@@ -103,7 +103,7 @@ def _honest_end(outcome: Outcome, doubt: str) -> tuple[Status, int, str]:
 
 
 def _doubt(records: TestRecords) -> str:
-    """Why what pytest told is no success; nothing where it is one."""
+    """Why pytest's report is not a success; nothing if it is one."""
     if records.problem:
         return f"what pytest told can't be read to its end: {records.problem}"
     if records.garbled:

@@ -87,7 +87,7 @@ def _checked_interpreter(interpreter: str | os.PathLike[str] | None) -> str:
 
 
 def _words(values: object, name: str) -> list[str]:
-    """A list of texts or paths. One text would be taken apart into its letters."""
+    """A list of texts or paths. A single text would be split into its letters."""
     if isinstance(values, str | bytes | os.PathLike) or not isinstance(values, Iterable):
         raise UsageError(f"{name}: {values!r} is not a list", hint=f"write [{values!r}]")
     words = list(values)
@@ -98,7 +98,7 @@ def _words(values: object, name: str) -> list[str]:
 
 
 def _targets(paths: object) -> list[str]:
-    """What pytest is to run, as absolute paths and node ids. What can't be read is told before pytest stumbles."""
+    """What pytest runs, as absolute paths and node ids. An unreadable path is reported before pytest stumbles."""
     targets = [_absolute(path) for path in _words(paths, "paths")]
     for path in (target.partition("::")[0] for target in targets or [os.getcwd()]):
         needed = os.R_OK | os.X_OK if os.path.isdir(path) else os.R_OK
@@ -119,7 +119,7 @@ def _job(targets: list[str], here: bool, arguments: list[str], interpreter: str)
 
 
 def _showing(policy: SandboxPolicy, paths: Sequence[str | os.PathLike[str]]) -> SandboxPolicy:
-    """A sandbox that shows nothing but the current folder also shows tests that lie elsewhere, each with its folder."""
+    """A sandbox that shows only the current folder also shows tests that lie elsewhere, each with its folder."""
     if not traits_of(policy.isolation).files_apart:
         return policy
     from ringfence.sandbox import workplaces

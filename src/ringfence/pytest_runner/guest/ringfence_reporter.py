@@ -1,7 +1,7 @@
-"""A pytest plugin that runs inside the sandbox: a private working folder, and each test's outcome told.
+"""A pytest plugin that runs inside the sandbox: it makes a private working folder and reports each test's outcome.
 
 It stands alone in its folder, so that the interpreter of the tests needs nothing else of ringfence.
-What it writes is the guest's word, like everything that comes out of a sandbox.
+What it writes is as untrusted as everything that comes out of a sandbox.
 
 ``start.py`` loads it by its path, before pytest could rewrite its assertions: PYTEST_DONT_REWRITE.
 """
@@ -23,11 +23,11 @@ OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed", "rerun
 OF_SUBTESTS = "subtests "
 """Begins the categories of subtests that are no tests, e.g. of those that passed."""
 MAX_NAME_CHARS = 4096
-"""Of the name of a test; the caller takes no longer lines than these make."""
+"""Characters of a test's name; the caller's limit for lines fits these."""
 MAX_CHAIN = 64
-"""Of exceptions that are looked at where one was raised for another."""
+"""How many chained exceptions are examined."""
 HAS_SUBTESTS = importlib.util.find_spec("_pytest.subtests") is not None
-"""From pytest 9 on. What failed in subtests of an earlier version counts, also where the test is run again."""
+"""From pytest 9 on. In earlier versions failed subtests count even if the test is run again."""
 REFUSED = "ringfence_refused"
 """The attribute of a report in which a worker of pytest-xdist sends home what a limit refused."""
 ELSEWHERE = "ringfence_elsewhere"
@@ -84,7 +84,7 @@ class Reporter:
         if outcome:
             self._tell_test(report, outcome, report.duration)
         if outcome == "rerun" and HAS_SUBTESTS:
-            self._tell(superseded=report.nodeid[:MAX_NAME_CHARS])  # its subtests run again and are told of again
+            self._tell(superseded=report.nodeid[:MAX_NAME_CHARS])  # its subtests run again and are reported again
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         name = getattr(report, REFUSED, None)
@@ -107,8 +107,8 @@ class Reporter:
 
 
 def _counted_as(report: pytest.TestReport, config: pytest.Config) -> str | None:
-    """What pytest's own summary counts it as: plug-ins have a say in that, e.g. on subtests and reruns. No plug-in
-    makes a failure something else."""
+    """The category in pytest's own summary: plug-ins may decide it, e.g. for subtests and reruns. No plug-in may turn a
+    failure into something else."""
     status = config.hook.pytest_report_teststatus(report=report, config=config)
     category: str | None = status[0] if status else None
     if report.failed and category not in ("failed", "error"):
@@ -160,7 +160,7 @@ def _note_refused(report: object, error: BaseException) -> None:
 
 
 def _refused(error: BaseException) -> str | None:
-    """What kind of exception tells that a limit was met; absent: none of those that were raised for each other."""
+    """The kind of exception that shows that a limit was hit; absent: no exception of the chain does."""
     for each in _chain(error):
         if isinstance(each, MemoryError):
             return "MemoryError"
@@ -172,7 +172,7 @@ def _refused(error: BaseException) -> str | None:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """All that a traceback of it shows: what it was raised for, and the members of a group."""
+    """Everything that its traceback shows: causes, contexts, and the members of a group."""
     found: list[BaseException] = []
     ahead: list[object] = [error]
     while ahead and len(found) < MAX_CHAIN:
@@ -194,8 +194,8 @@ def _is_elsewhere(error: BaseException, folder: str) -> bool:
 
 
 def _is_of_starting(error: BaseException) -> bool:
-    """Whether it was raised because no thread or process could be started. Others of these types are e.g. of a socket
-    that has nothing to read; they are raised in functions that start nothing."""
+    """Whether it was raised because no thread or process could be started. Other exceptions of these types, e.g. of a
+    socket with nothing to read, are raised in functions that start nothing."""
     of_a_fork = isinstance(error, BlockingIOError) and error.errno == errno.EAGAIN
     frame = _innermost(error.__traceback__)
     if frame is None or not (of_a_fork or type(error) is RuntimeError):
@@ -235,7 +235,7 @@ spec.loader.exec_module(sys.modules[name])
 def pytest_configure_node(node: Any) -> None:
     """A worker of pytest-xdist on this machine gets this very file too, before it looks for its name.
 
-    One that replaces another starts when we are in the private folder; it looks for files where the first did.
+    A replacement worker starts when we are in the private folder; it has to look for files where the first one did.
     """
     if node.gateway.spec.popen:
         channel = node.gateway.remote_exec(_LOAD_BY_PATH)

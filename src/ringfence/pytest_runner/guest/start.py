@@ -1,7 +1,7 @@
 """Starts pytest as ``python -m pytest`` does, with our plugin loaded by its path and never by its name.
 
 ``-m`` puts the current folder first on the search path, so a file there with the plugin's name would replace it.
-What pytest then finds in ``sys.modules`` it does not look for.
+pytest does not search for what it finds in ``sys.modules``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def load(path: str, name: str = PLUGIN) -> None:
 
 
 def end_without_pytest() -> None:
-    """Say so over the channel: only the caller knows how one chooses another interpreter."""
+    """Report it over the channel: only the caller knows how to choose another interpreter."""
     os.write(int(os.environ[CHANNEL_VARIABLE]), b'{"missing": "pytest"}\n')
     sys.exit(USAGE_ERROR)
 
@@ -38,7 +38,7 @@ def main() -> None:
     load(os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{PLUGIN}.py"))
     # In place of this file's folder: from here on all is as under -m.
     sys.path[0] = os.getcwd()
-    # pytest has no function of its own for this that all versions have and that none warns of.
+    # pytest has no function for this that all versions have and that none warns about.
     runpy.run_module("pytest", run_name="__main__", alter_sys=True)
 
 
