@@ -1,6 +1,6 @@
-"""Whether a cluster is shut to strangers: who reaches the port of a cluster without a token runs any code on all nodes.
+"""Whether a cluster is closed to strangers: without a token, whoever reaches its port runs any code on all nodes.
 
-Pure but for the token's file, which is looked at and never read.
+Pure, except that it checks the token's file, which is never read.
 """
 
 from __future__ import annotations

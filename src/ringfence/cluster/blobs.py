@@ -10,13 +10,13 @@ from ringfence.errors import SupervisionError
 from ringfence.model.record import record
 
 INLINE_BYTES = 32 << 10
-"""What is no longer travels with its task."""
+"""Data up to this size travels with its task."""
 _KEPT_BYTES = 256 << 20
 
 
 @record
 class Blob:
-    """Some bytes: the bytes themselves, or what they are known by."""
+    """Some bytes: the bytes themselves, or their digest."""
 
     sha256: str
     data: bytes | None = None

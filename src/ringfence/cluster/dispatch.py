@@ -1,7 +1,7 @@
 """Tasks over a cluster: so many at a time, results as they come, each exactly once although nodes die.
 
 A task may run more than once: Ray begins it again elsewhere when its node is gone. Its result is taken once, the first
-that is whole; whatever comes later for the same name is dropped. Where tasks run is Ray's to decide.
+complete one; later results for the same name are dropped. Ray decides where tasks run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ringfence.cluster.ray_module import SLOTS, RayModule, Ref, slots_of
 from ringfence.errors import SupervisionError
 
 _AHEAD = 2
-"""So many times as many tasks are with Ray as there is room for: the next is there when one ends."""
+"""Ray gets this many times more tasks than it has room for: the next one is ready when one ends."""
 _TICK_S = 0.5
 CANCELLED = object()
 """The value of a task that somebody cancelled."""
@@ -69,7 +69,7 @@ class Dispatch:
                     yield self._ended(name, value)
 
     def cancel(self, name: str) -> None:
-        """Take it out of the line, or end it where it runs; its result says so."""
+        """Remove it from the queue, or end it where it runs; its result says so."""
         if name not in self._arguments or name in self._cancelled:
             return
         if name in self._waiting:
@@ -101,7 +101,7 @@ class Dispatch:
         return name, value
 
     def _value(self, ref: Ref, name: str) -> object:
-        """What came of it; a task that was lost with its node too often is an error."""
+        """Its result; a task that lost its node too often is an error."""
         try:
             return self._ray.get(ref)
         except Exception as error:  # whatever Ray has for nodes, workers and objects that are gone

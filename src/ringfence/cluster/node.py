@@ -1,4 +1,4 @@
-"""What a node looks at before it runs anything for a caller."""
+"""What a node checks before it runs anything for a caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is used of Ray, as types, and the connection to a cluster. Ray is an extra: it is loaded here, and late."""
+"""The parts of Ray that are used, as types, and the connection to a cluster. Ray is an extra: it is loaded late."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def ray_module() -> RayModule:
 
 
 def connect(address: str = AUTO) -> RayModule:
-    """Join a cluster that demands its token and has slots; a connection that there is already is used.
+    """Join a cluster that requires its token and has slots; an existing connection is used.
 
     ``address``: ``host:port`` of the cluster's head; absent: the one of this machine.
     """
@@ -74,7 +74,7 @@ def connect(address: str = AUTO) -> RayModule:
 
 
 def _reach(address: str) -> None:
-    """OSError where nobody listens at ``host:port``: Ray itself would ask for minutes before it says so."""
+    """OSError if nobody listens at ``host:port``: Ray itself would try for minutes before it says so."""
     import socket
 
     host, _, port = address.rpartition(":")
