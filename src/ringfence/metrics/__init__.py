@@ -1,3 +1,3 @@
-"""Figures for Prometheus and logs for machines. Off unless somebody switches it on, and then the only part that loads
-``prometheus_client``; knows no engine and no container.
+"""Figures for Prometheus and logs for machines. Off unless somebody switches it on. Only this part loads
+``prometheus_client``; it knows no engine and no container.
 """

@@ -1,4 +1,4 @@
-"""What happens to a container as lines for machines: standard ``logging``, a JSON formatter, one trace id a job.
+"""Events of a container as lines for machines: standard ``logging``, a JSON formatter, one trace id per job.
 
 A program that has its own handlers sees the same records: message, level, and the fields in ``record.ringfence``.
 """
@@ -41,7 +41,7 @@ def trace_id() -> str:
 
 @contextmanager
 def traced(name: str = "") -> Iterator[str]:
-    """All that is told meanwhile has this trace id, a new one without a name."""
+    """Everything that is logged meanwhile has this trace id; without a name, a new one."""
     token = _trace.set(name or new_trace_id())
     try:
         yield _trace.get()
@@ -50,8 +50,8 @@ def traced(name: str = "") -> Iterator[str]:
 
 
 def tell(event: str, message: str = "", *, level: int = logging.INFO, **fields: object) -> None:
-    """One event of a life: ``container_created``, ``execution_timeout`` and so on. A message is one line, whoever's
-    words it has: some handlers write it as it is."""
+    """One event of a life: ``container_created``, ``execution_timeout`` and so on. A message is one line, whoever wrote
+    its text: some handlers write it as it is."""
     logger = logging.getLogger(LOGGER)
     if logger.isEnabledFor(level):
         known = {"event": event, "trace_id": fields.pop("trace_id", "") or trace_id(), **fields}

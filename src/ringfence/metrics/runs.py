@@ -14,7 +14,7 @@ LOST = "LOST"
 
 
 def begin(isolation: str) -> Callable[[Outcome | None], None]:
-    """A run begins; the returned function is called with what it came to, or None where that is not known."""
+    """A run begins; the returned function is called with its outcome, or None if that is unknown."""
     recorder.switch_on_if_asked()
     recorder.add("active_containers", 1, isolation=isolation)
     began = time.monotonic()

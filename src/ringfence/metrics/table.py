@@ -17,7 +17,7 @@ class Metric:
     help: str
     labels: tuple[str, ...] = ()
     across: str = "livesum"
-    """What a gauge means where several processes tell it."""
+    """How a gauge is combined if several processes report it."""
 
     @property
     def series(self) -> tuple[str, ...]:
