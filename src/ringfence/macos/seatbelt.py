@@ -1,8 +1,8 @@
 """The Seatbelt profile of a policy: what ``sandbox-exec`` is told of files and the network. Pure; it runs nothing.
 
-In a profile the last rule that fits decides, so what is hidden comes last. A rule speaks of the path that a file has
-when it is reached: who could rename a folder above it would take it out of its rule. That a profile holds is something
-that only a Mac can show; ``macos/trial`` tries it there.
+In a profile the last rule that fits decides, so what is hidden comes last. A rule matches the path that a file has when
+it is reached: a program that could rename a folder above it would take it out of its rule. Only a Mac can show that a
+profile holds; ``macos/trial`` tries it there.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _ALIASES = ("/tmp", "/var", "/etc")
 _SERVICES = ("com.apple.system.opendirectoryd.libinfo", "com.apple.system.opendirectoryd.membership",
              "com.apple.system.notification_center", "com.apple.system.logger", "com.apple.logd",
              "com.apple.bsd.dirhelper", "com.apple.SystemConfiguration.configd", "com.apple.trustd.agent")  # fmt: skip
-"""Users and groups, notices, logs, the folder for temporary files, settings of the network, certificates. Of all others
-some start programs for whoever asks, outside of any profile."""
+"""Users and groups, notices, logs, the folder for temporary files, settings of the network, certificates. Some of the
+other services start programs for any caller, outside of any profile."""
 _OTHERS = (
     "(deny mach-lookup)",
     "(allow mach-lookup " + " ".join(f'(global-name "{name}")' for name in _SERVICES) + ")",
@@ -51,8 +51,8 @@ def real(path: str) -> str:
 
 
 def spelled(path: str, names: Callable[[str], Iterable[str]]) -> str:
-    """Return the path as its folders list it: the usual file systems know no case and no composition of a letter, and a
-    rule does. ``names``: of what a folder holds; OSError where it can't be read, or is not there."""
+    """Return the path as its folders list it: the usual file systems ignore case and Unicode composition, but a rule
+    does not. ``names``: of what a folder holds; OSError where it can't be read, or is not there."""
     found = "/"
     for part in filter(None, path.split("/")):
         try:
@@ -101,8 +101,9 @@ _NOWHERE = Places()
 def profile(policy: SandboxPolicy, places: Places = _NOWHERE) -> str:
     """Return the profile of a policy.
 
-    Without readable paths all can be read. Writes are always held: to the job's folders and the writable paths. Who is
-    outside can't be asked to act in its place: no service starts a program for it, and nobody outside is signalled."""
+    Without readable paths all can be read. Writes are always held: to the job's folders and the writable paths. A job
+    can't make an outside process act for it: no service starts a program for it, and it can't signal anything
+    outside."""
     lines = ["(version 1)", "(allow default)", *_OTHERS, "(deny file-write*)"]
     lines += _rule("allow", "file-write*", policy.writable_paths)
     lines += _rule("deny", "file-write*", (*places.originals, *places.closed))

@@ -1,6 +1,6 @@
 """Whether Seatbelt holds what a profile of ours says, found out by trying: a small program runs under two profiles.
 
-Under the first it must be able to do everything that it tries, else nothing is shown; under the second, nothing of it.
+Under the first profile everything it tries must succeed, else the trial proves nothing; under the second, nothing may.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _compared(folder: str, port: int) -> str:
 def _difference(told: set[str], wanted: set[str], errors: str) -> str:
     if told - wanted:
         return f"a program that was tried under a profile {' and '.join(sorted(told - wanted))} all the same"
-    return f"a program that was tried under a profile did not get on: {errors[-200:].strip() or 'no word'}"
+    return f"a program that was tried under a profile failed: {errors[-200:].strip() or 'no word'}"
 
 
 def _ran(profile: str, words: tuple[str, ...]) -> tuple[set[str], str]:
