@@ -75,7 +75,7 @@ class Plain:
         return int(value) if abs(value) <= MAX_SAFE_INTEGER else self.text(str(value))
 
     def _first(self, values: Iterable[_T]) -> Iterator[_T]:
-        """As many as may be, as long as there is room."""
+        """The first items, as many as allowed, while there is room."""
         for number, value in enumerate(values):
             if number >= self._items or self.room <= 0:
                 return

@@ -116,7 +116,7 @@ def _made(
 
 
 def _times(outcome: Outcome) -> tuple[datetime, datetime]:
-    """By the clock of this host, which may have been set back meanwhile."""
+    """Start and end by this host's clock, which may have been set back meanwhile."""
     if not outcome.events:
         raise EvidenceError("an outcome without events: nobody can tell when it was")
     times = [moment(event.time_s) for event in outcome.events]

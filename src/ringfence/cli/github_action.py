@@ -68,7 +68,7 @@ def words_of(text: str, out: str) -> list[str]:
 
 
 def outputs(out: str, trust: Trust | None) -> dict[str, str]:
-    """Of a run or of a suite; EvidenceError where its evidence does not hold. ``trust`` absent: any signer."""
+    """The outputs of a run or a suite; EvidenceError if its evidence does not verify. ``trust`` absent: any signer."""
     if os.path.exists(os.path.join(out, "manifest.json")):
         return _of_suite(out, trust)
     from ringfence.evidence.verify import verify_bundle

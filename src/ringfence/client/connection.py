@@ -22,7 +22,7 @@ _LINE_BYTES = 64 << 20
 
 
 class Connection:
-    """To one service, for any number of threads."""
+    """The connection to one service, for any number of threads."""
 
     def __init__(
         self, address: str, token: str, patience_s: float, timeout_s: float, *, plain_http: bool = False

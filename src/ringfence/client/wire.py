@@ -34,7 +34,7 @@ def from_bytes(data: bytes) -> object:
 
 
 def to_bytes(value: object, name: str = "it") -> bytes:
-    """The bytes of such a value; UsageError names what is none."""
+    """The bytes of such a value; UsageError if it is not one."""
     if isinstance(value, str):
         try:
             return value.encode("utf-8")
@@ -129,9 +129,9 @@ def plain_error(error: BaseException) -> dict[str, object]:
 
 
 def read_error(plain: Mapping[str, Any]) -> SandboxError:
-    """As the library would have raised it; a kind that is not known is a SandboxError."""
+    """The error as the library would have raised it; an unknown kind is a SandboxError."""
     kind = getattr(errors, str(plain.get("type")), SandboxError)
-    message = str(plain.get("message", "the service told of an error without a word"))
+    message = str(plain.get("message", "the service reported an error without a message"))
     if not (isinstance(kind, type) and issubclass(kind, SandboxError)):
         kind = SandboxError
     made: SandboxError = kind.__new__(kind)

@@ -14,7 +14,7 @@ from ringfence.cluster.ray_module import SLOTS, RayModule, Ref, slots_of
 from ringfence.errors import SupervisionError
 
 _AHEAD = 2
-"""Ray gets this many times more tasks than it has room for: the next one is ready when one ends."""
+"""Ray gets this many times as many tasks as it has room for: the next one is ready when one ends."""
 _TICK_S = 0.5
 CANCELLED = object()
 """The value of a task that somebody cancelled."""

@@ -102,12 +102,12 @@ class Client:
 
     @property
     def is_local(self) -> bool:
-        """Whether it runs on this host, as far as an address tells."""
+        """Whether it runs on this host, as far as the address says."""
         return self.url.startswith(("unix:", "http+unix:", "/"))
 
     @property
     def socket_path(self) -> str:
-        """Of a local one; empty of any other."""
+        """The socket of a local engine; empty for any other."""
         return "/" + self.url.rpartition("unix:")[2].lstrip("/") if self.is_local else ""
 
     def ping(self) -> None:

@@ -30,7 +30,7 @@ _PASSED_STARTS = ("DOCKER_", "BUILDKIT_", "CONTAINER_", "CONTAINERS_", "BUILDAH_
 
 @record
 class Said:
-    """What a command came to."""
+    """The result of a command."""
 
     code: int
     stdout: bytes = b""
@@ -38,7 +38,7 @@ class Said:
 
     @property
     def last_line(self) -> str:
-        """Of what went wrong, for people."""
+        """The last line of the error, for people."""
         lines = (self.stderr or self.stdout).decode("utf-8", "replace").strip().splitlines()
         return escape_controls(lines[-1][:400]) if lines else f"exit status {self.code}"
 

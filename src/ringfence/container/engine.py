@@ -97,8 +97,8 @@ class Engine:
         deadline_s: float = BUILD_S, log: str, original: str = "",
     ) -> Image:  # fmt: skip
         """Build an image of a folder. What its steps say is in the new file ``log``. ``network``: what the steps have,
-        one of ``NETWORKS``. ``original``: the file that ``dockerfile`` is a copy of, for errors; absent: it is none.
-        If it fails, takes too long or is interrupted, what was begun is dropped."""
+        one of ``NETWORKS``. ``original``: the file that ``dockerfile`` is a copy of, for errors; absent: it is not a
+        copy. If it fails, takes too long or is interrupted, what was begun is dropped."""
         with tempfile.TemporaryDirectory(prefix="build-", dir=state_folder.private_place()) as place:
             told = os.path.join(place, "id")
             words = ["build", "--force-rm", "--file", dockerfile, "--iidfile", told]

@@ -86,7 +86,7 @@ def pids_events(places: Mapping[str, str]) -> str:
 
 
 def number_after(text: str, name: str) -> int:
-    """Of a file with one ``name number`` a line."""
+    """The number after a name, in a file with one ``name number`` per line."""
     for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key == name and value.strip().isdigit():

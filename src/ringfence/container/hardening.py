@@ -89,7 +89,7 @@ class ContainerSpec:
 
     @property
     def network(self) -> str:
-        """As the engine takes it."""
+        """The network mode in the engine's form."""
         return f"container:{self.network_of}" if self.network_of else self.network_mode
 
 

@@ -103,7 +103,7 @@ def own_processes() -> dict[str, tuple[int, int]]:
 
 
 def rooms(policy: SandboxPolicy) -> tuple[int, int]:
-    """The sizes of /tmp and /dev/shm: together what may be written, at most half of the memory that holds them."""
+    """The sizes of /tmp and /dev/shm: together what may be written; without such a limit, half of the memory."""
     whole = min(policy.disk_bytes or policy.mem_bytes // 2, policy.mem_bytes)
     shm = min(_SHM_BYTES, whole // 4)
     return max(whole - shm, 4096), max(shm, 4096)

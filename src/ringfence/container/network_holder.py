@@ -29,7 +29,7 @@ _STEP = "lead the container's network to the gateway"
 _PROGRAM, _RESOLVER, _CERTIFICATES = "hold", "resolv.conf", "certificates.pem"
 _INSIDE = "/ringfence/hold"
 _MEMORY_BYTES, _TASKS = 64 * MIB, 16
-"""Memory that the engine's runtime needs before it becomes the program, which needs none."""
+"""What the engine's runtime needs before it becomes the program, which needs nothing."""
 _LOOKS, _LOOK_S = 100, 0.02
 _ANSWER_S = 60.0
 _RUNTIMES = ("runc", "crun", "io.containerd.runc.v2", "youki")

@@ -120,7 +120,7 @@ def _boot() -> str:
 
 
 def _machine() -> str:
-    """Of this host; its name too, since copies of a virtual machine may have the same id."""
+    """The id of this host, with its name, since copies of a virtual machine may have the same id."""
     from hashlib import sha256
 
     try:

@@ -203,7 +203,7 @@ class Door:
 
 
 def receive(report: int) -> Told | None:
-    """What is told of a visit; None: nothing any more. BlockingIOError: nothing yet."""
+    """Receive a message about a visit; None: nothing more comes. BlockingIOError: nothing yet."""
     data = os.read(report, _TOLD.size)
     if len(data) != _TOLD.size:
         return None

@@ -166,7 +166,7 @@ def engine(value: object) -> object:
 
 
 def flag_of_text(word: str) -> object:
-    """As variables of the environment are written."""
+    """A flag as environment variables are written."""
     return _WORDS.get(word.strip().lower(), word)
 
 

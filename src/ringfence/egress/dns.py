@@ -48,7 +48,7 @@ class _Question:
 
 
 def answer(query: bytes, plan: AddressPlan, rules: RuleSet) -> bytes | None:
-    """Return the reply to a query, without the length that stands before it in TCP; None: there is none."""
+    """Return the reply to a query, without the length prefix of TCP; None: there is none."""
     return ask(query, plan, rules).reply
 
 

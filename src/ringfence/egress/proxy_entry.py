@@ -92,7 +92,7 @@ async def _http(connection: Connection, data: bytes) -> None:
 
 
 async def _tunnel(connection: Connection, target: HostPort, granted: bytes, waiting: bytes) -> None:
-    """Connect first: only when the client is told of that does it show what it speaks."""
+    """Connect first: the client shows its protocol only after it was told that the connection stands."""
     port = target.port or 0
     server = await connection.connect(target, port)
     await connection.loop.sock_sendall(connection.client, granted)

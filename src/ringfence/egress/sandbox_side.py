@@ -47,7 +47,7 @@ _ABORT = struct.pack("ii", 1, 0)
 
 
 def _limits(given: Mapping[str, float]) -> EgressLimits:
-    """Return all limits; ValueError for one that there is not."""
+    """Return all limits; ValueError for an unknown one."""
     unknown = given.keys() - DEFAULTS.keys()
     if unknown or not all(value >= 0 for value in given.values()):
         raise ValueError(f"no limits of a network: {sorted(unknown) or given}")
@@ -188,7 +188,7 @@ class SandboxSide:
     # ---- sockets that were made in the sandbox
 
     def _socket_comes(self) -> bool:
-        """Take a message of them; False: there is none yet."""
+        """Receive one message with sockets; False: there is none yet."""
         try:
             kind, descriptors = passing.receive(self.inbox)
         except BlockingIOError:

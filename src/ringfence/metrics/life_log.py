@@ -35,7 +35,7 @@ def checked_trace_id(name: str) -> str:
 
 
 def trace_id() -> str:
-    """Of the job that this thread works for; empty: of none."""
+    """The trace id of the job that this thread works for; empty: it works for none."""
     return _trace.get()
 
 

@@ -51,7 +51,7 @@ def enable(folder: str = "") -> None:
 
 
 def switch_on_if_asked() -> None:
-    """By the environment."""
+    """Enable it if the environment says so."""
     if not _made and os.environ.get(VARIABLE):
         enable()
 

@@ -113,7 +113,7 @@ def _is_passing(name: list[str]) -> bool:
 
 
 def _dotted(node: ast.expr) -> list[str]:
-    """The name of what is called, in its parts; empty: it is no call of a name."""
+    """The name of what is called, in its parts; empty: it is not a call of a name."""
     parts: list[str] = []
     inner: ast.expr = node.func if isinstance(node, ast.Call) else node
     while isinstance(inner, ast.Attribute):

@@ -40,7 +40,7 @@ class Grading:
     reward: float | None = None
     """Absent: the task has none."""
     forged: str = ""
-    """Why the grading is a forgery; empty: it is none. A forged one is not passed, and its reward is 0."""
+    """Why the grading is a forgery; empty: it is not. A forged one is not passed, and its reward is 0."""
     reason: str = ""
     """One sentence for people."""
     outcome: Outcome | None = None

@@ -189,7 +189,7 @@ def _git_reason(path: str, entry: Entry) -> str:
 
 
 def _is_git_control(inside: str) -> bool:
-    """Of a repository, and of those of its submodules and worktrees, which lie in folders of any depth."""
+    """Whether it controls git, in a repository or in those of its submodules and worktrees, at any depth."""
     framed = f"/{inside}"
     nested = inside.startswith(("modules/", "worktrees/"))
     files = any(framed.endswith(f"/{name}") if nested else inside == name for name in _GIT_FILES)

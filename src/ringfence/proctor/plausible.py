@@ -248,7 +248,7 @@ def _expression(value: object) -> ast.expr:
 
 
 def same(node: ast.expr, rng: Random) -> ast.expr:
-    """Return an expression of the same value in one of its forms, chosen by lot; calls and names stay as they are."""
+    """Return an expression of the same value in a form chosen at random; calls and names stay as they are."""
     if isinstance(node, ast.Dict):
         return _same_dict(node, rng)
     if isinstance(node, ast.List | ast.Tuple | ast.Set):

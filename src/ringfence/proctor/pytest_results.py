@@ -99,7 +99,7 @@ def _take_test(told: Told, name: str, how: str, took: float, words: str) -> bool
     if how not in OUTCOMES or isinstance(took, bool) or not 0 <= took < 1e9:
         return False
     if name in told.outcomes:
-        told.doubt = told.doubt or f"{name} is told of twice"
+        told.doubt = told.doubt or f"{name} is reported twice"
     told.outcomes[name] = how
     told.took_s += took
     if words:
@@ -175,7 +175,7 @@ class Known:
         self._by_function = {_ends_of(name): name for name in (*expected.tests, *expected.twins)}
 
     def test(self, base: str) -> str:
-        """Return the test's own name; empty: it is none."""
+        """Return the test's own name; empty: it is not a test."""
         name = self.direct(base)
         return _in_class_of(base, self._tests[name]) if name in self._tests else ""
 

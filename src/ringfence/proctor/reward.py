@@ -38,7 +38,7 @@ class Reward:
     problem: str = ""
     """Why there is none; empty: there is one."""
     forged: str = ""
-    """Why that is a forgery; empty: it is none."""
+    """Why that is a forgery; empty: it is not."""
 
 
 def judged(written: Written, path: str) -> Reward:

@@ -111,7 +111,7 @@ def refused(call: str) -> Grade:
 
 
 def endpoint(text: str) -> tuple[str, int] | None:
-    """Return address and port of a text such as ``192.0.2.7:443`` or ``[2001:db8::1]:443``; None: it is none."""
+    """Return address and port of a text such as ``192.0.2.7:443`` or ``[2001:db8::1]:443``; None: it has neither."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()):
         return None

@@ -334,7 +334,7 @@ def _steps(folder: _Folder, settings: Mapping[str, object]) -> Iterator[Step]:
 
 
 def _freeze(made: object, name: str, what: str) -> None:
-    """A mapping of variables that nobody changes any more; UsageError where it is none."""
+    """A mapping of variables that nobody can change any more; UsageError if it is not a mapping."""
     given = getattr(made, name)
     if not isinstance(given, Mapping) or not all(map(_is_variable, given.items())):
         raise UsageError(f"{what} is not a mapping of names to texts without NUL")

@@ -306,7 +306,7 @@ def _check_forbidden(policy: TaskPolicy) -> Iterator[Problem]:
 
 
 def _place_problem(path: str) -> str:
-    """As the sandbox finds it; the source does not matter."""
+    """What the sandbox's own check says; the source does not matter."""
     from ringfence.sandbox.showing import refuse_places
 
     if any(within(path, each) for each in OWN_PLACES):
@@ -363,7 +363,7 @@ def _check_variables(policy: TaskPolicy) -> Iterator[Problem]:
 
 
 def _check_limits(policy: TaskPolicy) -> Iterator[Problem]:
-    """As the sandbox' policy of each phase finds them."""
+    """What the sandbox policy of each phase says about them."""
     for phase in PHASES:
         told_before = isinstance(getattr(policy, _NETWORKS[phase]), Exception)
         changes = {"network": "none", "network_limits": MappingProxyType({})} if told_before else {}

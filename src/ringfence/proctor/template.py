@@ -33,7 +33,7 @@ _POLICY = """\
 version: 1
 workspace:
   mount_at: /workspace        # where the agent finds the workspace
-forbidden:                    # absent for the agent, and who looks for it is recorded
+forbidden:                    # absent for the agent, and asking for it is recorded
   reads: [/oracle, /grader]
   writes: []
 network:

@@ -25,7 +25,7 @@ _SIGKILL = 9
 
 
 class Watching:
-    """Of one run; each phase is watched on its own."""
+    """The watch over one run; each phase is watched on its own."""
 
     def __init__(self, task: Task, display: Display | None) -> None:
         self._task, self._display = task, display

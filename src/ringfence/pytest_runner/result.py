@@ -115,7 +115,7 @@ def _doubt(records: TestRecords) -> str:
         return "the session was broken off (pytest.exit)"
     counts = records.counts()
     if counts["failed"] or counts["error"]:
-        return f"it told of {counts['failed']} failed tests and {counts['error']} errors"
+        return f"it reported {counts['failed']} failed tests and {counts['error']} errors"
     return "" if records.tests else "no test ran"
 
 

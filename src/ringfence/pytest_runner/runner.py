@@ -51,7 +51,7 @@ def run_pytests_v2(
     """Run pytest on ``paths`` under ``policy``; never raises for what the host or the tests do.
 
     The tests run in a fresh private folder, or in the current one with ``here``; ``arguments`` go to
-    pytest. It is the pytest of ``interpreter``, or of this one; ``attach`` is told of the running visit.
+    pytest. It is the pytest of ``interpreter``, or of this one; ``attach`` gets the running visit.
     """
     policy = _checked_policy(policy)
     if policy.root:

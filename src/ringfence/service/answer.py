@@ -74,7 +74,7 @@ class HostPaths:
         self._pattern = _pattern(self._own)
 
     def error(self, error: BaseException) -> dict[str, object]:
-        """What a client is told of it."""
+        """What a client is told about an error."""
         return {name: self._without(value) for name, value in plain_error(error).items()}
 
     def without(self, text: str) -> str:

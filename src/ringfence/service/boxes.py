@@ -153,7 +153,7 @@ class KeptBox:
         return path[len(base) + 1 :] if base and path.startswith(f"{base}/") else path
 
     def absolute(self, path: str) -> str:
-        """A path of the workspace, of which no part leads out of it."""
+        """A path of the workspace; no part of it leads out."""
         if not path or path.startswith("/") or {"", ".", ".."} & set(path.split("/")) or "\0" in path:
             raise UsageError(f"{path!r} is not a relative path in the workspace")
         assert self.transaction is not None

@@ -23,7 +23,7 @@ Told = tuple[int, str, str]
 
 
 class EventLog:
-    """Of one run, or of all."""
+    """The events of one run, or of all."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -36,7 +36,7 @@ class EventLog:
         self.ended = False
 
     def tell(self, name: str, value: object, *, last: bool = False, size: int = _SMALL) -> None:
-        """From any thread. ``last``: nothing comes after it. ``size``: of the value, which nobody changes any more."""
+        """Add an event, from any thread. ``last``: nothing follows. ``size``: of the value, which must not change."""
         with self._lock:
             if self.ended:
                 return

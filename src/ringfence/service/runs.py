@@ -40,7 +40,7 @@ class Runs:
         self, admission: Admission, store: stored.Store, figures: Figures, sign: Sign | None = None,
         told: Callable[[BaseException], dict[str, object]] = plain_error,
     ) -> None:  # fmt: skip
-        """``told``: what clients are told of an error."""
+        """``told``: what clients are told about an error."""
         self._admission, self._store, self._figures, self._sign, self._told = admission, store, figures, sign, told
         self._known: OrderedDict[str, Run] = OrderedDict()
         self._keys: dict[tuple[str, str], tuple[str, str]] = {}
@@ -190,7 +190,7 @@ class Runs:
         logging.getLogger("ringfence.service").error(what, exc_info=error, extra={"ringfence": {"run": run.id}})
 
     def _on_told(self, run: Run, event: Event) -> None:
-        """By the thread that leads the run."""
+        """Called by the thread that leads the run."""
         told, size = self.tell_attempt(run.tenant.name, run.id, run.box, event)
         run.attempts += is_attempt(event) and event.kind is not EventKind.LIMIT
         run.log.tell("attempt", told, size=size)  # all of it: its client's on_event

@@ -106,7 +106,7 @@ class Store:
             return held is not None and held.open_bytes >= self._most_bytes
 
     def read(self, run_id: str) -> dict[str, Any] | None:
-        """None: there is none of that name."""
+        """Read one; None: there is none of that name."""
         if not ID.fullmatch(run_id):
             return None
         try:

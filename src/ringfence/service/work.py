@@ -37,7 +37,7 @@ class Work(Protocol):
     def signal(self, number: int) -> None: ...
 
     def write(self, data: bytes | None) -> None:
-        """To its input; None: that was all."""
+        """Write to its input; None: that was all."""
 
 
 class PooledWork:

@@ -209,7 +209,7 @@ _METHODS = frozenset({"join", "lower", "upper", "strip", "lstrip", "rstrip", "re
 
 
 def _joined(parts: Sequence[object]) -> str:
-    """As posixpath.join does it."""
+    """Join like posixpath.join."""
     path = ""
     for part in map(str, parts):
         path = part if part.startswith("/") or not path else f"{path}{'' if path.endswith('/') else '/'}{part}"

@@ -29,7 +29,7 @@ class Const:
 
 
 class Start:
-    """A string of which only the beginning is known."""
+    """A string whose beginning alone is known."""
 
     __slots__ = ("value",)
 

@@ -60,7 +60,7 @@ def test_a_wrong_program_is_a_plain_fail(ends: dict[str, str]) -> None:
 
 FORGERIES = {
     "passed, and so did what contradicts it": _message(RIGHT | {"t.py::w1": "passed"}),
-    "is told of twice": _message(RIGHT, _line(test="t.py::r1", outcome="passed", duration_s=0, message="")),
+    "is reported twice": _message(RIGHT, _line(test="t.py::r1", outcome="passed", duration_s=0, message="")),
     "a line of its results can't be read": _message(RIGHT, b"7 passed in 0.01s\n"),
     "reports a test that does not exist": _message(RIGHT | {"t.py::test_other": "passed"}),
     "something was reported after its end": _message(RIGHT) + _line(finished=1),

@@ -235,7 +235,7 @@ class SafeDeepAgent:
             self._contain(call, found, risk_score)
 
     def _should_sandbox(self, tool_name: str, risk_score: float) -> bool:
-        """As the specification has it, line by line."""
+        """The rule of the specification, line by line."""
         name = tool_name.lower()
         if risk_score > 0.7:
             return True

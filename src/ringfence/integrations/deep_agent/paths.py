@@ -68,7 +68,7 @@ def meeting(starts: tuple[str, ...], texts: Iterable[str], paths: frozenset[str]
 
 
 def _places(start: str, text: str) -> Iterator[str]:
-    """As it is written, and where that may be something else, as it is followed."""
+    """The path as written, and, if that may differ, as the kernel follows it."""
     path = os.path.join(start, text)
     yield os.path.normpath(path)
     if goes_up_behind_a_name(text):

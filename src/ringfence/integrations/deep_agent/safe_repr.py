@@ -7,13 +7,13 @@ from __future__ import annotations
 
 
 def type_name(value: object) -> str:
-    """Of its class, whatever that class says of its own name."""
+    """The name of its class, whatever that class claims."""
     name: str = type.__dict__["__name__"].__get__(type(value))
     return name
 
 
 def described(error: BaseException) -> str:
-    """In one line or more: the class and, where there is one, the text."""
+    """The class and, if there is one, the text, in one line or more."""
     try:
         return f"{type_name(error)}: {error}"
     except (Exception, SystemExit):

@@ -1,4 +1,4 @@
-"""``@NAME`` in the place of an agent's command: the command of the table, and a task whose agent may reach its model.
+"""``@NAME`` instead of an agent's command: the command of the table, and a task whose agent may reach its model.
 
 The key is injected at the gateway: the agent's variable holds a placeholder, not a key. Naming an agent this way adds
 the hosts of its models to the task's network list, and the evidence says so.
@@ -57,7 +57,7 @@ def resolve(agent: str, task: Task, variables: Mapping[str, str] | None = None) 
 
 
 def ready_agent(name: str) -> ReadyAgent:
-    """The row of a name; UsageError with those that there are."""
+    """The row of a name; UsageError, which lists the known ones, if there is none."""
     if name not in AGENTS:
         raise UsageError(f"{MARK}{name} is not a ready agent", hint=f"there are {', '.join(map(MARK.__add__, AGENTS))}")
     return AGENTS[name]

@@ -134,9 +134,9 @@ def load(
     path: str, *, rootfs: str, allow: Sequence[str] = (), environment: Mapping[str, str] = _NOTHING,
     build_network: str = "", engine: Engine | None = None, host: HostFacts | None = None,
 ) -> Task:  # fmt: skip
-    """The task of a folder. ``rootfs``: host or image. ``allow``: whom agent and verifier may reach where the task asks
-    for the whole network. ``environment``: variables that the task may ask for by name. ``build_network``: that of the
-    image's build, in place of what the task says."""
+    """The task of a folder. ``rootfs``: host or image. ``allow``: the hosts that agent and verifier may reach if the
+    task asks for the whole network. ``environment``: variables that the task may ask for by name. ``build_network``:
+    that of the image's build, in place of what the task says."""
     folder = TaskFolder(path)
     file = folder.needed(folder.file(FILE), FILE)
     data = read_file(file, MAX_BYTES)

@@ -52,7 +52,7 @@ class ThisHost:
 
 
 def plain_name(name: str) -> str:
-    """Of a distribution, in its one spelling.
+    """The name of a distribution in its one spelling.
 
     >>> plain_name("Foo_Bar.baz")
     'foo-bar-baz'
@@ -88,7 +88,7 @@ def _packages() -> dict[str, str]:
 
 @cache
 def _pythons() -> tuple[str, dict[str, str]]:
-    """Of the Python that a sandbox finds: the system's, as it has none of the caller's environment."""
+    """Facts about the Python that a sandbox finds: the system's, since it has nothing of the caller's environment."""
     program = next((path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if os.access(path, os.X_OK)), "")
     first, *rows = _said([program, "-I", "-c", _DISTRIBUTIONS] if program else []).splitlines() or [""]
     pairs = (row.rpartition(" ") for row in rows)

@@ -54,7 +54,7 @@ class Instance:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """Of both sets, each once."""
+        """The tests of both sets, each once."""
         return tuple(dict.fromkeys((*self.fail_to_pass, *self.pass_to_pass)))
 
 

@@ -242,7 +242,7 @@ def run_django(settings: "dict[str, Any]", teller: Teller) -> int:
 
 
 def run_script(path: str, words: "Sequence[str]") -> int:
-    """As its shebang would have it; the exit status."""
+    """Run it as its shebang says; return the exit status."""
     sys.argv = [path, *words]
     sys.path.insert(0, os.path.abspath(os.path.dirname(path)))
     try:

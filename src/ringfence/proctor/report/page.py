@@ -43,7 +43,7 @@ class ReportData:
     reason: str = ""
     """Why the grader decided so, in one sentence."""
     forged: str = ""
-    """Why the grading is a forgery; empty: it is none."""
+    """Why the grading is a forgery; empty: it is not."""
     grading: Mapping[str, object] = {}
     """What is in grading.json."""
     left_out: Sequence[tuple[str, str]] = ()

@@ -229,7 +229,7 @@ def _host(facts: Facts) -> str:
 
 
 def _epoch(text: object) -> float:
-    """Seconds since the epoch of a time as formats.md writes it; 0.0: it is none."""
+    """Seconds since the epoch of a time as formats.md writes it; 0.0: it is not a time."""
     try:
         return datetime.fromisoformat(str(text).removesuffix("Z")).replace(tzinfo=UTC).timestamp()
     except ValueError:

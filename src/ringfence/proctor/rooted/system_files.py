@@ -76,7 +76,7 @@ _OLD_CACHE, _CACHE, _CACHE_HEAD = b"ld.so-1.7.0", b"glibc-ld.so.cache1.1", 48
 _CACHE_ROW = struct.Struct("<iIIIQ")
 """Flags, the offsets of a library's name and path, and which system and processor it is for."""
 PUT_BACK = "graders have it as the image does"
-_BEFORE_OTHERS = "it would be found in the place of the image's own"
+_BEFORE_OTHERS = "it would be found instead of the image's own"
 _OF_ALL = "it would be loaded into every program"
 _CACHED = "a cache may hold other content than its names say"
 _FETCHED = "it would make the grader fetch something else than it asks for"

@@ -24,7 +24,7 @@ from ringfence.proctor.task import Task
 
 MAX_ANSWERS = 4000
 MAX_TEXT_BYTES = 4 << 20
-"""Of one file of the oracle that is looked through; a larger one is known by its digest alone."""
+"""Bytes of one file of the oracle that is searched for texts; a larger one is known by its digest alone."""
 STRING, HUNK, TEST_ID, COPY = "oracle string", "patch hunk", "test id", "copy of a file"
 _LINES = 3
 """So many lines in a row are no coincidence."""

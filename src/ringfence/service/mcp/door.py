@@ -45,7 +45,7 @@ class McpDoor:
     """An ASGI application for one path."""
 
     def __init__(self, service: Service, refusal: Refusal, log: Log) -> None:
-        """``refusal``: the answer to an error; ``log``: told of each request."""
+        """``refusal``: the answer to an error; ``log``: called for each request."""
         self._service, self._refusal, self._log = service, refusal, log
         self.sessions = McpSessions(service)
 
