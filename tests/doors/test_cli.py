@@ -136,7 +136,7 @@ def test_output_that_is_cut_is_said_to_be_cut(ringfence_command: list[str]) -> N
             "requires a network namespace\n  network: use isolation strict, which makes one\n  or accept less",
         ),
         (["run", "--network", "bogus", "--", "true"], 2, "bogus is not none, host or the name of a host\n  write"),
-        (["run", "--network", "a.example,,b.example", "--", "true"], 2, "nothing stands between two commas"),
+        (["run", "--network", "a.example,,b.example", "--", "true"], 2, "there is nothing between two commas"),
         (["run", "--network", "a.example:80,443", "--", "true"], 2, "443 is a port without a host\n  give each"),
         (["run", "--network", "a..b", "--", "true"], 2, "--network: 'a..b' has an empty label"),
         (["run", "--network", "a.example:0", "--", "true"], 2, "--network: 'a.example:0': port 0 is not between"),

@@ -39,7 +39,7 @@ class Plain:
     """Makes plain values as long as there is room; what is cut ends with ``…``."""
 
     def __init__(self, room: int = RECORD_CHARS, *, text: int = _TEXT_CHARS, items: int = _ITEMS) -> None:
-        """All of it, one text and one list have at most so many characters and items."""
+        """The most characters in all, characters of one text, and items of one list."""
         self.room = room
         self._text_chars = text
         self._items = items

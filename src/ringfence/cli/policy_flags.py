@@ -142,7 +142,7 @@ def _network(text: str | None) -> object:
     hosts = text.split(",")
     for host in hosts:
         if not host:
-            raise UsageError(f"--network {text}: nothing stands between two commas", hint=_NETWORK)
+            raise UsageError(f"--network {text}: there is nothing between two commas", hint=_NETWORK)
         if host.isdecimal():
             raise UsageError(f"--network {text}: {host} is a port without a host",
                              hint="give each port its host: --network name:80,name:443")  # fmt: skip

@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     with StoredSandbox(registry_of(arguments), arguments.sandbox) as kept:
         found = kept.transaction.checkpoints()
-        found.sort(key=lambda each: each.checkpoint_id == kept.transaction.current)  # the one it stands on comes last
+        found.sort(key=lambda each: each.checkpoint_id == kept.transaction.current)  # the current one comes last
         if not found:
             raise UsageError(f"{kept.sandbox_id} has no checkpoint", hint=f"ringfence discard {kept.sandbox_id}")
         chosen, words = _chosen(found, arguments.words)

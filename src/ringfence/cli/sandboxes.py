@@ -31,7 +31,7 @@ _WIDEST = 40
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
-    parser.add_argument("--prune", metavar="AGE", help="remove those that were not used for so long: 90m, 24h")
+    parser.add_argument("--prune", metavar="AGE", help="remove those that were not used for this long: 90m, 24h")
     parser.add_argument("--trust", metavar="ID", help="accept one without a valid seal as yours, e.g. of an earlier "
                         "version; everything in it is then trusted")  # fmt: skip
     add_root(parser)

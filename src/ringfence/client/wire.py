@@ -1,4 +1,4 @@
-"""What stands in the JSON of the service: outcomes, bytes and errors, in both directions.
+"""The JSON of the service: outcomes, bytes and errors, in both directions.
 
 Bytes are a string where they are UTF-8, else ``{"base64": …}``. The shape of incoming data is never taken for granted.
 """

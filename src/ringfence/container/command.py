@@ -44,7 +44,7 @@ class Said:
 
 
 def environment() -> dict[str, str]:
-    """What an engine needs to be found, and no secret of the caller's beside it."""
+    """What is needed to find an engine, and no secret of the caller's."""
     return {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_STARTS)}
 
 

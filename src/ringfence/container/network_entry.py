@@ -67,7 +67,7 @@ def have_ipv6() -> None:
 
 
 def devices_up() -> list[str]:
-    """Return the devices of this process' network that are in use, but for its loopback."""
+    """Return the active devices of this process's network, except its loopback."""
     import _socket
     import fcntl
 

@@ -25,7 +25,7 @@ _LARGEST = 1 << 62
 _NS = 10**9
 
 Read = Callable[[int], bytes]
-"""Up to so many bytes of the stream; nothing at its end."""
+"""Returns up to this many bytes of the stream; nothing at its end."""
 
 
 @record

@@ -12,7 +12,7 @@ PREFIX = "RINGFENCE_"
 
 @record
 class Key:
-    """One value: where it stands in the file, and what it may be."""
+    """One value: its place in the file, and what it may be."""
 
     path: str
     """In the file, such as ``docker.tmpfs.size``."""

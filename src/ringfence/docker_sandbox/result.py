@@ -1,4 +1,4 @@
-"""``DockerExecutionResult``: what a strategy came to."""
+"""``DockerExecutionResult``: the result of a strategy."""
 
 from __future__ import annotations
 

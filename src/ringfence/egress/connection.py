@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SPEAK_S = 30.0
 """How long a client may take to show its protocol, where the client speaks first."""
 PAUSE_S = 0.5
-"""A client that says nothing for so long in the middle of its first line waits for an answer."""
+"""A client that is silent for this long in the middle of its first line waits for an answer."""
 _GRACE_S = 1.0
 """How long a refused client may take to show its protocol, so that the refusal can be told in it."""
 _GOODBYE_S, _GOODBYE_BYTES = 1.0, 1 << 18

@@ -31,7 +31,7 @@ _WANTED_DESCRIPTORS = 65536
 _MOST_MEMORY = 1 << 30
 _LATER = ("h11", "cryptography", "cffi")
 _SPARE_DESCRIPTORS, _DESCRIPTORS_EACH = 128, 6
-"""A connection has two sockets and, while bytes stand in it, a pipe for each direction."""
+"""A connection has two sockets and, while bytes are in it, a pipe for each direction."""
 _MOST_CONNECTIONS = 6144
 """So many connections fit into its memory, whatever they are for."""
 _SHARE = 4

@@ -135,7 +135,7 @@ class Link:
         if self._out is not None:
             self._out.add(len(data))  # counted before the slow sending: others count against the same limit
         try:
-            await self._let_others()  # many small parts may stand in what was read at once
+            await self._let_others()  # one read may contain many small parts
             await self.loop.sock_sendall(self.socket, data)
         except OSError as error:
             raise LinkError(error.strerror or "the connection was reset") from None

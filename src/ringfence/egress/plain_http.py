@@ -43,7 +43,7 @@ class Requests:
         return event if isinstance(event, RequestHead) else None
 
     async def _event(self) -> object:
-        await asyncio.sleep(0)  # thousands may stand in what was read at once, and others have their turn too
+        await asyncio.sleep(0)  # one read may contain thousands, and others have their turn too
         try:
             while (event := self.reader.next_event()) is h11.NEED_DATA:
                 data = await receive(self.loop, self.connection.client, _READ_BYTES)

@@ -37,7 +37,7 @@ class Twin:
 
 @record(eq=False)
 class Test:
-    """A test as it stands in its file."""
+    """A test as written in its file."""
 
     __test__ = False
 
@@ -198,7 +198,7 @@ def _dealt(wanted: Mapping[str, int], rng: Random, in_order: bool) -> dict[str, 
 
 
 def _bodies(tree: ast.Module) -> Iterator[tuple[str, list[ast.stmt]]]:
-    """Where tests stand: in the file itself, and in its classes."""
+    """The places with tests: the file itself, and its classes."""
     yield "", tree.body
     for node in _closed(tree).values():
         if node.name.startswith("Test") or any(base != "object" for base in _bases(node)):

@@ -97,7 +97,7 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _runs(iterated: ast.expr) -> bool:
-    """Whether a loop over it surely runs: a display that is not empty, or a range of so many."""
+    """Whether a loop over it certainly runs: a literal that is not empty, or a range with a positive length."""
     if isinstance(iterated, ast.List | ast.Tuple):
         return any(not isinstance(each, ast.Starred) for each in iterated.elts)
     if _dotted(iterated) != ["range"] or not isinstance(iterated, ast.Call) or len(iterated.args) != 1:
@@ -266,7 +266,7 @@ def _renaming(call: ast.Call, name: str) -> Change:
 
 
 def tables(function: TestFunction) -> Iterator[tuple[ast.Call, list[str], list[ast.expr]]]:
-    """Return each ``parametrize`` whose rows stand in the text, with its names and rows."""
+    """Return each ``parametrize`` whose rows are written in the text, with its names and rows."""
     for call in function.decorator_list:
         if not isinstance(call, ast.Call) or _dotted(call)[-1:] != ["parametrize"] or len(call.args) != 2:
             continue

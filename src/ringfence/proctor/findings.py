@@ -77,7 +77,7 @@ class Finding:
 def findings_of(
     events: Iterable[Event], policy: Rules, forbidden_written: Sequence[str] = ()
 ) -> tuple[Finding, ...]:
-    """Return what the events of one phase come to, in their order; what honest tools do leaves none.
+    """Return the findings of one phase's events, in order; what honest tools do leaves none.
 
     ``forbidden_written``: forbidden paths that the agent's layer has changes at.
     """

@@ -34,7 +34,7 @@ run with a larger bundle would have no verdict."""
 
 @record
 class Grading:
-    """What a grader came to."""
+    """The result of a grader."""
 
     passed: bool
     reward: float | None = None

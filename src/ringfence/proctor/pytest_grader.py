@@ -250,7 +250,7 @@ def _chosen(mixes: Mapping[str, Mixed], serving: set[str]) -> dict[str, dict[str
 
 
 def grade(task: Task, prepared: Prepared, submission: Submission, *, on_event: OnEvent | None = None) -> Grading:
-    """Run the tests on what an agent left, and say what they came to."""
+    """Run the tests on what an agent left, and return the grading."""
     runs = [texts for texts in (prepared.texts, prepared.other_texts) if texts]
     ended = []
     for texts in runs:
@@ -265,7 +265,7 @@ def grade(task: Task, prepared: Prepared, submission: Submission, *, on_event: O
 
 
 def judged(prepared: Prepared, *ended: Outcome) -> Grading:
-    """Return the grading that the ends of the worker come to."""
+    """Return the grading for the ends of the worker."""
     expected, parts = prepared.expected, [results.parse(outcome.message) for outcome in ended]
     told = results.joined(parts)
     found = results.read(told, expected)

@@ -32,7 +32,7 @@ class Written:
 
 @record
 class Reward:
-    """What a reward file comes to."""
+    """The result of reading a reward file."""
 
     value: float = 0.0
     problem: str = ""

@@ -81,7 +81,7 @@ class Grader:
     preferred_reward_file: str = ""
     """Counts instead of the other file if it is written; in the same directory. Absent: there is none."""
     results: str = ""
-    """``pytest``: a pass needs, beside the exit status, pytest's own summary with tests that all passed."""
+    """``pytest``: besides the exit status, a pass needs pytest's own summary with tests that all passed."""
     wall_time_s: float = 1800
     environment: Mapping[str, str] = _NOTHING
     """Said by the task, over the image's."""
@@ -142,7 +142,7 @@ class Task:
         for what, path in self.own_paths():
             for other in (name for name, folder in seen.items() if folder and _overlap(path, folder)):
                 raise UsageError(f"the {what}, {path}, and the {other} are nested: the agent would see it",
-                                 hint="keep them beside each other")  # fmt: skip
+                                 hint="keep them side by side")  # fmt: skip
         for text in (self.instruction, *(step.instruction for step in self.steps)):
             _check_instruction(text, self.folder or self.id)
 

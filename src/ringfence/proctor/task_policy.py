@@ -185,7 +185,7 @@ _SANDBOX_FIELDS = {
 
 
 def _below(section: str) -> list[str]:
-    """The keys that stand in a section."""
+    """The keys of a section."""
     start = f"{section}." if section else ""
     return list(dict.fromkeys(key[len(start) :].split(".")[0] for key in _FIELD_OF if key.startswith(start)))
 

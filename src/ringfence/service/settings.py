@@ -71,9 +71,9 @@ class Settings:
     """How many may wait; further requests are told to come again."""
     body_bytes: int = 16 * _MIB
     idle_s: float = 600.0
-    """A box that nobody has used for so long is closed: what runs in it ends, its files stay."""
+    """A box that nobody has used for this long is closed: what runs in it ends, its files stay."""
     keep_s: float = 7 * 86400.0
-    """A box that nobody has used for so long is removed."""
+    """A box that nobody has used for this long is removed."""
     result_s: float = 3600.0
     """How long the result of a run is kept."""
     results_bytes: int = 256 * _MIB

@@ -133,7 +133,7 @@ def is_disguised(name: str) -> bool:
 
 
 def _mixes(word: str) -> bool:
-    """Whether Latin and Cyrillic letters stand in one word. Greek ones do in formulas."""
+    """Whether one word mixes Latin and Cyrillic letters. Greek ones are common in formulas."""
     return not word.isascii() and {"LATIN", "CYRILLIC"} <= {unicodedata.name(each, "").split(" ")[0] for each in word}
 
 

@@ -64,7 +64,7 @@ class Ending:
 
 
 def ending(code: int, messages: Iterable[int] = ()) -> Ending:
-    """Return what the exit code, as an unsigned number, and the job's messages come to."""
+    """Return what the exit code, as an unsigned number, and the job's messages mean."""
     told = [number for number in dict.fromkeys(messages) if number in CAPABILITY_OF]
     hits = tuple(dict.fromkeys(CAPABILITY_OF[number] for number in told))
     words = [f"JOB_OBJECT_MSG_{MESSAGES[number]}" for number in told]

@@ -29,7 +29,7 @@ _WORDS = {
 
 
 def text_of_file(place: Place, path: str, most_bytes: int) -> str:
-    """FileError where there is no text to be had."""
+    """The text of a file; FileError if it can't be had."""
     try:
         data = place.get(path, most_bytes)
     except FileError as error:

@@ -73,7 +73,7 @@ def _speaks_of_a_network(outcome: Outcome) -> bool:
 
 
 def cell_end(cell: Cell, policy: SandboxPolicy) -> str:
-    """What there is to say of a cell beside its output."""
+    """What to say about a cell besides its output."""
     lines = [cell.raised.traceback.rstrip()] if cell.raised else []
     if cell.shown and cell.ok:
         lines.append(cell.shown)

@@ -20,7 +20,7 @@ from ringfence.model.outcome import Outcome
 from ringfence.python_jobs import job as python_job
 
 IDLE_S = 60.0
-"""After so long without a job the pool of a worker is closed."""
+"""How long a worker's pool stays open without a job."""
 _received = Received()
 
 

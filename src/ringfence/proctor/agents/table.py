@@ -41,7 +41,7 @@ class ReadyAgent:
     settings: tuple[str, ...] = ()
     """Variables of the caller that are passed on where they are set: which model, how many turns."""
     hosts: tuple[str, ...] = ()
-    """Whom it has to reach beside the models."""
+    """Hosts that it has to reach besides the models."""
 
 
 ANTHROPIC = Credential(variable="ANTHROPIC_API_KEY", host="api.anthropic.com", header="x-api-key")

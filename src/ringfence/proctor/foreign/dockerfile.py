@@ -26,7 +26,7 @@ _VARIABLE = re.compile(r"\\(\$)|\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-
 
 @record
 class Heredoc:
-    """A text that stands below an instruction."""
+    """The text of a heredoc below an instruction."""
 
     name: str
     text: str

@@ -140,7 +140,7 @@ def _image(said: Described, found: Dockerfile | None, text: str, engine: Engine)
                      "the steps this host's")  # fmt: skip
     if found.syntax:
         text = reading.without_line(text, found.syntax_line)
-        notes.append(f"{said.dockerfile}: syntax: the engine's own reader stands for {found.syntax}")
+        notes.append(f"{said.dockerfile}: syntax: the engine's own reader replaces {found.syntax}")
     with _as_read(text, said.dockerfile) as file:
         built = engine.build(said.context, file, network=network, deadline_s=said.build_s, log=_new_log(said.name),
                              original=said.dockerfile)  # fmt: skip

@@ -40,7 +40,7 @@ class Leak:
 
 
 Mark = tuple[bytes, ...]
-"""Lines that stand together in a file with the fix, without blanks around them."""
+"""Adjacent lines in a file with the fix, without blanks around them."""
 
 
 def marks_of(patches: Sequence[FilePatch]) -> tuple[Mark, ...]:
@@ -69,7 +69,7 @@ def _stripped(lines: Sequence[bytes]) -> Mark:
 
 
 def has_fix(data: bytes, marks: Collection[Mark]) -> bool:
-    """Whether the lines of one mark stand in a file, one after the other."""
+    """Whether the lines of one mark are in a file, one after the other."""
     near = [mark for mark in marks if all(line in data for line in mark)]
     if not near:
         return False

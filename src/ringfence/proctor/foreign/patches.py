@@ -28,7 +28,7 @@ class PatchError(ValueError):
 
 
 class Hunk:
-    """Lines that stand together, and what they become."""
+    """Adjacent lines, and what they become."""
 
     def __init__(self, start: int, line: int) -> None:
         self.start, self.line = start, line
@@ -329,7 +329,7 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def _place(lines: list[bytes], before: list[bytes], expected: int, least: int, budget: list[int]) -> int:
-    """The nearest place where these lines stand; -1: nowhere, or nowhere within what may be compared."""
+    """The nearest place with these lines; -1: nowhere, or nowhere within what may be compared."""
     if not before:
         return expected if least <= expected <= len(lines) else -1
     last = len(lines) - len(before)

@@ -224,7 +224,7 @@ def _texts(mixes: Mapping[str, Mixed]) -> dict[str, Content | None]:
 
 
 def _bears(path: str, mixed: Mixed, told: Told, plain: Told, wanted: set[str]) -> bool:
-    """Whether all tests of a file that count end beside their twins as they did alone, case by case."""
+    """Whether all tests of a file that count end in the same way with their twins as without, case by case."""
     found = results.read(told, expected_of({path: mixed}, told)).tests
     return _ends_of(path, found, wanted) == _ends_of(path, plain.outcomes, wanted)
 
@@ -287,7 +287,7 @@ def grade(task: Task, prepared: Prepared, submission: Submission, *, on_event: O
 
 
 def judged(instance: Instance, prepared: Prepared, outcome: Outcome, details: Mapping[str, object]) -> Grading:
-    """Return the grading that an end of the worker comes to."""
+    """Return the grading for an end of the worker."""
     told = results.parse(outcome.message)
     found = results.read(told, prepared.expected)
     ended = outcome.rc if outcome.status in (Status.OK, Status.FAILED) else None

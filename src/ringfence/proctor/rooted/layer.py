@@ -55,7 +55,7 @@ class Sifted:
 
 
 Content = Callable[[str], tuple[bytes, bytes]]
-"""What stands at a path, in the image and in the layer."""
+"""What is at a path, in the image and in the layer."""
 
 
 def sift(

@@ -83,7 +83,7 @@ class Search:
 
 
 def _inner_words(text: bytes) -> frozenset[bytes]:
-    """Its words but for the first and the last, which may be parts of longer ones in what is searched."""
+    """Its words except the first and the last, which may be parts of longer ones in what is searched."""
     found = [(match.start(), match.end(), match.group()) for match in _WORD.finditer(text)]
     return frozenset(word for start, end, word in found if start > 0 and end < len(text))
 

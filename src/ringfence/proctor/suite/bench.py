@@ -30,7 +30,7 @@ _MOST_JOBS = 10_000
 
 @record
 class Benched:
-    """What a suite came to, and where it lies."""
+    """The results of a suite, and where they lie."""
 
     rows: tuple[Row, ...]
     """One for each task, in the order of ids."""

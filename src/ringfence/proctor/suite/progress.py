@@ -55,7 +55,7 @@ class Count:
 
 
 def bar(now: Count, width: int) -> str:
-    """One line of at most so many characters."""
+    """One line of at most this many characters."""
     full = _BAR_CHARS * now.done // now.total if now.total else _BAR_CHARS
     left = "" if now.left_s is None else f"   left {clock(now.left_s)}"
     without = f"   without a verdict {now.without_verdict}" if now.without_verdict else ""

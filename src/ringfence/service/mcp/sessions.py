@@ -154,7 +154,7 @@ class McpSessions:
                         LOG.exception("a session could not be ended")
 
     async def drain(self, within_s: float) -> None:
-        """Calls that run have so long; then all sessions end."""
+        """Give running calls this long; then all sessions end."""
         end = time.monotonic() + within_s
         while any(session.busy for session in self._known.values()) and time.monotonic() < end:
             await asyncio.sleep(0.05)
