@@ -22,7 +22,7 @@ _TWIN = "the twin of "
 _SLACK_S = 2.0
 """Clocks are read at different moments."""
 _CLOCK_S = 0.1
-"""No honest clock of the process deviates more; each is read between two readings of our own."""
+"""No honest clock of the process deviates more; each is read between two readings of the true one."""
 _MOST_CLOCKS = 50
 _START_S = 30.0
 """The time between the process's start and its first reading, on a very busy machine."""
@@ -281,7 +281,7 @@ def misreport(told: Told, expected: Expected, rc: int | None, wall_s: float) -> 
     if told.finished is None:
         return "the process ended with exit status 0 before its tests did" if rc == 0 else ""
     if rc != told.finished:
-        return f"the runner said exit status {told.finished}, and the process ended with {'none' if rc is None else rc}"
+        return f"the runner gave exit status {told.finished}, and the process ended with {'none' if rc is None else rc}"
     if told.took_s > wall_s + _SLACK_S:
         return f"its tests took {told.took_s:.1f} s in a run of {wall_s:.1f} s"
     if missing := expected.clocks - told.clocks.keys():

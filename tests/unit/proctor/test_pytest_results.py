@@ -69,7 +69,7 @@ FORGERIES = {
     "without the twin of t.py::test_b": _message({name: how for name, how in RIGHT.items() if name != "t.py::w2"}),
     "exit status 1 without a failed test": _message({"t.py::r1": "passed"}),
     "in a run of 1.0 s": _message(RIGHT, took=100.0),
-    "said exit status 0, and the process ended with 1": _message(RIGHT, finished=0),
+    "gave exit status 0, and the process ended with 1": _message(RIGHT, finished=0),
     "more was written into its channel": None,
 }
 

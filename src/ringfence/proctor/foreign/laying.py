@@ -84,7 +84,7 @@ class _Laying:
             self._make_folder(self._inside(step.path))
 
     def _inside(self, path: str) -> str:
-        """Where a path of the workspace lies on the host; no link on the way is followed."""
+        """Where a path of the workspace lies on the host; UsageError if a link on the way leads out of it."""
         rest = os.path.normpath(path)[len(self._laid.workdir) :].strip("/")
         place = os.path.join(self._top, rest) if rest else self._top
         above = place if not os.path.islink(place) else os.path.dirname(place)

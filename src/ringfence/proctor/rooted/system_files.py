@@ -79,7 +79,7 @@ PUT_BACK = "graders have it as the image does"
 _BEFORE_OTHERS = "it would be found instead of the image's own"
 _OF_ALL = "it would be loaded into every program"
 _CACHED = "a cache may hold other content than its names say"
-_FETCHED = "it would make the grader fetch something else than it asks for"
+_FETCHED = "it would make the grader fetch something other than it asks for"
 _RUNNER = "an agent must not bring the test runner"
 
 

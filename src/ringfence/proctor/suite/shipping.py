@@ -1,5 +1,4 @@
-"""Sends the inputs of a task to a node: by content, to the same path as here, so that evidence and command agree on
-both.
+"""Sends the inputs of a task to a node: by content, to the same path as here, so that evidence and command agree.
 
 If the path has the same content already, as on a shared file system, it is used as it is. If it is missing, it is put
 there, whole or not at all. If it has other content, it is refused: nothing on a node is ever overwritten.
