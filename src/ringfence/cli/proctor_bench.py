@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grade", action="store_true", help="of SWE-bench: run the tests (else: no pass, no reward)")
     parser.add_argument("--python", metavar="FILE", default="", help="of SWE-bench: the interpreter for the tests")
     parser.add_argument("--allow", metavar="HOST", action="append", default=[],
-                        help="a host that agents and graders with the whole network may reach (repeatable)")  # fmt: skip
+                        help="a host that agents and graders may reach, if they have the whole network")  # fmt: skip
     parser.add_argument("--env", metavar="NAME", action="append", default=[],
                         help="a variable of yours that a task may ask for by its name (repeatable)")  # fmt: skip
     parser.add_argument("--build-network", choices=("none", "default", "host"), default="",

@@ -8,7 +8,7 @@ from ringfence.integrations.living.session import Session
 
 
 def functions(session: Session) -> list[Callable[..., str]]:
-    """All except commit, which is up to the caller: ``session.commit(session.to_commit())``. They raise SandboxError."""
+    """All but commit, which is up to the caller: ``session.commit(session.to_commit())``. They raise SandboxError."""
 
     def run_command(command: str, timeout_s: float | None = None) -> str:
         """Run a command of the shell in the sandbox; a fresh shell each time, in the working directory."""
