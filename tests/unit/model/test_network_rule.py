@@ -70,7 +70,7 @@ def test_a_rule_has_one_spelling(text: str, one_spelling: str) -> None:
         ("name:" + "9" * 5000, "not a port"), ("name:*", "not a port"), ("name:+80", "not a port"),
         ("10.1.2.3/24", "write 10.1.2.0/24"), ("10.1.2.0/33", "not a network"), ("10.1.2.0/255.255.255.0", "prefix"),
         ("10.1.2.0/", "prefix"), ("10.1.2.0/٢٤", "prefix"), ("10.1/16", "another spelling of the address 10.0.0.1"),
-        ("[2001:db8::1/32]", "write 2001:db8::/32"), ("[2001:db8::]/32", "behind the bracket"), ("[::1", "not closed"),
+        ("[2001:db8::1/32]", "write 2001:db8::/32"), ("[2001:db8::]/32", "follow the bracket"), ("[::1", "not closed"),
         ("2001:db8::1", "in brackets"), ("[a.example]:443", "only an IPv6"), ("[10.0.0.1]", "only an IPv6"),
         ("[]", "only an"),
         ("[fe80::1%eth0]", "interface"), ("[fe80::1]", "fe80::/10"), ("[fe80::/64]", "fe80::/10"),

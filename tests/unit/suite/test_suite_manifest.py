@@ -119,7 +119,7 @@ def test_what_the_manifest_says_of_a_bundle_is_what_the_bundle_says(tmp_path: Pa
     row = row_of(s.entry("one"), results, suite=s.SUITE, public_key=s.KEY.public_hex, attempts=1)
     assert not row.passed
     better = s.row("one", bundle_sha256=row.bundle_sha256)
-    with pytest.raises(EvidenceError, match=r"'one': .*something else"):
+    with pytest.raises(EvidenceError, match=r"'one': .*does not say what the manifest says"):
         manifest.checked(_signed([better]), str(tmp_path), TRUST)
 
 
