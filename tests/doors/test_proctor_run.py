@@ -26,7 +26,8 @@ from ringfence.errors import EvidenceError, SandboxError, SetupError, UsageError
 from ringfence.evidence.trust import Trust
 from ringfence.evidence.verify import verify_bundle
 from ringfence.model.record import replace
-from ringfence.proctor import Task, Verdict, proctor, records
+from ringfence.proctor import Task, Verdict, proctor
+from ringfence.proctor.signed import records
 from ringfence.sandbox import host
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]

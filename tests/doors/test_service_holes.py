@@ -516,7 +516,7 @@ def test_the_promise_of_a_run_that_lasts_is_not_swept_and_promises_are_bounded(
     assert file.exists(), "who comes after a restart must hear at least that it was lost"
     monkeypatch.setattr(here.service.store, "_most_bytes", 1)
     status, headers, found = ask(here.port, "POST", "/v1/runs", asked)
-    assert status == 429 and "retry-after" in headers and "on disk" in found["error"]["message"]
+    assert status == 429 and "retry-after" in headers and "disk space" in found["error"]["message"]
     assert ask(here.port, "POST", "/v1/runs", {"argv": ["true"]})[0] == 200, "one that is waited for needs no file"
     assert ask(here.port, "DELETE", f"/v1/runs/{run}")[0] == 202
     eventually(lambda: ask(here.port, "GET", f"/v1/runs/{run}")[2]["state"] == "ended")

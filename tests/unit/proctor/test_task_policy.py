@@ -143,8 +143,8 @@ def test_there_are_three_phases() -> None:
      "task's own files; name another, such as /workspace"),
     ("workspace:\n  mount_at: /usr/src/\n",
      "policy.yaml:2:3: workspace.mount_at: /usr/src can't be a place: the sandbox has its own /usr"),
-    ("workspace:\n  mount_at: /\n", "policy.yaml:2:3: workspace.mount_at: / is the whole system, of which something "
-     "must be left; name what is meant"),
+    ("workspace:\n  mount_at: /\n",
+     "policy.yaml:2:3: workspace.mount_at: / is the whole system; name the part that is meant"),
     ("network:\n  mode: open\n", "policy.yaml:2:3: network.mode: 'open' is not deny or allowlist"),
     ("network:\n  allow: ['a.example:1']\n",
      "policy.yaml:2:3: network.allow: names hosts, and the mode is deny; write mode: allowlist"),

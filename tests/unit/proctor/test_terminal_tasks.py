@@ -194,7 +194,7 @@ WRONG_TOML = [
     ("[agent]\ntimeout_sec = inf", "agent.timeout_sec"), ("[agent]\ntimeout_sec = true", "agent.timeout_sec"),
     ("[agent]\ntimeout_sec = 1e300", "limits.wall_time_secs"), ("[agent]\nuser = -1", "agent.user"),
     ("[agent]\nuser = ''", "agent.user"), ("[agent]\nuser = 'bob'", "there is no user 'bob'"),
-    ("[verifier]\nuser = 'bob'", "verifier.user: 'bob' is another"),
+    ("[verifier]\nuser = 'bob'", "verifier.user: 'bob' is not the agent's user"),
     ("[agent]\nnetwork_mode = 'open'", "agent.network_mode: 'open' is not one of"),
     ("[agent]\nallowed_hosts = 'a'", "agent.allowed_hosts: 'a' is not a list"),
     ("[agent]\nallowed_hosts = ['a b']", "agent.allowed_hosts"),
