@@ -46,7 +46,15 @@ class EgressLink:
         self._inspects = any(rule.needs_inspection for rule in rules)
         self.problem = ""
         """Why it is over although nobody has closed it; empty: it is not."""
-        self._gateway = client.register(rules, self._limits, _secrets(rules), self._authorities())
+        self._registering = client.Registering(rules, self._limits, _secrets(rules), self._authorities())
+        self._registered: client.Registration | None = None
+
+    @property
+    def _gateway(self) -> client.Registration:
+        """The gateway's side; whoever needs it first waits until it has the rules."""
+        if self._registered is None:
+            self._registered = self._registering.finish()
+        return self._registered
 
     def _authorities(self) -> str:
         """The authorities that the gateway trusts where it terminates TLS for programs."""
@@ -162,6 +170,9 @@ class EgressLink:
     def close(self) -> None:
         """No process is inside any more: end what is left, and take the last reports."""
         with self._lock:
+            if self._registered is None:
+                self._registering.abandon()
+                return
             if not self._gateway.filenos():
                 return
             self._keep(self._gateway.close())

@@ -185,7 +185,8 @@ class StrictBox:
         self._scratch.prepare(replace(job, cwd=None, files={}) if job.cwd else job)
         spec = self._adopted(self._spec(job))
         source = self._begun_zygote(spec)
-        visit = self._visit(self._request(spec, self._last(job, spec.program)), streams, source)
+        link = self._begun_link()
+        visit = self._visit(self._request(spec, self._last(job, spec.program)), streams, source, link)
         if self._layers.transaction is not None:
             visit.earlier = self._layers.late().take
         return visit
@@ -198,16 +199,25 @@ class StrictBox:
         self._layers.open()
         return source
 
-    def _visit(
-        self, request: VisitRequest | StandbyRequest, streams: tuple[int, ...], source: ZygoteSource
-    ) -> GroupVisit:
-        """Start a sandbox; with a network list the gateway knows of it before its leader is forked."""
+    def _begun_link(self) -> EgressLink | None:
+        """With a network list: the gateway takes the rules while the plan is made."""
         if not self._gateway:
-            return GroupVisit(request, streams, source, self._cgroup)
-        from ringfence.backends.egress_link import EgressLink, EgressVisit
+            return None
+        from ringfence.backends.egress_link import EgressLink
 
         link = EgressLink(networks.rules_of(self.policy), self.network_limits)
         self._closing.add(link.close)
+        return link
+
+    def _visit(
+        self, request: VisitRequest | StandbyRequest, streams: tuple[int, ...], source: ZygoteSource,
+        link: EgressLink | None,
+    ) -> GroupVisit:  # fmt: skip
+        """Start a sandbox; with a network list the gateway knows of it before its leader is forked."""
+        if link is None:
+            return GroupVisit(request, streams, source, self._cgroup)
+        from ringfence.backends.egress_link import EgressVisit
+
         return EgressVisit(link, request, streams, source, self._cgroup)
 
     def planned(self, job: Job) -> tuple[RootSpec, VisitRequest]:
@@ -248,7 +258,7 @@ class StrictBox:
         request["limits"] = {**spec.watched_limits, "wall_time": _FOREVER_S}
         request |= {"standby": True, "visited": True, "groups": groups.paths_of(self._cgroup)}
         source, hearing = self._begun_zygote(spec), BoxHearing(self._layers.late(), wired=spec.root.tripwires)
-        visit = self._visit(request, (), source)
+        visit = self._visit(request, (), source, self._begun_link())
         hearing.begin(visit)
         self._closing.add(hearing.finish)
         self._closing.add(visit.release)
@@ -322,7 +332,7 @@ class StrictBox:
         self._watch = _watch(stamp, draft.spec, self.let_go)
         paths = groups.paths_of(self._cgroup)
         request: StandbyRequest = {"draft": draft.source.number, "groups": paths, "standby": True}
-        self._waiting = self._visit(request, (), draft.source.for_one())
+        self._waiting = self._visit(request, (), draft.source.for_one(), self._begun_link())
         self._closing.add(self._waiting.release)
         return self._waiting
 

@@ -108,7 +108,7 @@ class Registration:
         self.totals: EgressTotals | None = None
         self._events: list[EgressEvent] = []
         self._data = bytearray()
-        self._ready = 0
+        self._ready = self._wanted = 0
         self._failed = ""
         self._closed = False
         try:
@@ -132,6 +132,29 @@ class Registration:
             os.close(self.listeners)
             self.listeners = -1
 
+    def ask(
+        self,
+        rules: Iterable[NetworkRule],
+        limits: Mapping[str, float] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        authorities: str = "",
+    ) -> None:
+        """Send other rules; ``agree`` waits until they hold."""
+        order: EgressOrder = {"op": "rules", "rules": [rule.plain() for rule in rules], "limits": dict(limits or {}),
+                              "secrets": dict(secrets or {}), "authorities": authorities}  # fmt: skip
+        with self.lock:
+            self._wanted, self._failed = self._ready + 1, ""
+            self._send(order)
+
+    def agree(self) -> None:
+        """Wait until the rules of the last ``ask`` hold; SetupError where they can't."""
+        with self.lock:
+            self._await(lambda: self._ready >= self._wanted or bool(self._failed), _ANSWER_WAIT_S)
+            if self._failed:
+                raise SetupError("give the gateway its rules", self._failed)
+            if self._ready < self._wanted:
+                raise SetupError("give the gateway its rules", self.lost or "the gateway does not answer")
+
     def change(
         self,
         rules: Iterable[NetworkRule],
@@ -140,17 +163,8 @@ class Registration:
         authorities: str = "",
     ) -> None:
         """Replace the rules, and wait until the new ones hold; SetupError where they can't."""
-        order: EgressOrder = {"op": "rules", "rules": [rule.plain() for rule in rules], "limits": dict(limits or {}),
-                              "secrets": dict(secrets or {}), "authorities": authorities}  # fmt: skip
-        with self.lock:
-            wanted = self._ready + 1
-            self._failed = ""
-            self._send(order)
-            self._await(lambda: self._ready >= wanted or bool(self._failed), _ANSWER_WAIT_S)
-            if self._failed:
-                raise SetupError("give the gateway its rules", self._failed)
-            if self._ready < wanted:
-                raise SetupError("give the gateway its rules", self.lost or "the gateway does not answer")
+        self.ask(rules, limits, secrets, authorities)
+        self.agree()
 
     def count(self, within_s: float = 0.0) -> None:
         """Ask for the counts of this moment, and wait up to this long; the answer is in ``counts`` once it has come."""
@@ -265,26 +279,54 @@ class Registration:
         self._shut()
 
 
+class Registering:
+    """A sandbox that is being registered: the gateway takes its rules while the caller goes on."""
+
+    def __init__(
+        self,
+        rules: Iterable[NetworkRule],
+        limits: Mapping[str, float] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        authorities: str = "",
+    ) -> None:
+        self._order = (tuple(rules), limits, secrets, authorities)
+        self._begun = self._begin()
+
+    def _begin(self) -> Registration | None:
+        registration = _registered_at_running()
+        if registration is not None:
+            registration.ask(*self._order)
+        return registration
+
+    def finish(self) -> Registration:
+        """Return the registration; its rules hold then. A gateway that died or was stopped is replaced, once."""
+        for last in (False, True):
+            registration = self._begun if not last else self._begin()
+            if registration is not None:
+                try:
+                    registration.agree()
+                    return registration
+                except BaseException as error:
+                    registration._shut()
+                    if last or not isinstance(error, SetupError) or not registration.lost:
+                        raise
+                _end(registration.pid)
+        raise SetupError("reach the gateway", "it ends as soon as it is started")
+
+    def abandon(self) -> None:
+        """Let go of it before it was finished."""
+        if self._begun is not None:
+            self._begun._shut()
+
+
 def register(
     rules: Iterable[NetworkRule],
     limits: Mapping[str, float] | None = None,
     secrets: Mapping[str, str] | None = None,
     authorities: str = "",
 ) -> Registration:
-    """Register a sandbox; its rules hold when this returns. A gateway that died or was stopped is replaced, once."""
-    rules = tuple(rules)
-    for last in (False, True):
-        registration = _registered_at_running()
-        if registration is not None:
-            try:
-                registration.change(rules, limits, secrets, authorities)
-                return registration
-            except BaseException as error:
-                registration._shut()
-                if last or not isinstance(error, SetupError) or not registration.lost:
-                    raise
-            _end(registration.pid)
-    raise SetupError("reach the gateway", "it ends as soon as it is started")
+    """Register a sandbox; its rules hold when this returns."""
+    return Registering(rules, limits, secrets, authorities).finish()
 
 
 def _registered_at_running() -> Registration | None:

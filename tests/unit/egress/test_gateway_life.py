@@ -114,6 +114,29 @@ def test_one_that_was_stopped_is_ended_and_replaced(fresh) -> None:
     assert is_gone(again.pid)
 
 
+@pytest.mark.parametrize("number", (signal.SIGKILL, signal.SIGSTOP))
+def test_one_that_ends_while_a_sandbox_is_being_registered_is_replaced(fresh, number: int) -> None:
+    first = client.register(RULES)
+    os.kill(first.pid, number)
+    under_way = client.Registering(RULES)
+    again = under_way.finish()
+    assert again.pid != first.pid and not again.lost
+    again.close()
+    first.close()
+
+
+def test_what_is_given_up_while_it_is_registered_leaves_nothing(fresh) -> None:
+    kept = client.register(RULES)
+    before = len(os.listdir(f"/proc/{kept.pid}/fd")) if os.access(f"/proc/{kept.pid}/fd", os.R_OK) else None
+    for _ in range(20):
+        client.Registering(RULES).abandon()
+    if before is not None:
+        assert eventually(lambda: len(os.listdir(f"/proc/{kept.pid}/fd")) == before)
+    kept.change(RULES)
+    assert not kept.lost
+    kept.close()
+
+
 def test_a_sandbox_that_was_left_open_does_not_hold_up_the_end(fresh) -> None:
     registration = client.register(RULES)
     client.shutdown()
