@@ -118,7 +118,8 @@ def large_tree(top: Path, count: int, *, with_git: bool) -> Path:
     if with_git:
         author = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
         for words in (("init", "-q"), ("add", "."), (*author, "commit", "-qm", "tree")):
-            subprocess.run(["git", *words], cwd=tree, check=True)
+            # Else git packs the objects in the background, and files vanish while they are read.
+            subprocess.run(["git", "-c", "gc.auto=0", "-c", "maintenance.auto=false", *words], cwd=tree, check=True)
     top.chmod(0o755)
     return tree
 
