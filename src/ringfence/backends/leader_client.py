@@ -208,7 +208,7 @@ class LeaderClient:
         if not data and not self.begun:
             given_up = f", given up after {self._waited()}" if self._given_up else ""
             raise SetupError(_LEAD, f"the supervising process ended before the job began{given_up}",
-                             hint=_SLOW if given_up else "")  # fmt: skip
+                             hint=_SLOW if given_up else _hint(_LEAD, 0))  # fmt: skip
         if not data:
             self.is_over = True
             return self._report or self._lost()

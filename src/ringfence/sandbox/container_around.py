@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 
 from ringfence.errors import SandboxError
+from ringfence.kernel import syscalls
+from ringfence.kernel.mount import namespaces
 from ringfence.model.memo import lru_cache
 
 FILTERED = (
@@ -22,12 +25,18 @@ COVERED = (
     "start the container with --security-opt systempaths=unconfined (Docker; Podman: --security-opt unmask=ALL; "
     "Kubernetes: procMount: Unmasked)",
 )
+CHROOT = (
+    "user namespaces and a root of its own, which the kernel refuses in a chroot, and this process is in one",
+    "enter the directory by systemd-nspawn or as the root of a container, not by chroot",
+)
 _AS_A_USER = "start it as an ordinary user (Docker, Podman: --user 10001:10001; Kubernetes: runAsUser: 10001)"
 # Capabilities that root needs, by number: without any one of them a launch failed in a test.
 NEEDED_BY_ROOT = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7, "SYS_PTRACE": 19,
                   "SYS_ADMIN": 21, "MKNOD": 27}  # fmt: skip
 # Every engine covers these, with files of other file systems.
 _OFTEN_COVERED = ("acpi", "kcore", "keys", "timer_list")
+# statx(2): the size of its answer, where the attributes lie in it, and the one that a mount's root has.
+_STATX_BYTES, _ATTRIBUTES, _KNOWN, _MOUNT_ROOT, _AT_FDCWD = 256, 8, 56, 0x2000, -100
 _EMPTY_FOR_GOOD = "/sys/fs/binfmt_misc"
 """Places below /proc where a mount covers nothing."""
 
@@ -40,10 +49,22 @@ def closed(root: str = "/") -> tuple[str, str] | None:
 
 @lru_cache(maxsize=4)
 def _closed(root: str, user: int) -> tuple[str, str] | None:
+    if not is_a_mount("/"):
+        return CHROOT
     lacking = missing_capabilities(root) if user == 0 else []
     if lacking:
         return f"root with the capabilities {', '.join(lacking)}, which a container takes away", _AS_A_USER
     return COVERED if is_proc_covered(root) else None
+
+
+def is_a_mount(path: str) -> bool:
+    """Whether something is mounted at this very path; True if the kernel is too old to tell (before 5.8)."""
+    import ctypes
+
+    found = ctypes.create_string_buffer(_STATX_BYTES)
+    syscalls.call("statx", _AT_FDCWD, os.fsencode(path), 0, 0, found)
+    attributes, known = (int.from_bytes(found.raw[at : at + 8], sys.byteorder) for at in (_ATTRIBUTES, _KNOWN))
+    return bool(attributes & _MOUNT_ROOT) or not known & _MOUNT_ROOT
 
 
 def missing_capabilities(root: str = "/") -> list[str]:
@@ -94,6 +115,8 @@ _ON_OVERLAY = (
 
 def hint(step: str, number: int) -> str:
     """What helps if a step has failed with this error; empty: unknown."""
+    if (step, number) == ("enter zygote", errno.EPERM) or (step == "lead" and not namespaces.can_be_made(["user"])):
+        return f"the kernel refuses user namespaces to this process, as in a chroot. If this is one, {CHROOT[1]}"
     if number != errno.EINVAL:
         return ""
     if step in ("clone sources", "clone layers"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ringfence.kernel.mount import namespaces
 from ringfence.sandbox import container_around as around
 
 DOCKERS = 0xA80425FB
@@ -77,6 +78,35 @@ def test_a_layer_that_fails_blames_an_overlay_only_where_there_is_one(
     monkeypatch.setenv("TMPDIR", "/nowhere")
     monkeypatch.setattr(around, "is_on_overlay", lambda path: is_overlay and path == "/nowhere")
     assert ("--tmpfs /nowhere" in around.hint("overlay /workspace", errno.EINVAL)) is is_overlay
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("in_chroot", [False, True])
+def test_a_chroot_is_told_before_anything_runs_and_by_the_step_that_fails(tmp_path: Path, in_chroot: bool) -> None:
+    told = _told_by_a_child(tmp_path if in_chroot else None)
+    assert told == (around.CHROOT[1] * 3 if in_chroot else around.CHROOT[1])
+
+
+def _told_by_a_child(root: Path | None) -> str:
+    """The hint in this root: before anything runs, when no leader comes up, and when a zygote fails."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if root is not None:
+                if os.geteuid() != 0:
+                    namespaces.unshare(["user"])  # in which everybody may change the root
+                os.chroot(root)
+            before = "" if around.is_a_mount("/") else around.CHROOT[1]
+            failed = around.hint("lead", 0), around.hint("enter zygote", errno.EPERM)
+            os.write(writer, "\n".join((before, *failed)).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as told:
+        text = told.read()
+    os.waitpid(child, 0)
+    return around.CHROOT[1] * text.count(around.CHROOT[1])
 
 
 def _write(root: Path, name: str, text: str) -> None:

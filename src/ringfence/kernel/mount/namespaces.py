@@ -39,6 +39,18 @@ def unshare(names: list[str]) -> None:
     syscalls.call("unshare", flags(names))
 
 
+def can_be_made(names: list[str]) -> bool:
+    """Whether this process may make such namespaces: a child of it tries."""
+    child = os.fork()
+    if child == 0:
+        try:
+            unshare(names)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
+
+
 def map_ids(pid: int | str, outside: tuple[int, int], inside: tuple[int, int]) -> None:
     """Map the one (uid, gid) that a child in a new user namespace has on the host to the one that it has inside.
 
