@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from types import SimpleNamespace
+
+from ringfence.cli.quick_words import QuickFlags, read_quickly
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +28,13 @@ output folder must be new or empty; without --out it is a new one, ./proctor-out
 was written, also for a fail or a compromised run, 1 when there is none, 2 for bad usage. docs/reference/proctor.md
 tells the rest; `proctor init` writes a task to start from.
 """
+
+FLAGS = QuickFlags(
+    switches={"--no-env": "no_env", "--json": "json"},
+    values={"--task": "task", "--agent": "agent", "--out": "out", "--policy": "policy", "--manifest": "manifest",
+            "--agent-binary": "agent_binary", "--signing-seed": "signing_seed", "--key": "key", "--nonce": "nonce"},
+    constants={},
+)  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -60,13 +70,22 @@ def configure_run(parser: argparse.ArgumentParser, *, agent_needed: bool = True)
     parser.add_argument("--json", action="store_true", help="one JSON object a line: events, then the verdict")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def parse_quickly(words: list[str]) -> SimpleNamespace | None:
+    """Read ``--flag value …`` with the flags that most runs have."""
+    found = SimpleNamespace(scaffold=[], instructions=[])
+    rest = read_quickly(words, found, FLAGS)
+    found.out, found.nonce = found.out or "", found.nonce or ""
+    is_plain = rest == [] and found.task and found.agent and not (found.key and found.signing_seed)
+    return found if is_plain else None
+
+
+def execute(arguments: argparse.Namespace | SimpleNamespace) -> int:
     from ringfence.proctor import Task
 
     return run_task(Task.from_folder(arguments.task, policy=arguments.policy), arguments)
 
 
-def run_task(task: Task, arguments: argparse.Namespace) -> int:
+def run_task(task: Task, arguments: argparse.Namespace | SimpleNamespace) -> int:
     """Run the agent on a task, whatever format that has."""
     from ringfence.evidence.keyfile import SEED_FILE
     from ringfence.model.record import replace
@@ -108,7 +127,7 @@ def _tell_of_watching(task: Task, out: str) -> None:
               "that names a file is watched; elsewhere it would run faster", file=sys.stderr)  # fmt: skip
 
 
-def _output(arguments: argparse.Namespace, task_id: str) -> AbstractContextManager[str]:
+def _output(arguments: argparse.Namespace | SimpleNamespace, task_id: str) -> AbstractContextManager[str]:
     """The folder that was named, else a new one."""
     from contextlib import nullcontext
 
@@ -132,7 +151,7 @@ def _end_by_signal() -> None:
             signal.signal(each, end)
 
 
-def _bound(arguments: argparse.Namespace, task: Task) -> Bound:
+def _bound(arguments: argparse.Namespace | SimpleNamespace, task: Task) -> Bound:
     """What ties the run to its manifest; nothing where there is none."""
     from ringfence.errors import UsageError
     from ringfence.proctor.agents.resolve import resolve
@@ -154,12 +173,12 @@ def _bound(arguments: argparse.Namespace, task: Task) -> Bound:
     return bind(arguments.manifest, submitted, task, command, _answers(arguments))
 
 
-def _answers(arguments: argparse.Namespace) -> list[str]:
+def _answers(arguments: argparse.Namespace | SimpleNamespace) -> list[str]:
     """Of an instance of SWE-bench its own file, which names tests and patches; not a whole data set."""
     return [arguments.instance] if getattr(arguments, "instance", "") and not arguments.instance_id else []
 
 
-def signing_key(arguments: argparse.Namespace, shown: tuple[str, ...]) -> SigningKey | None:
+def signing_key(arguments: argparse.Namespace | SimpleNamespace, shown: tuple[str, ...]) -> SigningKey | None:
     """The one that was given; None: one is made in the output folder. Who reads it can sign any verdict, so it must not
     lie in what the agent is shown."""
     from ringfence.attest.signing import chosen_key

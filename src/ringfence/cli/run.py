@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 from ringfence.cli.attached import exit_code, need_layer, print_result, run_attached
 from ringfence.cli.policy_flags import VALUE_FLAGS, add_policy_flags, policy_from
+from ringfence.cli.quick_words import QuickFlags, read_quickly
 from ringfence.cli.state_folder import current_folder, new_place
 from ringfence.engine.run import traits_of
 from ringfence.errors import UsageError
@@ -56,6 +57,7 @@ SWITCHES = {f"--{name}": name for name in ("json", "quiet", "python", "usage", *
 SWITCHES |= {"--here-anyway": "here_anyway"}
 VALUES = VALUE_FLAGS | {"--transaction": "transaction", "--usage-file": "usage_file", "--interpreter": "interpreter"}
 VALUES |= {"--bundle": "bundle", "--signing-seed": "signing_seed", "--key": "key"}
+FLAGS = QuickFlags(switches=SWITCHES, values=VALUES, constants={"--strict": ("isolation", "strict")})
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -84,29 +86,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_quickly(words: list[str]) -> SimpleNamespace | None:
-    """Read ``--flag value … -- command``, or the same with ``--python FILE …``, without argparse, which takes longer
-    to load than a small job takes to run. Anything else (help, mistakes, rarer flags) is left to argparse: None.
-    """
+    """Read ``--flag value … -- command``, or the same with ``--python FILE …``."""
     found = SimpleNamespace(env=[], readable=[], writable=[], hidden=[], allow_partial=None)
-    vars(found).update(dict.fromkeys(SWITCHES.values(), False))
-    vars(found).update(dict.fromkeys(VALUES.values()))
-    place = 0
-    while place < len(words) and words[place] != "--":
-        word = words[place]
-        if word == "--strict":
-            found.isolation = "strict"
-            place += 1
-        elif word in SWITCHES:
-            setattr(found, SWITCHES[word], True)
-            place += 1
-            if word == "--python" and words[place : place + 1] and not words[place].startswith("-"):
-                break
-        elif word in VALUES and place + 1 < len(words) and not words[place + 1].startswith("-"):
-            setattr(found, VALUES[word], words[place + 1])
-            place += 2
-        else:
-            return None
-    found.command = words[place:]
+    found.command = read_quickly(words, found, FLAGS, last="--python")
     decided = sum(getattr(found, name) for name in DECISIONS) > 1
     return found if found.command and not decided else None
 
