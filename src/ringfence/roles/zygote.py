@@ -49,6 +49,7 @@ def furnish(*, boxes: bool = True) -> None:
     import ctypes
     import resource
 
+    from ringfence.kernel.tripwire import serve
     from ringfence.roles import sandbox_leader
     from ringfence.steps import linux_steps
 
@@ -60,7 +61,7 @@ def furnish(*, boxes: bool = True) -> None:
         _furnished.extend((box_leader, box_pid1, file_transfer, folder_sum, held_files, operations))
     syscalls.bind()
     processes.bind()
-    _furnished.extend((ctypes, resource, sandbox_leader, linux_steps))
+    _furnished.extend((ctypes, resource, serve, sandbox_leader, linux_steps))
     # Objects that live for ever are never looked at again, so forks don't copy their pages.
     if boxes:
         gc.collect()  # a process that makes one sandbox is gone before garbage matters

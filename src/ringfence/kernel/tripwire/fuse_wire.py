@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import struct
 import sys
-from enum import IntEnum
 
 from ringfence.model.record import record
 
@@ -43,8 +42,9 @@ _WANTED_FLAGS = 1 << 3 | 1 << 13 | 1 << 18 | 1 << 21
 _INIT_OUT_BYTES = ((22, 24), (SPOKEN_MINOR, _INIT_OUT.size))
 
 
-class Op(IntEnum):
-    """Request kinds. A number that is not here is from a newer kernel and gets ENOSYS."""
+class Op:
+    """Request kinds. A number that is not here is from a newer kernel and gets ENOSYS. Plain numbers: a sandbox does
+    not load ``enum``."""
 
     LOOKUP = 1
     FORGET = 2
@@ -96,7 +96,8 @@ class Op(IntEnum):
     STATX = 52
 
 
-KNOWN_OPS = {int(op): op for op in Op}
+KNOWN_OPS = {number: name.lower() for name, number in vars(Op).items() if isinstance(number, int)}
+"""Their names, as attempts are recorded by."""
 SILENT_OPS = frozenset((Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT, Op.NOTIFY_REPLY))
 # Bytes of the fixed part that stands before the first name in the body.
 _NAME_OFFSET: dict[int, int] = {

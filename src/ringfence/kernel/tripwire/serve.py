@@ -263,8 +263,7 @@ def _access(request: Request, node: Node) -> bytes | None:
 
 
 def _operation(request: Request) -> str:
-    op = wire.KNOWN_OPS.get(request.op)
-    return op.name.lower() if op is not None else f"request {request.op}"
+    return wire.KNOWN_OPS.get(request.op, f"request {request.op}")
 
 
 def _attempt(request: Request, who: Requester, path: bytes, error: int, operation: str, visit: int = 0) -> Attempt:
