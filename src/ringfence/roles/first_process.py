@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from _collections_abc import Callable, Sequence
 
-from ringfence.kernel.cgroup import tree as cgroup_tree
 from ringfence.kernel.mount import namespaces
 from ringfence.kernel.proc import processes
 from ringfence.roles import job_start
@@ -44,7 +43,8 @@ def make(
     if pid == 0 and tell_parent is not None:
         os.setsid()  # else the scheduler gives all sandboxes that are made together the share of one
     if pid == 0:
-        job_start.become_job(request, streams, kept, SETUP.kept_open(), steps)
+        # By itself: for a process that another one moves, the kernel waits for every processor, some 10 ms.
+        job_start.become_job(request, streams, kept, SETUP.kept_open(), [("join groups", entrances), *steps])
     processes.hide_memory()
     if tell_parent is None:
         _close_sources()
@@ -52,7 +52,6 @@ def make(
         for name in SETUP.trees.keys() - before:
             os.close(SETUP.trees.pop(name))
         tell_parent(pid)
-    cgroup_tree.enter(entrances, pid)
     _map_ids(pid, request["heard"]["ids"])
     passing.send(door, passing.GO, [])
     return pid

@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.patience import eventually
 
-from ringfence import SandboxPolicy, run
+import ringfence
+from ringfence import Outcome, Pool, SandboxPolicy, run
 from ringfence.backends import groups
-from ringfence.errors import SupervisionError
+from ringfence.errors import SetupError, SupervisionError
 from ringfence.kernel.cgroup import group as cgroups
 from ringfence.kernel.proc import procfs
 
@@ -66,3 +68,27 @@ def test_a_group_that_can_not_be_swept_refuses_no_job(monkeypatch: pytest.Monkey
     assert groups._swept == []
     assert run(["true"], SandboxPolicy()).ok
     assert groups._swept == ([os.getpid()] if group else [])
+
+
+@pytest.mark.parametrize("way", ["run", "pool", "box"])
+def test_a_sandbox_whose_group_can_not_be_entered_runs_nothing(
+    way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real, absent, proof = groups.paths_of, f"{tmp_path}/no-group/tasks", tmp_path / "ran"
+    policy = SandboxPolicy(isolation="strict", writable_paths=(str(tmp_path),))
+    monkeypatch.setattr(groups, "paths_of", lambda group: {**real(group), "enter": [absent]})
+    with pytest.raises(SetupError, match=f"join groups: No such file or directory: {absent}"):
+        _carried_out(way, ["touch", str(proof)], policy)
+    assert not proof.exists()
+    monkeypatch.undo()
+    assert _carried_out(way, ["touch", str(proof)], policy).ok and proof.exists(), "the control"
+
+
+def _carried_out(way: str, argv: list[str], policy: SandboxPolicy) -> Outcome:
+    if way == "run":
+        return run(argv, policy)
+    if way == "box":
+        with ringfence.open(policy) as box:
+            return box.run(argv)
+    with Pool(policy, warm=1) as pool:
+        return pool.run(argv)

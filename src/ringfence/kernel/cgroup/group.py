@@ -195,8 +195,8 @@ def _maker(pid: int) -> str:
 
 
 def _entrance(directory: str) -> str:
-    """The v1 file of single threads. A process of one thread enters through it without the kernel's global lock, which
-    waits for every processor, some 10 ms. Not every delegation hands it over."""
+    """The v1 file of single threads. A process of one thread that enters by itself does so through it without the
+    kernel's global lock, which waits for every processor, some 10 ms. Not every delegation hands it over."""
     threads = f"{directory}/tasks"
     return threads if os.access(threads, os.W_OK, effective_ids=True) else f"{directory}/cgroup.procs"
 

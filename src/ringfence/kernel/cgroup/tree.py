@@ -23,12 +23,12 @@ TWIN = "ringfence.jobs-"
 """Prefix of the name of a group that exists only while groups of jobs are in it: see twin.py."""
 
 
-def enter(procs_paths: Iterable[str], pid: int = 0) -> None:
-    """Move a process of one thread into every group, before the job's first instruction and before it gives up its ids.
-    0: the calling process."""
+def enter(procs_paths: Iterable[str]) -> None:
+    """Move the calling process, which has one thread, into every group, before the job's first instruction and before
+    it gives up its ids."""
     for path in procs_paths:
         try:
-            write(path, str(pid))
+            write(path, "0")
         except OSError as error:
             raise SetupError("enter cgroup", f"{path}: {error.strerror}") from error
 
