@@ -23,18 +23,25 @@ class CallsSeen:
     """The last calls of one sandbox that named an address."""
 
     def __init__(self, rules: tuple[NetworkRule, ...]) -> None:
-        self._take(AddressPlan.of(rules), rules)
+        self._rules = rules
+        self._plan: AddressPlan | None = None
+        """Made for the first decision: most sandboxes ask for nothing."""
         self._seen: deque[tuple[float, str, str]] = deque(maxlen=_KEPT)
         """When, where to, and who: (seconds, address and port, text)."""
 
     def change(self, rules: tuple[NetworkRule, ...]) -> None:
         """Take a new list; addresses are assigned by the same plan as in the gateway."""
-        self._take(self._plan.changed(rules), rules)
+        self._plan, self._rules = self._addresses().changed(rules), rules
 
-    def _take(self, plan: AddressPlan, rules: tuple[NetworkRule, ...]) -> None:
-        self._plan = plan
-        named = (rule.host for rule in rules if not rule.is_address and not rule.is_wildcard)
-        self._addresses = {host: plan.address_of(host) for host in named}
+    def _addresses(self) -> AddressPlan:
+        if self._plan is None:
+            self._plan = AddressPlan.of(self._rules)
+        return self._plan
+
+    def _address_of(self, name: str) -> str | None:
+        """Of a name that is listed; those below a wildcard are assigned by the gateway alone."""
+        is_listed = any(rule.host == name for rule in self._rules if not rule.is_address and not rule.is_wildcard)
+        return self._addresses().address_of(name) if is_listed else None
 
     def note(self, attempts: list[dict[str, object]]) -> None:
         """Keep what the recorder told."""
@@ -63,5 +70,5 @@ class CallsSeen:
         port, proxy = event.get("port"), f"{PROXY_ADDRESS}:{PROXY_PORT}"
         if event.get("protocol") in ("connect", "socks5"):
             return [proxy]
-        own = self._addresses.get(str(event.get("name")))
+        own = self._address_of(str(event.get("name")))
         return [f"{own}:{port}" if own else f":{port}", f"{event.get('address')}:{port}", proxy]

@@ -29,6 +29,8 @@ _NEW_ROUTE, _ERROR = 24, 2
 _REQUEST, _ACKNOWLEDGE, _EXCLUSIVE, _CREATE = 0x1, 0x4, 0x200, 0x400
 _TABLE_LOCAL, _BY_US, _SCOPE_HOST, _LOCAL, _OUT_INTERFACE = 255, 4, 254, 2, 4
 _ROUTE_NETLINK = 0
+_LOOPBACK = 1
+"""The number of its interface, in every network namespace."""
 _ANSWER_BYTES = 4096
 _KINDS = {"tcp": _socket.SOCK_STREAM, "spare": _socket.SOCK_STREAM, "udp": _socket.SOCK_DGRAM}
 IPV6_FREEBIND = 78
@@ -40,12 +42,11 @@ _ABSENT = (errno.EAFNOSUPPORT, errno.EOPNOTSUPP, errno.ENODEV, errno.EINVAL, err
 
 def lead_everywhere_here(*, ipv6: bool) -> None:
     """Make every address one of this host. ``ipv6``: IPv6 is required; otherwise the kernel may lack it."""
-    loopback = _socket.if_nametoindex("lo")
     link = _socket.socket(_socket.AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, _ROUTE_NETLINK)
     try:
-        _add_route(link, _socket.AF_INET, loopback)
+        _add_route(link, _socket.AF_INET, _LOOPBACK)
         try:
-            _add_route(link, _socket.AF_INET6, loopback)
+            _add_route(link, _socket.AF_INET6, _LOOPBACK)
         except OSError as error:
             if ipv6 or error.errno not in _ABSENT:
                 raise

@@ -12,6 +12,7 @@ from _collections_abc import Mapping
 from ringfence.kernel import landlock
 from ringfence.model.lack import Lack
 from ringfence.model.limits import SyscallProfile
+from ringfence.model.memo import lru_cache
 from ringfence.model.outcome import Enforcement, Mechanism
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, SandboxPolicy
 from ringfence.model.record import record, replace
@@ -92,10 +93,16 @@ def rules_of(policy: SandboxPolicy) -> tuple[NetworkRule, ...]:
 
 def gateway(policy: SandboxPolicy) -> Gateway:
     """Return what leads to the gateway under a policy with a list."""
+    return _gateway(rules_of(policy))
+
+
+@lru_cache(maxsize=64)
+def _gateway(rules: tuple[NetworkRule, ...]) -> Gateway:
+    """Asked for several times in each launch."""
     from ringfence.egress.addresses import DNS_ADDRESS, AddressPlan
 
-    rows = tuple(row[1:] for row in AddressPlan.of(rules_of(policy)).rows)
-    return Gateway(rows=rows, resolver=DNS_ADDRESS, inspected=_is_inspected(policy))
+    rows = tuple(row[1:] for row in AddressPlan.of(rules).rows)
+    return Gateway(rows=rows, resolver=DNS_ADDRESS, inspected=any(rule.needs_inspection for rule in rules))
 
 
 def growing(gateway: Gateway | None) -> Gateway | None:
