@@ -277,6 +277,18 @@ def test_probe_tells_each_capability_with_its_mechanism(ringfence_command: list[
     assert "yes  memory" in _ringfence(ringfence_command, "probe").stdout
 
 
+@pytest.mark.parametrize("blocked", [True, False])
+def test_probe_says_of_a_level_by_its_exit_code_whether_a_run_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], blocked: bool
+) -> None:
+    if blocked:
+        monkeypatch.setattr(host, "user_namespaces_blocked", lambda: ("user namespaces", "switch them on"))
+    assert main(["probe", "--level", "strict"]) == blocked
+    assert ("strict: a run is refused here" in capsys.readouterr().out) is blocked
+    assert main(["run", "--strict", "--quiet", "--", "true"]) == (2 if blocked else 0)
+    assert main(["probe"]) == 0
+
+
 def test_probe_prints_where_control_groups_are_made_and_the_order(ringfence_command: list[str]) -> None:
     places = json.loads(_ringfence(ringfence_command, "probe", "--json").stdout)["control_groups"]
     printed = _ringfence(ringfence_command, "probe").stdout

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   %(prog)s
+  %(prog)s --level strict && ringfence run -- make
   %(prog)s --json | jq '.levels.process'
 
-The exit code is 0 when the default policy can be held here, 1 when it can't.
+The exit code is 0 when the level that you name can be had here with a default policy, else 1. Without --level that is
+process, the default in Python; `ringfence run` has strict.
 """
 
 # Everything that a policy can ask for, so that the answer covers every capability.
@@ -37,23 +39,30 @@ if os.name == "nt":
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    levels = [str(level) for level in _levels()]
+    parser.add_argument("--level", choices=levels, default=str(SandboxPolicy().isolation),
+                        help="the level that the exit code is about (default: %(default)s)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def _levels() -> list[IsolationLevel]:
     from ringfence.engine.run import traits_of
 
+    return [level for level in IsolationLevel if traits_of(level).isolates]
+
+
+def execute(arguments: argparse.Namespace) -> int:
     mechanisms = _mechanisms()
-    levels = {str(level): _level(level) for level in IsolationLevel if traits_of(level).isolates}
-    holds = _holds_default()
+    levels = {str(level): _level(level) for level in _levels()}
     if arguments.json:
         from ringfence.cli.json_text import print_json
 
         host = {"host": _host(), "mechanisms": mechanisms, "control_groups": _places()}
-        print_json(host | {"default_policy_holds": holds, "levels": levels})
+        default = levels[str(SandboxPolicy().isolation)]["default_policy_holds"]
+        print_json(host | {"default_policy_holds": default, "levels": levels})
     else:
         _print(mechanisms, levels)
-    return 0 if holds else 1
+    return 0 if levels[arguments.level]["default_policy_holds"] else 1
 
 
 def _mechanisms() -> dict[str, dict[str, object]]:
@@ -153,11 +162,11 @@ def _level(level: IsolationLevel) -> dict[str, object]:
     try:
         backend = backend_for(level)
     except UnavailableError as error:
-        return {"available": False, "missing": str(error), "fix": error.hint, "capabilities": {}}
+        return _absent(str(error), error.hint)
     asked = _EVERYTHING | {"isolation": str(level)}
     absent = [lack for lack in backend.lacks(SandboxPolicy.from_dict(asked)) if lack.whole]
     if absent:
-        return {"available": False, "missing": absent[0].missing, "fix": absent[0].fix, "capabilities": {}}
+        return _absent(absent[0].missing, absent[0].fix)
     # Protections that depend on paths are not in force for a policy that names no paths.
     without_paths = {name: value for name, value in asked.items() if name not in PATH_FIELDS}
     table = {**_table(backend, asked), **_table(backend, without_paths)}
@@ -165,20 +174,18 @@ def _level(level: IsolationLevel) -> dict[str, object]:
         name: {"applied": entry.applied, "mechanism": entry.mechanism, "details": entry.details, "by": list(entry.by)}
         for name, entry in table.items()
     }
-    return {"available": True, "missing": "", "fix": "", "capabilities": capabilities}
+    holds = not backend.lacks(SandboxPolicy(isolation=level))
+    return {"available": True, "default_policy_holds": holds, "missing": "", "fix": "", "capabilities": capabilities}
+
+
+def _absent(missing: str, fix: str) -> dict[str, object]:
+    return {"available": False, "default_policy_holds": False, "missing": missing, "fix": fix, "capabilities": {}}
 
 
 def _table(backend: Backend, asked: dict[str, object]) -> dict[str, Enforcement]:
     box = backend.open(SandboxPolicy.from_dict(asked))
     box.close()
     return dict(box.enforced)
-
-
-def _holds_default() -> bool:
-    from ringfence.engine.run import backend_for
-
-    policy = SandboxPolicy()
-    return not backend_for(policy.isolation).lacks(policy)
 
 
 def _host() -> dict[str, str]:
@@ -201,7 +208,8 @@ def _print(mechanisms: dict[str, dict[str, object]], levels: dict[str, dict[str,
             print(f"       missing: {mechanism['missing']}\n       fix:     {mechanism['fix']}")
     _print_places()
     for name, level in levels.items():
-        print(f"\n{name}")
+        refused = level["available"] and not level["default_policy_holds"]
+        print(f"\n{name}{': a run is refused here, see each no' if refused else ''}")
         if not level["available"]:
             print(f"  not available\n       missing: {level['missing']}\n       fix:     {level['fix']}")
         capabilities: dict[str, dict[str, object]] = level["capabilities"]  # type: ignore[assignment]

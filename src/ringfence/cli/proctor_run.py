@@ -123,8 +123,8 @@ def _tell_of_watching(task: Task, out: str) -> None:
 
     path = watched_for(task, out)
     if path:
-        print(f"proctor: {escape_controls(path)} lies where a sandbox has its own files, so each call of the agent "
-              "that names a file is watched; elsewhere it would run faster", file=sys.stderr)  # fmt: skip
+        print(f"proctor: {escape_controls(path)} lies where a sandbox has its own files, as in /tmp, so each call of "
+              "the agent that names a file is watched; elsewhere it would run faster", file=sys.stderr)  # fmt: skip
 
 
 def _output(arguments: argparse.Namespace | SimpleNamespace, task_id: str) -> AbstractContextManager[str]:

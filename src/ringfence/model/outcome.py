@@ -108,12 +108,16 @@ class Usage:
     """What the whole tree of the job used."""
 
     wall_s: float = 0.0
+    """From its first instruction to its end."""
     cpu_user_s: float = 0.0
     cpu_system_s: float = 0.0
     peak_memory_bytes: int = 0
+    """The most at one time: what the control group counted, or the sum over the processes if that was more. The sum has
+    shared pages in it, such as those of an interpreter, and may be some MiB over the limit of the group."""
     processes: int = 0
     """The most that were seen alive at one time."""
     written_bytes: int = 0
+    """Written to storage."""
     voluntary_switches: int = 0
     involuntary_switches: int = 0
     network_bytes: int = 0
@@ -154,8 +158,11 @@ class Outcome:
     """How a job ended."""
 
     status: Status
+    """How it ended; decide by this."""
     rc: int
+    """The exit code: the program's own, or that of the status."""
     reason: str
+    """The evidence for the status, for people: which limit, what was measured, which signal."""
     stdout: bytes = b""
     """At most ``output_bytes`` and, where it was cut, a marker that says so."""
     stderr: bytes = b""
@@ -165,8 +172,11 @@ class Outcome:
     duration_ms: int = 0
     argv: tuple[str, ...] = ()
     run_id: str = ""
+    """Names this one run; its events have it too."""
     enforced: Mapping[str, Enforcement] = MappingProxyType({})
+    """Each capability of the policy: what was asked for, whether it was applied, and by which mechanism."""
     usage: Usage = Usage()
+    """What it used."""
     limits_hit: tuple[str, ...] = ()
     """Capabilities whose limit was reached, whether or not that ended the job."""
     near_limits: tuple[str, ...] = ()
@@ -197,6 +207,7 @@ class Outcome:
     recorder: Mapping[str, object] = MappingProxyType({})
     """The recorder's own health: how many attempts, and whether it is sure of having seen them all."""
     events: tuple[Event, ...] = ()
+    """What happened, in order: the start, attempts on forbidden things, decisions of the gateway, the end."""
 
     @property
     def unrecorded(self) -> int:

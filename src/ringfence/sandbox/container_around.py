@@ -16,7 +16,8 @@ from ringfence.kernel.mount import namespaces
 from ringfence.model.memo import lru_cache
 
 FILTERED = (
-    "user namespaces, which a filter of system calls around this process closes (a container's default)",
+    "user namespaces, which a filter of system calls around this process closes: a container's by default, and that of "
+    "a ringfence sandbox, which makes no others",
     "start the container with --security-opt seccomp=FILE, where FILE is ringfence's deploy/image/seccomp.json "
     "(Docker, Podman; Kubernetes: seccompProfile), or the systemd unit with RestrictNamespaces=no",
 )
@@ -117,6 +118,8 @@ def hint(step: str, number: int) -> str:
     """What helps if a step has failed with this error; empty: unknown."""
     if (step, number) == ("enter zygote", errno.EPERM) or (step == "lead" and not namespaces.can_be_made(["user"])):
         return f"the kernel refuses user namespaces to this process, as in a chroot. If this is one, {CHROOT[1]}"
+    if (step, number) == ("file system /proc", errno.EPERM):
+        return f"the kernel refuses this where any part of /proc is covered; if this is a container, {COVERED[1]}"
     if number != errno.EINVAL:
         return ""
     if step in ("clone sources", "clone layers"):

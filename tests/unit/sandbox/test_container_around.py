@@ -64,7 +64,8 @@ def test_the_mount_table_is_not_read_where_nothing_is_covered(tmp_path: Path, mo
 
 @pytest.mark.parametrize(
     ("step", "number", "word"),
-    [("clone sources", errno.EINVAL, "ordinary user"), ("clone sources", errno.EPERM, ""), ("exec", errno.EINVAL, "")],
+    [("clone sources", errno.EINVAL, "ordinary user"), ("clone sources", errno.EPERM, ""), ("exec", errno.EINVAL, ""),
+     ("file system /proc", errno.EPERM, "systempaths=unconfined"), ("file system /tmp", errno.EPERM, "")],
 )
 def test_a_failed_step_has_a_hint_only_where_the_cause_is_known(step: str, number: int, word: str) -> None:
     found = around.hint(step, number)
