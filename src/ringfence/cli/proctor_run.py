@@ -138,7 +138,7 @@ def _output(arguments: argparse.Namespace | SimpleNamespace, task_id: str) -> Ab
 
 def _end_by_signal() -> None:
     """Whoever ends us by a signal gets its exit status once nothing is left of the run: no process, no folder."""
-    import signal
+    import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
 
     def end(number: int, _: object) -> None:
         for each in numbers:  # what is being cleaned up is not broken off by a second one

@@ -13,6 +13,7 @@ def __getattr__(name: str) -> object:
     """Load names on first use: most of these modules need only a few of the others."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    import sys
 
-    return getattr(import_module(_WHERE[name]), name)
+    __import__(_WHERE[name])  # importlib would load much more than this one
+    return getattr(sys.modules[_WHERE[name]], name)

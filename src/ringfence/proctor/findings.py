@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from posixpath import basename, normpath
 from typing import TYPE_CHECKING, Protocol
 
-from ringfence.egress.rules import RuleSet
 from ringfence.kernel.proc import first_files
 from ringfence.kernel.recorder import HIDDEN, NOTED, OUTWARD, PROCESS, printable
 from ringfence.model.events import Event, EventKind
@@ -26,6 +25,7 @@ from ringfence.proctor import severity
 from ringfence.proctor.severity import ATTEMPT, BLOCKED_CONNECT, BREACH, MASKED_READ, MASKED_WRITE, PROBE, Severity
 
 if TYPE_CHECKING:
+    from ringfence.egress.rules import RuleSet
     from ringfence.model.network_rule import NetworkRule
     from ringfence.model.outcome import Outcome
 
@@ -176,7 +176,8 @@ class _Reader:
         will decide about everything. ``walkers``: processes that read whatever they find."""
         self._walkers = walkers
         self._workspace = policy.mount_at
-        self._rules = RuleSet.of(policy.network)
+        self._network = policy.network
+        self._rules: RuleSet | None = None
         self._decided = decided
         self._before: tuple[object, ...] | None = None
 
@@ -211,12 +212,12 @@ class _Reader:
         """A question for a name, a service of the sandbox's own, or a listed host that a limit kept away."""
         if details.get("protocol") == "dns" or severity.outward(host, port) is not ATTEMPT:
             return True
-        return not details.get("rule") and self._rules.decide(host, port).allowed
+        return not details.get("rule") and self._is_listed(host, port)
 
     def of_address(self, event: Event) -> Finding | None:
         """A call that names an address: it went on and can't have got anywhere, or was refused."""
         place = severity.endpoint(_text(event.details, "path"))
-        if place is None or self._is_decided(place) or self._rules.decide(*place).allowed:
+        if place is None or self._is_decided(place) or self._is_listed(*place):
             return None
         grave = severity.outward(*place)
         if grave is None:
@@ -224,6 +225,14 @@ class _Reader:
         finding = _of_call(event, severity.Grade(severity=grave, kind=BLOCKED_CONNECT))
         result = finding.result or "nothing outside can be reached"
         return replace(finding, host=with_port(*place), result=result)
+
+    def _is_listed(self, host: str, port: int) -> bool:
+        """Loads what decides only for a phase that has a network."""
+        if self._rules is None and self._network:
+            from ringfence.egress.rules import RuleSet
+
+            self._rules = RuleSet.of(self._network)
+        return self._rules is not None and self._rules.decide(host, port).allowed
 
     def _is_decided(self, place: tuple[str, int]) -> bool:
         return self._decided is None or place in self._decided

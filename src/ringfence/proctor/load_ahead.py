@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import import_module
 from threading import Thread
 
 
@@ -15,6 +14,6 @@ def load_ahead(names: Iterable[str]) -> None:
 def _load(names: tuple[str, ...]) -> None:
     for name in names:
         try:
-            import_module(name)
+            __import__(name)
         except Exception:
             return
