@@ -43,8 +43,10 @@ def make(
     if pid == 0 and tell_parent is not None:
         os.setsid()  # else the scheduler gives all sandboxes that are made together the share of one
     if pid == 0:
-        # By itself: for a process that another one moves, the kernel waits for every processor, some 10 ms.
-        job_start.become_job(request, streams, kept, SETUP.kept_open(), [("join groups", entrances), *steps])
+        # By itself: for a process that another one moves, the kernel waits for every processor, some 10 ms. In the same
+        # list: the job forgets it, and a second one would keep the names of what is hidden.
+        steps.insert(0, ("join groups", entrances))
+        job_start.become_job(request, streams, kept, SETUP.kept_open(), steps)
     processes.hide_memory()
     if tell_parent is None:
         _close_sources()
