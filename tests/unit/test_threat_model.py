@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.escape.promises import corpus, levels_of
+from tests.gate_proofs import in_gate
 
 from ringfence import IsolationLevel, SandboxPolicy, run
 from ringfence.backends.conformance import CHECKS, perform_one
@@ -15,14 +16,15 @@ from ringfence.engine.run import BACKENDS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "explanation" / "guarantees.md").read_text(encoding="utf-8")
+MODEL = (ROOT / "THREAT-MODEL.md").read_text(encoding="utf-8")
 CHECK_OF = {check.name: check for check in CHECKS}
 ATTACKS = {f"{attack.family}: {attack.name}": levels_of(attack) for attack in corpus()}
 UNPROVEN = ("*pending*", "not promised")
 
 
-def table(header: str) -> list[list[str]]:
+def table(header: str, text: str = TEXT) -> list[list[str]]:
     """Header and rows of the table whose header line begins so."""
-    lines = (header + TEXT.split(f"\n{header}", 1)[1]).splitlines()
+    lines = (header + text.split(f"\n{header}", 1)[1]).splitlines()
     rows = lines[: next(place for place, line in enumerate(lines) if not line.startswith("|"))]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in (rows[0], *rows[2:])]
 
@@ -31,8 +33,16 @@ def named(cell: str) -> list[str]:
     return re.findall("`([^`]+)`", cell)
 
 
+def proven_in_the_gate() -> set[str]:
+    """Of an attack and of a check the gate has a level at least: tests/unit/test_second_runs.py holds that."""
+    return {*ATTACKS, *CHECK_OF, *in_gate()}
+
+
 HEADER, *ROWS = table("| guarantee | none |")
 _, *EVERYWHERE = table("| guarantee | proof |")
+_, *PROMISES = table("| promise |", MODEL)
+_, *OF_THE_SERVICE = table("| attack | what holds it |")
+NAMED_BY_THE_MODEL = sorted(set(re.findall(r"`(test_\w+)`", MODEL)))
 COLUMNS = {level: [row[place] for row in ROWS] for place, level in enumerate(HEADER) if place}
 CELLS = [*(cell for row in ROWS for cell in row[1:]), *(row[1] for row in EVERYWHERE)]
 NAMES = sorted({name for cell in CELLS for name in named(cell)})
@@ -49,6 +59,27 @@ def functions() -> set[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_everything_that_the_table_names_exists(name: str, functions: set[str]) -> None:
     assert name in CHECK_OF or name in functions or name in ATTACKS
+
+
+@pytest.mark.parametrize("row", PROMISES, ids=lambda row: row[0])
+def test_every_promise_names_attacks_and_the_gate_has_each(row: list[str]) -> None:
+    assert named(row[-1]) and set(named(row[-1])) <= proven_in_the_gate()
+
+
+@pytest.mark.parametrize("row", OF_THE_SERVICE, ids=lambda row: row[0])
+def test_every_attack_on_the_service_is_tried_in_the_gate(row: list[str]) -> None:
+    assert not proven_in_the_gate().isdisjoint(named(row[-1]))
+
+
+@pytest.mark.parametrize("name", NAMED_BY_THE_MODEL)
+def test_every_test_that_the_threat_model_names_is_in_the_gate(name: str) -> None:
+    assert name in in_gate()
+
+
+@pytest.mark.parametrize("level", ["process", "strict"])
+def test_every_guarantee_of_a_level_without_an_engine_has_a_proof_in_the_gate(level: str) -> None:
+    assert [row[0] for row, cell in zip(ROWS, COLUMNS[level], strict=True)
+            if named(cell) and proven_in_the_gate().isdisjoint(named(cell))] == []  # fmt: skip
 
 
 @pytest.mark.parametrize("level", COLUMNS)

@@ -18,16 +18,31 @@ _CLOCK_STEP_S = 0.1
 """The kernel's clock for files moves in steps, and may lag by that much."""
 
 
+class GoneRoom:
+    """Room that has gone from the disk since the first look, whoever took it. It adds up what went between each two
+    looks, so room that others give back hides nothing that a job took at another time."""
+
+    def __init__(self, free_bytes: Callable[[], int]) -> None:
+        self._free_bytes = free_bytes
+        self._last_free = 0
+        self.bytes = 0
+
+    def look(self) -> int:
+        free = self._free_bytes()
+        self.bytes += max(0, self._last_free - free)
+        self._last_free = free
+        return self.bytes
+
+
 class LayerRoom:
     """The folders of one sandbox that nobody but its job writes while it runs."""
 
     def __init__(self, folders: Sequence[str], free_bytes: Callable[[], int]) -> None:
         self._folders = folders
-        self._free_bytes = free_bytes
+        self._gone = GoneRoom(free_bytes)
         self._begun_s = time.time() - _CLOCK_STEP_S
-        self._most_free = self._last_free = 0
-        self._went = 0
-        """Room that went since the last sum, whoever took it; room that others give back meanwhile is not set off."""
+        self._gone_before = 0
+        """What had gone when the last sum began."""
         self._sum = 0
         """The last sum."""
         self._adding: Iterator[int] | None = None
@@ -37,7 +52,7 @@ class LayerRoom:
     @property
     def most(self) -> float:
         """The most that can be taken; inf: it is being added up."""
-        return self._sum + self._went if self._adding is None else float("inf")
+        return self._sum + self._gone.bytes - self._gone_before if self._adding is None else float("inf")
 
     def taken(self, most_bytes: float, asked: Sequence[int]) -> int:
         """What the job takes, if that may exceed ``most_bytes``; 0 while it can't, or while it is being added up.
@@ -45,15 +60,13 @@ class LayerRoom:
         ``asked``: a thread of each of its processes."""
         if not self._folders:
             return 0
-        free = self._free_bytes()
-        self._went += max(0, self._last_free - free)
-        self._last_free, self._most_free = free, max(self._most_free, free)
+        self._gone.look()
         return self._add_up(most_bytes, asked) if self.most > most_bytes else 0
 
     def _add_up(self, most_bytes: float, asked: Sequence[int]) -> int:
         """The sum when it is complete, or enough; 0 before: the next call goes on."""
         if self._adding is None:
-            self._adding, self._went = self._sums(asked), 0
+            self._adding, self._gone_before = self._sums(asked), self._gone.bytes
         until_ns = time.monotonic_ns() + _TURN_NS
         for found in self._adding:
             if found > most_bytes:
@@ -78,7 +91,7 @@ class LayerRoom:
                 yield held.bytes + folders.bytes - given
         found = max(0, held.bytes + folders.bytes - given)
         is_doubtful = held.has_more or folders.is_partial
-        self._sum = max(found, self._most_free - self._last_free) if is_doubtful else found
+        self._sum = max(found, self._gone.bytes) if is_doubtful else found
 
     def _since_s(self) -> float:
         """In a kept layer, what earlier jobs left does not count. A clock that was set back tells nothing."""

@@ -10,7 +10,7 @@ import sys
 import time
 from _collections_abc import Callable, Sequence
 
-from ringfence.roles.layer_room import LayerRoom
+from ringfence.roles.layer_room import GoneRoom, LayerRoom
 from ringfence.roles.processor_time import GroupTime, ProcessorTime
 
 TYPE_CHECKING = False
@@ -68,8 +68,9 @@ class DiskCount:
         self._folders = folders
         self._counted: dict[int, int] = {}
         """pid → the most that was seen of it. Dead processes that nobody waited for can't be looked into either."""
-        self._free_before: dict[int, int] = {}
-        """pid of a process we can't look into → how much room there was when it was first seen."""
+        self._gone = GoneRoom(self.free_bytes)
+        self._gone_before: dict[int, int] = {}
+        """pid of a process we can't look into → how much room had gone when it was first seen."""
         self._told = 0
         self.seen = 0
         """What was counted at the last look, without what processes that we can't look into were charged with."""
@@ -95,11 +96,11 @@ class DiskCount:
     def _gone_since(self, closed: Sequence[int]) -> int:
         """The most that they can have written: the room that has gone since they were first seen. Others write too."""
         if not closed:
-            self._free_before = {}
+            self._gone_before = {}
             return 0
-        free = self.free_bytes()
-        self._free_before = {pid: self._free_before.get(pid, free) for pid in closed}
-        return max(0, max(self._free_before.values()) - free)
+        gone = self._gone.look()
+        self._gone_before = {pid: self._gone_before.get(pid, gone) for pid in closed}
+        return gone - min(self._gone_before.values())
 
     def free_bytes(self) -> int:
         found = {}

@@ -191,6 +191,17 @@ def test_a_folder_that_is_really_gone_leaves_none(tmp_path: Path, monkeypatch: p
     assert not added_up(tmp_path).is_partial
 
 
+def test_in_doubt_all_room_that_went_is_charged_and_none_is_set_off(
+    room: tuple[LayerRoom, Free], tmp_path: Path
+) -> None:
+    made, free = room
+    tmp_path.joinpath(*"d" * (folder_sum._DEEPEST + 2)).mkdir(parents=True)
+    for change in (-20, +50, -20):
+        free.left += change * MIB
+        made.taken(1000 * MIB, ())
+    assert made.taken(30 * MIB, ()) == 40 * MIB
+
+
 def test_a_tree_too_deep_to_keep_open_leaves_a_doubt_and_no_descriptor(tmp_path: Path) -> None:
     folder = tmp_path
     for _ in range(folder_sum._DEEPEST + 2):
