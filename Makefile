@@ -21,7 +21,7 @@ test: $(READY)
 unsteady: $(READY)
 	@$(BIN)/python -m tests.run unsteady
 
-# CPython for Windows under Wine, fetched into a cache folder: every module imports there.
+# CPython for Windows under Wine, fetched into a cache directory: every module imports there.
 test-windows: $(READY)
 	@$(BIN)/python -m tests.windows_host
 

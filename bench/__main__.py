@@ -16,7 +16,7 @@ from bench.report import RESULTS, environment, report
 
 
 def questions() -> dict[str, ModuleType]:
-    """By name, of every module in this folder that asks one."""
+    """By name, of every module in this directory that asks one."""
     names = (module.name for module in pkgutil.iter_modules(bench.__path__) if module.name != "__main__")
     modules = {name: importlib.import_module(f"bench.{name}") for name in names}
     return {name: module for name, module in modules.items() if hasattr(module, "QUESTION")}

@@ -1,6 +1,6 @@
 """Docker as a peer: Debian's engine, and one daemon for as long as the bench runs where none answers.
 
-The daemon has folders and a socket of its own, no bridge and no rules for packets: nothing of the host's network is
+The daemon has directories and a socket of its own, no bridge and no rules for packets: nothing of the host's network is
 touched. It lives in namespaces of its own, so what it mounted and started ends with it, however it ends: nothing is
 left but the package.
 """

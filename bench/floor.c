@@ -4,7 +4,7 @@
  *     floor COUNT        prints the milliseconds of each of COUNT launches, one a line
  *
  * A launch is fork, six new namespaces, a second fork into the pid namespace, a tmpfs root with three system
- * folders bound into it, an overlay, a fresh /proc, pivot_root, and the wait for the end. Nothing is executed,
+ * directories bound into it, an overlay, a fresh /proc, pivot_root, and the wait for the end. Nothing is executed,
  * limited, filtered or watched: no sandbox that does these steps for each job can be faster.
  */
 #define _GNU_SOURCE

@@ -1,6 +1,6 @@
 """What does hiding 0, 100 or 10,000 paths cost a launch? It should be flat.
 
-The paths lie in the job's own folder, where they would be seen. bubblewrap covers each with a mount; it takes no
+The paths lie in the job's own directory, where they would be seen. bubblewrap covers each with a mount; it takes no
 command line as long as 10,000 of them need.
 """
 
@@ -16,7 +16,7 @@ from bench.contenders import RUN, STRICT, Maker, expect, gather
 from bench.harness import Answer, Effort, NotHere, Turn, race, timed_ms
 from ringfence import Job, run
 
-QUESTION = "/bin/true with 0, 100 and 10,000 hidden paths in its folder"
+QUESTION = "/bin/true with 0, 100 and 10,000 hidden paths in its directory"
 BUBBLEWRAP_MOST = 2_900
 """It takes 9,000 words, and each path needs three."""
 

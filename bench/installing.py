@@ -1,4 +1,4 @@
-"""Gets peers and compiled parts from where a user would get them, into a cache folder outside the tree.
+"""Gets peers and compiled parts from where a user would get them, into a cache directory outside the tree.
 
 Debian's packages are the exception: they are installed into the system, by root only. Nothing is installed with
 ``RINGFENCE_BENCH_INSTALL=0``. What can't be had is a ``NotHere`` that says why.
@@ -30,7 +30,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[str]:
-    """A folder outside of /tmp and /var/tmp: for tasks in there the recorder of a proctored run is another one."""
+    """A directory outside of /tmp and /var/tmp: for tasks in there the recorder of a proctored run is another one."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=cache_folder()) as folder:
         yield folder

@@ -1,6 +1,6 @@
 """What a user would pick instead, as data: where each comes from, its command line, and whether it works here.
 
-Each is asked for what STRICT gives, as far as it has it: no network, system folders read-only, private /tmp, /proc
+Each is asked for what STRICT gives, as far as it has it: no network, system directories read-only, private /tmp, /proc
 and /dev, no capability. A probe run decides whether a peer takes part; existence is not usability.
 """
 
@@ -79,7 +79,7 @@ def same_mounts() -> tuple[str, ...]:
 
 
 def bubblewrap_in(folder: str, argv: Sequence[str], *mounts: str) -> list[str]:
-    """A command line in a folder of the host's, which it may write, with further mounts over it."""
+    """A command line in a directory of the host's, which it may write, with further mounts over it."""
     program = from_debian("bwrap", ["bubblewrap"])
     return [program, *same_mounts(), "--bind", folder, folder, *mounts, "--chdir", folder, *argv]
 

@@ -72,7 +72,7 @@ def _run() -> Action:
 
 @contextlib.contextmanager
 def _private_tmp() -> Iterator[str]:
-    """So that what others leave in the common folder is not counted."""
+    """So that what others leave in the common directory is not counted."""
     before = os.environ.get("TMPDIR")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)

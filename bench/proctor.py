@@ -145,7 +145,7 @@ def _work(place: Path, effort: Effort) -> Table:
 
 @contextmanager
 def _in_memory(place: Path) -> Iterator[Path]:
-    """A folder of memory that layers lie in too; for an ordinary user, who can't mount one, the folder as it is.
+    """A directory of memory that layers lie in too; for an ordinary user, who can't mount one, the directory as it is.
     An ext4 without a journal takes no inode again that was freed lately: it looks at each of them, so that the second
     contender pays for all that was removed before it."""
     if os.geteuid() != 0:

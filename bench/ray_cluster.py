@@ -29,7 +29,7 @@ _TOLD, _TRIES = 500, 4
 
 @contextmanager
 def cluster(slots: list[int]) -> Iterator[Any]:
-    """Nodes with so many slots each, the first is the head. The folder's path is short: sockets lie in it."""
+    """Nodes with so many slots each, the first is the head. The directory's path is short: sockets lie in it."""
     folder = tempfile.mkdtemp(prefix="rf", dir="/tmp")
     token = os.path.join(folder, "token")
     with open(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -42,7 +42,7 @@ def cluster(slots: list[int]) -> Iterator[Any]:
 
     nodes = [{"num_cpus": 1, "object_store_memory": _STORE_BYTES, "resources": {"sandbox_slots": each} if each else {}}
              for each in slots]  # fmt: skip
-    os.makedirs(_ADDRESSES, exist_ok=True)  # the cluster's head writes its address there, wherever its folder is
+    os.makedirs(_ADDRESSES, exist_ok=True)  # the cluster's head writes its address there, wherever its directory is
     made = Cluster()
     try:
         _add(made, {**nodes[0], "include_dashboard": False, "temp_dir": folder})

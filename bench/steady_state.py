@@ -107,7 +107,7 @@ def ask(effort: Effort) -> Answer:
 
 
 def large_tree(top: Path, count: int, *, with_git: bool) -> Path:
-    """A folder of many files, and beside it something to hide."""
+    """A directory of many files, and beside it something to hide."""
     tree, oracle = top / "tree", top / "oracle"
     oracle.mkdir()
     (oracle / "answer.txt").write_text("42\n")

@@ -1,6 +1,6 @@
 """What does ``/bin/true`` cost under STRICT, against bubblewrap with the same namespaces and mounts?
 
-bubblewrap builds the same root (system folders, the same files of /etc, private /tmp, /dev, /proc, covered parts of
+bubblewrap builds the same root (system directories, the same files of /etc, private /tmp, /dev, /proc, covered parts of
 /proc) in C, with a mount for each small file of /etc that STRICT copies; it sets no limit, joins no control group,
 has no filter and watches nothing. A plain child shows what remains.
 """

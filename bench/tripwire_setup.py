@@ -1,6 +1,6 @@
 """How much does hiding N paths cost: to set up, for each attempt, and for what stays visible beside them?
 
-Two ways side by side, as an ordinary user: a veil over the folder, and (set-up only) one FUSE mount on each path.
+Two ways side by side, as an ordinary user: a veil over the directory, and (set-up only) one FUSE mount on each path.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def ask(effort: Effort) -> Answer:
 
 
 def _tree(top: Path, count: int) -> str:
-    """Made once, in folders of a hundred."""
+    """Made once, in directories of a hundred."""
     if not top.exists():
         for number in range(count):
             path = top / str(number // 100) / f"{number}.txt"

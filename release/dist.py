@@ -1,7 +1,7 @@
 """``make dist``: build the sdist and every wheel, byte for byte the same each time, list their parts and sign all.
 
 Owns: what is built from which files, and with which tools. What is built is what git knows, as it lies in the tree;
-wheels are built from the sdist. Nothing in the tree is written but the folder ``dist``.
+wheels are built from the sdist. Nothing in the tree is written but the directory ``dist``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def wheel_name(version: str, kind: str) -> str:
 
 
 def build(target: Path, source: Path = ROOT, epoch: int | None = None) -> list[Path]:
-    """Build everything into the folder; return the files, the sdist first."""
+    """Build everything into the directory; return the files, the sdist first."""
     epoch = _epoch(source) if epoch is None else epoch
     environment = _environment(str(epoch))
     python = tools()
@@ -76,7 +76,7 @@ def build(target: Path, source: Path = ROOT, epoch: int | None = None) -> list[P
 
 
 def sign(folder: Path, key: SigningKey, source: Path = ROOT) -> Path:
-    """Leave one signed statement over all files in the folder."""
+    """Leave one signed statement over all files in the directory."""
     (sdist,) = folder.glob("ringfence-*.tar.gz")
     version = sdist.name.removeprefix("ringfence-").removesuffix(".tar.gz")
     about = {"version": version, "commit": _commit(source), "source_date_epoch": str(_epoch(source)),
@@ -97,7 +97,7 @@ def _commit(source: Path) -> str:
 
 
 def tools() -> str:
-    """Return an interpreter that has the tools, in a cache folder; made on first use."""
+    """Return an interpreter that has the tools, in a cache directory; made on first use."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringfence-release"
     key = hashlib.sha256(TOOLS.read_bytes() + sys.version.encode()).hexdigest()[:16]
     base.mkdir(parents=True, exist_ok=True)

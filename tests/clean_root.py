@@ -1,4 +1,4 @@
-"""Clean roots of Debian for tests: what debootstrap makes, kept in a cache folder, and entered without a trace.
+"""Clean roots of Debian for tests: what debootstrap makes, kept in a cache directory, and entered without a trace.
 
 Owns: the roots, and one run in one of them. A run sees a copy of the root as its own /, in a mount namespace of its
 own: by ``pivot_root``, since nobody makes a user namespace in a chroot, and no overlay, on which no other can be laid.
@@ -40,7 +40,7 @@ exec "$@"
 
 
 def root_of(suite: str) -> Path:
-    """The folder of a root of this host's architecture, made once; «not testable here» where it can't be had."""
+    """The directory of a root of this host's architecture, made once; «not testable here» where it can't be had."""
     if os.geteuid() != 0 or not HERE:
         not_testable_here("clean roots take root, on x86_64 or aarch64")
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def root_of(suite: str) -> Path:
 
 
 def enter(root: Path, given: Path, command: Sequence[str], timeout_s: int = 600) -> subprocess.CompletedProcess[str]:
-    """Run a command with this root as /, and a folder of the host as /given; its output comes back as one text."""
+    """Run a command with this root as /, and a directory of the host as /given; its output comes back as one text."""
     with tempfile.TemporaryDirectory(prefix="ringfence-root-") as scratch:
         words = ["unshare", "--mount", "sh", "-c", _ENTER, "enter", scratch, str(root), str(given), *command]
         return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -104,8 +104,8 @@ def _own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(autouse=True)
 def _own_noted_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Folders that a test has noted as ours stay on the disk with it; to hide them all from each sandbox of thousands
-    of tests would take longer and longer. What others have noted meanwhile stays: workers share the place."""
+    """Directories that a test has noted as ours stay on the disk with it; to hide them all from each sandbox of
+    thousands of tests would take longer and longer. What others have noted meanwhile stays: workers share the place."""
     from ringfence.model.own import noted_roots, private_place
     from ringfence.model.paths import within
     from ringfence.model.state_folder import state_folder
@@ -121,12 +121,12 @@ def _own_noted_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 @pytest.fixture(autouse=True)
 def _same_folder_afterwards() -> Iterator[None]:
-    """A test that leaves the process in another folder is noticed here, not in the test after it."""
+    """A test that leaves the process in another directory is noticed here, not in the test after it."""
     before = os.getcwd()
     yield
     after = os.getcwd()
     os.chdir(before)
-    assert after == before, f"the test left the current folder at {after}"
+    assert after == before, f"the test left the current directory at {after}"
 
 
 _ENDINGS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
@@ -166,7 +166,7 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ringfence_command() -> list[str]:
-    """The command line of this very interpreter; -P: without it a test's folder could replace the package."""
+    """The command line of this very interpreter; -P: without it a test's directory could replace the package."""
     return [sys.executable, "-P", "-m", "ringfence"]
 
 

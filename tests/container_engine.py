@@ -1,8 +1,7 @@
 """A real container engine for tests: one Docker daemon for all workers of a session, installed where that may be done.
 
-It has folders, a socket and namespaces of its own (``bench/docker_engine``), and ends when the last worker has ended,
-however that came. A keeper starts it: the worker who wanted it first may be the first to go.
-"""
+It has directories, a socket and namespaces of its own (``bench/docker_engine``), and ends when the last worker has
+ended, however that came. A keeper starts it: the worker who wanted it first may be the first to go. """
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ _SOCKET, _PROBLEM, _USERS, _START = "engine-socket", "engine-problem", "engine-u
 
 @contextmanager
 def shared(folder: Path) -> Iterator[str]:
-    """The address of the daemon that all who name the same folder have; ``DOCKER_HOST`` names it meanwhile."""
+    """The address of the daemon that all who name the same directory have; ``DOCKER_HOST`` names it meanwhile."""
     if os.geteuid() != 0:
         not_testable_here("to start a Docker daemon takes root")
     with open(folder / _USERS, "a") as users, open(folder / _START, "a") as start:

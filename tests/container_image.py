@@ -70,6 +70,6 @@ def lay(root: Path, programs: tuple[str, ...] = PROGRAMS) -> None:
     setuid = root / "usr/bin/setuid-id"
     shutil.copy(os.path.realpath(shutil.which("id") or "/usr/bin/id"), setuid)
     setuid.chmod(0o4755)
-    for path in (root / "usr").rglob("*"):  # the library may lie in a folder that only its user may enter
+    for path in (root / "usr").rglob("*"):  # the library may lie in a directory that only its user may enter
         if path.is_dir() and not path.is_symlink():
             path.chmod(0o755)

@@ -1,7 +1,7 @@
 """CRIU for the tests: Debian's, installed when it is missing or too old. What is missing is an error, never a skip.
 
 Debian 12 has one that does not work on today's kernels, and a later one needs a later C library. So it is unpacked,
-with the libraries that it needs, into a folder of its own below /usr/local, where sandboxes see it too.
+with the libraries that it needs, into a directory of its own below /usr/local, where sandboxes see it too.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def mirror() -> list[str]:
 
 
 def unpack(suite: str, architecture: str, names: tuple[str, ...], folder: Path) -> None:
-    """The files of these packages, into a folder."""
+    """The files of these packages, into a directory."""
     if not Path(_KEYS).exists():
         raise SystemExit(f"{_KEYS} is missing; install debian-archive-keyring")
     with tempfile.TemporaryDirectory(prefix="apt-") as place:

@@ -46,7 +46,7 @@ def _import_base(root: Path) -> None:
     library = root / "usr/local/lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
     shutil.copytree(Path(pip.__file__).parent, library / "pip", ignore=shutil.ignore_patterns("__pycache__"))
     (root / "usr/lib").mkdir(exist_ok=True)
-    # A sandbox shows the system's folders: a library of an interpreter that lies in a home is among them here.
+    # A sandbox shows the system's directories: a library of an interpreter that lies in a home is among them here.
     for path in libraries([Path(os.path.realpath(sys.executable))]):
         if not path.startswith(_SYSTEM):
             shutil.copy(os.path.realpath(path), root / "usr/lib" / os.path.basename(path))

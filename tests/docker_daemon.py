@@ -1,4 +1,5 @@
-"""A Docker daemon of one test, which may be killed and started again on the same folder; and a registry on loopback."""
+"""A Docker daemon of one test, which may be killed and started again on the same directory; and a registry on
+loopback."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.patience import eventually
 
 
 class Daemon:
-    """One daemon with its folder; ``address`` is the same after it was killed and started."""
+    """One daemon with its directory; ``address`` is the same after it was killed and started."""
 
     def __init__(self, folder: Path, options: tuple[str, ...] = ()) -> None:
         self._folder, self._options = folder, options
@@ -59,8 +60,8 @@ class Daemon:
 
 @contextmanager
 def daemon(*options: str) -> Iterator[Daemon]:
-    """One that runs; ``DOCKER_HOST`` names it meanwhile. Its folder is where engines of benches have theirs: an address
-    has at most a hundred characters, and a layer does not lie on another."""
+    """One that runs; ``DOCKER_HOST`` names it meanwhile. Its directory is where engines of benches have theirs: an
+    address has at most a hundred characters, and a layer does not lie on another."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     made = Daemon(Path(tempfile.mkdtemp(prefix="killed-", dir=cache_folder())), options)
     before = os.environ.get("DOCKER_HOST")

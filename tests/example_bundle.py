@@ -42,7 +42,7 @@ Of the kernel's version only the first two numbers are kept.
 
 
 def make(target: Path) -> None:
-    """Run the agent, and leave its evidence in a new folder."""
+    """Run the agent, and leave its evidence in a new directory."""
     with tempfile.TemporaryDirectory() as place:
         _proctor(place, "init", "sum-it")
         told = _proctor(place, "keygen", "--out", "signer.key")

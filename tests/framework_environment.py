@@ -1,4 +1,4 @@
-"""Other people's frameworks for tests: pip puts each into a cache folder of its own. Too large for a dev extra."""
+"""Other people's frameworks for tests: pip puts each into a cache directory of its own. Too large for a dev extra."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ WANTED: Mapping[str, tuple[str, ...]] = {
 
 def framework_environment(name: str, *also: str, python: str = sys.executable) -> dict[str, str]:
     """The environment in which an interpreter finds the framework and this source; «not testable here» where it can't
-    be had. ``also``: more folders with modules."""
+    be had. ``also``: more directories with modules."""
     found = environment_with(*also, str(packages_of(name, python)))
     return found | _NO_WAY | {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def environment_with(*folders: str) -> dict[str, str]:
-    """This environment, in which an interpreter finds this source and the modules of these folders."""
+    """This environment, in which an interpreter finds this source and the modules of these directories."""
     return {**os.environ, **_SILENT, "PYTHONPATH": os.pathsep.join((str(SOURCE), str(SOURCE.parent), *folders))}
 
 
@@ -73,7 +73,7 @@ def version_of(python: str) -> tuple[int, ...]:
 
 
 def packages_of(name: str, python: str = sys.executable) -> Path:
-    """The folder that pip has put a framework into."""
+    """The directory that pip has put a framework into."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringfence-tests"
     major, minor = sys.version_info[:2] if python == sys.executable else version_of(python)
     full = f"{name}-{major}.{minor}-{platform.machine()}"

@@ -31,12 +31,12 @@ del sys.path[0]
 lines.start(os.environ[lines.VARIABLE], {str(HERE.parent / "src" / "ringfence")!r} + os.sep)
 """
 FOLDER = "RINGFENCE_COVERAGE_FOLDER"
-"""Where each worker has a folder for what its processes write."""
+"""Where each worker has a directory for what its processes write."""
 
 
 @contextmanager
 def files(root: Path) -> Iterator[dict[str, str]]:
-    """The environment of the measured pass; each worker's processes write into a folder of their own."""
+    """The environment of the measured pass; each worker's processes write into a directory of their own."""
     for old in root.glob(".coverage*"):
         old.unlink()
     with tempfile.TemporaryDirectory(prefix="ringfence-coverage-") as folder, _at_each_start():
@@ -77,8 +77,8 @@ def _file_in(folder: str, name: str) -> str:
 
 
 def combine(root: Path, folder: str) -> None:
-    """One file out of each worker's folder and one out of all lines, and then one out of those."""
-    # By name: of a folder coverage takes only files that are called like the target.
+    """One file out of each worker's directory and one out of all lines, and then one out of those."""
+    # By name: of a directory coverage takes only files that are called like the target.
     pieces = {root / f".coverage.{each.name}": sorted(each.iterdir())
               for each in Path(folder).iterdir() if each.is_dir()}  # fmt: skip
     running = [_combining(root, target, *sources) for target, sources in pieces.items() if sources]

@@ -35,7 +35,7 @@ class Place:
     python: tuple[str, ...]
     """The command that becomes the user and starts its interpreter."""
     base: str
-    """An argument of pytest's: temporary folders lie where root removes them, for layers have some that their owner
+    """An argument of pytest's: temporary directories lie where root removes them, for layers have some that their owner
     can't. The path is short, for sockets."""
 
     def with_variables(self, variables: Mapping[str, str]) -> tuple[str, ...]:

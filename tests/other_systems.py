@@ -225,7 +225,7 @@ def _as_on_macos() -> None:
 
 
 def run_behind_seatbelt(folder: str) -> int:
-    """Run jobs, a transaction and a box behind the stand-ins in this folder, and print what each came to."""
+    """Run jobs, a transaction and a box behind the stand-ins in this directory, and print what each came to."""
     import json
 
     _as_on_macos()

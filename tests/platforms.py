@@ -32,7 +32,7 @@ What this host really holds, `ringfence probe` finds out by trying.
 On Linux paths, network and system calls are held at this level where a policy names paths (Landlock and seccomp), and
 control groups hold more where they are to be had. On macOS Seatbelt is an extra: it is used where a policy names paths
 or closes the network, and only after a profile was tried and held there. On Windows a job has low integrity where a
-policy names writable paths; the folders must have that label, which the caller gives them (`icacls`).
+policy names writable paths; the directories must have that label, which the caller gives them (`icacls`).
 
 {table}
 

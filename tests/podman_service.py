@@ -1,5 +1,5 @@
-"""A podman service for tests, of root or rootless, with folders of its own; it ends with whoever has it, and so does
-whatever it started."""
+"""A podman service for tests, of root or rootless, with directories of its own; it ends with whoever has it, and so
+does whatever it started."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def serving(user: str = "") -> Iterator[str]:
 
 
 def left(folder: Path) -> list[int]:
-    """The processes that still live with this folder: a rootless podman keeps one that holds its user namespace."""
+    """The processes that still live with this directory: a rootless podman keeps one that holds its user namespace."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -66,7 +66,7 @@ def left(folder: Path) -> list[int]:
 
 
 def end_left(folder: Path) -> None:
-    """The folder has a name of its own, so they are ours."""
+    """The directory has a name of its own, so they are ours."""
     for pid in left(folder):
         try:
             os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Ray for tests: that of this environment, or one that pip puts into a cache folder."""
+"""Ray for tests: that of this environment, or one that pip puts into a cache directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The release of this tree for tests: built once for each content of it, into a cache folder outside."""
+"""The release of this tree for tests: built once for each content of it, into a cache directory outside."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CACHE = Path(os.environ.get("RINGFENCE_TEST_CACHE") or Path.home() / ".cache" / 
 
 
 def release_folder() -> Path:
-    """The folder with sdist and wheels; «not testable here» where the tools can't be had."""
+    """The directory with sdist and wheels; «not testable here» where the tools can't be had."""
     CACHE.mkdir(parents=True, exist_ok=True)
     folder = CACHE / f"dist-{_content()}"
     with open(CACHE / "dist.lock", "a") as lock:

@@ -80,7 +80,7 @@ def judge(passes: Sequence[Pass], again: Callable[[Pass, str], bool] | None = No
 
 def _alone(ended: Pass, name: str) -> bool:
     print(f"\n── again: {name}", flush=True)
-    # Beside the first run's folder: some of what lies in that one its owner can't remove.
+    # Beside the first run's directory: some of what lies in that one its owner can't remove.
     base = [f"{word}-again" for word in ended.arguments if word.startswith("--basetemp")]
     command = [*ended.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *base, name]
     return subprocess.run(command, cwd=ended.folder, env=dict(ended.environment), check=False).returncode == 0

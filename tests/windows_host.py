@@ -1,4 +1,4 @@
-"""CPython for Windows under Wine, unpacked into a cache folder; nothing is installed into the system.
+"""CPython for Windows under Wine, unpacked into a cache directory; nothing is installed into the system.
 
 ``python -m tests.windows_host`` sets it up and runs the Windows tests. On aarch64 Wine for x86-64 runs under box64.
 """

@@ -20,7 +20,7 @@ OVERLAY = """\
 mount -t tmpfs -o mode=755 none "$1" && cd "$1" && mkdir lower upper work merged plain temporary
 mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work none merged
 """
-# What is closed; the folder that is worked in; TMPDIR; words of the refusal.
+# What is closed; the directory that is worked in; TMPDIR; words of the refusal.
 CLOSED = {
     "an overlay to work on": ("", "merged", "temporary", ("merged", "volume or a tmpfs", "ordinary user")),
     "an overlay for layers": ("", "plain", "merged", ("lies on an overlay", "--tmpfs", "TMPDIR")),

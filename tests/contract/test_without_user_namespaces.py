@@ -31,7 +31,7 @@ NO_NAMESPACES = ("user namespaces", "a command")
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A working folder that every id can enter, with a secret beside it."""
+    """A working directory that every id can enter, with a secret beside it."""
     with tempfile.TemporaryDirectory(prefix="blocked-", dir="/var/tmp") as name:
         place = Path(name)
         place.chmod(0o755)

@@ -1,4 +1,5 @@
-"""Inspect's own checks of a sandbox provider, over ours. Run by a pytest with Inspect's folder, not by this suite."""
+"""Inspect's own checks of a sandbox provider, over ours. Run by a pytest with Inspect's directory, not by this
+suite."""
 
 from __future__ import annotations
 

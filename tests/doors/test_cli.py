@@ -469,7 +469,7 @@ def _script(folder: Path, text: str) -> Path:
 def test_a_python_file_runs_as_with_python_wherever_it_lies(
     ringfence_command: list[str], tmp_path: Path, level: str
 ) -> None:
-    """Also in a folder that is not shown inside, and that others may not enter."""
+    """Also in a directory that is not shown inside, and that others may not enter."""
     away, here = tmp_path / "away", tmp_path / "here"
     away.mkdir(mode=0o700)
     here.mkdir()

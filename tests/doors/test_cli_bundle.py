@@ -21,7 +21,7 @@ PUBLIC = SigningKey.from_seed_hex(SEED).public_hex
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder of the command; evidence goes beside it."""
+    """The current directory of the command; evidence goes beside it."""
     monkeypatch.delenv(SEED_VARIABLE, raising=False)
     folder = tmp_path / "work"
     folder.mkdir()
@@ -73,7 +73,7 @@ def test_a_touched_secret_is_in_the_evidence(ringfence_command: list[str], work:
 
 
 def test_a_new_key_beside_the_bundle_is_told_and_hidden_from_the_job(ringfence_command: list[str], work: Path) -> None:
-    """The evidence may lie in the folder that the job is shown: the key must not be among what it sees."""
+    """The evidence may lie in the directory that the job is shown: the key must not be among what it sees."""
     words = ("--", "sh", "-c", "cat signing-seed.hex; ls -a")
     first = _run(ringfence_command, work, "--bundle", "one.json", *words)
     seed = (work / "signing-seed.hex").read_text().strip()

@@ -19,7 +19,7 @@ ID = "3f2a"
 
 
 class StoredSandbox:
-    """One sandbox over a folder, of a person who stands there."""
+    """One sandbox over a directory, of a person who stands there."""
 
     def __init__(self, top: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.here = top / "project"
@@ -73,10 +73,10 @@ def test_a_word_that_is_a_path_and_begins_a_checkpoint_is_not_guessed_at(kept: S
 
 
 def test_a_root_that_is_not_there_is_told(kept: StoredSandbox) -> None:
-    assert "nowhere: no such folder" in kept("sandboxes", "--root", "nowhere", code=2)
+    assert "nowhere: no such directory" in kept("sandboxes", "--root", "nowhere", code=2)
 
 
 def test_a_problem_of_a_listed_sandbox_is_told(kept: StoredSandbox) -> None:
     kept.here.rename(kept.here.parent / "moved")
     kept.here.mkdir()
-    assert f"{ID}: {kept.here} is not the folder that it was" in kept("sandboxes")
+    assert f"{ID}: {kept.here} is not the directory that it was" in kept("sandboxes")

@@ -1,4 +1,4 @@
-"""``ringfence run --root``: the folder is the root, and what is changed in it is kept aside, shown and committed."""
+"""``ringfence run --root``: the directory is the root, and what is changed in it is kept aside, shown and committed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_is_changed_in_a_root_is_kept_shown_gone_on_with_and_committed(root
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (("--isolation", "process"), "choose strict"), (("--here-anyway",), "nothing of the current folder"),
+    (("--isolation", "process"), "choose strict"), (("--here-anyway",), "nothing of the current directory"),
     (("--root", "nowhere"), "no such file"),
 ])  # fmt: skip
 def test_what_does_not_go_with_a_root_is_said(root: Path, words: tuple[str, ...], said: str) -> None:

@@ -1,4 +1,5 @@
-"""The command line where its streams are closed, full or shared, or its folder is gone: as other programs start it."""
+"""The command line where its streams are closed, full or shared, or its directory is gone: as other programs start
+it."""
 
 from __future__ import annotations
 

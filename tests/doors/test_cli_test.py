@@ -293,7 +293,7 @@ def test_the_python_behind_pyenvs_shim_is_found(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", f"{tmp_path}/shims:/usr/bin:/bin")
     assert interpreter.chosen(None) == "/the/real/python3"
     _pyenv(tmp_path, "echo 'pyenv: version 99 is not installed' >&2; exit 1")
-    with pytest.raises(UsageError, match="pyenv has no Python for this folder: pyenv: version 99 is not installed"):
+    with pytest.raises(UsageError, match="pyenv has no Python for this directory: pyenv: version 99 is not installed"):
         interpreter.chosen(None)
     monkeypatch.setattr(sys, "argv", [str(Path(sys.executable).parent / "ringfence")])
     assert interpreter.chosen(None) == sys.executable

@@ -30,7 +30,7 @@ EMPTY = "diff --git a/d/empty b/d/empty\nnew file mode 100644\n"
 
 
 class Shell:
-    """A person in a folder, with a state folder of their own."""
+    """A person in a directory, with a state directory of their own."""
 
     def __init__(self, command: list[str], top: Path) -> None:
         self.command = command
@@ -114,7 +114,7 @@ def test_diff_shows_text_and_names_the_rest(shell: Shell) -> None:
     sandbox = shell.keep("echo more >> old; printf '\\0' > binary; mkdir d; echo x > d/x")
     text = shell("diff", sandbox).stdout
     assert "--- a/old\n+++ b/old\n@@ -1 +1,2 @@\n old\n+more\n" in text
-    assert "file binary: added, mode 0644, not text\n" in text and "folder d: added, mode 0755\n" in text
+    assert "file binary: added, mode 0644, not text\n" in text and "directory d: added, mode 0755\n" in text
     assert "+++ b/d/x" in text
     assert shell("diff", sandbox, "d/x", "binary").stdout.count("\n") == 7
     assert "x: nothing changed there" in shell("diff", sandbox, "x", cwd=shell.here.parent, code=2).stderr
@@ -135,7 +135,7 @@ def test_paths_are_chosen_from_where_one_stands(shell: Shell) -> None:
     assert shell("commit", sandbox, "d", cwd=shell.here.parent).stdout == f"1 path {left}: 1\n"
     assert shell.texts() == {"old": "old\n", "d/1": "1\n", "d/2": "2\n"}
     refused = shell("commit", sandbox, "/etc/passwd", code=2)
-    assert "none of its folders" in refused.stderr
+    assert "none of its directories" in refused.stderr
 
 
 def test_one_can_go_on_in_a_kept_sandbox_and_undo_that(shell: Shell) -> None:
@@ -163,7 +163,7 @@ def test_a_run_in_a_kept_sandbox_can_carry_over_at_once(shell: Shell) -> None:
     away.mkdir()
     text = "pwd; echo 2 >> file"
     done = shell("run", "--strict", "--transaction", sandbox, "--commit", "--", "sh", "-c", text, cwd=away)
-    assert done.stdout == f"{shell.here}\n", "elsewhere it begins in the sandbox's own folder"
+    assert done.stdout == f"{shell.here}\n", "elsewhere it begins in the sandbox's own directory"
     assert shell.texts()["file"] == "1\n2\n" and shell.kept() == []
 
 
@@ -299,7 +299,7 @@ def test_a_sandbox_whose_folder_is_gone_can_still_be_dropped(shell: Shell) -> No
     sandbox = shell.keep()
     shell.here.rename(shell.here.parent / "moved")
     shell.here.mkdir()
-    assert "not the folder that it was" in shell("diff", sandbox, code=1).stderr
+    assert "not the directory that it was" in shell("diff", sandbox, code=1).stderr
     assert sandbox in shell("sandboxes").stdout
     assert shell("discard", sandbox).stdout == f"{sandbox} discarded\n"
     assert shell.kept() == []
@@ -313,7 +313,7 @@ def test_a_checkpoint_counts_its_changes_as_the_list_of_sandboxes_does(shell: Sh
     shell("run", "--strict", "--transaction", sandbox, "--", "true")
     (listed,) = json.loads(shell("sandboxes", "--json").stdout)
     (point,) = json.loads(shell("checkpoints", sandbox, "--json").stdout)
-    assert listed["changed"] == point["changed"] == 4  # not the folder in which something changed
+    assert listed["changed"] == point["changed"] == 4  # not the directory in which something changed
     shell("run", "--strict", "--transaction", sandbox, "--", "sh", "-c", "echo one > src/a; touch -r old src/a")
     shell("run", "--strict", "--transaction", sandbox, "--", "rm", "-r", "d")
     first, *_ = json.loads(shell("checkpoints", sandbox, "--json").stdout)
@@ -593,7 +593,7 @@ def test_a_name_in_an_error_does_not_steer_the_terminal(shell: Shell, quickly: Q
     deep = "import os\nfor _ in range(600): os.mkdir('a\\x1b[31mb'); os.chdir('a\\x1b[31mb')"
     kept = shell("run", "--strict", "--", sys.executable, "-c", deep).stderr.rpartition(" ")[2].strip()
     code, _, said = quickly("commit", kept)
-    assert code == 1 and "folders deep" in said and "a\\033[31mb/" in said and "\x1b" not in said
+    assert code == 1 and "directories deep" in said and "a\\033[31mb/" in said and "\x1b" not in said
 
 
 def test_an_odd_name_has_one_spelling_everywhere(shell: Shell) -> None:
@@ -680,7 +680,7 @@ def test_without_a_home_nothing_is_kept_and_no_folder_is_named_after_one(
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user whom nobody knows
     for ask in (state_folder.new_place, state_folder.sandboxes_folder):
-        with pytest.raises(UsageError, match="no home folder"):
+        with pytest.raises(UsageError, match="no home directory"):
             ask()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "somewhere"))
     assert state_folder.new_place().startswith(f"{tmp_path}/somewhere/ringfence/sandboxes/.making-")

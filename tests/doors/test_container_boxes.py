@@ -302,7 +302,7 @@ def test_where_there_can_be_none_that_is_said(
         ringfence.open(POLICY.with_changes(allow_partial=True))
 
 
-@pytest.mark.parametrize("exchanged", ["by a folder", "by a link", "above it"])
+@pytest.mark.parametrize("exchanged", ["by a directory", "by a link", "above it"])
 def test_a_folder_that_is_exchanged_before_it_is_mounted_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanged: str
 ) -> None:

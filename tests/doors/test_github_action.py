@@ -235,7 +235,7 @@ def test_a_verdict_of_another_key_has_no_outputs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("args", ["run --task tasks/a --agent 'sh ./do.sh'", "bench tasks --agent 'sh ./do.sh'"])
 def test_what_a_checkout_brings_along_is_no_verdict_of_this_run(tmp_path: Path, args: str) -> None:
-    """Output folders are uploaded: anybody can put one that this key has signed into a branch."""
+    """Output directories are uploaded: anybody can put one that this key has signed into a branch."""
     _task(tmp_path / "work" / "tasks" / "a")
     runner = _Runner(tmp_path, run_args=args, signing_seed=_seed())
     runner.step("Install")

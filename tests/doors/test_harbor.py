@@ -126,7 +126,7 @@ def test_an_allowlist_is_what_is_reached_and_nobody_else(tmp_path: Path) -> None
 
 
 def test_the_files_of_an_image_are_the_root(tmp_path: Path, port: int) -> None:
-    """The Dockerfile's base is not looked at: what it describes is the folder."""
+    """The Dockerfile's base is not looked at: what it describes is the directory."""
     programs = ("bash", "cat", "chmod", "cp", "dirname", "find", "grep", "ls", "mkdir", "rm", "tar", "touch")
     root = make_root(tmp_path / "image", programs)
     task = _task(tmp_path, port, "no-network")
@@ -137,7 +137,7 @@ def test_the_files_of_an_image_are_the_root(tmp_path: Path, port: int) -> None:
     assert _reward(told) == 1.0, told
     assert not (root / "app" / "answer.txt").exists(), "a trial works on a layer over it"
     done = _ended(tmp_path / "missing", task, "--ek", f"root={tmp_path / 'nowhere'}")
-    assert "is not a folder" in done.stdout + done.stderr
+    assert "is not a directory" in done.stdout + done.stderr
 
 
 def test_what_the_host_lacks_is_refused_by_file_and_line(tmp_path: Path, port: int) -> None:

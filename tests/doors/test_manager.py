@@ -36,7 +36,7 @@ LIMITS = ResourceLimits(max_execution_time=60, max_file_operations=100_000)
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    """A folder to work on."""
+    """A directory to work on."""
     for name, text in {"src/a.py": "one\n", "src/b.py": "two\n", "secret/key": "hidden\n"}.items():
         (tmp_path / "repo" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "repo" / name).write_text(text)
@@ -344,9 +344,10 @@ def test_no_isolation_is_refused_unless_less_is_accepted(manager: SandboxManager
 
 def test_an_allowed_path_must_be_a_folder_that_is_there(manager: SandboxManager, repo: Path) -> None:
     for path, said, hint in (
-        (repo / "src/a.py", "a file, and a layer lies over folders", f"give the folder that it lies in, {repo}/src;"),
-        (repo / "scr", "no such folder", f"did you mean {repo}/src?"),
-        (repo / "far/nowhere", "no such folder", "folders that exist"),
+        (repo / "src/a.py", "a file, and a layer lies over directories",
+         f"give the directory that it lies in, {repo}/src;"),
+        (repo / "scr", "no such directory", f"did you mean {repo}/src?"),
+        (repo / "far/nowhere", "no such directory", "directories that exist"),
     ):
         for level in LEVELS:
             with pytest.raises(UsageError, match=said) as error:
@@ -379,7 +380,7 @@ def test_a_base_that_is_gone_is_named_and_the_sandbox_can_be_destroyed(manager: 
     assert manager.run(context, ["true"]).success
     manager.rollback(context)  # which ends the box, so that the next execution has a new one
     repo.rename(repo.parent / "moved")
-    with pytest.raises(UsageError, match="no such folder"):
+    with pytest.raises(UsageError, match="no such directory"):
         manager.run(context, ["true"])
     manager.destroy_sandbox(context.sandbox_id)
 

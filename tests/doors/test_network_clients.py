@@ -37,7 +37,7 @@ each_way = pytest.mark.parametrize("way", WAYS)
 
 
 class Site:
-    """A world whose servers have files, and sandboxes that see the folder of what programs need."""
+    """A world whose servers have files, and sandboxes that see the directory of what programs need."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.served = folder, folder / "served"
@@ -270,7 +270,7 @@ sys.exit(asyncio.run(main()))
 
 @pytest.fixture(scope="module")
 def packages(site: Site) -> Path | None:
-    """Where they are, if not in this environment: fetched into the folder that sandboxes see."""
+    """Where they are, if not in this environment: fetched into the directory that sandboxes see."""
     if all(importlib.util.find_spec(name) for name in GET):
         return None
     folder = site.folder / "packages"

@@ -23,7 +23,7 @@ REWARD = "/logs/verifier/reward.txt"
 
 
 class Case:
-    """A task with its submission in a folder, and both ways to grade it."""
+    """A task with its submission in a directory, and both ways to grade it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.work = folder, folder / "work"

@@ -177,7 +177,7 @@ SHADOWS = "for name in json pytest pluggy _pytest; do echo 'import os; os._exit(
 
 @pytest.mark.long
 def test_python_m_pytest_imports_what_is_installed_and_then_the_agents(task: Task, tmp_path: Path) -> None:
-    """It looks in the current folder first. The agent's own modules are found there all the same."""
+    """It looks in the current directory first. The agent's own modules are found there all the same."""
     image, python = python_root(tmp_path / "image")
     assert task.root is not None and task.grader is not None
     (tmp_path / "oracle" / "test_it.py").write_text("import own\n\ndef test_it():\n    assert own.answer() == 42\n")

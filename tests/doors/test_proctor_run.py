@@ -128,7 +128,7 @@ def test_no_descriptor_but_three_reaches_the_agent_or_the_grader(runs: Runs, tas
     (task / "grade.sh").write_text("ls /proc/self/fd\n")
     verdict = runs("ls /proc/self/fd")
     for name in ("agent.stdout", "grader.stdout"):
-        assert set(_log(verdict, name).split()) <= {"0", "1", "2", "3"}, name  # 3: the folder that ls reads
+        assert set(_log(verdict, name).split()) <= {"0", "1", "2", "3"}, name  # 3: the directory that ls reads
 
 
 def test_deletions_reach_the_grader_and_a_fifo_hangs_nobody(runs: Runs, task: Path) -> None:  # 8
@@ -282,7 +282,7 @@ def test_without_a_named_folder_a_run_writes_into_a_new_one(
     (made,) = Path("proctor-out").iterdir()
     assert made.name.startswith("sum-") and json.loads((made / "verdict.json").read_text())["pass"] is True
     assert cli.proctor_main(["run", f"--task={task}", "--agent=@nobody"]) == 2
-    assert list(Path("proctor-out").iterdir()) == [made], "a run that does not begin leaves no folder"
+    assert list(Path("proctor-out").iterdir()) == [made], "a run that does not begin leaves no directory"
 
 
 @pytest.mark.parametrize("shown", ["--scaffold={}", "--agent=cat {}/ops.key", "--agent=cat ops.key"])
@@ -298,7 +298,7 @@ def test_a_key_that_the_agent_would_see_is_refused(
 
 
 def test_a_scaffold_above_the_task_shows_nothing_of_it(runs: Runs, tmp_path: Path) -> None:
-    """Also in /tmp, where the sandbox has a folder of its own and hides nothing else."""
+    """Also in /tmp, where the sandbox has a directory of its own and hides nothing else."""
     project = tmp_path / "project"
     project.mkdir()
     (tmp_path / "sum").rename(project / "sum")
@@ -331,7 +331,7 @@ def test_a_scaffold_that_holds_another_run_shows_nothing_of_it(runs: Runs, tmp_p
 def test_a_workspace_that_holds_another_run_is_refused(runs: Runs, task: Path, tmp_path: Path) -> None:
     runs(HONEST, "earlier")
     (tmp_path / "earlier").rename(task / "workspace" / "earlier")
-    with pytest.raises(UsageError, match="folder of another proctored run"):
+    with pytest.raises(UsageError, match="directory of another proctored run"):
         runs(HONEST)
     assert not (tmp_path / "out").exists()
 
@@ -343,7 +343,7 @@ def test_a_workspace_that_holds_another_run_is_refused(runs: Runs, task: Path, t
 def test_what_would_show_an_agent_what_grades_it_is_refused(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: str, scaffold: str, name: str
 ) -> None:
-    """A run has copies of oracle and grader beside its output folder."""
+    """A run has copies of oracle and grader beside its output directory."""
     monkeypatch.chdir(tmp_path)
     Path("agent.sh").write_text("true\n")
     with pytest.raises(UsageError, match="would be shown to the agent"):
@@ -389,7 +389,7 @@ def test_a_set_up_makes_the_workspace_and_one_that_fails_is_the_operators(
     (task / "setup.sh").write_text("echo no >&2; exit 3\n")
     with pytest.raises(SetupError, match="exit code 3"):
         runs(HONEST, "again")
-    assert not (tmp_path / "again").exists(), "a run that does not come to its agent leaves no folder"
+    assert not (tmp_path / "again").exists(), "a run that does not come to its agent leaves no directory"
 
 
 @pytest.mark.parametrize("wrong", ["a FIFO in the workspace", "a repository in the workspace", "a link to the oracle"])

@@ -38,7 +38,7 @@ def _begun(folder: Path, mark: str) -> subprocess.Popen[str]:
 
 
 def _has(folder: Path, name: str) -> bool:
-    """Whether it lies anywhere in there; folders come and go meanwhile."""
+    """Whether it lies anywhere in there; directories come and go meanwhile."""
     return any(os.path.lexists(os.path.join(place, name)) for place, _, _ in os.walk(folder))
 
 

@@ -24,7 +24,7 @@ KEYS = {"version", "status", "rc", "reason", "stdout", "stderr", "duration_ms", 
 
 @pytest.fixture
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that the caller stands in."""
+    """A directory that the caller stands in."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     return tmp_path
@@ -238,11 +238,11 @@ FORGED = (
 
 
 @pytest.mark.parametrize("arguments", [[], ["-n", "2"]], ids=["alone", "xdist"])
-@pytest.mark.parametrize("place", ["current folder", "PYTHONPATH"])
+@pytest.mark.parametrize("place", ["current directory", "PYTHONPATH"])
 def test_no_module_of_the_tests_replaces_the_reporter(
     suite: Path, place: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = suite if place == "current folder" else suite / "lib"
+    folder = suite if place == "current directory" else suite / "lib"
     folder.mkdir(exist_ok=True)
     (folder / "ringfence_reporter.py").write_text(FORGED)
     (folder / "start.py").write_text(FORGED)

@@ -1,13 +1,12 @@
 """Every example in the documents is run as it stands there; what it prints must be what is written.
 
-``console`` blocks: lines that begin with ``$ `` are commands, ``> `` continues one, the rest is what they
-print on both streams; ``…`` stands for anything. ``python`` blocks are scripts; a ``text`` block right after
-one is what it prints. In the tutorial and the how-to pages all blocks of a page are one session, in its order and in
-one folder; elsewhere each stands for itself. ``<!-- needs: NAME -->`` above a block: it needs a container engine or a
-framework, and is a ``long`` test. ``sh`` blocks are not run, since they install something, talk to the internet or are
-the make targets, one of which runs these tests: each command of ours in them must be one that the parser takes.
-``json`` and ``yaml`` must be readable, and ``py`` is a fragment that must compile.
-"""
+``console`` blocks: lines that begin with ``$ `` are commands, ``> `` continues one, the rest is what they print on both
+streams; ``…`` stands for anything. ``python`` blocks are scripts; a ``text`` block right after one is what it prints.
+In the tutorial and the how-to pages all blocks of a page are one session, in its order and in one directory; elsewhere
+each stands for itself. ``<!-- needs: NAME -->`` above a block: it needs a container engine or a framework, and is a
+``long`` test. ``sh`` blocks are not run, since they install something, talk to the internet or are the make targets,
+one of which runs these tests: each command of ours in them must be one that the parser takes. ``json`` and ``yaml``
+must be readable, and ``py`` is a fragment that must compile. """
 
 from __future__ import annotations
 
@@ -126,7 +125,7 @@ def play(console: str, folder: Path, environment: dict[str, str] | None = None) 
 
 
 def check(block: Block, folder: Path, more: dict[str, str] | None = None) -> None:
-    """Run a block in the folder, and compare."""
+    """Run a block in the directory, and compare."""
     environment = (more or {}) | _environment(folder)
     environment |= {name: text for name, text in (more or {}).items() if name == "PYTHONPATH"}
     if block.kind == "console":

@@ -204,7 +204,7 @@ def test_a_link_that_goes_up_behind_another_is_undone_too(repo: Path, level: Iso
 
 
 def test_no_later_link_has_an_earlier_one_lead_out(repo: Path, level: IsolationLevel) -> None:
-    """The first leads inside as long as ``sub`` is a folder, or nothing."""
+    """The first leads inside as long as ``sub`` is a directory, or nothing."""
     (repo.parent / "private.txt").write_text("private")
     with agent(repo, level, commit=Commit.EACH_CALL) as made:
         assert made.run_tool("execute_links", pairs={"bent": "sub/../private.txt"}).success

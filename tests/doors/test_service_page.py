@@ -22,7 +22,7 @@ from ringfence.service.settings import NamedPolicy
 pytestmark = [pytest.mark.unmeasured, pytest.mark.once]
 PATIENCE_MS = 2 * PATIENCE_S * 1000
 SHOTS = os.environ.get("RINGFENCE_SHOTS", "")
-"""A folder for pictures, for a person to look at."""
+"""A directory for pictures, for a person to look at."""
 EVIL = "<img src=x onerror=\"window.hacked=1\"><script>window.hacked=2</script><svg onload=window.hacked=3>"
 
 

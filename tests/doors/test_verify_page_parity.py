@@ -74,7 +74,7 @@ def test_the_steps_have_the_numbers_and_words_of_python(page: Any) -> None:
 
 
 def test_every_vector_fails_at_the_step_and_with_the_words_of_python(page: Any) -> None:
-    entries = [entry for entry in INDEX if "artifacts" not in entry]  # a folder is chosen by hand: test_verify_page
+    entries = [entry for entry in INDEX if "artifacts" not in entry]  # a directory is chosen by hand: test_verify_page
     assert len(entries) > 150
     cases = [
         case(

@@ -36,7 +36,8 @@ class World:
     """A caller that runs sandboxes in there, and what the servers heard."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """With a folder, the servers offer the files in its ``served``, and ``authority.pem`` there certifies them."""
+        """With a directory, the servers offer the files in its ``served``, and ``authority.pem`` there certifies
+        them."""
         become = _ENTER if os.geteuid() == 0 else [*_ENTER, *_AS_USER]
         environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         if folder is not None:

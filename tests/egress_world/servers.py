@@ -97,7 +97,8 @@ async def _http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> s
 
 
 def _reply(target: str, asked: bytes) -> tuple[bytes, bytes]:
-    """Return status and body: so many bytes where a query says so, a file of the world's folder, or what was asked."""
+    """Return status and body: so many bytes where a query says so, a file of the world's directory, or what was
+    asked."""
     path, _, size = target.partition("?bytes=")
     if size:
         return b"200 OK", bytes(int(size))

@@ -37,7 +37,7 @@ class Stage(ExitStack):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = folder
-        """A folder outside of every workspace, readable by all."""
+        """A directory outside of every workspace, readable by all."""
         self.policy: dict[str, object] = {}
         """Policy fields that a prepare function adds, such as hidden_paths."""
         self.cwd: Path | None = None

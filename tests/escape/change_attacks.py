@@ -1,4 +1,4 @@
-"""Attacks that change what is the caller's: the base of a workspace, and folders that are only readable.
+"""Attacks that change what is the caller's: the base of a workspace, and directories that are only readable.
 
 Part of the family of the file system.
 """
@@ -43,7 +43,7 @@ _CHANGES = {
     "given another time": "os.utime('file.txt', (1, 1)); os.utime('folder/inner.txt', (1, 1))\n",
     "replaced by a link": "os.unlink('file.txt'); os.symlink('/etc/passwd', 'file.txt')\n",
     "truncated": "os.truncate('file.txt', 0)\n",
-    "replaced folder by file": "os.unlink('folder/inner.txt'); os.rmdir('folder'); open('folder', 'w').close()\n",
+    "replaced directory by file": "os.unlink('folder/inner.txt'); os.rmdir('folder'); open('folder', 'w').close()\n",
 }
 
 
@@ -69,6 +69,6 @@ _READ_ONLY_CHANGES = {
 ATTACKS = [
     *(Attack(name=f"base {how}", family="filesystem", what=f"the workspace's base is {how}", probe=probe,
              prepare=_guarded) for how, probe in _CHANGES.items()),
-    *(Attack(name=f"{how} in a readable folder", family="filesystem", what="what is only readable is changed",
+    *(Attack(name=f"{how} in a readable directory", family="filesystem", what="what is only readable is changed",
              probe=_TRY.format(source), prepare=_readable) for how, source in _READ_ONLY_CHANGES.items()),
 ]  # fmt: skip

@@ -74,10 +74,10 @@ _INHERITED_ATTACKS = [
             probe=_EACH.format(numbers="os.listdir('/dev/fd')", what="again = os.open(f'/dev/fd/{fd}', "
                                "os.O_RDONLY | os.O_NONBLOCK)\n"
                                "  if GIVEN['secret'].encode() in os.pread(again, 99, 0): print('ESCAPED')")),
-    _attack(name="a folder of the caller", what="a file is opened relative to an inherited folder", levels=BOTH,
+    _attack(name="a directory of the caller", what="a file is opened relative to an inherited directory", levels=BOTH,
             prepare=_open_folder, probe=_EACH.format(
                 numbers="range(3, 4096)", what="os.open('secret.txt', 0, dir_fd=fd); print('ESCAPED')")),
-    _attack(name="the way up from a folder of the caller", what="fchdir leaves the root", levels=BOTH,
+    _attack(name="the way up from a directory of the caller", what="fchdir leaves the root", levels=BOTH,
             prepare=_open_folder, probe=_EACH.format(
                 numbers="range(3, 4096)", what="os.fchdir(fd); print('ESCAPED')")),
     _attack(name="a pipe of the caller", what="an inherited pipe is written", levels=BOTH, prepare=_open_pipe,
@@ -140,7 +140,7 @@ _SUPERVISOR_ATTACKS = [
       for name, what in {
           "the list of descriptors": "os.listdir(f'/proc/{UP}/fd')",
           "the positions of descriptors": "os.listdir(f'/proc/{UP}/fdinfo')",
-          "the working folder": "os.readlink(f'/proc/{UP}/cwd'); os.open(f'/proc/{UP}/cwd/', 0)",
+          "the working directory": "os.readlink(f'/proc/{UP}/cwd'); os.open(f'/proc/{UP}/cwd/', 0)",
           "the root": "os.readlink(f'/proc/{UP}/root'); os.open(f'/proc/{UP}/root/', 0)",
           "the program": "os.close(os.open(f'/proc/{UP}/exe', 0))",
           "the mapped files": "os.listdir(f'/proc/{UP}/map_files')",
@@ -181,7 +181,7 @@ def _by_name(stage: Stage) -> Mapping[str, object]:
 _HANDED_ATTACKS = [
     _attack(name="a descriptor from a socket of the host", what="SCM_RIGHTS brings a file in", prepare=_by_path,
             probe=_TAKE),
-    _attack(name="a descriptor from a socket in a writable folder", what="SCM_RIGHTS brings a file in",
+    _attack(name="a descriptor from a socket in a writable directory", what="SCM_RIGHTS brings a file in",
             prepare=_in_a_writable_folder, probe=_TAKE),
     _attack(name="a descriptor from an abstract socket of the host", what="SCM_RIGHTS brings a file in",
             prepare=_by_name, probe=_TAKE),

@@ -92,7 +92,7 @@ _EXCHANGE_RACE = calling("renameat2") + (
 
 
 def _precious(stage: Stage) -> Mapping[str, object]:
-    """A folder of the host that a careless removal of the job's folder would empty."""
+    """A directory of the host that a careless removal of the job's directory would empty."""
     folder = stage.folder / "precious"
     folder.mkdir()
     (folder / "file").write_text("kept")
@@ -115,7 +115,7 @@ _CARELESS_REMOVAL = (
 
 
 def _own_tmp(stage: Stage) -> Mapping[str, object]:
-    """Scratch folders of this test only; what is left in it was not removed."""
+    """Scratch directories of this test only; what is left in it was not removed."""
     folder = stage.folder / "tmp"
     folder.mkdir()
     before = os.environ.get("TMPDIR")
@@ -169,7 +169,7 @@ _CHROOT = (
 
 
 def _mounted(options: str) -> Prepare:
-    """A readable folder of the host with something else mounted below it; only root can mount."""
+    """A readable directory of the host with something else mounted below it; only root can mount."""
 
     def prepare(stage: Stage) -> Mapping[str, object]:
         folder = stage.folder / "shown"
@@ -251,7 +251,7 @@ _TOUCH_DEVICE = _TRY.format("os.utime('/dev/null')")
 
 
 def _home(stage: Stage) -> Mapping[str, object]:
-    """A program that was started from a script in the home folder, as ``python ~/script.py`` does."""
+    """A program that was started from a script in the home directory, as ``python ~/script.py`` does."""
     key = stage.folder / "home" / ".ssh" / "id_ed25519"
     key.parent.mkdir(parents=True)
     key.write_text(SECRET)
@@ -269,7 +269,7 @@ def _other_scratch(stage: Stage) -> Mapping[str, object]:
 
 
 def _fifo(stage: Stage) -> Mapping[str, object]:
-    """A FIFO of the host in a readable folder; a reader waits at it."""
+    """A FIFO of the host in a readable directory; a reader waits at it."""
     folder = stage.folder / "shown"
     folder.mkdir()
     path = folder / "fifo"
@@ -325,23 +325,23 @@ _ROWS = (
      False, _workspace),
     ("dots", "a relative path leads out", _reading("'../secret.txt'"), False, _workspace),
     ("/proc/self/root", "the root's own name leads out", _reading("'/proc/self/root' + GIVEN['path']"), False, _secret),
-    ("/proc/self/cwd", "the folder's own name leads out", _reading("'/proc/self/cwd/../secret.txt'"), False,
+    ("/proc/self/cwd", "the directory's own name leads out", _reading("'/proc/self/cwd/../secret.txt'"), False,
      _workspace),
     ("/proc/PID/root of the caller", "the caller's root leads out",
      _reading("f\"/proc/{GIVEN['pid']}/root\" + GIVEN['path']"), False, _secret),
     ("/proc/PID/root of the parent", "the parent's root leads out",
      _reading("f'/proc/{os.getppid()}/root' + GIVEN['path']"), False, _secret),
-    ("/proc/PID/cwd of the parent", "the parent's folder leads out",
+    ("/proc/PID/cwd of the parent", "the parent's directory leads out",
      _reading("f'/proc/{os.getppid()}/cwd/../../../../../../../..' + GIVEN['path']"), False, _secret),
-    ("swap race", "a folder swapped for a link leads out", _SWAP_RACE, False, _workspace),
-    ("exchange race", "a folder exchanged with a link leads out", _EXCHANGE_RACE, False, _workspace),
+    ("swap race", "a directory swapped for a link leads out", _SWAP_RACE, False, _workspace),
+    ("exchange race", "a directory exchanged with a link leads out", _EXCHANGE_RACE, False, _workspace),
     ("character device", "a device is made and opened",
      _device("stat.S_IFCHR", "1", "3", "os.O_RDWR"), True, None),
     ("block device", "a disk is made",
      "import stat\n" + _TRY.format("os.mknod('device', stat.S_IFBLK, 0x707)"), True, None),
     ("whiteout by mknod", "a deletion is forged in the layer", _WHITEOUT, False, _workspace),
     ("whiteout by rename", "a deletion is forged in the layer", _RENAME_WHITEOUT, True, _workspace),
-    ("write below a submount", "something mounted in a readable folder is written", _WRITE_BELOW, True,
+    ("write below a submount", "something mounted in a readable directory is written", _WRITE_BELOW, True,
      _mounted("mode=777")),
     ("remount", "a read-only mount is made writable", _REMOUNT, True, _mounted("mode=777,ro")),
     ("unmount", "a cover is taken away", _UNMOUNT, True, _mounted("mode=777")),
@@ -359,13 +359,13 @@ _ROWS = (
      _opens(_DEVICES, "os.O_RDONLY | os.O_NONBLOCK"), True, None),
     ("touch a device", "a device file of the host is changed", _TOUCH_DEVICE, False, None),
     ("system files", "a file of the system is opened for writing", _opens(_SYSTEM), True, None),
-    ("system folders", "something is made in a folder of the system", _IN_SYSTEM, True, None),
+    ("system directories", "something is made in a directory of the system", _IN_SYSTEM, True, None),
     ("interpreter and packages", "code that others run is opened for writing", _opens("GIVEN['files']"), True,
      _interpreter),
-    ("keys in the home folder", "an ssh key is read", READ, False, _home),
-    ("scratch folder of another sandbox", "another sandbox's files are read", READ, False, _other_scratch),
-    ("FIFO in a readable folder", "a FIFO of the host is written", _WRITE_FIFO, False, _fifo),
-    ("FIFO beside a mount in a readable folder", "a FIFO of the host is written", _WRITE_FIFO, False,
+    ("keys in the home directory", "an ssh key is read", READ, False, _home),
+    ("scratch directory of another sandbox", "another sandbox's files are read", READ, False, _other_scratch),
+    ("FIFO in a readable directory", "a FIFO of the host is written", _WRITE_FIFO, False, _fifo),
+    ("FIFO beside a mount in a readable directory", "a FIFO of the host is written", _WRITE_FIFO, False,
      _fifo_beside_a_mount),
 )  # fmt: skip
 
@@ -379,7 +379,7 @@ ATTACKS = [
     *(_row(*row) for row in _ROWS),
     *(Attack(name=f"under a mount in a {place}", family="filesystem", what="what a mount covers is read", probe=READ,
              control=_TAKE_IT_AWAY + READ, needs_root=True, possible=_is_root(), prepare=prepare)
-      for place, prepare in (("readable folder", _under_a_mount), ("workspace", _under_a_mount_in_the_workspace))),
+      for place, prepare in (("readable directory", _under_a_mount), ("workspace", _under_a_mount_in_the_workspace))),
     *CHANGES,
     Attack(name="/proc/1/root", family="filesystem", what="the first process leads out", prepare=_secret,
            probe=_reading("'/proc/1/root' + GIVEN['path']"), control=_reading("'/proc/self/root' + GIVEN['path']")),
@@ -387,7 +387,7 @@ ATTACKS = [
            prepare=_precious, probe=_LINK_FOR_REMOVAL, control=_CARELESS_REMOVAL, status=("OK",)),
     Attack(name="deep tree", family="filesystem", what="a tree is too deep to be removed", levels=BOTH,
            prepare=_own_tmp, probe=_DEEP, control=_DEEP_CONTROL, status=("OK",)),
-    Attack(name="locked tree", family="filesystem", what="a folder without permissions stays", levels=BOTH,
+    Attack(name="locked tree", family="filesystem", what="a directory without permissions stays", levels=BOTH,
            prepare=_own_tmp, probe=_LOCKED, control=_LOCKED_CONTROL, status=("OK",)),
     Attack(name="FIFO for the host", family="filesystem", what="the host waits at a FIFO that the job left",
            levels=BOTH, probe=_FIFO, control=_FIFO_CONTROL, status=("OK",)),

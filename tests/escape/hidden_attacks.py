@@ -1,6 +1,6 @@
 """Attacks on hidden paths: every route to a name that must be absent, and every trick to bring it back.
 
-Part of the family of the file system. A hidden name lies in the workspace or below a readable folder.
+Part of the family of the file system. A hidden name lies in the workspace or below a readable directory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SECRET = "the answer"
 
 
 def _tree(stage: Stage) -> Mapping[str, object]:
-    """A folder with an oracle in it: a secret, a program and a link."""
+    """A directory with an oracle in it: a secret, a program and a link."""
     place = stage.folder / "tree"
     oracle = place / "oracle"
     oracle.mkdir(parents=True)
@@ -114,7 +114,7 @@ ROUTES = {
 WRITING = {
     "hard link": "os.link(GIVEN['path'], 'copy'); " + _read("'copy'"),
     "rename": "os.rename(GIVEN['path'], 'copy'); " + _read("'copy'"),
-    "rename of the folder above": "os.rename(GIVEN['oracle'], 'copy'); " + _read("'copy/secret.txt'"),
+    "rename of the directory above": "os.rename(GIVEN['oracle'], 'copy'); " + _read("'copy/secret.txt'"),
     "unlink": "os.unlink(GIVEN['path']); found = True",
     "truncate": "os.truncate(GIVEN['path'], 3); found = True",
     "chmod": "os.chmod(GIVEN['path'], 0o666); found = True",
@@ -128,7 +128,7 @@ TRICKS = {
     "mkdir over it": _MAKE + _read("GIVEN['path']"),
     "mkdir and rmdir": "os.path.isdir(GIVEN['oracle']) or (os.mkdir(GIVEN['oracle']), os.rmdir(GIVEN['oracle'])); "
                        + _read("GIVEN['path']"),
-    "rename a folder over it": "os.path.isdir('oracle') or (os.mkdir('new'), os.rename('new', GIVEN['oracle'])); "
+    "rename a directory over it": "os.path.isdir('oracle') or (os.mkdir('new'), os.rename('new', GIVEN['oracle'])); "
                                + _read("GIVEN['path']"),
     "rename away and back": _MAKE + "os.rename('oracle', 'away'); os.rename('away', 'oracle'); "
                             + _read("GIVEN['path']"),
@@ -165,10 +165,10 @@ _LEAST = ("open", "dirfd", "/proc/self/root", "stat", "readlink", "exec", "list"
 
 ATTACKS = [
     *(_attack("the workspace", *row, _in_workspace) for row in (ROUTES | WRITING | TRICKS).items()),
-    *(_attack("a readable folder", route, ROUTES[route], _below_readable) for route in _LEAST),
+    *(_attack("a readable directory", route, ROUTES[route], _below_readable) for route in _LEAST),
     *(_attack("a workspace file by file", route, ROUTES[route], _single_files) for route in _LEAST[:-2]),
     *(_attack("the system", route, source, _hidden_system) for route, source in (
         ("list", "os.listdir(GIVEN['path']); found = True"), ("stat", "os.stat(GIVEN['path']); found = True"))),
-    _attack("a folder that the policy names by a link", "open", ROUTES["open"], _named_by_a_link),
-    _attack("a folder that a hidden link leads to", "open", ROUTES["open"], _link_is_hidden),
+    _attack("a directory that the policy names by a link", "open", ROUTES["open"], _named_by_a_link),
+    _attack("a directory that a hidden link leads to", "open", ROUTES["open"], _link_is_hidden),
 ]  # fmt: skip

@@ -38,7 +38,7 @@ def _variable(stage: Stage) -> Mapping[str, object]:
 
 
 def _named_folder(stage: Stage) -> Mapping[str, object]:
-    """A folder in the caller's PATH whose name says something of him."""
+    """A directory in the caller's PATH whose name says something of him."""
     before, word = os.environ["PATH"], f"client-{os.urandom(8).hex()}"
     os.environ["PATH"] = f"/srv/{word}/bin:{before}"
     stage.callback(os.environ.__setitem__, "PATH", before)
@@ -51,7 +51,7 @@ _WORD = "GIVEN['word'] = GIVEN['half'] + GIVEN['rest']\n"
 _CALLER_ATTACKS = [
     _attack(name="a variable of the caller", what="the caller's environment is inherited", levels=BOTH,
             prepare=_variable, probe="if GIVEN['name'] in os.environ: print('ESCAPED')\n"),
-    _attack(name="the PATH of the caller", what="names of folders that are not shown are told", prepare=_named_folder,
+    _attack(name="the PATH of the caller", what="names of directories that are not shown are told", prepare=_named_folder,
             probe="if GIVEN['half'] + GIVEN['rest'] in os.environ['PATH']: print('ESCAPED')\n"),
     _attack(name="the environment of every process", what="the environment of pid 1 or of the caller is read",
             prepare=_variable, probe=_WORD + _SEARCH.format(pattern="/proc/[0-9]*/environ")),
@@ -132,7 +132,7 @@ _OTHERS_ATTACKS = [
                   "print('ESCAPED')\n"),
     _attack(name="the list of segments", what="System V memory of the host is listed", prepare=_segment,
             probe="if len(open('/proc/sysvipc/shm').readlines()) > 1: print('ESCAPED')\n"),
-    _attack(name="folders of other sandboxes", what="private folders in /tmp are listed", prepare=_folder_of_another,
+    _attack(name="directories of other sandboxes", what="private directories in /tmp are listed", prepare=_folder_of_another,
             probe="if GIVEN['name'] in os.listdir('/tmp'): print('ESCAPED')\n"),
 ]  # fmt: skip
 
@@ -200,7 +200,7 @@ _HOST_ATTACKS = [
 
 @in_workspace
 def _workspace(stage: Stage) -> Mapping[str, object]:
-    """A project at its own path, with the answers in the folder above."""
+    """A project at its own path, with the answers in the directory above."""
     secret_file(stage)
     stage.cwd = stage.folder / "project"
     stage.cwd.mkdir()
@@ -208,7 +208,7 @@ def _workspace(stage: Stage) -> Mapping[str, object]:
 
 
 def _beside(stage: Stage) -> Mapping[str, object]:
-    """As when the caller is ``python script.py``: its folder is the first place that modules are looked for."""
+    """As when the caller is ``python script.py``: its directory is the first place that modules are looked for."""
     sys.path.insert(0, str(stage.folder))
     stage.callback(sys.path.remove, str(stage.folder))
     return {"path": str(secret_file(stage))}
@@ -217,22 +217,22 @@ def _beside(stage: Stage) -> Mapping[str, object]:
 _TABLE = "lines = [l.split() for l in open('/proc/self/mountinfo')]\n"
 # A line tells where in its file system lies what is shown; the control stands on the host's own table.
 _BUILD_ATTACKS = [
-    _attack(name="the private folder in the mount table", what="where the caller keeps the sandbox is told",
+    _attack(name="the private directory in the mount table", what="where the caller keeps the sandbox is told",
             probe=_TABLE + "if any('ringfence-' in ' '.join(l) for l in lines): print('ESCAPED')\n",
             control="libc = ctypes.CDLL(None, use_errno=True)\nos.makedirs('ringfence-x/work'); os.mkdir('there')\n"
                     "assert libc.unshare(0x10020000 if os.geteuid() else 0x20000) == 0\n"
                     "assert libc.mount(None, b'/', None, 0x44000, None) == 0\n"
                     "assert libc.mount(b'ringfence-x/work', b'there', None, 0x1000, None) == 0\n"
                     + _TABLE + "if any('ringfence-' in l[3] for l in lines): print('ESCAPED')\n"),
-    _attack(name="the base of the workspace in the mount table", what="the options of the overlay name host folders",
+    _attack(name="the base of the workspace in the mount table", what="the options of the overlay name host directories",
             prepare=_workspace,
             probe=_TABLE + "found = [l for l in lines if l[4] == GIVEN['here']]\n"
                   "if not found or any('=/' in l[-1] or l[3] != '/' for l in found): print('ESCAPED')\n",
             control=_TABLE + "if not [l for l in lines if l[4] == GIVEN['here']]: print('ESCAPED')\n"),
-    _attack(name="the folder above the workspace", what="what lies beside the project is listed", prepare=_workspace,
+    _attack(name="the directory above the workspace", what="what lies beside the project is listed", prepare=_workspace,
             probe="try:\n if 'secret.txt' in os.listdir(GIVEN['above']): print('ESCAPED')\n"
                   "except OSError as e: print(e)\n"),
-    _attack(name="leftovers of building", what="a folder that was only used for building is still there",
+    _attack(name="leftovers of building", what="a directory that was only used for building is still there",
             probe="print([n for n in os.listdir('/') if n.startswith('.')])\n"
                   "if any(n.startswith('.') for n in os.listdir('/')): print('ESCAPED')\n",
             control="os.mkdir('.build')\nif any(n.startswith('.') for n in os.listdir('.')): print('ESCAPED')\n"),
@@ -241,7 +241,7 @@ _BUILD_ATTACKS = [
     _attack(name="the control group of pid 1", what="/proc/1/cgroup tells names of the host",
             probe="if any(l.split(':', 2)[2].strip() != '/' for l in open(f'/proc/{os.getppid()}/cgroup')): "
                   "print('ESCAPED')\n"),
-    _attack(name="the script's own folder", what="what lies beside the caller's script is shown as if it were a "
+    _attack(name="the script's own directory", what="what lies beside the caller's script is shown as if it were a "
                                                  "package",
             prepare=_beside, probe=_TRY.format(what="open(GIVEN['path']).close()")),
 ]  # fmt: skip

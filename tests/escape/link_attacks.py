@@ -21,7 +21,7 @@ _DEPTH = 30
 
 
 def _private(stage: Stage) -> Path:
-    """A secret of the caller's, in a folder that nothing shows, beside an empty workspace."""
+    """A secret of the caller's, in a directory that nothing shows, beside an empty workspace."""
     stage.cwd = stage.folder / "workspace"
     (stage.cwd / "bin").mkdir(parents=True)
     folder = stage.folder / "private"
@@ -43,7 +43,7 @@ def _set(stage: Stage, name: str, value: str) -> None:
 
 def _named_by_text(stage: Stage, folder: Path) -> Mapping[str, object]:
     """``configure -> l/../../…/FOLDER``: the kernel goes up from where ``l`` leads, and runs a script of the
-    repository; the text alone names the folder."""
+    repository; the text alone names the directory."""
     assert stage.cwd is not None
     down, up = "/".join("d" * _DEPTH), "/".join([".."] * _DEPTH)
     (stage.cwd / down).mkdir(parents=True)
@@ -62,14 +62,14 @@ def _text(stage: Stage) -> Mapping[str, object]:
 
 @in_workspace
 def _state(stage: Stage) -> Mapping[str, object]:
-    """Our own folder, with the key of all seals."""
+    """Our own directory, with the key of all seals."""
     _private(stage)
     _set(stage, "XDG_STATE_HOME", str(stage.folder / "state"))
     return _named_by_text(stage, _with_secret(Path(state_folder.made())))
 
 
 def _by_name(name: str, leads_to: str, started_by: tuple[str, ...] = ()) -> Callable[[Stage], Mapping[str, object]]:
-    """A folder of the workspace is on the PATH, as that of an active environment is; a link in it has this name."""
+    """A directory of the workspace is on the PATH, as that of an active environment is; a link in it has this name."""
 
     def prepare(stage: Stage) -> Mapping[str, object]:
         folder = _private(stage)
@@ -84,7 +84,7 @@ def _by_name(name: str, leads_to: str, started_by: tuple[str, ...] = ()) -> Call
 
 @in_workspace
 def _of_others(stage: Stage) -> Mapping[str, object]:
-    """A folder on the PATH is the caller's own, but lies in one that everybody may write: they could exchange it."""
+    """A directory on the PATH is the caller's own, but lies in one that everybody may write: they could exchange it."""
     folder, place = _private(stage), stage.folder / "shared" / "bin"
     place.mkdir(parents=True)
     place.parent.chmod(0o777)
@@ -98,11 +98,11 @@ _WALLS = {"readable_paths": ["/usr"]}
 
 # (name, what must not happen, what the stage prepares, levels, policy)
 _ROWS = (
-    ("folder named by the text of a link", "a program that is a link shows a folder of the caller's", _text, BOTH,
+    ("directory named by the text of a link", "a program that is a link shows a directory of the caller's", _text, BOTH,
      _WALLS),
-    ("our own folder named by the text of a link", "a program that is a link shows the key of the seals", _state, BOTH,
+    ("our own directory named by the text of a link", "a program that is a link shows the key of the seals", _state, BOTH,
      _WALLS),
-    ("folder with a command's name", "a link on the PATH shows a folder of the caller's", _by_name("env", ".", ("env",)),
+    ("directory with a command's name", "a link on the PATH shows a directory of the caller's", _by_name("env", ".", ("env",)),
      BOTH, _WALLS),
     ("file with a command's name", "a link on the PATH shows a file of the caller's", _by_name("python", "secret"), BOTH,
      _WALLS),

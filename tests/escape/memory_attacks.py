@@ -70,7 +70,7 @@ _FILL = (
     " try:\n  for _ in range(mib): os.write(file, bytes(MIB))\n  return True\n"
     " except OSError as e: print(e); return False\n finally:\n  if CONTROL: os.unlink(name)\n"
 )
-_IN_MEMORY = {"/tmp": "/tmp", "/dev/shm": "/dev/shm", "/var/tmp": "/var/tmp", "the home folder": "/home/user"}
+_IN_MEMORY = {"/tmp": "/tmp", "/dev/shm": "/dev/shm", "/var/tmp": "/var/tmp", "the home directory": "/home/user"}
 _FILE_ATTACKS = [
     _attack(name=f"files in {name}", what="a file system in memory grows beyond the memory limit", policy=_SMALL,
             probe=_START + _FILL + f"if fill('/dev/shm' if CONTROL else '{folder}', 160): print('ESCAPED')\n")

@@ -160,7 +160,7 @@ _KEY = (
 
 
 def _readable(stage: Stage) -> Mapping[str, object]:
-    """A folder that both may read."""
+    """A directory that both may read."""
     folder = stage.folder / "shown"
     folder.mkdir()
     (folder / "file").write_text("both")
@@ -197,7 +197,7 @@ _PAIRS: dict[str, tuple[str, str]] = {
         "link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
         f"try: link.bind(('127.0.0.1', {_PORT}))\nexcept OSError: print('ESCAPED')\n"),
     "lock on a program of the system": _flock("['/usr/bin/env']"),
-    "lock on a folder of the system": _flock("['/usr', '/usr/lib']"),
+    "lock on a directory of the system": _flock("['/usr', '/usr/lib']"),
     "lock on the interpreter": _flock("[os.__file__, sys.executable]"),
     "lock on configuration": _flock("['/etc/os-release', '/etc/ld.so.cache']"),
     "lock on namespaces": _flock("glob.glob('/proc/self/ns/*')"),
@@ -213,9 +213,9 @@ _PAIRS: dict[str, tuple[str, str]] = {
     "keyring": _KEY,
 }  # fmt: skip
 _SHARED_FOLDER: dict[str, tuple[str, str]] = {
-    "lock in a readable folder": _flock("[GIVEN['folder'] + '/file', GIVEN['folder']]"),
-    "FIFO in a readable folder": _FIFO,
-    "watch a readable folder": (_OPEN_OFTEN.format("GIVEN['folder'] + '/file'"),
+    "lock in a readable directory": _flock("[GIVEN['folder'] + '/file', GIVEN['folder']]"),
+    "FIFO in a readable directory": _FIFO,
+    "watch a readable directory": (_OPEN_OFTEN.format("GIVEN['folder'] + '/file'"),
                                 _WATCH.replace("PATH", "(GIVEN['folder'] + '/file').encode()")),
 }  # fmt: skip
 

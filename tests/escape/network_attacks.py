@@ -151,8 +151,8 @@ def _abstract_datagram(stage: Stage) -> Mapping[str, object]:
 
 
 def _unix_path(kind: int, shown: str, mounted: str = "", name: str = "socket") -> Prepare:
-    """A socket of the host in a folder that the sandbox shows, open to everybody, as docker.sock may be. ``mounted``:
-    where in the folder something else is mounted."""
+    """A socket of the host in a directory that the sandbox shows, open to everybody, as docker.sock may be.
+    ``mounted``: where in the directory something else is mounted."""
 
     def prepare(stage: Stage) -> Mapping[str, object]:
         folder = stage.folder / "shown"
@@ -271,24 +271,24 @@ _ROWS = (
     ("abstract socket of the host", "a service is reached by its abstract name", _UNIX, False, _abstract),
     ("abstract datagram", "a datagram reaches an abstract name", _UNIX_DATAGRAM, False, _abstract_datagram),
     ("descriptor to the host", "a descriptor is handed out", _SEND_DESCRIPTOR, False, _abstract),
-    ("socket in a readable folder", "a service is reached by its path", _UNIX, False,
+    ("socket in a readable directory", "a service is reached by its path", _UNIX, False,
      _unix_path(_STREAM, "readable_paths")),
-    ("datagram socket in a readable folder", "a datagram reaches a path", _UNIX_DATAGRAM, False,
+    ("datagram socket in a readable directory", "a datagram reaches a path", _UNIX_DATAGRAM, False,
      _unix_path(_DATAGRAM, "readable_paths")),
     ("socket through /proc/self/cwd", "a service is reached by another path", _UNIX_BY_DIRECTORY, False,
      _unix_path(_STREAM, "readable_paths")),
     ("socket in the workspace", "a service is reached by its path", _UNIX, False, _unix_path(_STREAM, "workspace")),
-    ("socket beside a mount in a readable folder", "a service is reached by its path", _UNIX, False,
+    ("socket beside a mount in a readable directory", "a service is reached by its path", _UNIX, False,
      _unix_path(_STREAM, "readable_paths", "sub")),
-    ("datagram socket beside a mount in a readable folder", "a datagram reaches a path", _UNIX_DATAGRAM, False,
+    ("datagram socket beside a mount in a readable directory", "a datagram reaches a path", _UNIX_DATAGRAM, False,
      _unix_path(_DATAGRAM, "readable_paths", "sub")),
-    ("socket in a mount in a readable folder", "a service is reached by its path", _UNIX, False,
+    ("socket in a mount in a readable directory", "a service is reached by its path", _UNIX, False,
      _unix_path(_STREAM, "readable_paths", "sub", "sub/socket")),
-    ("socket in a writable folder", "a service is reached by its path", _UNIX, False,
+    ("socket in a writable directory", "a service is reached by its path", _UNIX, False,
      _unix_path(_STREAM, "writable_paths")),
-    ("datagram socket in a writable folder", "a datagram reaches a path", _UNIX_DATAGRAM, False,
+    ("datagram socket in a writable directory", "a datagram reaches a path", _UNIX_DATAGRAM, False,
      _unix_path(_DATAGRAM, "writable_paths")),
-    ("datagram pair to a writable folder", "a datagram reaches a path", _UNIX_BY_PAIR, False,
+    ("datagram pair to a writable directory", "a datagram reaches a path", _UNIX_BY_PAIR, False,
      _unix_path(_DATAGRAM, "writable_paths")),
     ("answer on a port of the host", "the job plays a service to the host", _BIND, False, _client),
     ("see the host's services", "open ports of the host are listed", _SEE_SERVICE, False, TCP),

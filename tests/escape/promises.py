@@ -17,10 +17,10 @@ FAMILIES = ("process", "memory", "descriptors", "output", "filesystem", "privile
 _HIDDEN_NAMES = ("stat", "readlink", "O_PATH", "chdir", "lstat", "access", "statx", "inotify", "getxattr", "statvfs")
 _HIDDEN_METADATA = ("chmod", "chown", "utime", "setxattr")
 _BASE = ("written", "overwritten in place", "overwritten through a mapping", "deleted", "renamed", "given another mode",
-         "given another time", "replaced by a link", "truncated", "replaced folder by file")  # fmt: skip
+         "given another time", "replaced by a link", "truncated", "replaced directory by file")  # fmt: skip
 
-_OURS = ("the state folder", "a transaction", "a folder of sandboxes", "a private folder",
-         "a private folder of another TMPDIR")  # fmt: skip
+_OURS = ("the state directory", "a transaction", "a directory of sandboxes", "a private directory",
+         "a private directory of another TMPDIR")  # fmt: skip
 
 # (why strict_partial can't, family, attacks)
 WITHOUT_NAMESPACES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -31,18 +31,18 @@ WITHOUT_NAMESPACES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
       "command lines of the host")),
     ("the kernel does not tell a job how much of a file that it may not write lies in memory", "memory",
      ("page cache",)),
-    ("the working folder is the caller's own and not a layer over it", "quotas",
+    ("the working directory is the caller's own and not a layer over it", "quotas",
      ("bytes of children that nobody is told of", "bytes in files that only a mapping holds",
       "bytes in files under way between sockets", "bytes in files that only another thread has open",
       "bytes in files that only run as programs")),
-    ("the working folder is the caller's own and not a layer over it", "filesystem",
+    ("the working directory is the caller's own and not a layer over it", "filesystem",
      tuple(f"base {name}" for name in _BASE)),
     ("Landlock closes contents; modes, owners, times and attributes of the user's own files stay open", "filesystem",
-     ("touch a device", *(f"{name} in a readable folder" for name in ("chmod", "touch", "xattr")),
+     ("touch a device", *(f"{name} in a readable directory" for name in ("chmod", "touch", "xattr")),
       *(f"hidden in the workspace by {name}" for name in _HIDDEN_METADATA))),
     ("what is hidden is refused, not absent: its name, size and times can be seen", "filesystem",
      (*(f"hidden in the workspace by {name}" for name in _HIDDEN_NAMES),
-      *(f"hidden in a readable folder by {name}" for name in ("stat", "readlink", "O_PATH")),
+      *(f"hidden in a readable directory by {name}" for name in ("stat", "readlink", "O_PATH")),
       *(f"hidden in a workspace file by file by {name}" for name in ("stat", "readlink")),
       "hidden in the system by stat")),
     ("only root may empty the bounding set outside of a user namespace; nothing brings a capability back", "privilege",
@@ -55,13 +55,13 @@ WITHOUT_NAMESPACES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
       "the control group of pid 1", "devices in /sys", "the base of the workspace in the mount table",
       "counts of the host", "the PATH of the caller")),
     ("without a user namespace of its own a job has its user's watches", "quotas", ("watches",)),
-    ("the working folder is written directly, so one that holds something of ours is refused before anything runs",
+    ("the working directory is written directly, so one that holds something of ours is refused before anything runs",
      "records", tuple(f"{name} in the workspace" for name in _OURS)),
     ("locks and watches on a file that two jobs may both read are seen by both", "neighbours",
-     ("lock on namespaces", "lock on namespaces under the tight profile", "lock on /proc", "lock in a readable folder",
-      "watch a readable folder", "record lock",
+     ("lock on namespaces", "lock on namespaces under the tight profile", "lock on /proc",
+      "lock in a readable directory", "watch a readable directory", "record lock",
       "watch a program of the system", *(f"lock on {name}" for name in
-                                         ("a program of the system", "a folder of the system", "the interpreter",
+                                         ("a program of the system", "a directory of the system", "the interpreter",
                                           "configuration", "what is told of its limits")))),
     ("without a network namespace of its own a job reads a list of the host's sockets", "neighbours",
      ("pairs of sockets under the tight profile", "named pair of sockets under the tight profile")),

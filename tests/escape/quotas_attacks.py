@@ -93,7 +93,7 @@ _AUTOMATICALLY_REAPED = (
 _REAPED_ATTACK = _attack(name="bytes of children that nobody is told of", what="what is written is not counted",
                          policy={"disk_bytes": 16 * MIB}, prepare=_workspace, probe=_AUTOMATICALLY_REAPED)  # fmt: skip
 
-# The same into files that lie in no folder, and that no descriptor of a process' first thread shows.
+# The same into files that lie in no directory, and that no descriptor of a process' first thread shows.
 _PARTS = (
     "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nkept, total = [], 0\n"
     "def part(name):\n"

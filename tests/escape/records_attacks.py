@@ -1,7 +1,7 @@
-"""Attacks on what is ringfence's own: records, keys and layers that lie in a folder which a guest is shown.
+"""Attacks on what is ringfence's own: records, keys and layers that lie in a directory which a guest is shown.
 
-Each stage lays something of ours, with the secret in it, into a folder; the probe looks through all of that folder.
-"""
+Each stage lays something of ours, with the secret in it, into a directory; the probe looks through all of that
+directory. """
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOOK = (
 
 
 def _state(stage: Stage, place: Path) -> None:
-    """The state folder itself."""
+    """The state directory itself."""
     stage.enter_context(patch.dict(os.environ, XDG_STATE_HOME=str(place / "state")))
     Path(state_folder.made(), "secret.txt").write_text(SECRET)
 
@@ -47,13 +47,13 @@ def _root(stage: Stage, place: Path) -> None:
 
 
 def _private(stage: Stage, place: Path) -> None:
-    """The private folder of another box, where this caller has its own, too."""
+    """The private directory of another box, where this caller has its own, too."""
     stage.enter_context(patch.dict(os.environ, TMPDIR=str(place / "tmp")))
     _living_box(stage, place)
 
 
 def _private_elsewhere(stage: Stage, place: Path) -> None:
-    """The same of one whose caller has another folder for temporary files than this one."""
+    """The same of one whose caller has another directory for temporary files than this one."""
     with patch.dict(os.environ, TMPDIR=str(place / "tmp")):
         _living_box(stage, place)
 
@@ -64,10 +64,10 @@ def _living_box(stage: Stage, place: Path) -> None:
     box.put("secret.txt", SECRET.encode())
 
 
-# what: how it is laid into a folder
+# what: how it is laid into a directory
 OURS: dict[str, Lay] = {
-    "the state folder": _state, "a transaction": _transaction, "a folder of sandboxes": _root,
-    "a private folder": _private, "a private folder of another TMPDIR": _private_elsewhere,
+    "the state directory": _state, "a transaction": _transaction, "a directory of sandboxes": _root,
+    "a private directory": _private, "a private directory of another TMPDIR": _private_elsewhere,
 }  # fmt: skip
 
 
@@ -104,6 +104,6 @@ def _attack(name: str, where: str, prepare: Prepare) -> Attack:
 
 
 ATTACKS = [
-    *(_attack(name, "a readable folder", below_readable(lay)) for name, lay in OURS.items()),
+    *(_attack(name, "a readable directory", below_readable(lay)) for name, lay in OURS.items()),
     *(_attack(name, "the workspace", as_workspace(lay)) for name, lay in OURS.items()),
 ]

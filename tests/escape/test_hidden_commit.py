@@ -14,10 +14,10 @@ pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
 DAMAGE = {
     "nothing": "pass",
     "written over": "import os; os.makedirs('a/oracle', exist_ok=True); open('a/oracle/secret', 'w').write('forged')",
-    "folder above deleted": "import shutil; shutil.rmtree('a')",
-    "folder above replaced by a file": "import shutil; shutil.rmtree('a'); open('a', 'w').close()",
-    "folder above replaced by a link": "import os, shutil; shutil.rmtree('a'); os.symlink('/tmp', 'a')",
-    "folder above made anew": "import os, shutil; shutil.rmtree('a'); os.makedirs('a/oracle')",
+    "directory above deleted": "import shutil; shutil.rmtree('a')",
+    "directory above replaced by a file": "import shutil; shutil.rmtree('a'); open('a', 'w').close()",
+    "directory above replaced by a link": "import os, shutil; shutil.rmtree('a'); os.symlink('/tmp', 'a')",
+    "directory above made anew": "import os, shutil; shutil.rmtree('a'); os.makedirs('a/oracle')",
 }
 
 
@@ -47,11 +47,11 @@ def test_what_is_hidden_survives_a_commit(how: str, tmp_path: Path) -> None:
 def test_what_is_not_hidden_is_carried_over(tmp_path: Path) -> None:
     """The control: the same damage, with nothing hidden."""
     secret = _workspace(tmp_path)
-    _keep(tmp_path, DAMAGE["folder above deleted"], [])
+    _keep(tmp_path, DAMAGE["directory above deleted"], [])
     assert not secret.exists()
 
 
 def test_what_lies_beside_a_hidden_path_is_still_deleted(tmp_path: Path) -> None:
     secret = _workspace(tmp_path)
-    _keep(tmp_path, DAMAGE["folder above deleted"], [str(secret.parent)])
+    _keep(tmp_path, DAMAGE["directory above deleted"], [str(secret.parent)])
     assert not (tmp_path / "a" / "beside").exists()

@@ -1,4 +1,4 @@
-"""Hidden paths are absent, whatever shows the folder that they lie in; and so is what lies around the program."""
+"""Hidden paths are absent, whatever shows the directory that they lie in; and so is what lies around the program."""
 
 from __future__ import annotations
 

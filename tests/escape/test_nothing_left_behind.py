@@ -1,4 +1,4 @@
-"""Whatever happens to the caller, no process, descriptor, folder or thread of a job outlives it."""
+"""Whatever happens to the caller, no process, descriptor, directory or thread of a job outlives it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEVELS = ("process", "strict")
 
 @pytest.fixture
 def private_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Scratch folders of this test only."""
+    """Scratch directories of this test only."""
     folder = Path(tempfile.mkdtemp(dir=tmp_path))
     monkeypatch.setenv("TMPDIR", str(folder))
     yield folder

@@ -27,7 +27,7 @@ _PLANT = (
     "  except OSError as e: print(e)\n"
 )
 _NOT_OURS = ("code", "state", "tmp")
-"""Folders that hold something of ours, or are worked on."""
+"""Directories that hold something of ours, or are worked on."""
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from tests.escape.raw_calls import calling
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
 
-# Relative to the folder, through links and descriptors, by calls that read, change and execute.
+# Relative to the directory, through links and descriptors, by calls that read, change and execute.
 ROUTES = {
     "open": "open(HIDDEN)",
-    "relative to the folder": "os.chdir(FOLDER); open('answers')",
+    "relative to the directory": "os.chdir(FOLDER); open('answers')",
     "relative to a descriptor": "open('answers', opener=lambda p, f: os.open(p, f, dir_fd=os.open(FOLDER, 0)))",
     "through a link": "os.symlink(HIDDEN, '/tmp/link'); open('/tmp/link')",
-    "through a link to the folder": "os.symlink(FOLDER, '/tmp/there'); open('/tmp/there/answers')",
+    "through a link to the directory": "os.symlink(FOLDER, '/tmp/there'); open('/tmp/there/answers')",
     "through dots": "open(FOLDER + '/deep/../answers')",
     "through /proc/self/root": "open('/proc/self/root' + HIDDEN)",
     "through /proc/self/cwd": "os.chdir(FOLDER); open('/proc/self/cwd/answers')",
@@ -127,12 +127,13 @@ def test_a_hidden_path_of_which_nothing_is_shown_is_wired_too(folder: Path, hidd
     assert [attempt["path"] for attempt in _attempts(outcome)] == [hidden]
 
 
-# What is asked for, of a hidden path whose folder, or the folder of that, is not there: the first missing name tells.
+# What is asked for, of a hidden path whose directory, or the directory of that, is not there: the first missing name
+# tells.
 MISSING = {
     "the path": ("nowhere/answers", "open(HIDDEN)"),
     "deeper": ("nowhere/deep/deeper/answers", "open(HIDDEN)"),
-    "below a folder that is there": ("deep/nowhere/answers", "open(HIDDEN)"),
-    "its folder": ("nowhere/answers", "os.listdir(os.path.dirname(HIDDEN))"),
+    "below a directory that is there": ("deep/nowhere/answers", "open(HIDDEN)"),
+    "its directory": ("nowhere/answers", "os.listdir(os.path.dirname(HIDDEN))"),
     "made by the job": ("nowhere/answers", "os.mkdir(os.path.dirname(HIDDEN))"),
     "through a link": ("nowhere/answers", "os.symlink(FOLDER, '/tmp/there'); open('/tmp/there/nowhere/answers')"),
 }

@@ -131,7 +131,7 @@ def test_files_of_an_earlier_job_are_gone(pool: Pool) -> None:
     make += f" open(os.path.join(top, {KEPT!r}), 'w').close()\n"
     for _ in range(4):
         assert pool.run_source(make).ok
-    eventually(lambda: pool.run_source(LEFT).stdout == b"found False\n")  # folders are removed while others run
+    eventually(lambda: pool.run_source(LEFT).stdout == b"found False\n")  # directories are removed while others run
     assert [pool.run_source(LEFT).stdout for _ in range(3)] == [b"found False\n"] * 3
     assert pool.run_source(make + LEFT).stdout == b"found True\n"
 
@@ -141,7 +141,7 @@ def test_a_job_has_the_descriptors_that_are_its_own_and_no_others(pool: Pool, ch
     shown = [pool.run_source(DESCRIPTORS).stdout for _ in range(3)]
     assert shown == [b"[0, 1, 2, 3]\n"] * 3  # 3: where it says farewell
     listed = "ls /proc/self/fd | tr '\\n' ' '"
-    assert pool.run(["sh", "-c", listed]).stdout == b"0 1 2 3 "  # 3: the folder that ls reads
+    assert pool.run(["sh", "-c", listed]).stdout == b"0 1 2 3 "  # 3: the directory that ls reads
     if channel:
         assert pool.call(_descriptors) == [0, 1, 2, 3, 4]
 

@@ -16,7 +16,7 @@ from tests.escape.raw_calls import KNOWN, calling
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
 
-# Each route has a name of its own in the hidden folder, so that its record is known by it. P is that path.
+# Each route has a name of its own in the hidden directory, so that its record is known by it. P is that path.
 ROUTES: Mapping[str, tuple[str, str]] = {
     "absolute": ("open", "open(P)"),
     "relative": ("open", "open('vault/relative')"),
@@ -156,7 +156,7 @@ def _run(place: Path, source: str, *, hidden: bool = True, **more: object) -> Ou
 
 
 def _seen(outcome: Outcome) -> dict[str, Mapping[str, object]]:
-    """Records by the name in the hidden folder."""
+    """Records by the name in the hidden directory."""
     records = [event.details for event in outcome.events if "/vault" in str(event.details.get("path"))]
     return {str(record["path"]).rpartition("/")[2]: record for record in records}
 

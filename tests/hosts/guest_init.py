@@ -58,7 +58,7 @@ def prepare() -> None:
     write("/sys/fs/cgroup/cgroup.subtree_control", " ".join("+" + name for name in CONTROLLERS))
     os.mkdir(ROOT_GROUP)
     os.mkdir(DELEGATED)
-    # What systemd does for Delegate=yes: the folder and these files change hands, the limits above do not.
+    # What systemd does for Delegate=yes: the directory and these files change hands, the limits above do not.
     for path in (DELEGATED, *(f"{DELEGATED}/{name}" for name in DELEGATED_FILES)):
         os.chown(path, USER, USER)
     # The test of io.max reads the device itself; udev would give /dev/fuse to all.

@@ -49,7 +49,7 @@ ATTACKS = [attack for attack in HELD_BY_GROUPS if LONG or attack.name in TAKEN]
 def _nothing_is_left() -> Iterator[None]:
     yield
     assert _groups() == []
-    # After its group, a leader whose caller was killed removes the folder.
+    # After its group, a leader whose caller was killed removes the directory.
     assert jobs.eventually(lambda: not list(Path("/tmp").glob("ringfence-*/*")), 60)
 
 

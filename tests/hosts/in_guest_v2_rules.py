@@ -157,7 +157,7 @@ def _memory_is_limited() -> bool:
 
 
 def test_a_user_whose_shell_is_in_a_leaf_of_a_group_handed_over_gets_limits(parent: str) -> None:
-    """What the fix for hosts without systemd says, by hand: the folder and three files change hands."""
+    """What the fix for hosts without systemd says, by hand: the directory and three files change hands."""
     group, uid = f"{parent}/handed-over", os.geteuid() or 1001
     os.makedirs(f"{group}/shell")
     for path in (group, *(f"{group}/cgroup.{name}" for name in ("procs", "subtree_control", "threads"))):

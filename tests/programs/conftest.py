@@ -16,7 +16,7 @@ CLOSED_FOLDER, CLOSED_FILE = 0o700, 0o600
 
 @pytest.fixture
 def workspace() -> Iterator[Path]:
-    """A folder that only its owner can enter, with some files; whatever a test does, it is the same afterwards."""
+    """A directory that only its owner can enter, with some files; whatever a test does, it is the same afterwards."""
     with tempfile.TemporaryDirectory(prefix="workshop-", dir="/var/tmp") as name:
         folder = Path(name) / "project"
         for path in ("src/deep/er", "docs"):

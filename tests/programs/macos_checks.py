@@ -23,7 +23,7 @@ ATTEMPTS = {
     "read it by its name in large letters": "print('ESCAPED' if open(top + '/OUT/A/SECRET').read() else '')",
     "read it by another hard link": "os.link(top + '/out/a/secret', top + '/out/c'); "
                                     "print('ESCAPED' if open(top + '/out/c').read() else '')",
-    "rename the folder that it lies in": _RENAMED,
+    "rename the directory that it lies in": _RENAMED,
     "write beside": "open(top + '/beside', 'w').close(); print('ESCAPED')",
     "connect to the host": "socket.create_connection(('127.0.0.1', int(sys.argv[2])), 10); print('ESCAPED')",
     "end its caller": "os.kill(int(sys.argv[3]), 0); print('ESCAPED')",

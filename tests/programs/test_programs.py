@@ -45,7 +45,7 @@ def test_git_works_in_the_workspace(what: str, repository: Path) -> None:
 
 
 LIMITS = {
-    "a folder of the base is renamed": ("git add -A && git mv notes noted", b"cross-device link"),
+    "a directory of the base is renamed": ("git add -A && git mv notes noted", b"cross-device link"),
     "a file of the base is linked": ("git clone -q . copy", b"hardlink different from source"),
 }
 
@@ -111,8 +111,8 @@ TREES = {
     "removed for good": "rm -r src docs README && ls -A | wc -l",
     "renamed": "mv src moved && cat moved/deep/er/three.txt && ! test -e src && mv moved src && ls src",
     "renamed over": "rm -r docs && mv src docs && cat docs/one.c",
-    "file for a folder": "rm -r src && echo now a file > src && cat src",
-    "folder for a file": "rm README && mkdir README && touch README/inside && ls README",
+    "file for a directory": "rm -r src && echo now a file > src && cat src",
+    "directory for a file": "rm README && mkdir README && touch README/inside && ls README",
     "modes": "chmod 755 src && chmod 644 README && stat -c %a src README",
     "written": "echo more >> README && cat README && : > docs/page && wc -c < docs/page",
     "copied": "cp -a src copy && diff -r src copy && stat -c %a copy copy/one.c",
@@ -120,7 +120,7 @@ TREES = {
 TREES_SAY = {
     "removed and made again": "src/deep/n\n", "removed for good": "0\n",
     "renamed": "content of src/deep/er/three.txt\ndeep\none.c\n", "renamed over": "content of src/one.c\n",
-    "file for a folder": "now a file\n", "folder for a file": "inside\n", "modes": "755\n644\n",
+    "file for a directory": "now a file\n", "directory for a file": "inside\n", "modes": "755\n644\n",
     "written": "content of README\nmore\n0\n", "copied": "700\n600\n",
 }  # fmt: skip
 

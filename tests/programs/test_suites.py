@@ -27,7 +27,7 @@ SUITES = {
 
 @pytest.fixture(scope="session")
 def packages() -> Iterator[Path]:
-    """Where they lie: in this environment, or fetched into a folder of their own."""
+    """Where they lie: in this environment, or fetched into a directory of their own."""
     found = importlib.util.find_spec("joblib")
     if found and found.origin:
         yield Path(found.origin).parent.parent

@@ -1,4 +1,4 @@
-"""Runs on Windows, or under Wine: imports every module of the package below the folder that is named."""
+"""Runs on Windows, or under Wine: imports every module of the package below the directory that is named."""
 
 import importlib
 import os

@@ -237,7 +237,7 @@ _OPERATION = Group(title="Operation, and what the specification leaves for later
             "No level gives a job a device.", adr=(125,),
             tried=Tried(written="ringfence.SandboxPolicy(gpu=1)", words="no level gives a job a GPU")),
     not_yet("later: a package cache that is mounted",
-            "A container of a strategy shows no folder of the host; what it needs belongs into the image ([base "
+            "A container of a strategy shows no directory of the host; what it needs belongs into the image ([base "
             "image](how-to/containers/base-image.md)).",
             Tried(written="ringfence.DockerConfig(volumes='/cache')", words="there is no such key")),
     not_yet("later: permitted hosts for strategies",

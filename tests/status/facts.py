@@ -218,7 +218,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class File:
-    """A file or folder of the repository."""
+    """A file or directory of the repository."""
 
     path: str
 

@@ -85,7 +85,7 @@ _STATUSES = Group(title="Statuses and return codes", rows=(
 ))  # fmt: skip
 
 _MATRIX = Group(title="The feature matrix", rows=(
-    works("Linux: wall timeout, CPU time (`RLIMIT_CPU`), open files (`RLIMIT_NOFILE`), working folder, output caps",
+    works("Linux: wall timeout, CPU time (`RLIMIT_CPU`), open files (`RLIMIT_NOFILE`), working directory, output caps",
           Command("ringfence selfcheck", "--level process"),
           proof=named("contract/test_conformance", "the_promise_holds_and_its_control_succeeds") +
           named("unit/kernel/test_rlimits")),
@@ -108,7 +108,7 @@ _MATRIX = Group(title="The feature matrix", rows=(
             "none. libseccomp is not needed.", Name("ringfence.model.limits.SyscallProfile"), adr=(23,),
             proof=named("unit/kernel/test_seccomp_attacks", "an_attack_that_works_without_the_filter_fails_under_it") +
             named("unit/backends/test_walled", "calls_are_filtered_by_the_profile_that_is_asked_for")),
-    limited("Windows: Job Objects (wall and CPU time, memory, active processes), working folder, output caps",
+    limited("Windows: Job Objects (wall and CPU time, memory, active processes), working directory, output caps",
             f"{_WINE} Wine's job objects hold neither memory, processes nor CPU time: a watchdog holds the first two "
             "there, and CPU time is refused.", Name("ringfence.windows.job_object"),
             File("tests/programs/windows_checks.py"), adr=(109, 110),
@@ -118,7 +118,7 @@ _MATRIX = Group(title="The feature matrix", rows=(
             "and on Windows itself nothing has run yet.", Name("ringfence.windows.integrity"), adr=(113,),
             proof=named("unit/windows/test_integrity", "the_token_of_a_job_is_lowered_before_it_is_made",
                         "where_nothing_is_promised_the_policy_is_refused")),
-    limited("macOS: rlimits, wall timeout, working folder, output caps",
+    limited("macOS: rlimits, wall timeout, working directory, output caps",
             f"{_NO_MAC} Memory and processes by a watchdog, as best effort.",
             Name("ringfence.backends.tables.ON_MACOS"), File("tests/programs/macos_checks.py"), adr=(112,),
             proof=named("unit/test_other_systems", "the_process_level_runs_without_anything_of_linux",
@@ -135,7 +135,7 @@ _BEHAVIOUR = Group(title="Behaviour", rows=(
     works("`PYTHONPATH` and `COVERAGE_PROCESS_START` are passed on",
           Call("ringfence.run_pytests_v2", "paths, policy"),
           proof=named(_DOOR, "pythonpath_is_propagated", "coverage_of_a_subprocess_is_measured")),
-    works("a working folder of its own",
+    works("a working directory of its own",
           Call("ringfence.run_pytests_v2", "paths, policy"),
           proof=named(_DOOR, "tests_run_in_a_folder_of_their_own_and_leave_the_callers_alone")),
     works("output beyond the cap is cut, with `[TRUNCATED]`",

@@ -26,7 +26,7 @@ class Tried:
     """A command line, or an expression with ``ringfence`` in it."""
     words: str
     files: Mapping[str, str] = field(default_factory=dict)
-    """By path in the current folder."""
+    """By path in the current directory."""
 
 
 @dataclass(frozen=True, kw_only=True)

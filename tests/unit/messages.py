@@ -1,7 +1,7 @@
 """Every message that the package can raise, by the source: ``python -m tests.unit.messages`` prints them for reading.
 
 A message is what an error of ours or of the standard library is made with: its text, its ``hint``, its ``fixes``.
-Parts that are filled in at run time are shown as ``{…}``. ``… messages cli`` prints those of one folder.
+Parts that are filled in at run time are shown as ``{…}``. ``… messages cli`` prints those of one directory.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ ALLOWED: tuple[tuple[str, str], ...] = (
      model/policy_paths.py:normpath proctor/foreign/harbor.py:normpath proctor/task.py:normpath:2
      proctor/task_policy.py:normpath sandbox/image.py:normpath validation/rules_file.py:normpath
      """),
-    ("names below a folder that was walked without following links",
+    ("names below a directory that was walked without following links",
      """
      manager/live_state.py:relpath:2 proctor/foreign/graded_tree.py:normpath proctor/foreign/graded_tree.py:relpath
      proctor/foreign/image_build.py:normpath proctor/foreign/image_build.py:relpath proctor/foreign/laying.py:normpath

@@ -111,7 +111,7 @@ def test_a_job_on_macos_goes_behind_a_seatbelt_profile(behind_seatbelt: Told) ->
     for noted in (job, put, get):
         rules = noted[1].splitlines()
         assert rules[-1].startswith("(deny file* process-exec* ")
-        assert f'(subpath "{place}/secret")' in rules[-1], "the name that its folder lists"
+        assert f'(subpath "{place}/secret")' in rules[-1], "the name that its directory lists"
         assert "(deny network*)" in rules and "(deny file-write*)" in rules
         written = next(rule for rule in rules if rule.startswith("(allow file-write* ") and "/out" in rule)
         assert f'(subpath "{place}/out")' in written

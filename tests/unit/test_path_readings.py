@@ -26,10 +26,10 @@ from ringfence.pytest_runner import runner
 from ringfence.service.settings import Settings
 
 READERS: dict[str, Callable[[str], object]] = {
-    "the folder of a job": lambda path: Job(argv=("true",), cwd=path).cwd,
+    "the directory of a job": lambda path: Job(argv=("true",), cwd=path).cwd,
     "a path of the policy": lambda path: policy_flags._path("--hidden", path),
     "the workspace of a box": box._folder,
-    "a folder of the manager": lambda path: SandboxConfig(allowed_paths=[Path(path)]).allowed_paths[0],
+    "a directory of the manager": lambda path: SandboxConfig(allowed_paths=[Path(path)]).allowed_paths[0],
     "the root of sandboxes": lambda path: Registry(path).root,
     "an environment": lambda path: interpreter._program_in(path).removesuffix("/bin/python"),
     "the state of a service": lambda path: Settings(state=path).state,

@@ -69,7 +69,7 @@ def walks(run: Callable[[], object]) -> dict[str, Walk]:
 
 
 def strict_run(*, in_folder: bool) -> dict[str, Walk]:
-    """One job under strict, from the backend to its end; ``in_folder``: it works on a folder of the caller's."""
+    """One job under strict, from the backend to its end; ``in_folder``: it works on a directory of the caller's."""
     policy = SandboxPolicy(isolation="strict", hidden_paths=("/srv",))
     job = Job(argv=("true",), cwd=str(Path(__file__).parent) if in_folder else None)
     backend = backend_for(policy.isolation)
@@ -85,7 +85,7 @@ def strict_run(*, in_folder: bool) -> dict[str, Walk]:
 
 def main() -> None:
     for in_folder in (False, True):
-        print("in a folder of the caller's" if in_folder else "in a private folder")
+        print("in a directory of the caller's" if in_folder else "in a private directory")
         for name, walk in strict_run(in_folder=in_folder).items():
             print(f"  {name}: {len(walk.files)} files, {len(walk.stays)} stays, {walk.returns} returns")
             print("    " + " ".join(walk.stays))

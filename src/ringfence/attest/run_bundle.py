@@ -61,10 +61,9 @@ def bundle(
 ) -> dict[str, object]:
     """Signed evidence of a run that nobody graded; docs/explanation/bundle.md says what it proves.
 
-    With ``out`` it is written to that new file, and what it binds into the folder ``artifacts_folder(out)``. ``policy``
-    and ``job`` are those of the run; without a policy, what the outcome says was requested takes its place. ``name`` is
-    by default the run's id, ``nonce`` a challenge that somebody handed out, as 64 hex characters.
-    """
+    With ``out`` it is written to that new file, and what it binds into the directory ``artifacts_folder(out)``.
+    ``policy`` and ``job`` are those of the run; without a policy, what the outcome says was requested takes its place.
+    ``name`` is by default the run's id, ``nonce`` a challenge that somebody handed out, as 64 hex characters. """
     target = None if out is None else absolute(out)
     with written(target) as folder:
         made = _made(outcome, folder, key, policy, job, name or outcome.run_id, nonce or fresh_nonce(), inputs)
@@ -170,7 +169,7 @@ def _variables(policy: SandboxPolicy | None, job: Job | None) -> Iterator[str]:
 
 
 def _outputs(outcome: Outcome, folder: str) -> Iterator[Artifact]:
-    """What came out, as files of the folder."""
+    """What came out, as files of the directory."""
     files = {f"{PHASE}.stdout": outcome.stdout, f"{PHASE}.stderr": outcome.stderr, f"{PHASE}.message": outcome.message}
     found = {name: data for name, data in files.items() if data is not None}
     for name, data in {**found, "changes.json": _changes(outcome)}.items():
@@ -197,7 +196,7 @@ def written(target: str | None) -> Iterator[str]:
 
 @contextmanager
 def workplace(target: str | None) -> Iterator[str]:
-    """A new private folder beside its final place; removed at the end if it was not moved there."""
+    """A new private directory beside its final place; removed at the end if it was not moved there."""
     if target is None:
         import tempfile
 

@@ -26,7 +26,8 @@ class Signing:
 
 
 def chosen_key(seed: str | None = None, key_file: str | None = None, folder: str = ".") -> Signing:
-    """The seed, the file, ``PROCTOR_SIGNING_SEED``, else ``signing-seed.hex`` in the folder, made where it is missing.
+    """The seed, the file, ``PROCTOR_SIGNING_SEED``, else ``signing-seed.hex`` in the directory, made where it is
+    missing.
 
     What can't be used is a UsageError: better before a run than after it.
     """

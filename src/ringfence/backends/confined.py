@@ -1,8 +1,8 @@
 """What is left of STRICT without user namespaces: Landlock, seccomp, limits. Only with allow_partial.
 
-The job runs on the host's own root: it reads system folders and what the policy names, writes its working folder
+The job runs on the host's own root: it reads system directories and what the policy names, writes its working directory
 and a private one, and has no socket. It deliberately promises no absence: names, sizes and other processes
-can be seen, and the working folder is written directly, without a layer.
+can be seen, and the working directory is written directly, without a layer.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def enforcement(policy: SandboxPolicy, blocked: tuple[str, str], found: Kernel) 
 
 
 def open_box(policy: SandboxPolicy, blocked: tuple[str, str], traits: Traits) -> ProcessBox:
-    """A folder, a control group where there is one, and walls; as root, an id of its own."""
+    """A directory, a control group where there is one, and walls; as root, an id of its own."""
     found, own_id = walls.look(), host.is_the_hosts_root()
     if own_id:
         private_place.let_others_through()

@@ -174,7 +174,7 @@ class ContainerBox:
             self._place.close_soon()
 
     def _opened(self, workspace: str | None, *, alone: bool = False) -> Place:
-        """A container whose pid 1 has come to the door. By then nothing of the container is left in our folders."""
+        """A container whose pid 1 has come to the door. By then nothing of the container is left in our directories."""
         client = self._backend.client()
         promises.refuse_without_visits(is_local=client.is_local)
         name = self._name = orphans.new_name()
@@ -272,7 +272,7 @@ class ContainerBox:
         files: dict[str, str] = {}
         if job.files:
             folder = self._scratch.prepare(replace(job, cwd=None))
-            os.chmod(folder, 0o755)  # the folder above it is the caller's alone
+            os.chmod(folder, 0o755)  # the directory above it is the caller's alone
             files = {top: os.path.join(folder, top) for top in dict.fromkeys(name.split("/")[0] for name in job.files)}
         filtered = seccomp_profile.text(profile or self.policy.syscall_profile or SyscallProfile.DEFAULT)
         spec = job_spec.spec_of(

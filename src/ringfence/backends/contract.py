@@ -42,7 +42,7 @@ class Walls(Protocol):
     """What keeps programs away from files that the walls close."""
 
     def work_on(self, transaction: Transaction) -> dict[str, Enforcement]:
-        """Take the transaction's folders in; what the table says of them."""
+        """Take the transaction's directories in; what the table says of them."""
         ...
 
     def admit(self, job: Job) -> None:
@@ -54,7 +54,7 @@ class Walls(Protocol):
         ...
 
     def steps(self, job: Job, folder: str, scratch: Scratch, limits: Steps) -> Steps:
-        """How the process comes to its folder, behind the walls and under its limits."""
+        """How the process comes to its directory, behind the walls and under its limits."""
         ...
 
     def through(self, last: Step, folder: str, scratch: Scratch) -> Step:
@@ -131,7 +131,7 @@ class Box(Startable, Protocol):
     """A living sandbox: a policy and a place that takes jobs."""
 
     def work_on(self, transaction: Transaction) -> None:
-        """Jobs work on its folders, in layers that outlive the box. Before the first job."""
+        """Jobs work on its directories, in layers that outlive the box. Before the first job."""
         ...
 
     def changes(self) -> Changes:
@@ -143,7 +143,7 @@ class Box(Startable, Protocol):
         ...
 
     def keep(self, folder: str) -> bool:
-        """Make a transaction in this new folder of what the job changed; False where there is no layer for that."""
+        """Make a transaction in this new directory of what the job changed; False where there is no layer for that."""
         ...
 
     def close(self) -> str:
@@ -155,7 +155,7 @@ class StandbyBox(Box, Protocol):
     """A box that can do ahead what does not depend on the job."""
 
     def prewarm(self, python: PythonJobs) -> object:
-        """Do it now; the next job starts at once, in a working folder of the box's own."""
+        """Do it now; the next job starts at once, in a working directory of the box's own."""
         ...
 
     def is_ready(self) -> bool:

@@ -1,8 +1,7 @@
 """The control group of a box: what the policy asks of it, what is missing for that, what it counted.
 
-Chooses limits and folders only; groups are made, written and read back in kernel/cgroup/group.py, which is loaded when
-it is first needed.
-"""
+Chooses limits and directories only; groups are made, written and read back in kernel/cgroup/group.py, which is loaded
+when it is first needed. """
 
 from __future__ import annotations
 
@@ -102,7 +101,7 @@ def _limits(policy: SandboxPolicy, io_paths: tuple[str, ...], own_tasks: int = 0
 def throttle_folders(
     group: Cgroup | None, policy: SandboxPolicy, enforced: Mapping[str, Enforcement], folders: tuple[str, ...]
 ) -> dict[str, Enforcement]:
-    """Limit the bytes per second on the disks under these folders too, which are known only with the job.
+    """Limit the bytes per second on the disks under these directories too, which are known only with the job.
 
     Return what became of it, or nothing if it was not asked for or is refused already.
     """

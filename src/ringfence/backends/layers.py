@@ -1,4 +1,4 @@
-"""What a strict box changes on the host: nothing, one folder in a layer of the box's own, or the folders of a
+"""What a strict box changes on the host: nothing, one directory in a layer of the box's own, or the directories of a
 transaction in layers that outlive the box.
 
 Opens and closes layers and says what is to be shown; mounts nothing (``sandbox.root``).
@@ -37,10 +37,10 @@ class Layers:
         self._to_open: tuple[str, str] | tuple[()] = ()
         self._ours: tuple[str, ...] | None = None
         self.stamp: tuple[object, ...] = ()
-        """Stands for our own folders before they were looked up."""
+        """Stands for our own directories before they were looked up."""
         self._led: dict[str, str] = {}
         self._root = _root_of(policy) if policy.root else ""
-        """The real path of the folder that is the root; empty: the root is the host's system."""
+        """The real path of the directory that is the root; empty: the root is the host's system."""
         self.transaction: Transaction | None = None
         self._late: LateAttempts | None = None
 
@@ -53,7 +53,7 @@ class Layers:
         self.transaction, self._ours = transaction, None
 
     def prepare(self, scratch: str, workspace: str | None) -> tuple[str, ...]:
-        """Prepare what is to be changed; return the folders whose disks are read and written."""
+        """Prepare what is to be changed; return the directories whose disks are read and written."""
         if self.transaction is not None:
             for base in self.transaction.bases:
                 _refuse_absent(base)
@@ -82,8 +82,8 @@ class Layers:
         self._own = open_overlay(os.path.join(scratch, "layer/upper"), real, store, hidden=(*self._hidden, *self.ours))
 
     def _real(self, workspace: str) -> str:
-        """Looked up once: what is shown, what is reported as changed and what is committed must be one folder, even if
-        somebody replaces links above it meanwhile."""
+        """Looked up once: what is shown, what is reported as changed and what is committed must be one directory, even
+        if somebody replaces links above it meanwhile."""
         if self._in_root(workspace) is not None:
             return self._root
         if workspace not in self._led:
@@ -101,15 +101,15 @@ class Layers:
 
     @property
     def ours(self) -> tuple[str, ...]:
-        """Our own folders, which no guest sees and no commit touches. Looked up once: that reads the mount table. What
-        is made later is noticed by ``own_watch``, and by each look at a layer."""
+        """Our own directories, which no guest sees and no commit touches. Looked up once: that reads the mount table.
+        What is made later is noticed by ``own_watch``, and by each look at a layer."""
         if self._ours is None:
             self.stamp = state_folder.own_stamp()
             self._ours = self.transaction.ours if self.transaction else state_folder.own_places()
         return self._ours
 
     def laying(self, workspace: str | None, scratch: str) -> Laying:
-        """What is shown and changed for a job that works in this folder."""
+        """What is shown and changed for a job that works in this directory."""
         if self._root and not state_folder.is_image_root(self._root):
             state_folder.refuse_ours(self.ours, [self._root], ())
         laid = self._laid(workspace)
@@ -122,7 +122,7 @@ class Layers:
         return Laying(workspaces=laid, folder=folder, ours=self.ours, scratch=scratch, image=root)
 
     def _laid(self, workspace: str | None) -> tuple[WorkspaceMount, ...]:
-        """What is shown at its own path and changed in a layer only; the folder that the job begins in is first."""
+        """What is shown at its own path and changed in a layer only; the directory that the job begins in is first."""
         if self.transaction is None:
             rows = [(self._real(workspace), "")] if workspace else []
         else:
@@ -143,7 +143,7 @@ class Layers:
         if self.transaction:
             absent += HiddenPaths(self.transaction.hidden).below(path)
         owner: tuple[int, ...] = ()
-        if os.geteuid() == 0:  # as root, files of the folder's owner appear as the job's own
+        if os.geteuid() == 0:  # as root, files of the directory's owner appear as the job's own
             status = os.stat(path)
             owner = (status.st_uid, status.st_gid)
         at = showing.places(self._policy).get(path, "") if self._policy.shown_at else ""
@@ -161,7 +161,7 @@ class Layers:
             return rootfs.place(laid[0])
         path = real(workspace)
         if not any(path == each.path or path.startswith(each.path + "/") for each in laid):
-            raise UsageError(f"{workspace} is in none of the transaction's folders",
+            raise UsageError(f"{workspace} is in none of the transaction's directories",
                              hint=f"they are {', '.join(self.transaction.bases)}")  # fmt: skip
         return showing.inside(self._policy, path)
 
@@ -221,4 +221,4 @@ def _root_of(policy: SandboxPolicy) -> str:
 
 def _refuse_absent(folder: str) -> None:
     if not os.path.isdir(folder):
-        raise UsageError(f"{folder}: no such folder", hint="the working folder must exist")
+        raise UsageError(f"{folder}: no such directory", hint="the working directory must exist")

@@ -332,7 +332,7 @@ class LeaderClient:
             self.signal(_SIGKILL)
 
     def close(self) -> None:
-        """End the job if it runs, and wait until its tree is gone: its folder is removed next.
+        """End the job if it runs, and wait until its tree is gone: its directory is removed next.
 
         The end of a sandbox that stood by is told before the last of it is gone: its box waits for that (``release``).
         """

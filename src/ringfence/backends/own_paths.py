@@ -1,4 +1,5 @@
-"""Whether the folders of a transaction can be shown at their own paths at the process level, and what the table says.
+"""Whether the directories of a transaction can be shown at their own paths at the process level, and what the table
+says.
 
 They can where the job can have a mount namespace: its working copies are bound over the originals there. Else the job
 finds them in the working copies themselves.
@@ -41,7 +42,7 @@ def why_not(transaction: Transaction) -> str:
 
 
 def _closed(path: str) -> str:
-    """The first folder on the way that this id can't enter without a capability, since the job has no capability."""
+    """The first directory on the way that this id can't enter without a capability, since the job has no capability."""
     way = path.split("/")
     above = ("/".join(way[:depth]) or "/" for depth in range(1, len(way)))
     return next((place for place in above if not _enters(os.stat(place))), "")
@@ -56,7 +57,7 @@ def _enters(status: os.stat_result) -> bool:
 
 
 def places(transaction: Transaction) -> tuple[str, ...]:
-    """Where jobs behind walls find the folders."""
+    """Where jobs behind walls find the directories."""
     if transaction.kind == "snapshot" and why_not(transaction):
         return tuple(map(transaction.place, transaction.bases))
     return transaction.bases

@@ -178,7 +178,7 @@ _TRANSFER = Job(argv=(sys.executable,))
 
 
 class ProcessBox:
-    """A box that is a folder, a plan and perhaps walls; each visit is led by a process of its own."""
+    """A box that is a directory, a plan and perhaps walls; each visit is led by a process of its own."""
 
     limits_of_a_visit = frozenset({"operations"} if _ON_LINUX else ())
 
@@ -222,7 +222,8 @@ class ProcessBox:
         self.enforced = {**self.enforced, **self._walls.work_on(transaction)}
 
     def live(self, workspace: str | None) -> None:
-        """Visits from now on go to this folder. It is a place for files; what a visit leaves running ends with it."""
+        """Visits from now on go to this directory. It is a place for files; what a visit leaves running ends with
+        it."""
         self._scratch.name_living()
         self._supervisor = LeaderClient(self._cleared(self._group), (), SCRATCH_CLEANERS)
         self._closing.add(self._supervisor.release, last=True)  # the caller may be killed in the middle of the rest
@@ -307,7 +308,7 @@ class ProcessBox:
         return groups.GroupVisit(request, streams, source, group, own=own, in_living_box=lives and self._shares_group)
 
     def _placed(self, job: Job) -> tuple[Job, str]:
-        """The job, and the folder that it begins in, with its files."""
+        """The job, and the directory that it begins in, with its files."""
         if self._transaction is not None:
             place = self._transaction.working_copy(job.cwd) if job.cwd else self._place
             job = replace(job, cwd=place)

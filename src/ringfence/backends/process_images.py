@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _PATIENCE_S = 180.0
 _BOOT = "import sys; sys.path.insert(0, {path!r}); from ringfence.kernel.criu.{module} import main; main()"
 _PID_ROOM = 512
-# Where the programs come from that run inside with power over the sandbox: the host's folders, read-only there.
+# Where the programs come from that run inside with power over the sandbox: the host's directories, read-only there.
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/etc")
 _MAX_ATTEMPTS = 200
 _MOST_OF_THE_DISK = 0.5
@@ -71,7 +71,7 @@ class Confinement:
     wall_time_s: float = 0.0
     output_bytes: int = 0
     kept: tuple[str, ...] = ()
-    """The folders that the next box has too: those of the checkpoint, and those of the host."""
+    """The directories that the next box has too: those of the checkpoint, and those of the host."""
     gateway: bool = False
     """It reaches others through the gateway, which keeps no connection for a process that comes back."""
 
@@ -124,7 +124,7 @@ def _start(module: str, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[byte
 
 
 def dump(confinement: Confinement, stopped: members.Stopped, folder: str) -> list[KeptTree]:
-    """Write each process tree of the guest to its own folder below this one; return their facts as plain data."""
+    """Write each process tree of the guest to its own directory below this one; return their facts as plain data."""
     program = criu.find()
     _refuse_too_large(stopped.members, folder)
     trees = []

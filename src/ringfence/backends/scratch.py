@@ -1,4 +1,4 @@
-"""The private folder of one box, and the small clean environment that points into it."""
+"""The private directory of one box, and the small clean environment that points into it."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Scratch:
         self._is_living, self._lock = False, -1
 
     def prepare(self, job: Job | None = None) -> str:
-        """The job's working folder, with its files in it; without one, the private folder that it may get."""
+        """The job's working directory, with its files in it; without one, the private directory that it may get."""
         if not self._made:
             self._make()
         if job is None:
             return os.path.join(self.path, "work")
         if job.cwd is not None and not os.path.isdir(job.cwd):
-            raise UsageError(f"{job.cwd}: no such folder", hint="the working folder must exist")
+            raise UsageError(f"{job.cwd}: no such directory", hint="the working directory must exist")
         folder = job.cwd or os.path.join(self.path, "work")
         for name, content in job.files.items():
             self._write_file(folder, name, content)
@@ -61,7 +61,7 @@ class Scratch:
         else:
             place = workspace or self.prepare()
         if not os.path.isdir(place):
-            raise UsageError(f"{workspace}: no such folder", hint="the working folder must exist")
+            raise UsageError(f"{workspace}: no such directory", hint="the working directory must exist")
         return place
 
     def name(self) -> str:
@@ -88,8 +88,8 @@ class Scratch:
         except OSError as error:
             if not is_of_a_call(error):
                 raise
-            problem, hint = f"{error.strerror}: {self.path}", f"set {self.variable} to a folder with room"
-            raise SetupError("make the private folder", problem, hint=hint) from error
+            problem, hint = f"{error.strerror}: {self.path}", f"set {self.variable} to a directory with room"
+            raise SetupError("make the private directory", problem, hint=hint) from error
 
     def _make_top(self) -> None:
         path = self.name()
@@ -130,7 +130,7 @@ class Scratch:
         except OSError as error:
             if not is_of_a_call(error):
                 raise
-            left = f"the private folder could not be removed, remove {self.path} by hand ({error.strerror})"
+            left = f"the private directory could not be removed, remove {self.path} by hand ({error.strerror})"
         self.path, self._made = "", False
         self._unlock()
         return left
@@ -180,7 +180,7 @@ def _write_file(folder: str, name: str, content: bytes) -> None:
 
 
 def _step_into(part: str, place: int) -> int:
-    """The folder below, made if it is missing, never through a link; ``place`` is closed."""
+    """The directory below, made if it is missing, never through a link; ``place`` is closed."""
     try:
         os.mkdir(part, 0o755, dir_fd=place)
     except FileExistsError:

@@ -180,7 +180,7 @@ class StrictBox:
         if self._supervisor is not None:
             return self.start_limited(job, streams, {})
         if (job.cwd or self._layers.transaction) and job.files:
-            raise UsageError("files go into a private working folder, not over an existing one")
+            raise UsageError("files go into a private working directory, not over an existing one")
         self._prepare_disk(job.cwd)
         self._scratch.prepare(replace(job, cwd=None, files={}) if job.cwd else job)
         spec = self._adopted(self._spec(job))
@@ -324,7 +324,7 @@ class StrictBox:
     # ---- a box that stands by
 
     def prewarm(self, python: PythonJobs) -> GroupVisit:
-        """Do now what does not depend on the job; the next one starts at once. Its folder lies in memory."""
+        """Do now what does not depend on the job; the next one starts at once. Its directory lies in memory."""
         self._refuse_root("a pool")
         stamp = state_folder.own_stamp()
         draft = self._drafts.find((self.policy, python, self.enforced, stamp), lambda: self._draft(python))
@@ -358,7 +358,7 @@ class StrictBox:
     def _send_order(self, job: Job, streams: tuple[int, ...]) -> GroupVisit:
         assert self._waiting is not None
         if job.cwd:
-            raise UsageError("a sandbox that stands by has a folder of its own", hint="give files, or use run()")
+            raise UsageError("a sandbox that stands by has a directory of its own", hint="give files, or use run()")
         visit, self._waiting = self._waiting, None
         visit.send_order(job_order(job, "", self._environment(job)), streams)
         return visit

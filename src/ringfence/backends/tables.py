@@ -96,7 +96,7 @@ WALLS: Mechanisms = {
                        Mechanism.LANDLOCK),
     "writable_paths": ("Landlock", "contents elsewhere can't be changed; modes and times of the user's own files can",
                        Mechanism.LANDLOCK),
-    "hidden_paths": ("Landlock", "refused with EACCES, not absent; in a folder that holds something hidden nothing "
+    "hidden_paths": ("Landlock", "refused with EACCES, not absent; in a directory that holds something hidden nothing "
                      "new can be made", Mechanism.LANDLOCK),
     "syscalls": ("seccomp", "a filter that the job can't take off; nobody is told of what it refuses",
                  Mechanism.SECCOMP),

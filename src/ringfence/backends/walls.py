@@ -1,8 +1,7 @@
 """Walls on the host's own root, for boxes without mounts: files by Landlock, network and calls by seccomp.
 
-The job reads system folders and what the policy names, writes its own folders and those that the policy names, and has
-no socket unless it may have the network. They deliberately promise no absence: names and sizes can be seen.
-"""
+The job reads system directories and what the policy names, writes its own directories and those that the policy names,
+and has no socket unless it may have the network. They deliberately promise no absence: names and sizes can be seen. """
 
 from __future__ import annotations
 
@@ -149,7 +148,7 @@ class HostWalls:
 
     def _wall(self, job: Job, folder: str, own: list[str]) -> Step:
         ours, copies = self._ours(), self.copies()
-        # A folder in one of these has its grant, and where a link in it leads is the guest's choice.
+        # A directory in one of these has its grant, and where a link in it leads is the guest's choice.
         place = workplaces.led_to(folder, self._policy)
         tops = (*copies, *own, *workplaces.written(self._policy))
         has_grant = any(within(path, top) for path in (folder, place) for top in tops)
@@ -159,28 +158,29 @@ class HostWalls:
         return ("landlock files", self._in_place(granted), self._policy.network_rule == HOST_NETWORK)
 
     def _shown(self, folder: str) -> str:
-        """The path by which jobs find a folder."""
+        """The path by which jobs find a directory."""
         for copy, base in self._bound:
             if within(folder, copy):
                 return base + folder[len(copy) :]
         return folder
 
     def _in_place(self, granted: list[confinement.Grant]) -> list[confinement.Grant]:
-        """A bound folder is granted as a whole, and nothing by a path in it: there a guest chooses where links lead."""
+        """A bound directory is granted as a whole, and nothing by a path in it: there a guest chooses where links
+        lead."""
         bases = [base for _, base in self._bound]
         kept = [grant for grant in granted if not any(within(grant[0], base) for base in bases)]
         return [*kept, *((base, "write") for base in bases)]
 
     def _is_only_read(self, folder: str) -> bool:
-        """Whether the policy makes the working folder read-only. The job may write one that the policy does not name,
-        as on a host without walls."""
+        """Whether the policy makes the working directory read-only. The job may write one that the policy does not
+        name, as on a host without walls."""
         place = real(folder)
         tops = {name: [top for top in map(real, getattr(self._policy, name)) if within(place, top)]
                 for name in ("readable_paths", "writable_paths")}  # fmt: skip
         return bool(tops["readable_paths"]) and not tops["writable_paths"]
 
     def _ours(self) -> tuple[str, ...]:
-        """Our own folders; only this box's working copies among them are granted."""
+        """Our own directories; only this box's working copies among them are granted."""
         return self._transaction.ours if self._transaction else state_folder.own_places()
 
     def copies(self) -> list[str]:

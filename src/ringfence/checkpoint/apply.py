@@ -1,8 +1,7 @@
 """Turns a tree from one manifest into another, so that it can be broken off anywhere and done again.
 
-A file appears whole, by a rename; folders get their modes and times last. Trees that a program has written are changed
-through descriptors only. Does not decide what is written, and does not check for changes by others.
-"""
+A file appears whole, by a rename; directories get their modes and times last. Trees that a program has written are
+changed through descriptors only. Does not decide what is written, and does not check for changes by others. """
 
 from __future__ import annotations
 
@@ -67,7 +66,7 @@ class Writer:
         self.special = special
         """Whether sockets, FIFOs and devices are made; else they are left out."""
         self.alone = alone
-        """Whether nobody else writes there: else a folder stays if somebody has put something into it."""
+        """Whether nobody else writes there: else a directory stays if somebody has put something into it."""
         self._staging = temporary + _STAGED
         self._staged: dict[str, str] = {}
 
@@ -115,7 +114,7 @@ class Writer:
         for path in ordered(changed):
             with self._naming_path(path):
                 written += [path] if self._write(path, target[path], target) else []
-        seen = self._as_written(written, target)  # before a folder's mode may keep us out
+        seen = self._as_written(written, target)  # before a directory's mode may keep us out
         folders = {path for path in (*changed, *touched, *opened) if _is_folder(target.get(path))}
         for path in reversed(ordered(folders)):
             with self._naming_path(path):
@@ -135,7 +134,7 @@ class Writer:
                 os.unlink(name, **where)
 
     def open_closed(self, paths: Iterable[str]) -> list[str]:
-        """Open those of our folders among these whose mode keeps us out, the highest first; return which they were.
+        """Open those of our directories among these whose mode keeps us out, the highest first; return which they were.
         They get their mode back at the end."""
         opened = []
         for path in ordered(paths):
@@ -169,7 +168,8 @@ class Writer:
         self.tree.forget(path)
 
     def _empty(self, path: str) -> None:
-        """Remove what is deeper than scans go: each folder in it is moved to the top, so that depth costs nothing."""
+        """Remove what is deeper than scans go: each directory in it is moved to the top, so that depth costs
+        nothing."""
         serial = 0
         while names := self.tree.names(path):
             for name in names:
@@ -186,7 +186,7 @@ class Writer:
                 os.rmdir(last, **where)
 
     def _unlink_file(self, path: str) -> bool:
-        """Remove it unless it is a folder; return whether it is gone."""
+        """Remove it unless it is a directory; return whether it is gone."""
         status = self.tree.status(path)
         if status is not None and is_folder(status):
             return False
@@ -195,7 +195,7 @@ class Writer:
         return True
 
     def _hoist(self, path: str, higher: str) -> None:
-        self.tree.allow(path, 0o700)  # moving a folder writes into it
+        self.tree.allow(path, 0o700)  # moving a directory writes into it
         self.tree.forget(path)
         above = self.tree.folder(parent(higher))
         inner = self.tree.folder(parent(path))
@@ -215,7 +215,7 @@ class Writer:
         if self.tree.status(temporary) is not None:
             os.unlink(name, **where)
         self._make(temporary, path, entry, target)
-        # Looked up again: the folder's descriptor may have been closed meanwhile to make room for another.
+        # Looked up again: the directory's descriptor may have been closed meanwhile to make room for another.
         name, where = self.tree.at(temporary)
         folder_now = where.get("dir_fd")
         os.replace(name, self.tree.at(path)[0], src_dir_fd=folder_now, dst_dir_fd=folder_now)
@@ -305,7 +305,7 @@ class Writer:
             os.chown(name, *self.tree.owner, follow_symlinks=False, **where)
 
     def _set_xattrs(self, path: str, entry: Entry) -> None:
-        """Extended attributes, on what has been made by us just now or is a folder."""
+        """Extended attributes, on what has been made by us just now or is a directory."""
         if not hasattr(os, "setxattr"):
             return
         wanted = {name: bytes.fromhex(value) for name, value in entry.attributes}
@@ -334,13 +334,13 @@ class Writer:
         name, where = self.tree.at(path)
         try:
             os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=not _UTIME_SEES_LINKS, **where)
-        except PermissionError:  # a folder that others share with us is its owner's
+        except PermissionError:  # a directory that others share with us is its owner's
             if status is None or not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
                 raise
 
     @staticmethod
     def _is_closed(status: os.stat_result | None) -> bool:
-        """A folder of ours whose mode keeps us out."""
+        """A directory of ours whose mode keeps us out."""
         return status is not None and status.st_mode & 0o700 != 0o700 and os.name == "posix" and (
             status.st_uid == os.geteuid() != 0)  # fmt: skip
 

@@ -24,7 +24,7 @@ def converted(method: Callable[Concatenate[Workspace, P], T]) -> Callable[Concat
 
     def call(self: Workspace, /, *args: P.args, **kwargs: P.kwargs) -> T:
         for tree in (self.base, self.layer.scan.tree):
-            tree.forget()  # others may have replaced folders since
+            tree.forget()  # others may have replaced directories since
         try:
             self.layer.scan.tree.open_top()
             return method(self, *args, **kwargs)

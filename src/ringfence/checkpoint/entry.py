@@ -1,7 +1,7 @@
 """What is at one path of a tree, as plain data, and manifests: many entries by path.
 
 A manifest is either a whole tree or a layer over one: in a layer ``DELETED`` hides what lies below, and an
-opaque folder hides what the base has in it. Paths are relative, with ``/``, and keep bytes that are no text
+opaque directory hides what the base has in it. Paths are relative, with ``/``, and keep bytes that are no text
 as surrogates. Owners, access control lists and ``security`` attributes are deliberately not recorded.
 """
 
@@ -15,10 +15,10 @@ from ringfence.errors import UsageError
 from ringfence.model.paths import quoted
 from ringfence.model.record import record, replace
 
-FILE, FOLDER, LINK, DELETED = "file", "folder", "link", "deleted"
+FILE, FOLDER, LINK, DELETED = "file", "directory", "link", "deleted"
 FIFO, SOCKET, CHARACTER, BLOCK = "fifo", "socket", "character device", "block device"
 JUNCTION = "junction"
-"""Of Windows: a folder that leads somewhere else. Nothing is read through it, and none is ever made."""
+"""Of Windows: a directory that leads somewhere else. Nothing is read through it, and none is ever made."""
 SPECIAL = frozenset({FIFO, SOCKET, CHARACTER, BLOCK, JUNCTION})
 _KINDS = {
     stat.S_IFREG: FILE,
@@ -53,9 +53,9 @@ class Entry:
     attributes: tuple[tuple[str, str], ...] = ()
     """Extended attributes of the ``user`` kind, the value in hexadecimal."""
     opaque: bool = False
-    """A folder that hides what the base has at its place."""
+    """A directory that hides what the base has at its place."""
     copied: bool = False
-    """The overlay made it from a file or folder of the base, so there was one."""
+    """The overlay made it from a file or directory of the base, so there was one."""
 
 
 GONE = Entry(kind=DELETED)
@@ -87,7 +87,8 @@ def kind_of(status: os.stat_result) -> str:
 
 
 def order(path: str) -> str:
-    """Sorts folders before their contents, and the contents before the folder's neighbours: no name contains a NUL."""
+    """Sorts directories before their contents, and the contents before the directory's neighbours: no name contains a
+    NUL."""
     return path.replace("/", "\0")
 
 
@@ -100,7 +101,7 @@ def parent(path: str) -> str:
 
 
 def ancestors(path: str) -> list[str]:
-    """The folders above, the highest first; not the tree's own top."""
+    """The directories above, the highest first; not the tree's own top."""
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
 

@@ -1,4 +1,4 @@
-"""Writes a whole tree into an empty folder that nobody else knows of: each entry once, at its place.
+"""Writes a whole tree into an empty directory that nobody else knows of: each entry once, at its place.
 
 ``apply`` can be broken off and done again, over what is there already; here there is nothing to replace, and nobody
 sees a half-written tree, so a file costs one name and no second look. Everything by descriptors.
@@ -19,8 +19,8 @@ Open = Callable[[str], int]
 
 
 def write_tree(target: Tree, wanted: Manifest, open_content: Open, each: Callable[[], None] = lambda: None) -> None:
-    """Write files, folders and links; other kinds are left out. An OSError names the path. ``each`` is called before
-    every entry, and may raise."""
+    """Write files, directories and links; other kinds are left out. An OSError names the path. ``each`` is called
+    before every entry, and may raise."""
     order = entries.ordered(wanted)
     for path in order:
         each()
@@ -28,7 +28,7 @@ def write_tree(target: Tree, wanted: Manifest, open_content: Open, each: Callabl
             _write(target, path, wanted[path], wanted, open_content)
         except OSError as error:
             raise OSError(error.errno, error.strerror, f"{target.path}/{path}") from error
-    for path in reversed(order):  # writing into a folder changes its time, and its mode may keep us out
+    for path in reversed(order):  # writing into a directory changes its time, and its mode may keep us out
         if wanted[path].kind == FOLDER:
             _finish(target, path, wanted[path])
 

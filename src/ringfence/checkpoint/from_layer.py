@@ -20,7 +20,7 @@ from ringfence.errors import CheckpointError
 
 
 def adopt(workspace: Workspace, folder: str, layer: str) -> Transaction:
-    """``layer``: the folder of its ``upper`` and ``work``. The workspace is of no use afterwards."""
+    """``layer``: the directory of its ``upper`` and ``work``. The workspace is of no use afterwards."""
     base = workspace.base.path
     hidden = [os.path.join(base, path) for path in workspace.hidden]
     plan = layout.make(folder, [base], OVERLAY, hidden)

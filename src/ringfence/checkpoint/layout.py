@@ -1,4 +1,4 @@
-"""Where the parts of a transaction lie in its folder, what it is about, and which of its bases a path is in.
+"""Where the parts of a transaction lie in its directory, what it is about, and which of its bases a path is in.
 
 Plain data and checks of what the caller gives. Bases are real paths: links on the way to them are resolved once.
 """
@@ -33,7 +33,7 @@ Parts = dict[int, tuple[str, ...] | None]
 
 @record
 class Layout:
-    """A transaction's folder and what it is about."""
+    """A transaction's directory and what it is about."""
 
     folder: str
     kind: str
@@ -41,9 +41,9 @@ class Layout:
     hidden: tuple[str, ...]
     """Absolute paths below bases that no job could see: nothing that a job did may reach them."""
     documents: Documents
-    """The documents of the folder itself, by the descriptor from which everything in it is opened."""
+    """The documents of the directory itself, by the descriptor from which everything in it is opened."""
     root: str = ""
-    """The folder that holds it among others; no job sees any of them. Empty: it stands alone."""
+    """The directory that holds it among others; no job sees any of them. Empty: it stands alone."""
 
     @property
     def ours(self) -> tuple[str, ...]:
@@ -64,13 +64,13 @@ class Layout:
         return Store(self.tree.below(name), self.documents.seal, f"{name}/")
 
     def open_upper(self, number: int) -> Tree:
-        """The folder that overlayfs writes; its top is what a job sees as the base itself."""
+        """The directory that overlayfs writes; its top is what a job sees as the base itself."""
         for name in ("upper", "work"):
             self.tree.make(f"layers/{number}/{name}", 0o755)
         return self.tree.below(f"layers/{number}/upper")
 
     def layer(self, number: int) -> str:
-        """The folder of an overlay's ``upper`` and ``work``."""
+        """The directory of an overlay's ``upper`` and ``work``."""
         return f"{self.folder}/layers/{number}"
 
     def store(self, number: int) -> str:
@@ -92,7 +92,7 @@ class Layout:
         for candidate in (base, _real(base)):
             if candidate in self.bases:
                 return self.bases.index(candidate)
-        raise UsageError(f"{base!r} is none of its folders", hint=f"they are {', '.join(self.bases)}")
+        raise UsageError(f"{base!r} is none of its directories", hint=f"they are {', '.join(self.bases)}")
 
     def parts(self, paths: Iterable[str | os.PathLike[str]] | None) -> Parts:
         """Which paths are in which base; without paths, all of all."""
@@ -108,7 +108,7 @@ class Layout:
     def _find(self, path: str) -> tuple[int, str]:
         if not os.path.isabs(path):
             if len(self.bases) > 1:
-                raise UsageError(f"{path!r}: which of the folders is it in?", hint="give an absolute path")
+                raise UsageError(f"{path!r}: which of the directories is it in?", hint="give an absolute path")
             path = os.path.join(self.bases[0], path)
         plain = _slashed(os.path.normpath(path))
         resolved = _itself(plain)
@@ -117,14 +117,14 @@ class Layout:
             for number, top in tops:
                 if within(candidate, top):
                     return number, candidate[len(top) + 1 :]
-        raise UsageError(f"{path!r} is in none of its folders", hint=f"they are {', '.join(self.bases)}")
+        raise UsageError(f"{path!r} is in none of its directories", hint=f"they are {', '.join(self.bases)}")
 
     def absolute(self, number: int, path: str) -> str:
         return f"{self.bases[number]}/{path}"
 
 
 def make(folder: str, bases: Iterable[str], kind: str, hidden: Iterable[str], root: str = "") -> Layout:
-    """A new folder, which must not exist yet, or be empty and ours; its document is not written yet."""
+    """A new directory, which must not exist yet, or be empty and ours; its document is not written yet."""
     if kind not in (OVERLAY, SNAPSHOT):
         raise UsageError(f"{kind!r} is not a kind of transaction", hint=f"choose {OVERLAY} or {SNAPSHOT}")
     place, root = _itself(folder), _real(root) if root else ""
@@ -135,7 +135,7 @@ def make(folder: str, bases: Iterable[str], kind: str, hidden: Iterable[str], ro
         documents = _opened(place)
         if not set(documents.tree.names("")) <= {"metadata.json"}:
             documents.tree.close()
-            raise UsageError(f"{place} is not empty", hint="choose another folder")
+            raise UsageError(f"{place} is not empty", hint="choose another directory")
         note_root(root or place)
         for each in (*_FOLDERS, *(f"layers/{n}" for n in range(len(real) or 1))):
             documents.tree.make(each)
@@ -146,7 +146,7 @@ def make(folder: str, bases: Iterable[str], kind: str, hidden: Iterable[str], ro
 
 
 def load(place: Documents) -> Layout:
-    """The layout of an existing folder; ForeignError if somebody else has written its document."""
+    """The layout of an existing directory; ForeignError if somebody else has written its document."""
     document = place.read(_DOCUMENT)
     if document is None:
         raise CheckpointError(f"{place.tree.path} is not a transaction",
@@ -162,12 +162,12 @@ def load(place: Documents) -> Layout:
 
 
 def opened(folder: str) -> Documents:
-    """The documents of a transaction's folder, by a descriptor: it is not a link, and nobody else can write it."""
+    """The documents of a transaction's directory, by a descriptor: it is not a link, and nobody else can write it."""
     return _opened(_itself(folder))
 
 
 def hide_from_guests(plan: Layout) -> None:
-    """For an existing folder: it may have been moved here, or be known to another state folder only."""
+    """For an existing directory: it may have been moved here, or be known to another state directory only."""
     note_root(plan.root if plan.root and within(plan.folder, plan.root) else plan.folder)
 
 
@@ -179,7 +179,7 @@ def is_begun(place: Documents) -> bool:
 
 
 def documents_of(tree: Tree) -> Documents:
-    """The same for a folder that is open."""
+    """The same for a directory that is open."""
     return Documents(tree, Seal(tree.path, tree.identity[1]))
 
 
@@ -197,7 +197,7 @@ def reseal(place: Documents) -> None:
 def _layout(
     documents: Documents, kind: str, bases: tuple[str, ...], hidden: Iterable[str], root: str
 ) -> Layout:
-    """Our own folders are no part of a base that they lie in."""
+    """Our own directories are no part of a base that they lie in."""
     place = documents.tree.path
     itself = (ours for ours in (place, *_ours(root or place)) for base in bases if within(ours, base))
     return Layout(folder=place, kind=kind, bases=bases, hidden=tuple(dict.fromkeys((*hidden, *itself))), root=root,
@@ -229,10 +229,10 @@ def _text(value: object) -> str:
 
 
 def _opened(place: str) -> Documents:
-    """Somebody else's folder, or a link in its place, is not to be trusted with what commits write."""
+    """Somebody else's directory, or a link in its place, is not to be trusted with what commits write."""
     try:
         if not stat.S_ISDIR(os.lstat(place).st_mode):
-            raise UsageError(f"{place} is a link or a file, no folder", hint="give the folder itself")
+            raise UsageError(f"{place} is a link or a file, no directory", hint="give the directory itself")
     except FileNotFoundError:
         raise CheckpointError(f"there is no transaction at {place}") from None
     tree = Tree(place, resolve=False)
@@ -250,7 +250,7 @@ def _checked_base(base: str, ours: tuple[str, ...]) -> str:
         raise _no_folder(base, real)
     for each in ours:
         if within(real, each) and not is_image_root(real):
-            raise UsageError(f"{base} lies in a folder of ours ({each})", hint="choose another folder for one of them")
+            raise UsageError(f"{base} lies in a directory of ours ({each})", hint="choose another for one of them")
     return real
 
 
@@ -258,23 +258,23 @@ def _no_folder(base: str, real: str) -> UsageError:
     """With what is there, or the nearest name."""
     above, name = os.path.split(real)
     if os.path.lexists(real):
-        hint = f"give the folder that it lies in, {above}; what is only to be read is readable without a layer"
-        return UsageError(f"{base}: a file, and a layer lies over folders", hint=hint)
+        hint = f"give the directory that it lies in, {above}; what is only to be read is readable without a layer"
+        return UsageError(f"{base}: a file, and a layer lies over directories", hint=hint)
     from difflib import get_close_matches
 
     try:
         near = get_close_matches(name, os.listdir(above), n=1)
     except OSError:
         near = []
-    hint = f"did you mean {os.path.join(above, near[0])}?" if near else "a transaction lies over folders that exist"
-    return UsageError(f"{base}: no such folder", hint=hint)
+    hint = f"did you mean {os.path.join(above, near[0])}?" if near else "a transaction lies over directories that exist"
+    return UsageError(f"{base}: no such directory", hint=hint)
 
 
 def _refuse_overlap(bases: tuple[str, ...]) -> None:
     for number, base in enumerate(bases):
         for other in bases[number + 1 :]:
             if base == other:
-                raise UsageError(f"{base} is given twice", hint="give each folder once")
+                raise UsageError(f"{base} is given twice", hint="give each directory once")
             if within(base, other) or within(other, base):
                 inner, outer = (base, other) if within(base, other) else (other, base)
-                raise UsageError(f"{inner} lies in {outer}", hint="give the outer folder only")
+                raise UsageError(f"{inner} lies in {outer}", hint="give the outer directory only")

@@ -25,7 +25,7 @@ _ENDING_S, _LOOK_S = 15.0, 0.01
 _TURN_S = 30.0
 """Longer than commits take."""
 _HEX, _DIGITS = b"0123456789abcdef", 16
-"""Length of the name of a box's private folder."""
+"""Length of the name of a box's private directory."""
 _held: set[Lock] = set()
 
 
@@ -33,7 +33,7 @@ class Lock:
     """Held from the moment it is made; BusyError where somebody else holds it."""
 
     def __init__(self, path: str, name: str, **where: int) -> None:
-        """``name``: in the folder that ``where`` names, or the path itself."""
+        """``name``: in the directory that ``where`` names, or the path itself."""
         try:
             self._descriptor = os.open(name, _FLAGS, 0o600, **where)
         except OSError as error:
@@ -52,7 +52,7 @@ class Lock:
             pass  # the disk is full, and a process that makes room by removing this needs no pid in it
 
     def note(self, place: bytes) -> None:
-        """The processes under this lock have a private folder there, which is gone once all of them have ended."""
+        """The processes under this lock have a private directory there, which is gone once all of them have ended."""
         try:
             self._write(b"%d\n%s" % (os.getpid(), place))
         except OSError as error:
@@ -64,7 +64,7 @@ class Lock:
         os.write(self._descriptor, content)
 
     def _read(self) -> tuple[int, bytes]:
-        """Whoever owns the folder may have put anything in its place: we must not wait on a pipe."""
+        """Whoever owns the directory may have put anything in its place: we must not wait on a pipe."""
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             os.close(self._descriptor)
             raise CheckpointError("the lock of the transaction is not a file")
@@ -88,13 +88,13 @@ class Lock:
 
 
 def hold(folder: Tree) -> Lock:
-    """The lock of a transaction's folder."""
+    """The lock of a transaction's directory."""
     name, where = folder.at("lock")
     return Lock(f"{folder.path}/lock", name, **where)
 
 
 def await_turn(descriptor: int, path: str) -> None:
-    """Lock an open folder; where somebody else has it, wait for a while."""
+    """Lock an open directory; where somebody else has it, wait for a while."""
     end = time.monotonic() + _TURN_S
     while not _take_if_possible(descriptor):
         if time.monotonic() > end:
@@ -106,18 +106,19 @@ def _take_if_possible(descriptor: int) -> bool:
     try:
         return _take(descriptor)
     except OSError:
-        return True  # a file system that has no locks on folders
+        return True  # a file system that has no locks on directories
 
 
 def _await_end(place: bytes) -> None:
-    """A killed holder left its folder to the process that ends the rest. If the folder is gone, so is the rest."""
+    """A killed holder left its directory to the process that ends the rest. If the directory is gone, so is the
+    rest."""
     end = time.monotonic() + _ENDING_S
     while _is_private_folder(place) and time.monotonic() < end:
         time.sleep(_LOOK_S)
 
 
 def _is_private_folder(place: bytes) -> bool:
-    """Whether it can be a box's folder: we do not wait for one that can't be, e.g. ``/``."""
+    """Whether it can be a box's directory: we do not wait for one that can't be, e.g. ``/``."""
     name = os.path.basename(place)
     if len(name) != _DIGITS or name.strip(_HEX):
         return False

@@ -61,14 +61,14 @@ def is_below(path: str, tops: frozenset[str]) -> bool:
 
 
 def hidden_above(layer: Manifest, path: str) -> bool:
-    """Whether a folder above hides what the base has at this path."""
+    """Whether a directory above hides what the base has at this path."""
     return any(hides_base(layer.get(above)) for above in ancestors(path))
 
 
 def chosen(
     layer: Manifest, paths: tuple[str, ...] | None, has_folder: Callable[[str], bool]
 ) -> dict[str, Entry]:
-    """The part of a layer that says everything about these paths, as a layer; with folders that the base lacks."""
+    """The part of a layer that says everything about these paths, as a layer; with directories that the base lacks."""
     if paths is None:
         return dict(layer)
     found: dict[str, Entry] = {}
@@ -115,7 +115,7 @@ def swap(now: Manifest, then: Manifest, top: str, read_base: ReadBase) -> dict[s
 
 
 def _hiding(wanted: dict[str, Entry], top: str, *, there: bool) -> dict[str, Entry]:
-    """Put into the entry itself what a folder above it says about it."""
+    """Put into the entry itself what a directory above it says about it."""
     if top not in wanted:
         return {top: GONE} if there else {}
     if wanted[top].kind == FOLDER:
@@ -124,7 +124,7 @@ def _hiding(wanted: dict[str, Entry], top: str, *, there: bool) -> dict[str, Ent
 
 
 def _way(now: Manifest, then: Manifest, top: str, read_base: ReadBase) -> dict[str, Entry]:
-    """The folders that lead to a path, where the layer has none or something else in their place."""
+    """The directories that lead to a path, where the layer has none or something else in their place."""
     made: dict[str, Entry] = {}
     for path in ancestors(top):
         here = now.get(path)

@@ -1,4 +1,4 @@
-"""How a transaction's folder comes into our hands: made or opened by one descriptor, known to be ours, and locked.
+"""How a transaction's directory comes into our hands: made or opened by one descriptor, known to be ours, and locked.
 
 Opens no layer, and carries nothing out.
 """

@@ -1,4 +1,4 @@
-"""A layer that overlayfs keeps: the upper folder holds what changed, the base is below it.
+"""A layer that overlayfs keeps: the upper directory holds what changed, the base is below it.
 
 Reading costs what the layer holds, however large the base is. The ctimes of the base tell whether others changed it:
 what is younger than the layer was not there when the layer was opened. Mounts nothing; while the layer is written here
@@ -26,7 +26,7 @@ _OPENED, _SINCE, _INDEX, _OURS, _FOLDERS = "opened", "since", "index", "ours", "
 
 
 class OverlayLayer:
-    """One upper folder and the base that it lies over."""
+    """One upper directory and the base that it lies over."""
 
     def __init__(
         self, upper: str | Tree, base: Tree, store: Store, *, hidden: frozenset[str] = frozenset()
@@ -39,7 +39,7 @@ class OverlayLayer:
         self._index = store.index(_INDEX)
         self._ours = (store.read(_OURS) or {}) if store.holds(_OURS) else {}
         self._folders: dict[str, int] = (store.read(_FOLDERS) or {}) if store.holds(_FOLDERS) else {}
-        """The folder of the base at each path of the layer when that was first looked at; 0: there was none."""
+        """The directory of the base at each path of the layer when that was first looked at; 0: there was none."""
         since = store.read(_SINCE) if store.holds(_SINCE) else None
         self._opened = store.moment(_OPENED) or store.tick(_OPENED)
         if since:
@@ -80,7 +80,7 @@ class OverlayLayer:
         return status.st_ino if status is not None and stat.S_ISDIR(status.st_mode) else 0
 
     def restore(self, layer: Manifest, temporary: str) -> int:
-        """Make the upper folder hold this layer; return how many paths were written or removed."""
+        """Make the upper directory hold this layer; return how many paths were written or removed."""
         # This includes what the job put where something is hidden: that is reported to nobody, and is removed.
         now = self._everything.below("", self.scan.unread(), self._index, cut=True)
         writer = Writer(self.live, lambda _, entry: self._store.open(entry.digest), temporary, prefix=_PREFIX)
@@ -117,13 +117,14 @@ class OverlayLayer:
     def foreign(self, path: str, seen: Seen | None, entry: Entry | None) -> bool:
         """Whether somebody else changed the base here since the layer was opened."""
         if seen is not None and seen.entry.kind == entries.FOLDER:
-            # A folder's contents tell, unless it is to be removed: it may have been moved here with old files in it.
+            # A directory's contents tell, unless it is to be removed: it may have been moved here with old files in it.
             return (entry is None or entries.hides_base(entry)) and self._is_younger(path, seen.fingerprint)
         if seen is not None:
             return self._is_younger(path, seen.fingerprint) or self._is_elsewhere(path)
         if entry is None or not entry.copied:
             return False
-        # A copy of something that is not there: somebody removed it, or the job moved it here. It can't move folders.
+        # A copy of something that is not there: somebody removed it, or the job moved it here. It can't move
+        # directories.
         return entry.kind == entries.FOLDER or self._folder_is_younger(parent(path))
 
     def _is_younger(self, path: str, mark: tuple[int, ...]) -> bool:
@@ -131,7 +132,7 @@ class OverlayLayer:
         return mark[3] >= self._since_ns and not ours
 
     def _is_elsewhere(self, path: str) -> bool:
-        """Whether a folder above was replaced by another: the contents were never seen, however old they are."""
+        """Whether a directory above was replaced by another: the contents were never seen, however old they are."""
         known = (above for above in entries.ancestors(path) if above in self._folders)
         return any(self._folder(above) != self._folders[above] for above in known)
 
@@ -161,7 +162,7 @@ class OverlayLayer:
     ) -> None:  # fmt: skip
         """After a commit: the layer holds only the rest, and lies over the base as it is now.
 
-        No rest: an overlay is mounted over the upper folder, which must not be touched then.
+        No rest: an overlay is mounted over the upper directory, which must not be touched then.
         """
         self._set_folders({})
         if rest is not None:
@@ -184,14 +185,14 @@ class OverlayLayer:
         self.remember()
 
     def _was_known(self, path: str, commit: CommitPlan) -> bool:
-        """Whether a folder was as we knew it before the commit; a removal by others must not be forgotten."""
+        """Whether a directory was as we knew it before the commit; a removal by others must not be forgotten."""
         seen = commit.now.get(path)
         if seen is None or seen.entry.kind != entries.FOLDER:
             return path != "" or self._top_is_known
         return not self._is_younger(path, seen.fingerprint)
 
     def _mark(self, path: str, seen: Seen | None = None) -> list[int]:
-        """``seen``: as we left it. A program may have caused its folder to be closed to us."""
+        """``seen``: as we left it. A program may have caused its directory to be closed to us."""
         try:
             status = self._base.status(path)
         except PermissionError:
@@ -213,7 +214,7 @@ def settled(found: Index, begun: Moment) -> dict[str, Seen]:
 
 
 def count_changed(before: Manifest, after: Manifest) -> int:
-    """How many paths differ, not counting folders where only the time differs."""
+    """How many paths differ, not counting directories where only the time differs."""
     paths = {*before, *after}
     plain = [path for path in paths if not all(m.get(path, _NONE).kind == entries.FOLDER for m in (before, after))]
     return sum(before.get(path) != after.get(path) for path in plain)

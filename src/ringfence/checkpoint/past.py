@@ -1,4 +1,4 @@
-"""What a checkpoint holds, without going back to it: what had changed by then, and its files as a folder.
+"""What a checkpoint holds, without going back to it: what had changed by then, and its files as a directory.
 
 Reads the store and the bases, and nothing that a job can write meanwhile. Paths that the checkpoint's layer does not
 have are as the base has them now.
@@ -36,9 +36,9 @@ def _changed(workspace: Workspace, checkpoint_id: str) -> int:
 
 
 def write_out(transaction: Transaction, checkpoint_id: str, folder: str) -> None:
-    """Make a folder with the files as of a checkpoint, which nothing needs and anybody may remove.
+    """Make a directory with the files as of a checkpoint, which nothing needs and anybody may remove.
 
-    For one base, its tree; for several, each at its absolute path below the folder.
+    For one base, its tree; for several, each at its absolute path below the directory.
     """
     making = folder + new_name()
     try:

@@ -1,5 +1,5 @@
-"""Whether we may write into a folder, and replace or remove what stands in it: asked before the first change, since a
-commit that is refused in the middle gets stuck there.
+"""Whether we may write into a directory, and replace or remove what stands in it: asked before the first change, since
+a commit that is refused in the middle gets stuck there.
 
 Only asks. The calls themselves report what it does not foresee.
 """
@@ -16,7 +16,7 @@ from ringfence.checkpoint.tree import FILE_FLAGS, Tree
 
 
 def check_writable(tree: Tree, folder: str) -> None:
-    """PermissionError if we may not. Our own folder passes: its mode is opened for that time."""
+    """PermissionError if we may not. Our own directory passes: its mode is opened for that time."""
     status = tree.status(folder) if folder else None
     if status is None or not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
         return
@@ -26,7 +26,7 @@ def check_writable(tree: Tree, folder: str) -> None:
 
 
 def check_replaceable(tree: Tree, path: str) -> None:
-    """PermissionError for somebody else's file in a sticky folder, and for an immutable one."""
+    """PermissionError for somebody else's file in a sticky directory, and for an immutable one."""
     status = tree.status(path)
     if status is None or not hasattr(os, "geteuid"):
         return

@@ -1,7 +1,7 @@
 """Reads a tree into entries. What has not changed since an earlier look is not opened again.
 
-Knows how overlayfs marks what is removed (a character device 0/0) and what hides (an opaque folder), when
-told the prefix of its attributes. Writes nothing, except the mode of our own folders and files that keeps us out.
+Knows how overlayfs marks what is removed (a character device 0/0) and what hides (an opaque directory), when
+told the prefix of its attributes. Writes nothing, except the mode of our own directories and files that keeps us out.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Scan:
     def below(
         self, top: str, take: Reading, index: Index = NOTHING, *, cut: bool = False, most: int | None = None
     ) -> dict[str, Seen]:
-        """Everything below a folder, itself not included, in order. ``cut``: leave out what is too deep, or more than
-        ``most``; otherwise that is an error."""
+        """Everything below a directory, itself not included, in order. ``cut``: leave out what is too deep, or more
+        than ``most``; otherwise that is an error."""
         found: dict[str, Seen] = {}
         inodes: dict[str, tuple[int, int]] = {}
         room = most = sys.maxsize - 1 if most is None else most
@@ -158,7 +158,7 @@ class Scan:
     def _is_shown(self, path: str, *, cut: bool) -> bool:
         shown = path.count("/") < MAX_DEPTH and len(path) <= MAX_PATH_CHARS
         if not shown:
-            problem = f"more than {MAX_DEPTH} folders deep, or {MAX_PATH_CHARS} characters"
+            problem = f"more than {MAX_DEPTH} directories deep, or {MAX_PATH_CHARS} characters"
             self._leave_out(f"{entries.shown(path[:100])}…: {problem}", cut=cut)
         return shown
 
@@ -168,7 +168,7 @@ class Scan:
         return bool(mounts) and not mounts.isdisjoint((folder, *entries.ancestors(folder)))
 
     def _unlock(self, path: str, status: os.stat_result, locked: list[tuple[str, int]]) -> None:
-        """A folder of ours that we may not list is opened for the time of the scan."""
+        """A directory of ours that we may not list is opened for the time of the scan."""
         if self.ours and status.st_mode & 0o500 != 0o500 and os.name == "posix" and os.geteuid() == status.st_uid != 0:
             self.tree.allow(path, stat.S_IMODE(status.st_mode) | 0o700)
             locked.append((path, stat.S_IMODE(status.st_mode)))
@@ -216,7 +216,7 @@ class Scan:
             os.close(descriptor)
 
     def open(self, path: str) -> int:
-        """A regular file's content, also in folders of ours whose mode keeps us out."""
+        """A regular file's content, also in directories of ours whose mode keeps us out."""
         try:
             return self._open(path)
         except PermissionError:

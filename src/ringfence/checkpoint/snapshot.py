@@ -148,7 +148,7 @@ class Snapshot:
         return (known[:3], known[4]) != (now[:3], now[4]) or (known[3] != now[3] and not links_changed)
 
     def begin_staging(self) -> None:
-        """The top folder of a copy is not compared."""
+        """The top directory of a copy is not compared."""
 
     end_staging = begin_staging
 
@@ -176,7 +176,7 @@ class Snapshot:
             self._base[path] = seen
 
     def _settle_one(self, path: str, entry: Entry | None, seen: Seen | None) -> None:
-        """``seen``: as we left it. A program may have caused its folder to be closed to us."""
+        """``seen``: as we left it. A program may have caused its directory to be closed to us."""
         try:
             status = self._tree.status(path)
             mark = fingerprint(status) if status is not None else None

@@ -67,7 +67,7 @@ class Moment:
 
 
 class Store:
-    """A folder of ours; everything in it is reached from its descriptor, never through a link."""
+    """A directory of ours; everything in it is reached from its descriptor, never through a link."""
 
     def __init__(
         self, place: str | Tree, seal: Seal | None = None, prefix: str = "", *, passing: bool = False
@@ -271,7 +271,7 @@ class Store:
             self.documents.reseal(name)
 
     def take_over(self, before: Store) -> None:
-        """That store's folder has become this one; documents that it did not write itself are refused."""
+        """That store's directory has become this one; documents that it did not write itself are refused."""
         for name in self._all_documents():
             self.documents.take_over(name, before.documents)
 

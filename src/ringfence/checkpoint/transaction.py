@@ -1,10 +1,10 @@
-"""``Transaction``: several folders of the host, the layers over them and their common history, as one thing on disk.
+"""``Transaction``: several directories of the host, the layers over them and their common history, as one thing on
+disk.
 
 It outlives every process. The process that opens it holds its lock, and first finishes what an earlier holder left
-broken off. One id names a checkpoint in all of its folders. Paths in and out are absolute, those of the host's folders.
-Mounts nothing, and runs no program but git, to merge. While its layers are written (rollback, commit) nobody may work
-on them.
-"""
+broken off. One id names a checkpoint in all of its directories. Paths in and out are absolute, those of the host's
+directories. Mounts nothing, and runs no program but git, to merge. While its layers are written (rollback, commit)
+nobody may work on them. """
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = ["OVERLAY", "SNAPSHOT", "Transaction"]
 
 
 class Transaction:
-    """Layers over folders of the host, held by this process until ``close``."""
+    """Layers over directories of the host, held by this process until ``close``."""
 
     def __init__(self, plan: Layout, lock: Lock) -> None:
         """By ``create`` or ``open``."""
@@ -70,8 +70,8 @@ class Transaction:
         hidden: Iterable[str] = (),
         root: str = "",
     ) -> Transaction:
-        """A new one. Without bases it lies over a private folder of its own, ``workspace``. ``root``: the folder of
-        many that it is one of, which no job sees."""
+        """A new one. Without bases it lies over a private directory of its own, ``workspace``. ``root``: the directory
+        of many that it is one of, which no job sees."""
         return cls(*opening.made(folder, bases, kind, hidden, root))
 
     @classmethod
@@ -119,7 +119,7 @@ class Transaction:
 
     @property
     def bases(self) -> tuple[str, ...]:
-        """The folders of the host that it lies over."""
+        """The directories of the host that it lies over."""
         return self._layout.bases
 
     @property
@@ -128,7 +128,7 @@ class Transaction:
 
     @property
     def layers(self) -> tuple[tuple[str, str], ...]:
-        """(base, folder of its ``upper`` and ``work``), for mounting an overlay."""
+        """(base, directory of its ``upper`` and ``work``), for mounting an overlay."""
         return tuple((base, self._layout.layer(number)) for number, base in enumerate(self.bases))
 
     def place(self, base: Path) -> str:
@@ -136,7 +136,7 @@ class Transaction:
         return self._layout.place(self._layout.number(os.fspath(base)))
 
     def working_copy(self, folder: Path) -> str:
-        """The same for a folder in one of the bases."""
+        """The same for a directory in one of the bases."""
         ((number, inside),) = self._layout.parts([folder]).items()
         place = self._layout.place(number)
         return f"{place}/{inside[0]}" if inside else place
@@ -148,12 +148,12 @@ class Transaction:
                 workspace.layer.give_to(owner)
 
     def note_box(self, private_folder: str) -> None:
-        """A box works on it now. If this process is killed, the next to open it waits until that folder is gone."""
+        """A box works on it now. If this process is killed, the next to open it waits until that directory is gone."""
         self._lock.note(os.fsencode(private_folder))
 
     @property
     def ours(self) -> tuple[str, ...]:
-        """Folders of ours, which no job sees wherever they lie."""
+        """Directories of ours, which no job sees wherever they lie."""
         return self._layout.ours
 
     def hide(self, paths: Iterable[str]) -> None:

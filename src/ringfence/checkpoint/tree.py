@@ -1,7 +1,7 @@
-"""One folder and all below it, reached by descriptors: no link is followed, wherever in a path it is.
+"""One directory and all below it, reached by descriptors: no link is followed, wherever in a path it is.
 
 What lies in the tree may be a hostile program's. Depth and length of paths cost nothing but time. Where the
-system has no descriptors of folders (Windows), every part of a path is checked instead.
+system has no descriptors of directories (Windows), every part of a path is checked instead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CHMOD_SEES_LINKS = os.chmod in os.supports_follow_symlinks
 
 
 class _Locked:
-    """A lock on an open folder, for the length of a ``with``; none where there is no descriptor."""
+    """A lock on an open directory, for the length of a ``with``; none where there is no descriptor."""
 
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor, self._path = descriptor, path
@@ -58,12 +58,13 @@ class _Locked:
 
 
 class Tree:
-    """A folder that stays the same folder, whatever happens to the names that led to it."""
+    """A directory that stays the same directory, whatever happens to the names that led to it."""
 
     def __init__(
         self, path: str, *, identity: tuple[int, int] | None = None, resolve: bool = True, top: int | None = None
     ) -> None:
-        """``resolve``: links in the path are followed once. ``top``: a descriptor of the folder, which is ours now."""
+        """``resolve``: links in the path are followed once. ``top``: a descriptor of the directory, which is ours
+        now."""
         self.path = real(path) if resolve else path
         self._open: dict[str, int] = {}
         self._mounts: frozenset[str] | None = None
@@ -86,11 +87,12 @@ class Tree:
             raise _other(self.path)
 
     def locked(self) -> _Locked:
-        """Allows one commit into it at a time, by anybody; a lock on the folder itself, which leaves nothing behind."""
+        """Allows one commit into it at a time, by anybody; a lock on the directory itself, which leaves nothing
+        behind."""
         return _Locked(self._top, self.path)
 
     def mounts(self) -> frozenset[str]:
-        """The mount points in it: an overlay over it shows the bare folders there."""
+        """The mount points in it: an overlay over it shows the bare directories there."""
         if self._mounts is None:
             top = self.path.rstrip("/") + "/"
             points = (_unescaped(fields[4]) for fields in _mount_table())
@@ -107,7 +109,7 @@ class Tree:
 
     @property
     def owner(self) -> tuple[int, int]:
-        """Asked anew each time: a folder may be given away after it was opened."""
+        """Asked anew each time: a directory may be given away after it was opened."""
         status = self.status("")
         assert status is not None
         return status.st_uid, status.st_gid
@@ -120,18 +122,18 @@ class Tree:
 
     @property
     def top(self) -> int | str:
-        """What the ``os`` functions take for the folder itself."""
+        """What the ``os`` functions take for the directory itself."""
         return self._top if _BY_DESCRIPTOR else _literal(self.path)
 
     def at(self, path: str) -> tuple[str, Where]:
-        """A name and the keyword to reach it; all parts but the last are certain to be folders."""
+        """A name and the keyword to reach it; all parts but the last are certain to be directories."""
         folder, _, name = path.rpartition("/")
         if _BY_DESCRIPTOR:
             return name, {"dir_fd": self.folder(folder)}
         return self._checked(folder, name), {}
 
     def folder(self, path: str) -> int:
-        """A descriptor of a folder, which stays ours."""
+        """A descriptor of a directory, which stays ours."""
         if not path:
             return self._top
         if (found := self._open.pop(path, None)) is None:
@@ -142,7 +144,7 @@ class Tree:
         return found
 
     def _opened(self, path: str) -> int:
-        """From the nearest folder above that is open, part by part."""
+        """From the nearest directory above that is open, part by part."""
         end = path.rfind("/")
         while end > 0 and path[:end] not in self._open:
             end = path.rfind("/", 0, end)
@@ -156,16 +158,16 @@ class Tree:
         return here
 
     def _checked(self, folder: str, name: str) -> str:
-        """Without a name, the folder itself. Any process that could replace a part meanwhile must have ended."""
+        """Without a name, the directory itself. Any process that could replace a part meanwhile must have ended."""
         path = _literal(self.path)
         for part in folder.split("/") if folder else ():
             path = os.path.join(path, part)
             if not is_folder(os.lstat(path)):
-                raise NotADirectoryError(20, "not a folder", path)
+                raise NotADirectoryError(20, "not a directory", path)
         return os.path.join(path, name) if name else path
 
     def below(self, path: str) -> Tree:
-        """A folder in it, as a tree of its own; a link on the way is an error."""
+        """A directory in it, as a tree of its own; a link on the way is an error."""
         whole = f"{self.path.rstrip(os.sep)}{os.sep}{path.replace('/', os.sep)}"
         if _BY_DESCRIPTOR:
             return Tree(whole, resolve=False, top=os.dup(self.folder(path)))
@@ -173,7 +175,7 @@ class Tree:
         return Tree(whole, resolve=False)
 
     def make(self, path: str, mode: int = 0o700) -> None:
-        """A folder, and those above it; one that is there stays as it is."""
+        """A directory, and those above it; one that is there stays as it is."""
         parts = path.split("/")
         for count in range(1, len(parts) + 1):
             name, where = self.at("/".join(parts[:count]))
@@ -189,13 +191,13 @@ class Tree:
             os.close(self._open.pop(path))
 
     def status(self, path: str) -> os.stat_result | None:
-        """The status of what is there, or without a path of the folder itself; None if nothing is. Windows also finds
-        names that are spelled differently, which count as other paths here."""
+        """The status of what is there, or without a path of the directory itself; None if nothing is. Windows also
+        finds names that are spelled differently, which count as other paths here."""
         found = self._status(path)
         return found if os.name != "nt" or found is None or self._is_spelled(path) else None
 
     def listed_status(self, path: str) -> os.stat_result | None:
-        """The same for a name that was just found in its folder."""
+        """The same for a name that was just found in its directory."""
         return self._status(path) if os.name == "nt" else self.status(path)
 
     def _is_spelled(self, path: str) -> bool:
@@ -211,12 +213,12 @@ class Tree:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if error.errno == errno.ELOOP:  # a link stands where a folder would
+            if error.errno == errno.ELOOP:  # a link stands where a directory would
                 return None
             raise
 
     def names(self, path: str, most: int = sys.maxsize) -> list[str]:
-        """The names in a folder; at most ``most``, since a program may have made millions."""
+        """The names in a directory; at most ``most``, since a program may have made millions."""
         with os.scandir(self.folder(path) if _BY_DESCRIPTOR else self._checked(path, "")) as found:
             return [each.name for each in islice(found, most)]
 
@@ -269,7 +271,7 @@ class Tree:
             self.allow(path, stat.S_IMODE(mode))
 
     def open_top(self) -> None:
-        """Let us into the folder itself, if it is ours and a program has changed its mode. That mode is part of no
+        """Let us into the directory itself, if it is ours and a program has changed its mode. That mode is part of no
         layer, so the change is not reported, and it stays."""
         status = os.fstat(self._top) if self._top >= 0 else None
         if status is not None and status.st_mode & 0o700 != 0o700 and os.geteuid() == status.st_uid != 0:
@@ -296,13 +298,13 @@ class Tree:
         os.removexattr(self._by_proc(path), name, follow_symlinks=False)
 
     def _by_proc(self, path: str) -> str:
-        """The calls for attributes take no folder's descriptor; this is the same."""
+        """The calls for attributes take no directory's descriptor; this is the same."""
         name, where = self.at(path)
         return f"/proc/self/fd/{where['dir_fd']}/{name}" if where else name
 
 
 def is_folder(status: os.stat_result) -> bool:
-    """Whether it is a folder, and no junction of Windows, which only looks like one."""
+    """Whether it is a directory, and no junction of Windows, which only looks like one."""
     return stat.S_ISDIR(status.st_mode) and not getattr(status, "st_file_attributes", 0) & _REPARSE_POINT
 
 
@@ -312,7 +314,7 @@ def _literal(path: str) -> str:
 
 
 def _other(path: str) -> CheckpointError:
-    return CheckpointError(f"{path} is not the folder that it was", hint="put the old one back")
+    return CheckpointError(f"{path} is not the directory that it was", hint="put the old one back")
 
 
 def _mount_table() -> list[list[bytes]]:
@@ -334,7 +336,7 @@ def _unescaped(word: bytes) -> str:
 def _open_top(path: str) -> int:
     """Open an absolute path part by part: a part that was replaced by a link is an error.
 
-    Folders on the way need not be readable, as it is with any other use of a path.
+    Directories on the way need not be readable, as it is with any other use of a path.
     """
     parts = [part for part in path.split("/") if part]
     here = os.open("/", _FOLDER_FLAGS)
@@ -342,7 +344,7 @@ def _open_top(path: str) -> int:
         try:
             below = os.open(part, _FOLDER_FLAGS if number == len(parts) else _WAY_FLAGS, dir_fd=here)
         except OSError as error:
-            raise CheckpointError(f"{path}: {error.strerror}", hint="is the folder still there?") from error
+            raise CheckpointError(f"{path}: {error.strerror}", hint="is the directory still there?") from error
         finally:
             os.close(here)
         here = below

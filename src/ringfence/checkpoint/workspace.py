@@ -360,13 +360,13 @@ class Workspace:
 
     @converted
     def pin(self) -> None:
-        """It will be kept: remember which folder the base is, so that another one in its place is refused."""
+        """It will be kept: remember which directory the base is, so that another one in its place is refused."""
         self.store.reserve()
         if not self.store.holds(STATE):
             self._set_state()
 
     def close(self) -> None:
-        """Let go of the folders; the store stays, for the next time."""
+        """Let go of the directories; the store stays, for the next time."""
         self.layer.close()
         self.base.close()
         self.store.close()

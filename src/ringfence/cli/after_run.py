@@ -52,7 +52,7 @@ def execute(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: S
 
 
 def register(outcome: Outcome, job: Job, policy: SandboxPolicy) -> Outcome:
-    """Register the changes: the outcome gets the id of the sandbox that keeps them, instead of the folder."""
+    """Register the changes: the outcome gets the id of the sandbox that keeps them, instead of the directory."""
     base = real(job.cwd or ".")
     registry = Registry(sandboxes_folder())
     return replace(outcome, transaction=take(registry, outcome.transaction, policy.isolation, base, job.argv))

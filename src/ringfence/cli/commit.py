@@ -68,7 +68,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _tell(done: Committed) -> None:
     for path in done.left:
-        print(f"not carried over, because it is not a file, folder or link: {shown_path(path)}")
+        print(f"not carried over, because it is not a file, directory or link: {shown_path(path)}")
     for _, field, fate in DECISIONS.values():
         for path in getattr(done, field):
             print(f"{fate}: {shown_path(path)}")

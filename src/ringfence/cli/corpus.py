@@ -17,8 +17,8 @@ examples:
   ringfence corpus --only oracle --only skips/xfail
   ringfence corpus --runner ./my-sandbox.sh --jobs 4 --json
 
-A runner is called as CMD TASK AGENT OUT: the folder of a task (workspace/, oracle/, grade.sh, instruction.md,
-policy.yaml), the script of an agent, and an empty folder into which it writes result.json, such as
+A runner is called as CMD TASK AGENT OUT: the directory of a task (workspace/, oracle/, grade.sh, instruction.md,
+policy.yaml), the script of an agent, and an empty directory into which it writes result.json, such as
 {"reward": 0.0, "recorded": true}.
 The default is our own proctor. The exit code is 0 when all is as expected, else 1.
 docs/reference/corpus.md tells more.
@@ -87,11 +87,11 @@ def _jobs(number: int) -> int:
 
 
 def _check_folder(results: str | None) -> None:
-    """Check now, before minutes of work are lost because a folder is missing."""
+    """Check now, before minutes of work are lost because a directory is missing."""
     from ringfence.errors import UsageError
 
     if results and not os.access(os.path.dirname(absolute(results)), os.W_OK):
-        raise UsageError(f"--results {results}: nothing can be written there", hint="make the folder first")
+        raise UsageError(f"--results {results}: nothing can be written there", hint="make the directory first")
 
 
 def _write(path: str, played: list[Played]) -> None:

@@ -108,15 +108,15 @@ def _has_verdict(out: str) -> bool:
 def _plain(name: str, text: str) -> str:
     """A path in one line: the runner reads outputs and artifacts by lines."""
     if not text or not text.isprintable() or text.startswith("-"):
-        raise UsageError(f"{name}: {text!r} is not a path", hint="name a folder in one line of printable characters")
+        raise UsageError(f"{name}: {text!r} is not a path", hint="name a directory in one line of printable characters")
     return text
 
 
 def _new(name: str, path: str) -> str:
-    """A path where nothing exists: a checkout may contain a folder that this key has signed before."""
+    """A path where nothing exists: a checkout may contain a directory that this key has signed before."""
     if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path) or os.listdir(path)):
         raise UsageError(f"{name}: {path!r} is there already: its content would pass for this run's",
-                         hint="name a new folder")  # fmt: skip
+                         hint="name a new directory")  # fmt: skip
     return path
 
 

@@ -27,7 +27,7 @@ def tell(name: str, result: str) -> None:
 def write_result(_: Bait) -> str:
     with open("result.txt", "w", encoding="ascii") as file:
         file.write("fine\n")
-    return "in its private folder"
+    return "in its private directory"
 
 
 def read_environment(_: Bait) -> str:
@@ -83,7 +83,7 @@ def signal_the_caller(bait: Bait) -> str:
 def gain_privileges(_: Bait) -> str:
     if ON_WINDOWS:
         found = privileges()
-        return f"{REACHED} {found} privileges" if found > 1 else "its token has only the one to traverse folders"
+        return f"{REACHED} {found} privileges" if found > 1 else "its token has only the one to traverse directories"
     with open("/proc/self/status", encoding="ascii") as status:
         locked = any(line.split() == ["NoNewPrivs:", "1"] for line in status)
     return "set-user-id programs give nothing" if locked else f"{REACHED} set-user-id programs"

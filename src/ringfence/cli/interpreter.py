@@ -10,7 +10,7 @@ from ringfence.errors import UsageError
 from ringfence.model.ways.walk import absolute, real
 
 FLAG = "--interpreter"
-HELP = "the Python that runs it: a file, a name on the PATH or an environment's folder (the active environment's)"
+HELP = "the Python that runs it: a file, a name on the PATH or an environment's directory (the active environment's)"
 _HINT = f"name a Python with {FLAG}, e.g. {FLAG} .venv/bin/python"
 _PYENV_PATIENCE_S = 30
 
@@ -60,7 +60,7 @@ def _of_environment(folder: str, said: str) -> str:
 
 
 def _of_pyenv(environment: Mapping[str, str]) -> str | None:
-    """The Python behind pyenv's shim, if that comes first on the PATH: a shim is a script that chooses by folder."""
+    """The Python behind pyenv's shim, if that comes first on the PATH: a shim is a script that chooses by directory."""
     import shutil
 
     root = environment.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
@@ -79,5 +79,5 @@ def _behind_shim(pyenv: str) -> str:
         raise UsageError(f"pyenv can't be asked for its Python: {error}", hint=_HINT) from error
     if asked.returncode != 0:
         said = asked.stderr.strip().partition("\n")[0]
-        raise UsageError(f"pyenv has no Python for this folder: {said}", hint=_HINT)
+        raise UsageError(f"pyenv has no Python for this directory: {said}", hint=_HINT)
     return asked.stdout.strip()

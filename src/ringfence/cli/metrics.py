@@ -1,4 +1,4 @@
-"""Serve metrics to Prometheus: those of all processes that run with RINGFENCE_METRICS=FOLDER."""
+"""Serve metrics to Prometheus: those of all processes that run with RINGFENCE_METRICS=DIR."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     folder = arguments.folder or os.environ.get(VARIABLE, "")
     if not os.path.isabs(folder):
-        raise UsageError("no folder was given", hint=f"--folder DIR, or {VARIABLE}=DIR with an absolute path, "
+        raise UsageError("no directory was given", hint=f"--folder DIR, or {VARIABLE}=DIR with an absolute path, "
                          "where other processes write their counts")  # fmt: skip
     changes = {} if arguments.port is None else {"prometheus_port": arguments.port}
     port = DockerConfig.load(arguments.file, None, **changes).prometheus_port

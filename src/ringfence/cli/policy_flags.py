@@ -50,9 +50,9 @@ def add_policy_flags(parser: argparse.ArgumentParser, level: str) -> None:
                              "(absent: strict none, else host; hosts need strict)")  # fmt: skip
     for name, text in PATH_FLAGS.values():
         parser.add_argument(f"--{name}", action="append", default=[], metavar="PATH", help=f"{text}; may be repeated")
-    parser.add_argument("--root", metavar="FOLDER",
-                        help="a folder to use as / inside, such as an image's files, instead of the host's system and "
-                             "the current folder (strict)")  # fmt: skip
+    parser.add_argument("--root", metavar="DIR",
+                        help="a directory to use as / inside, such as an image's files, instead of the host's system "
+                             "and the current directory (strict)")  # fmt: skip
     parser.add_argument("--image", metavar="NAME",
                         help="the image whose files a container has (container: python:3.10-slim)")  # fmt: skip
     parser.add_argument("--env", action="append", default=[], metavar="NAME[=TEXT]",

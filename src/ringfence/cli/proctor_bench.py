@@ -20,18 +20,18 @@ examples:
   %(prog)s ./terminal-bench --image --agent my-agent --out ./out --jobs 8
   %(prog)s verified.jsonl --repos ./clones --grade --image --agent my-agent --out ./out
 
-A suite is a folder of tasks, whose format shows in their files, or a data set of SWE-bench. Started again with the same
-output folder, it continues where it was interrupted: a result counts if its bundle verifies and binds the same task,
-agent and policy. Exit code 0 when every task has a verdict, 1 when one has none, 2 for bad usage, 130 when it was
+A suite is a directory of tasks, whose format shows in their files, or a data set of SWE-bench. Started again with the
+same output directory, it continues where it was interrupted: a result counts if its bundle verifies and binds the same
+task, agent and policy. Exit code 0 when every task has a verdict, 1 when one has none, 2 for bad usage, 130 when it was
 interrupted. docs/reference/proctor/suites.md tells the rest.
 """
 _ENDINGS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("suite", metavar="SUITE", help="a folder of tasks, or a *.json or *.jsonl of SWE-bench")
+    parser.add_argument("suite", metavar="SUITE", help="a directory of tasks, or a *.json or *.jsonl of SWE-bench")
     parser.add_argument("--agent", metavar="CMD", required=True, help="the command that solves them; oracle or nop")
-    parser.add_argument("--out", metavar="DIR", required=True, help="a folder for all results; used again to resume")
+    parser.add_argument("--out", metavar="DIR", required=True, help="a directory for all results; used again to resume")
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="how many tasks run at once (default: 1)")
     parser.add_argument("--on", metavar="WHERE", default="local", help="local (default), ray or ray://ADDRESS")
     parser.add_argument("--repos", metavar="DIR", default="", help="clones for SWE-bench, such as DIR/owner__name")
@@ -54,7 +54,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="FILE", default="", help="the agent's policy, instead of a task's own")
     parser.add_argument(
         "--scaffold", metavar="PATH", action="append", default=[],
-        help="a file or folder that the agent may read; bound by the evidence (repeatable)",
+        help="a file or directory that the agent may read; bound by the evidence (repeatable)",
     )  # fmt: skip
     parser.add_argument("--only", metavar="GLOB", action="append", default=[], help="only these tasks (repeatable)")
     parser.add_argument("--skip", metavar="GLOB", action="append", default=[], help="not these tasks (repeatable)")

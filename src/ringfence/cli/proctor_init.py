@@ -14,7 +14,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="a new folder")
+    parser.add_argument("folder", metavar="DIR", help="a new directory")
 
 
 def execute(arguments: argparse.Namespace) -> int:

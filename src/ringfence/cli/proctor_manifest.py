@@ -28,7 +28,7 @@ docs/reference/proctor/manifest.md tells more.
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["create", "verify"])
     parser.add_argument("--agent-binary", metavar="PATH", required=True, help="the program of the agent")
-    for name, what in (("scaffold", "a file or folder that the agent may read"),
+    for name, what in (("scaffold", "a file or directory that the agent may read"),
                        ("instructions", "a file of instructions, such as AGENTS.md")):  # fmt: skip
         parser.add_argument(f"--{name}", metavar="PATH", action="append", default=[], help=f"{what} (repeatable)")
     parser.add_argument("--environment", metavar="NAME", action="append", default=[],

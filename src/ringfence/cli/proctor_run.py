@@ -24,9 +24,9 @@ examples:
   %(prog)s --task ./task --agent my-agent --scaffold ./prompts --out ./out --json
 
 The agent gets the instruction as the file /task/instruction.md, in PROCTOR_INSTRUCTION and on standard input. The
-output folder must be new or empty; without --out it is a new one, ./proctor-out/TASK-TIME. Exit code 0 when a verdict
-was written, also for a fail or a compromised run, 1 when there is none, 2 for bad usage. docs/reference/proctor.md
-tells the rest; `proctor init` writes a task to start from.
+output directory must be new or empty; without --out it is a new one, ./proctor-out/TASK-TIME. Exit code 0 when a
+verdict was written, also for a fail or a compromised run, 1 when there is none, 2 for bad usage.
+docs/reference/proctor.md tells the rest; `proctor init` writes a task to start from.
 """
 
 FLAGS = QuickFlags(
@@ -38,7 +38,7 @@ FLAGS = QuickFlags(
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--task", metavar="DIR", required=True, help="the folder of the task")
+    parser.add_argument("--task", metavar="DIR", required=True, help="the directory of the task")
     configure_run(parser)
     parser.add_argument("--policy", metavar="FILE", help="what binds the agent (default: policy.yaml of the task)")
 
@@ -48,11 +48,11 @@ def configure_run(parser: argparse.ArgumentParser, *, agent_needed: bool = True)
     parser.add_argument("--agent", metavar="CMD", required=agent_needed,
                         help="the command that solves it, or @NAME of a ready agent; oracle: the task's own solution; "
                              "nop: nothing")  # fmt: skip
-    parser.add_argument("--out", metavar="DIR", default="", help="a new folder for verdict, bundle and logs (default: "
-                        "proctor-out/TASK-TIME)")  # fmt: skip
+    parser.add_argument("--out", metavar="DIR", default="", help="a new directory for verdict, bundle and logs "
+                        "(default: proctor-out/TASK-TIME)")  # fmt: skip
     parser.add_argument(
         "--scaffold", metavar="PATH", action="append", default=[],
-        help="a file or folder that the agent may read; bound by the evidence (repeatable)",
+        help="a file or directory that the agent may read; bound by the evidence (repeatable)",
     )  # fmt: skip
     parser.add_argument("--manifest", metavar="FILE", help="what is handed in, as `proctor manifest create` wrote it: "
                         "there is no run where that is not what is there")  # fmt: skip
@@ -128,7 +128,7 @@ def _tell_of_watching(task: Task, out: str) -> None:
 
 
 def _output(arguments: argparse.Namespace | SimpleNamespace, task_id: str) -> AbstractContextManager[str]:
-    """The folder that was named, else a new one."""
+    """The directory that was named, else a new one."""
     from contextlib import nullcontext
 
     from ringfence.proctor.place.new_output import new_output
@@ -137,7 +137,7 @@ def _output(arguments: argparse.Namespace | SimpleNamespace, task_id: str) -> Ab
 
 
 def _end_by_signal() -> None:
-    """Whoever ends us by a signal gets its exit status once nothing is left of the run: no process, no folder."""
+    """Whoever ends us by a signal gets its exit status once nothing is left of the run: no process, no directory."""
     import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
 
     def end(number: int, _: object) -> None:
@@ -179,8 +179,8 @@ def _answers(arguments: argparse.Namespace | SimpleNamespace) -> list[str]:
 
 
 def signing_key(arguments: argparse.Namespace | SimpleNamespace, shown: tuple[str, ...]) -> SigningKey | None:
-    """The one that was given; None: one is made in the output folder. Who reads it can sign any verdict, so it must not
-    lie in what the agent is shown."""
+    """The one that was given; None: one is made in the output directory. Who reads it can sign any verdict, so it must
+    not lie in what the agent is shown."""
     from ringfence.attest.signing import chosen_key
     from ringfence.errors import UsageError
     from ringfence.evidence.keys import SEED_VARIABLE

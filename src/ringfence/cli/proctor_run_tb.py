@@ -22,7 +22,7 @@ when a verdict was written, also for a fail or a compromised run, 1 when there i
 def configure(parser: argparse.ArgumentParser) -> None:
     from ringfence.cli.proctor_run import configure_run
 
-    parser.add_argument("--task", metavar="DIR", required=True, help="the folder of the task")
+    parser.add_argument("--task", metavar="DIR", required=True, help="the directory of the task")
     configure_run(parser)
     root = parser.add_mutually_exclusive_group()
     root.add_argument("--image", action="store_true", help="build the task's image, and run on its root")

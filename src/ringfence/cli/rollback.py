@@ -22,7 +22,7 @@ examples:
   ringfence rollback 3f2a 5e0c91                to a checkpoint, by the beginning of its id or by its name
   ringfence rollback 3f2a 5e0c91 src/a.py       only this
 
-You can go forward again in the same way. The folder under the sandbox is not touched.
+You can go forward again in the same way. The directory under the sandbox is not touched.
 """
 
 

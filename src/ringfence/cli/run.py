@@ -1,6 +1,6 @@
 """Run a command under a policy: its input, output, signals and exit code are passed through.
 
-It sees the system's programs and the current folder, has no network, and what it changes is kept aside.
+It sees the system's programs and the current directory, has no network, and what it changes is kept aside.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ examples:
   ringfence run --readable ~/data --python script.py --its-own-flag argument
   ringfence run --interpreter .venv/bin/python --python script.py
   ringfence run --bundle ../evidence.json -- make   signed evidence of the run; docs/explanation/bundle.md
-  ringfence run --root rootfs -- sh -c 'ls /'       a folder is its root, and what it changes there is kept aside
+  ringfence run --root rootfs -- sh -c 'ls /'       a directory is its root, and what it changes there is kept aside
   ringfence run --isolation process -- make         limits only: it reads and writes what you can
 
-All of the current folder is shown, and there is no network unless --network names one.
-A folder that was there before can't be renamed in one step: git mv FOLDER says «cross-device link»
+All of the current directory is shown, and there is no network unless --network names one.
+A directory that was there before can't be renamed in one step: git mv DIR says «cross-device link»
 (use mv, then git add -A), and git clone . needs --no-hardlinks. docs/reference/programs.md has the rest.
 Ctrl-Z suspends it with all that it started, and fg continues it; its deadline goes on counting meanwhile.
 
@@ -75,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="the command is a Python file and its arguments; - is stdin")  # fmt: skip
     parser.add_argument("--interpreter", metavar="PYTHON", help=f"with --python: {INTERPRETER_HELP}")
     parser.add_argument("--here-anyway", action="store_true",
-                        help="show the current folder although it is a home or /etc (strict)")  # fmt: skip
+                        help="show the current directory although it is a home or /etc (strict)")  # fmt: skip
     parser.add_argument("--usage", action="store_true", help="record what it uses over time; see ringfence usage")
     parser.add_argument("--usage-file", metavar="FILE", help="the same, into this file")
     parser.add_argument("--bundle", metavar="FILE", help="leave signed evidence of the run in this new file")
@@ -122,7 +122,7 @@ def _asked(arguments: argparse.Namespace | SimpleNamespace) -> tuple[list[str], 
         raise UsageError("no command was given", hint="ringfence run -- PROGRAM ARGUMENTS…")
     policy = policy_from(arguments, IsolationLevel.STRICT)
     if policy.root and (arguments.here_anyway or arguments.python):
-        raise UsageError("with a root nothing of the current folder is shown, nor this Python",
+        raise UsageError("with a root nothing of the current directory is shown, nor this Python",
                          hint="name what it is to read: --readable PATH")  # fmt: skip
     if arguments.here_anyway and traits_of(policy.isolation).files_apart:
         policy = replace(policy, readable_paths=(*policy.readable_paths, real(current_folder())))
@@ -134,7 +134,7 @@ def _asked(arguments: argparse.Namespace | SimpleNamespace) -> tuple[list[str], 
 
 
 def _python(command: list[str], policy: SandboxPolicy, interpreter: str | None) -> tuple[list[str], SandboxPolicy]:
-    """As ``python FILE …``. A sandbox that shows only the current folder gets this one file too."""
+    """As ``python FILE …``. A sandbox that shows only the current directory gets this one file too."""
     from ringfence.cli.interpreter import chosen
 
     file, *words = command

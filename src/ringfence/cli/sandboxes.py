@@ -107,7 +107,7 @@ def _row(each: dict[str, object]) -> tuple[str, ...]:
 
 
 def _over(each: dict[str, object]) -> str:
-    return ", ".join(map(shown_path, each["bases"])) or "its own folder"  # type: ignore[call-overload]
+    return ", ".join(map(shown_path, each["bases"])) or "its own directory"  # type: ignore[call-overload]
 
 
 def _cut(text: str) -> str:

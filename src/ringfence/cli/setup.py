@@ -55,7 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def profile(folder: str) -> str:
-    """Return the profile for the commands in a folder."""
+    """Return the profile for the commands in a directory."""
     from ringfence.errors import UsageError
 
     if _SPECIAL & set(folder) or not os.path.isabs(folder):
@@ -88,14 +88,14 @@ def refuse(folder: str, switch: str = SWITCH) -> None:
         raise UsageError(f"there is no {program}", hint="run the installed command, with its whole path")
     for path in _way_to(program):
         found = os.stat(path)
-        # In a sticky folder such as /tmp, others can't replace what belongs to root.
+        # In a sticky directory such as /tmp, others can't replace what belongs to root.
         if found.st_uid != 0 or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):
             raise UsageError(f"{path} can be changed by users other than root, who would get user namespaces that way",
                              hint="install ringfence where only root writes, such as /opt/ringfence")  # fmt: skip
 
 
 def _way_to(path: str) -> list[str]:
-    """Return the path and every folder above it."""
+    """Return the path and every directory above it."""
     way = [path]
     while way[-1] != os.path.dirname(way[-1]):
         way.append(os.path.dirname(way[-1]))

@@ -1,4 +1,4 @@
-"""The current folder, and where the command line keeps what outlives a command. Nothing is created here."""
+"""The current directory, and where the command line keeps what outlives a command. Nothing is created here."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ringfence.model.ways.walk import real
 
 __all__ = ["current_folder", "new_place", "sandboxes_folder", "usage_folder"]
 
-_NO_PLACE = "set XDG_STATE_HOME to a folder of your own, or throw away what it changes with --discard"
+_NO_PLACE = "set XDG_STATE_HOME to a directory of your own, or throw away what it changes with --discard"
 
 
 def current_folder() -> str:
     try:
         return os.getcwd()
     except OSError as error:
-        raise UsageError(f"the current folder: {error.strerror}", hint="change to one that is there") from error
+        raise UsageError(f"the current directory: {error.strerror}", hint="change to one that is there") from error
 
 
 def usage_folder() -> str:
@@ -44,10 +44,10 @@ def new_place() -> str:
 
 
 def _check_writable(folder: str) -> None:
-    """Check the nearest folder that exists: the rest is made in it when needed."""
+    """Check the nearest directory that exists: the rest is made in it when needed."""
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
-        raise UsageError(f"{folder} is not a folder")
+        raise UsageError(f"{folder} is not a directory")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{folder} can't be written")

@@ -1,7 +1,7 @@
 """The sandboxes that commands keep, and how a person names them: by id or the beginning of one.
 
 They lie in ``$XDG_STATE_HOME/ringfence/sandboxes``, laid out like a manager's sandboxes; ``--root`` names a manager's
-folder. This module prints nothing; each command is a module of its own.
+directory. This module prints nothing; each command is a module of its own.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_root(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--root", metavar="FOLDER", default="",
+    parser.add_argument("--root", metavar="DIR", default="",
                         help="where the sandboxes lie ($XDG_STATE_HOME/ringfence/sandboxes)")  # fmt: skip
 
 
 def registry_of(arguments: argparse.Namespace) -> Registry:
     if arguments.root and not os.path.isdir(arguments.root):
-        raise UsageError(f"{arguments.root}: no such folder")
+        raise UsageError(f"{arguments.root}: no such directory")
     return Registry(arguments.root or sandboxes_folder())
 
 
@@ -82,7 +82,7 @@ class StoredSandbox:
         self.registry.remove_unused(self.sandbox_id)
 
     def paths(self, words: Iterable[str]) -> list[str]:
-        """Paths as typed: relative to the current folder if that is in the sandbox, else to its only base."""
+        """Paths as typed: relative to the current directory if that is in the sandbox, else to its only base."""
         here = current_folder()
         inside = any(within(here, base) for base in self.transaction.bases)
         return [os.path.join(here, word) if inside else word for word in words]
@@ -90,8 +90,8 @@ class StoredSandbox:
     def resolve(self, words: list[str], more: Iterable[str] = ()) -> dict[str, str]:
         """The changed paths, and those of ``more``, that the words name, with what is below; each with its kind.
 
-        A word that names none is a mistake. Paths below a deleted folder are not listed separately, and have no kind.
-        """
+        A word that names none is a mistake. Paths below a deleted directory are not listed separately, and have no
+        kind. """
         kinds = {change.path: str(change.kind) for change in self.transaction.changes()}
         known = dict.fromkeys(more, "") | kinds
         replaced = [path for path, kind in kinds.items() if kind in _REPLACED]
@@ -154,15 +154,15 @@ def all_of(registry: Registry) -> Iterator[Metadata | Damaged]:
 
 
 def shown_path(path: str) -> str:
-    """Relative to the current folder if it lies there, and escaped as everywhere."""
+    """Relative to the current directory if it lies there, and escaped as everywhere."""
     return quoted(from_here(path))
 
 
 def from_here(path: str) -> str:
-    """Relative to the current folder if it lies there; exactly as the program chose it."""
+    """Relative to the current directory if it lies there; exactly as the program chose it."""
     try:
         return os.path.relpath(path) if path.startswith(os.getcwd() + "/") else path
-    except FileNotFoundError:  # the current folder is gone
+    except FileNotFoundError:  # the current directory is gone
         return path
 
 

@@ -1,4 +1,4 @@
-"""Run pytest under a policy, in a working folder of its own, with each test's outcome in the result."""
+"""Run pytest under a policy, in a working directory of its own, with each test's outcome in the result."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ UNHELD = 2
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", default=[], metavar="PATH",
-                        help="files, folders or node ids (the current folder)")  # fmt: skip
+                        help="files, directories or node ids (the current directory)")  # fmt: skip
     add_policy_flags(parser, "process")
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
     parser.add_argument("--here", action="store_true",
-                        help="run the tests in the current folder instead of a private one")  # fmt: skip
+                        help="run the tests in the current directory instead of a private one")  # fmt: skip
     parser.add_argument("--interpreter", metavar="PYTHON", help=INTERPRETER_HELP)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  ringfence run --usage -- make test          samples go to the state folder; the id is printed
+  ringfence run --usage -- make test          samples go to the state directory; the id is printed
   ringfence usage 3f2a                        a graph in the terminal
   ringfence usage 3f2a --png                  a picture, usage-3f2a.png
   ringfence run --usage-file u.jsonl -- make && ringfence usage u.jsonl --svg usage.svg
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     for kind in ("png", "svg"):
         form.add_argument(f"--{kind}", nargs="?", const="", metavar="OUT",
-                          help=f"write a picture; without OUT to usage-RUN.{kind} in the current folder")  # fmt: skip
+                          help=f"write a picture; without OUT to ./usage-RUN.{kind}")  # fmt: skip
     form.add_argument("--json", action="store_true", help="print all samples as JSON")
 
 

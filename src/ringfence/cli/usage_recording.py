@@ -31,7 +31,7 @@ _DAY_S = 86_400
 
 
 def recorded() -> list[str]:
-    """The files of the state folder, the latest first."""
+    """The files of the state directory, the latest first."""
     try:
         with os.scandir(usage_folder()) as entries:
             found = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.path) for entry in entries]
@@ -97,7 +97,7 @@ class Recording:
             print(f"ringfence: {said}", file=sys.stderr)
 
     def _put(self, end: Mapping[str, object]) -> str:
-        """Put it in place, and return what to say. If somebody made a file there, ours stays in the state folder."""
+        """Put it in place, and return what to say. If somebody made a file there, ours stays in the state directory."""
         problem = ""
         try:
             try:

@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     signer = parser.add_mutually_exclusive_group()
     signer.add_argument("--pubkey", metavar="HEX", help="the signer's public key: hex, PEM or OpenSSH")
     signer.add_argument("--trust", metavar="FILE", help="a trust file (docs/reference/formats.md, section 7)")
-    parser.add_argument("--artifacts", metavar="DIR", help="also check the artifacts in this folder")
+    parser.add_argument("--artifacts", metavar="DIR", help="also check the artifacts in this directory")
     parser.add_argument("--nonce", metavar="HEX", help="the challenge that the run must carry")
     parser.add_argument(
         "--allow-unknown-signer", action="store_true", help="exit 0 even if the signer is not trusted"

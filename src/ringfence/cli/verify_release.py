@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  %(prog)s dist --pubkey 3f1c…                         a folder: all files of the release, and no other
+  %(prog)s dist --pubkey 3f1c…                         a directory: all files of the release, and no other
   %(prog)s ringfence-0.1.0-py3-none-any.whl --pubkey 3f1c…          release.dsse.json lies beside it
   %(prog)s *.whl --attestation release.dsse.json --pubkey 3f1c… --json
 
@@ -23,7 +23,7 @@ where the files came from. Exit code 0 when all holds, 2 when not. docs/release.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", metavar="DIR|FILE", nargs="+", help="a folder with a release, or some of its files")
+    parser.add_argument("paths", metavar="DIR|FILE", nargs="+", help="a directory with a release, or some of its files")
     add_signer(parser)
     parser.add_argument("--attestation", metavar="FILE", help="the signed statement (default: release.dsse.json there)")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
@@ -49,7 +49,7 @@ def _check(arguments: argparse.Namespace) -> Release:
 
     folders = [path for path in arguments.paths if os.path.isdir(path)]
     if folders and len(arguments.paths) > 1:
-        raise UsageError(f"{folders[0]} is a folder, and there is more beside it", hint="give one folder, or files")
+        raise UsageError(f"{folders[0]} is a directory, and there is more beside it", hint="give it alone, or files")
     place = folders[0] if folders else os.path.dirname(arguments.paths[0])
     data = read_file(arguments.attestation or os.path.join(place, NAME))
     trust = trust_from(arguments.pubkey, arguments.trust)

@@ -214,7 +214,7 @@ class Client:
             return b""
 
     def put(self, container: str, path: str, archive: bytes) -> None:
-        """Unpack a tar archive into a folder of the container that can be written."""
+        """Unpack a tar archive into a directory of the container that can be written."""
         with self._asked("put files into the container"):
             self._sdk.put_archive(container, path, archive)
 

@@ -170,7 +170,7 @@ def _root(facts: Facts) -> Rows:
 
 
 def _volumes(facts: Facts) -> str:
-    """Folders on the engine's disk that nobody asked for: an image may name some, and no limit applies to them."""
+    """Directories on the engine's disk that nobody asked for: an image may name some, and no limit applies to them."""
     rows = [row for row in _list(facts.mounts) if isinstance(row, Mapping)]
     return ", ".join(escape_controls(str(row.get("Destination"))) for row in rows if row.get("Type") == "volume")[:400]
 

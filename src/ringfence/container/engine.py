@@ -96,9 +96,9 @@ class Engine:
         self, folder: str, dockerfile: str, *, args: Mapping[str, str] = MappingProxyType({}), network: str = "none",
         deadline_s: float = BUILD_S, log: str, original: str = "",
     ) -> Image:  # fmt: skip
-        """Build an image of a folder. What its steps say is in the new file ``log``. ``network``: what the steps have,
-        one of ``NETWORKS``. ``original``: the file that ``dockerfile`` is a copy of, for errors; absent: it is not a
-        copy. If it fails, takes too long or is interrupted, what was begun is dropped."""
+        """Build an image of a directory. What its steps say is in the new file ``log``. ``network``: what the steps
+        have, one of ``NETWORKS``. ``original``: the file that ``dockerfile`` is a copy of, for errors; absent: it is
+        not a copy. If it fails, takes too long or is interrupted, what was begun is dropped."""
         with tempfile.TemporaryDirectory(prefix="build-", dir=state_folder.private_place()) as place:
             told = os.path.join(place, "id")
             words = ["build", "--force-rm", "--file", dockerfile, "--iidfile", told]
@@ -215,7 +215,7 @@ def _variables(rows: Sequence[str]) -> Iterator[tuple[str, str]]:
 def _workdir(text: str) -> str:
     plain = "/" + os.path.normpath(text).lstrip("/")
     if not text.startswith("/") or not is_system_text(text):
-        raise ValueError(f"{text[:80]!r} is not a working folder")
+        raise ValueError(f"{text[:80]!r} is not a working directory")
     return plain
 
 

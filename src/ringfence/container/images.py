@@ -1,4 +1,4 @@
-"""Roots of images, unpacked once each: a cache in the state folder, by the id of the image.
+"""Roots of images, unpacked once each: a cache in the state directory, by the id of the image.
 
 A root is complete or absent: it is filled beside its place and moved there. A process that wants a root which another
 is filling waits for it. The next process removes what a killed one left.

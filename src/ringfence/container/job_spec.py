@@ -1,7 +1,7 @@
 """One job under a policy as a container: what is mounted where, who it is, and how much it may use. Pure, except
-that it looks at the policy's paths: where links lead, what is mounted below them, and which are folders.
+that it looks at the policy's paths: where links lead, what is mounted below them, and which are directories.
 
-Nothing of the host is writable unless the policy names it. The working folder of a job that has none is in memory; a
+Nothing of the host is writable unless the policy names it. The working directory of a job that has none is in memory; a
 workspace is shown at its own path, read-only unless it lies in a writable path (ADR 0099).
 """
 
@@ -118,7 +118,7 @@ def _shown(policy: SandboxPolicy, job: Job) -> list[Bind]:
     places = dict.fromkeys(policy.readable_paths, True) | dict.fromkeys(policy.writable_paths, False)
     if job.cwd is not None:
         if not os.path.isdir(job.cwd):
-            raise UsageError(f"{job.cwd}: no such folder", hint="the working folder must exist")
+            raise UsageError(f"{job.cwd}: no such directory", hint="the working directory must exist")
         places.setdefault(job.cwd, not is_writable(job.cwd, policy))
     led.refuse(policy, () if job.cwd is None else (job.cwd,), Look())
     for path in places:
@@ -132,7 +132,7 @@ def _shown(policy: SandboxPolicy, job: Job) -> list[Bind]:
 
 
 def _mounted_below(binds: list[Bind]) -> list[Bind]:
-    """What is mounted in a folder that is only read, by itself: engines make the folder read-only and not what is
+    """What is mounted in a directory that is only read, by itself: engines make the directory read-only and not what is
     mounted in it, so that is left out there (``hardening``)."""
     written = [bind.source for bind in binds if not bind.read_only]
     points = submounts.read(host.mount_table())
@@ -143,7 +143,7 @@ def _mounted_below(binds: list[Bind]) -> list[Bind]:
 
 
 def _hiding(policy: SandboxPolicy, job: Job) -> HiddenPaths:
-    """The hidden paths, by every name that they have on the host; also our own folders, which no guest may see."""
+    """The hidden paths, by every name that they have on the host; also our own directories, which no guest may see."""
     ours, workspace = state_folder.own_places(), [] if job.cwd is None else [job.cwd]
     written = [path for path in workspace if is_writable(path, policy)]
     state_folder.refuse_ours(ours, (*policy.readable_paths, *workspace), (*policy.writable_paths, *written))
@@ -154,8 +154,8 @@ def _hiding(policy: SandboxPolicy, job: Job) -> HiddenPaths:
 
 
 def _hidden(hidden: HiddenPaths, shown: list[Bind]) -> tuple[list[str], list[Bind]]:
-    """The hidden paths that would be visible: an empty folder covers a folder, the null device covers a file. A link's
-    target is hidden by its own name."""
+    """The hidden paths that would be visible: an empty directory covers a directory, the null device covers a file. A
+    link's target is hidden by its own name."""
     seen = {bind.target + path[len(bind.source) :]: path for bind in shown for path in hidden.within(bind.source)}
     there = {target: path for target, path in seen.items() if os.path.lexists(path) and not os.path.islink(path)}
     folders = [target for target, path in there.items() if os.path.isdir(path)]
@@ -173,7 +173,7 @@ def _refuse_engine(source: str, socket: str) -> None:
     """Access to the engine's socket is control of the host."""
     if socket and (_lies_in(real(socket), source) or _lies_in(source, real(socket))):
         raise UsageError(f"{source} holds the container engine's own socket, which would be the job's to use",
-                         hint="show a folder that does not hold it")  # fmt: skip
+                         hint="show a directory that does not hold it")  # fmt: skip
 
 
 def _lies_in(path: str, above: str) -> bool:

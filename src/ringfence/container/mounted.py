@@ -50,7 +50,7 @@ class Sources:
             for target, held in self._held.items():
                 if not _is_same(root, target, held):
                     raise SetupError(STEP, f"{target} is not what was there when it was looked at",
-                                     hint="show nothing below a folder that others may write")  # fmt: skip
+                                     hint="show nothing below a directory that others may write")  # fmt: skip
         finally:
             os.close(root)
 
@@ -68,7 +68,7 @@ def _opened(path: str) -> int:
     if os.readlink(f"/proc/self/fd/{held}") != path:
         os.close(held)
         raise SetupError(STEP, f"{path} leads to another place than a moment ago",
-                         hint="show nothing below a folder that others may write")  # fmt: skip
+                         hint="show nothing below a directory that others may write")  # fmt: skip
     return held
 
 

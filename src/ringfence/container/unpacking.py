@@ -1,6 +1,6 @@
-"""Unpacks the root of an image into a new folder. The archive is hostile data, and we may be root.
+"""Unpacks the root of an image into a new directory. The archive is hostile data, and we may be root.
 
-Nothing in it leads out of the folder: no name has ``..``, and no entry is reached through a link. Devices, FIFOs,
+Nothing in it leads out of the directory: no name has ``..``, and no entry is reached through a link. Devices, FIFOs,
 set-id bits, owners and attributes are left behind: all files are ours, and the sandbox has devices of its own. How
 much is written is bounded; zeros become holes.
 """
@@ -41,19 +41,19 @@ class Unpacked:
 
 
 def unpack(stream: TarStream, folder: str, *, max_bytes: int = MAX_BYTES, max_entries: int = MAX_ENTRIES) -> Unpacked:
-    """Fill a new folder that nobody else can write. UsageError: the archive is not acceptable; SetupError: the disk is
-    full, or the like. What was written so far stays, for the caller to remove."""
+    """Fill a new directory that nobody else can write. UsageError: the archive is not acceptable; SetupError: the disk
+    is full, or the like. What was written so far stays, for the caller to remove."""
     work = _Unpacking(folder, max_bytes)
     try:
         count = 0
         for count, member in enumerate(stream, 1):
             if count > max_entries:
-                raise UsageError(f"the image has more than {max_entries:,} files and folders")
+                raise UsageError(f"the image has more than {max_entries:,} files and directories")
             work.put(member, stream)
         work.finish()
     except OSError as error:
         raise SetupError(_STEP, f"{error.strerror}", errno=error.errno or 0,
-                         hint="make room where the state folder lies, or set XDG_STATE_HOME") from error  # fmt: skip
+                         hint="make room where the state directory lies, or set XDG_STATE_HOME") from error  # fmt: skip
     finally:
         work.close()
     return Unpacked(entries=count, bytes=work.bytes, left_out=tuple(work.left_out), left_out_count=work.left_out_count)
@@ -78,7 +78,7 @@ class _Unpacking:
     def __init__(self, folder: str, max_bytes: int) -> None:
         self._top = os.open(folder, FOLDER_FLAGS)
         self._way: list[tuple[str, int]] = []
-        """The folder that was written last: each part of its path with a descriptor."""
+        """The directory that was written last: each part of its path with a descriptor."""
         self._max_bytes = max_bytes
         self._now_ns = time.time_ns()
         self._folders: dict[tuple[str, ...], tuple[int, int]] = {}
@@ -156,7 +156,7 @@ class _Unpacking:
             os.close(source)
 
     def _enter(self, parts: tuple[str, ...], *, make: bool = True) -> int:
-        """A descriptor of a folder below the top, made where it is missing; nothing on the way is followed."""
+        """A descriptor of a directory below the top, made where it is missing; nothing on the way is followed."""
         same = 0
         for (name, _), part in zip(self._way, parts, strict=False):
             if name != part:
@@ -177,7 +177,7 @@ class _Unpacking:
         except OSError as error:
             if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                 raise
-            raise UsageError(f"the archive goes through {'/'.join(parts)[:200]!r}, which is not a folder") from error
+            raise UsageError(f"the archive goes through {'/'.join(parts)[:200]!r}, which is not a directory") from error
         os.mkdir(name, 0o700, dir_fd=above)
         self._folders[parts] = 0o755, self._now_ns  # until an entry says more
         return os.open(name, FOLDER_FLAGS, dir_fd=above)
@@ -190,7 +190,7 @@ class _Unpacking:
         return min(member.mtime_ns, self._now_ns)
 
     def finish(self) -> None:
-        """Folders get their modes and times, the deepest first."""
+        """Directories get their modes and times, the deepest first."""
         for parts in sorted(self._folders, key=len, reverse=True):
             mode, mtime_ns = self._folders[parts]
             folder = self._enter(parts)

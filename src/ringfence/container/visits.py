@@ -1,6 +1,6 @@
 """pid 1 of a container that takes visits (``native/visits.c``): where it lies, and the messages to and from it.
 
-One socket leads to it, in a folder that the container is shown: pid 1 connects before anything of a guest runs, and
+One socket leads to it, in a directory that the container is shown: pid 1 connects before anything of a guest runs, and
 nobody after it can. A visit gets the caller's own descriptors; its order lies in memory that is passed along. Answers
 have a fixed size, and come from pid 1 or from the reaper of that visit, never from a guest.
 """
@@ -82,7 +82,7 @@ def why_not(runtime: str, *, is_local: bool) -> tuple[str, str]:
 
 
 def added(spec: ContainerSpec, door: str) -> ContainerSpec:
-    """Return the container with pid 1 that takes visits. ``door``: the folder with its socket."""
+    """Return the container with pid 1 that takes visits. ``door``: the directory with its socket."""
     shown = [bind.target for bind in spec.binds]
     for target in (*shown, *spec.tmpfs):
         if f"{INSIDE}/".startswith(f"{target}/") or f"{DOOR}/".startswith(f"{target}/"):
@@ -95,17 +95,17 @@ def added(spec: ContainerSpec, door: str) -> ContainerSpec:
 
 
 class Listener:
-    """Waits for pid 1 of one container, in a folder that only the container is shown."""
+    """Waits for pid 1 of one container, in a directory that only the container is shown."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         held = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            self._socket.bind(f"/proc/self/fd/{held}/{_SOCKET}")  # the folder's own path may be too long for one
+            self._socket.bind(f"/proc/self/fd/{held}/{_SOCKET}")  # the directory's own path may be too long for one
         finally:
             os.close(held)
-        os.chmod(folder, 0o755)  # the folder above it is the caller's alone
+        os.chmod(folder, 0o755)  # the directory above it is the caller's alone
         os.chmod(os.path.join(folder, _SOCKET), 0o777)
         self._socket.listen(1)
 
@@ -128,7 +128,7 @@ class Listener:
         try:
             os.unlink(os.path.join(self._folder, _SOCKET))
         except OSError:
-            return  # it goes with its folder
+            return  # it goes with its directory
 
 
 def _greeted(connected: socket.socket, give_up: float) -> Door:

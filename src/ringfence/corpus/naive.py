@@ -1,10 +1,9 @@
 """The positive control: a careless harness that runs the agent beside the oracle and grades what it left in place.
 
-The agent is a plain process of the caller's in a copy of the workspace. The grader runs afterwards in the same folder,
-under the home that the agent could write and the variables that the cheat needs. A reward file counts no matter who
-wrote it. Everything stays in the folder of the case, and the reward is read only after the agent's processes have
-ended.
-"""
+The agent is a plain process of the caller's in a copy of the workspace. The grader runs afterwards in the same
+directory, under the home that the agent could write and the variables that the cheat needs. A reward file counts no
+matter who wrote it. Everything stays in the directory of the case, and the reward is read only after the agent's
+processes have ended. """
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @record
 class Setting:
-    """What the targets are made for: the secret, a unique mark, and folders. ``above``: that around workspaces."""
+    """What the targets are made for: the secret, a unique mark, and directories. ``above``: that around workspaces."""
 
     secret: str
     mark: str

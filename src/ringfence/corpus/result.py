@@ -28,7 +28,7 @@ class Result:
 
 
 def read_result(folder: str) -> Result:
-    """Return the result in an output folder; UsageError where it is missing or anything but two fields."""
+    """Return the result in an output directory; UsageError where it is missing or anything but two fields."""
     try:
         data, _ = read_regular(os.path.join(folder, NAME), _MOST_BYTES)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Writes one case as a task folder and an agent script, with a secret made for it alone."""
+"""Writes one case as a task directory and an agent script, with a secret made for it alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Places:
 
     @property
     def shared(self) -> str:
-        """A folder of the operator's with what runs leave and use."""
+        """A directory of the operator's with what runs leave and use."""
         return os.path.join(self.folder, "shared")
 
     def known(self) -> dict[str, str]:
@@ -66,7 +66,7 @@ def sandboxed(folder: str, cheat: Cheat) -> Places:
 
 
 def careless(folder: str, cheat: Cheat) -> Places:
-    """Return the places of a control: everything in one folder of the host, side by side."""
+    """Return the places of a control: everything in one directory of the host, side by side."""
     inside = {name: os.path.join(folder, name) for name in ("workspace", "oracle", "logs")}
     return Places(**_common(folder, cheat), **inside, top=folder)
 
@@ -91,7 +91,7 @@ def answers(secret: str) -> dict[str, str]:
 
 
 def write_task(cheat: Cheat, places: Places) -> None:
-    """Write the task's folder, and the operator's folders around it."""
+    """Write the task's directory, and the operator's directories around it."""
     kind, texts = TASKS[cheat.task], {**places.known(), **answers(places.secret)}
     for folder in (places.home, places.shared):
         os.makedirs(folder)

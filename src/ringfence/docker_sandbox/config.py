@@ -225,7 +225,7 @@ def _no_section(name: str) -> PolicyError:
 
 
 def seccomp_file(config: DockerConfig) -> str:
-    """The path of its profile; empty: the shipped one. A relative path is meant from here, or from the folder above
+    """The path of its profile; empty: the shipped one. A relative path is meant from here, or from the directory above
     that of the file that names it."""
     named = config.seccomp_profile
     if named == "default":

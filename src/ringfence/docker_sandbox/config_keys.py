@@ -48,7 +48,7 @@ KEYS: tuple[Key, ...] = (
     _number("docker.timeout_seconds", values.seconds, "wall time of one strategy, then it is killed"),
     Key(path="docker.network_mode", check=values.network, help="none, or bridge: the engine's own network"),
     _flag("docker.read_only", "the root of a container can't be written"),
-    Key(path="docker.tmpfs.path", check=values.mount_point, help="the folder that can be written"),
+    Key(path="docker.tmpfs.path", check=values.mount_point, help="the directory that can be written"),
     Key(path="docker.tmpfs.size", check=values.size, help="what fits into it; it counts as memory"),
     Key(path="docker.tmpfs.options", check=values.mount_options, help="how it is mounted"),
     Key(path="docker.seccomp_profile", check=values.profile,

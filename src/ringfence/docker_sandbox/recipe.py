@@ -84,7 +84,7 @@ def _mounts(config: DockerConfig, engine: str) -> dict[str, str]:
     words += [] if any(word.startswith("mode=") for word in words) else ["mode=1777"]
     user, _, group = config.user.partition(":")
     whose = "mode=0700,U" if engine == PODMAN else f"mode=0700,uid={user},gid={group or user}"
-    own = f"{_PRIVATE},{whose}"  # the mode alone would be that of a folder in the image
+    own = f"{_PRIVATE},{whose}"  # the mode alone would be that of a directory in the image
     return {
         config.tmpfs_path: f"{','.join(words)},size={config.bytes_of('tmpfs_size')}",
         INPUT: f"{own},size={config.bytes_of('data_limit') + _SPARE}",

@@ -52,9 +52,9 @@ def open(
 ) -> Box:
     """A living sandbox; its policy's limits hold for all visits together, its wall time for each.
 
-    ``workspace``: a folder that the box shows at its own path and changes in a layer only; absent: a private one.
-    ``transaction``: the box works on its folders, in its layers, which stay when the box closes; ``workspace`` is then
-    the one of them in which visits begin, absent: the first.
+    ``workspace``: a directory that the box shows at its own path and changes in a layer only; absent: a private one.
+    ``transaction``: the box works on its directories, in its layers, which stay when the box closes; ``workspace`` is
+    then the one of them in which visits begin, absent: the first.
 
     >>> with open() as box:
     ...     box.put("greeting.txt", b"hello")
@@ -205,14 +205,14 @@ class Box:
         if job.python:
             raise UsageError("Python work without an interpreter is for pools", hint="run [sys.executable, FILE]")
         if job.files and job.cwd:
-            raise UsageError("files of a job go into the working folder of its box, and this job has another",
+            raise UsageError("files of a job go into the working directory of its box, and this job has another",
                              hint="put them with Box.put, by their whole names")  # fmt: skip
         return job
 
     # ---- files
 
     def put(self, name: str | os.PathLike[str], content: bytes) -> None:
-        """Write a file of the box; a relative name is one in its working folder."""
+        """Write a file of the box; a relative name is one in its working directory."""
         if not isinstance(content, bytes | bytearray | memoryview):  # a number would be taken for a descriptor
             raise UsageError(f"{name!r}: the content of a file is bytes, not {type(content).__name__}")
         job = replace(Job.of(("put", name)), stdin=bytes(content) or None)
@@ -314,7 +314,7 @@ class Box:
 
 def _folder(workspace: object) -> str:
     if not isinstance(workspace, str | bytes | os.PathLike):
-        raise UsageError(f"{workspace!r} is not a folder", hint="name the folder that the box works on")
+        raise UsageError(f"{workspace!r} is not a directory", hint="name the directory that the box works on")
     return absolute(os.fsdecode(workspace))
 
 

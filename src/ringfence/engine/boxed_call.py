@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Our package by its own folder: the folder above it need not be readable, and is on no path of the job.
+# Our package by its own directory: the directory above it need not be readable, and is on no path of the job.
 _LOADER = """\
 import importlib.util, os, sys
 place = sys.argv[1]

@@ -63,10 +63,10 @@ def run(
     ``cwd``, ``input`` and ``env`` complete a job; ``env`` adds to the small clean environment. ``timeout`` is the wall
     time in place of the policy's: when it is over, the outcome says TIMEOUT, and nothing is raised.
 
-    What the program does is in the outcome; only what we or the caller get wrong is an exception. With
-    ``commit`` what it changed in its workspace is carried over; else a level with a layer throws it away, or makes
-    a transaction of it in the new folder ``keep``, as it does with what can't be carried over. With ``transaction`` it
-    works on that one's folders.
+    What the program does is in the outcome; only what we or the caller get wrong is an exception. With ``commit`` what
+    it changed in its workspace is carried over; else a level with a layer throws it away, or makes a transaction of it
+    in the new directory ``keep``, as it does with what can't be carried over. With ``transaction`` it works on that
+    one's directories.
 
     >>> run(["echo", "hello"]).stdout
     b'hello\\n'
@@ -88,7 +88,7 @@ def run(
             outcome = _kept(box, outcome, keep)
     finally:
         left = close_whole(box)
-    # The state of the job's folder must not lose its outcome: a job must not be able to cause an exception.
+    # The state of the job's directory must not lose its outcome: a job must not be able to cause an exception.
     return replace(outcome, reason=f"{outcome.reason}; {left}", left_behind=left) if left else outcome
 
 

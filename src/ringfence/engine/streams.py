@@ -223,7 +223,7 @@ class Streams:
         except OSError as error:
             if not is_of_a_call(error):
                 raise
-            piece = b""  # a folder, or a disk that can't be read
+            piece = b""  # a directory, or a disk that can't be read
         if not piece:
             self._close_source()
         return piece

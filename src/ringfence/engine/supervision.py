@@ -146,7 +146,7 @@ def _supervised(
         streams.close()
     enforced = box.enforced if deadline_s is None else _with_own_deadline(box.enforced, deadline_s)
     applied = {name: entry.by for name, entry in box.enforced.items() if entry.applied}
-    # Part of it is known only with the job's folder, after the check that refuses.
+    # Part of it is known only with the job's directory, after the check that refuses.
     partial = partial or len(applied) < len(box.enforced)
     verdict = judge(report, policy, applied, streams.stderr.tail)
     return _outcome(job, enforced, streams, report, verdict, partial, near(report, policy, applied), log)

@@ -1,6 +1,6 @@
 """Step 21 of docs/reference/formats.md: the artifacts on disk are the ones in the bundle.
 
-Owns: finding them below a folder without following a link anywhere on the way.
+Owns: finding them below a directory without following a link anywhere on the way.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _open_below(folder: str, parts: list[str]) -> int:
 
 
 def _open_by_path(folder: str, parts: list[str]) -> int:
-    """Where open cannot start at a folder (Windows): look at each part first."""
+    """Where open cannot start at a directory (Windows): look at each part first."""
     path = folder
     for part in parts:
         path = os.path.join(path, part)

@@ -128,7 +128,7 @@ def encode_bundle(bundle: Mapping[str, Any]) -> bytes:
 
 
 def write_beside(path: str, data: bytes) -> None:
-    """Write a file under a temporary name in its folder, then rename: nobody ever sees half of it."""
+    """Write a file under a temporary name in its directory, then rename: nobody ever sees half of it."""
     _write(path, data, sync=True)
 
 
@@ -138,7 +138,8 @@ def write_one_of_many(path: str, data: bytes) -> None:
 
 
 def settle(folder: str) -> None:
-    """Wait until all files of a folder are on disk. One sync for all: they share what the file system has to write."""
+    """Wait until all files of a directory are on disk. One sync for all: they share what the file system has to
+    write."""
     problems: list[EvidenceError] = []
     names = [os.path.join(folder, name) for name in os.listdir(folder)]
     waiting = [threading.Thread(target=_wait_for, args=(path, problems)) for path in names]

@@ -1,7 +1,8 @@
-"""Digests: of files, of labelled values and of folders (docs/reference/formats.md, section 1). SHA-256, lower-case hex.
+"""Digests: of files, of labelled values and of directories (docs/reference/formats.md, section 1). SHA-256, lower-case
+hex.
 
 Owns: reading files without following a link, opening a FIFO or trusting a stated size.
-Does not: hold still a folder that somebody is writing to; hash a workspace after its processes have ended.
+Does not: hold still a directory that somebody is writing to; hash a workspace after its processes have ended.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def hash_open_file(descriptor: int, path: str | bytes) -> FileDigest:
 
 
 def tree_digest(root: str) -> TreeDigest:
-    """Hash names, kinds, execute bits and contents below a folder. Links are recorded, never followed."""
+    """Hash names, kinds, execute bits and contents below a directory. Links are recorded, never followed."""
     pairs: list[tuple[bytes, bytes]] = []
     files = size_bytes = 0
     for relative, entry in _entries_below(os.fsencode(root)):
@@ -114,7 +115,7 @@ def _entry_value(entry: os.DirEntry[bytes]) -> tuple[bytes, int | None]:
     if entry.is_dir(follow_symlinks=False):
         return b"dir:", None
     if not entry.is_file(follow_symlinks=False):
-        raise EvidenceError(f"{os.fsdecode(entry.path)!r} is neither file, folder nor link")
+        raise EvidenceError(f"{os.fsdecode(entry.path)!r} is neither file, directory nor link")
     digest = file_digest(entry.path)
     executable = entry.stat(follow_symlinks=False).st_mode & stat.S_IXUSR
     return (b"exec:" if executable else b"file:") + digest.sha256.encode(), digest.size_bytes

@@ -1,6 +1,6 @@
 """Private keys on disk: created so that nobody else can read or replace them.
 
-Owns: modes, ownership and links of the file and its folder. On Windows the folder's access list decides, and
+Owns: modes, ownership and links of the file and its directory. On Windows the directory's access list decides, and
 the POSIX checks are left out.
 Does not: know encodings (keys).
 """
@@ -20,7 +20,7 @@ _POSIX = os.name == "posix"
 
 
 def find_key(seed: str | None, folder: str) -> SigningKey:
-    """The key to sign with: the given seed, else the environment's, else one kept in the output folder."""
+    """The key to sign with: the given seed, else the environment's, else one kept in the output directory."""
     if seed is not None:
         return SigningKey.from_seed_hex(seed)
     from_environment = SigningKey.from_environment()
@@ -94,10 +94,10 @@ def _require_private(status: os.stat_result, path: str) -> None:
 
 
 def _require_safe_folder(folder: str) -> None:
-    """In a folder that others write to they could put their key in place of ours, unless it is sticky."""
+    """In a directory that others write to they could put their key in place of ours, unless it is sticky."""
     mode = os.stat(folder).st_mode
     if _POSIX and mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         raise EvidenceError(
-            f"the folder {folder!r} is writable by everybody: no place for a key",
-            hint="use a folder of your own",
+            f"the directory {folder!r} is writable by everybody: no place for a key",
+            hint="use a directory of your own",
         )

@@ -39,7 +39,7 @@ class Release:
 
 
 def made(folder: str, about: Mapping[str, Any], key: SigningKey) -> dict[str, Any]:
-    """Return the signed envelope over every file in the folder but the envelope itself."""
+    """Return the signed envelope over every file in the directory but the envelope itself."""
     names = sorted(name for name in os.listdir(folder) if name != NAME)
     digests = [file_digest(os.path.join(folder, name)).sha256 for name in names]
     content = {
@@ -52,7 +52,7 @@ def made(folder: str, about: Mapping[str, Any], key: SigningKey) -> dict[str, An
 
 
 def check_folder(data: bytes, folder: str, trust: Trust) -> Release:
-    """Verify that a folder has the files of a release, all of them and no other; EvidenceError says which is not."""
+    """Verify that a directory has the files of a release, all of them and no other; EvidenceError says which is not."""
     content, signers = _opened(data, trust)
     signed = _signed(content)
     here = set(os.listdir(folder)) - {NAME}

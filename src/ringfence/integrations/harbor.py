@@ -1,7 +1,7 @@
 """An environment for Harbor: ``harbor run -p TASK -a AGENT --env ringfence.integrations.harbor:RingfenceEnvironment``.
 
 A task runs on the host's own system, if its Dockerfile asks for nothing that the host lacks, or on the files of an
-image (``--ek root=FOLDER``). Each command is a strict sandbox of its own over one layer: files stay, processes end with
+image (``--ek root=DIR``). Each command is a strict sandbox of its own over one layer: files stay, processes end with
 their command. It does not claim what it can't enforce; Harbor then refuses the task.
 """
 
@@ -52,9 +52,9 @@ class RingfenceEnvironment(BaseEnvironment):
         self, *args: Any, root: str = HOST, public_network: str = "refuse", allowed_ports: object = "80,443",
         **kwargs: Any,
     ) -> None:  # fmt: skip
-        """``root``: host, or a folder with the files of an image. ``public_network``: for tasks with a public network:
-        refuse, or host, which gives them this host's own. ``allowed_ports``: ports of the hosts in a task's allowlist,
-        which names no ports."""
+        """``root``: host, or a directory with the files of an image. ``public_network``: for tasks with a public
+        network: refuse, or host, which gives them this host's own. ``allowed_ports``: ports of the hosts in a task's
+        allowlist, which names no ports."""
         self._root = root
         self._public = public_network
         self._ports = [word.strip() for word in str(allowed_ports).strip("[]() ").split(",")]
@@ -85,12 +85,12 @@ class RingfenceEnvironment(BaseEnvironment):
         """UsageError, with file and line, if this host lacks something that the task's image would have."""
         if self._root != HOST:
             if not os.path.isdir(self._root):
-                raise UsageError(f"root: {self._root} is not a folder", hint="name the files of the task's image")
+                raise UsageError(f"root: {self._root} is not a directory", hint="name the files of the task's image")
             return
         dockerfile = os.path.join(str(self.environment_dir), "Dockerfile")
         if not os.path.exists(dockerfile):
             raise UsageError("the task names an image and has no Dockerfile, so nobody knows what is in it",
-                             hint="extract the image and name the folder: --ek root=FOLDER")  # fmt: skip
+                             hint="extract the image and name the directory: --ek root=DIR")  # fmt: skip
         said = Described(where=dockerfile, name=self.environment_name, context=str(self.environment_dir),
                          dockerfile=dockerfile)  # fmt: skip
         self._prepared = prepare(said, HOST)
@@ -238,7 +238,7 @@ class RingfenceEnvironment(BaseEnvironment):
         Path(target_path).write_bytes(data)
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        """Pack inside, and unpack here as hostile input: no link, device or name leads out of the folder."""
+        """Pack inside, and unpack here as hostile input: no link, device or name leads out of the directory."""
         data = await self._transferred(Job(argv=("tar", "-c", "-C", source_dir, ".")), source_dir)
         Path(target_dir).mkdir(parents=True, exist_ok=True)
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:

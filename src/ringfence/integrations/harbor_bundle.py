@@ -66,7 +66,7 @@ class SignedBundle:
     """The plug-in. ``key``: a private file with the key; absent: that of the environment variable."""
 
     def __init__(self, key: str = "", out: str = "") -> None:
-        """``out``: absent: ``ringfence-bundle.json`` in the folder of the job."""
+        """``out``: absent: ``ringfence-bundle.json`` in the directory of the job."""
         found = read_key(key) if key else SigningKey.from_environment()
         if found is None:
             raise UsageError("there is no key to sign with", hint="--plugin-kwarg key=FILE; ringfence keygen makes one")

@@ -1,8 +1,8 @@
-"""Adds up what lies below a folder while somebody hostile changes it. It follows no link and opens nothing but
+"""Adds up what lies below a directory while somebody hostile changes it. It follows no link and opens nothing but
 directories.
 
-Each folder is opened from the descriptor of the one above, at the moment it is listed: a path would lead
-nowhere, or elsewhere, once one of the folders in it has another name.
+Each directory is opened from the descriptor of the one above, at the moment it is listed: a path would lead
+nowhere, or elsewhere, once one of the directories in it has another name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ for _name in ("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW"):
     _DIRECTORY |= getattr(os, _name, 0)
 _DEEPEST = 200
 _TRIES = 8
-"""How often a folder is looked for that went away after it was listed, maybe to another name in the same place."""
+"""How often a directory is looked for that went away after it was listed, maybe to another name in the same place."""
 _LARGE_BYTES = 1 << 20
 
 
@@ -26,7 +26,7 @@ class FolderSum:
     def __init__(self, since_s: float) -> None:
         self.bytes = 0
         self.is_partial = False
-        """There is more that could not be looked into, by the choice of whoever changes the folder."""
+        """There is more that could not be looked into, by the choice of whoever changes the directory."""
         self._since_s = since_s
         self._seen: set[tuple[int, int]] = set()
         """Files with several names, and large ones. For the others, noticing that one was moved meanwhile costs too
@@ -73,7 +73,7 @@ class FolderSum:
         return -1
 
     def _enter(self, open_ones: list[_Folder], descriptor: int) -> Iterator[None]:
-        """Its files first: folders can be filled with names to hold us up."""
+        """Its files first: directories can be filled with names to hold us up."""
         if descriptor < 0:
             return
         status = os.fstat(descriptor)
@@ -111,17 +111,17 @@ class FolderSum:
 
 
 class _Folder:
-    """One that is open, and how far the folders in it were gone through."""
+    """One that is open, and how far the directories in it were gone through."""
 
     def __init__(self, descriptor: int, device: int) -> None:
         self.descriptor, self.device = descriptor, device
         self.has_more = False
-        """It has folders that were not entered: none was yet, or one was gone when it was opened."""
+        """It has directories that were not entered: none was yet, or one was gone when it was opened."""
         self._rounds = 0
         self._below: Iterator[os.DirEntry[str]] = iter(())
 
     def files(self) -> Iterator[os.DirEntry[str]]:
-        """All but its folders."""
+        """All but its directories."""
         for entry in self._listed():
             if entry.is_dir(follow_symlinks=False):
                 self.has_more = True
@@ -129,11 +129,11 @@ class _Folder:
                 yield entry
 
     def next(self) -> os.DirEntry[str] | None:
-        """The next folder in it; None: all of this round were."""
+        """The next directory in it; None: all of this round were."""
         return next(self._below, None)
 
     def go_round(self) -> bool:
-        """List its folders anew; False: there is no need, or it has been tried often enough."""
+        """List its directories anew; False: there is no need, or it has been tried often enough."""
         if not self.has_more or self._rounds > _TRIES:
             return False
         self._rounds, self.has_more = self._rounds + 1, False

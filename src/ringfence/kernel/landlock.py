@@ -64,7 +64,7 @@ class Ruleset:
     """What is handled (closed unless a rule opens it), and the rules. Names are the keys of the tables above.
 
     files, ports: the rights that are handled; scopes: what ends at the sandbox's border.
-    beneath: (path or O_PATH descriptor, rights), for a file or a folder and all under it. open_ports: (port,
+    beneath: (path or O_PATH descriptor, rights), for a file or a directory and all under it. open_ports: (port,
     rights); port 0 with a bind right is "any port the kernel picks". What a rule opens and nothing handles is
     open anyway.
     """
@@ -146,7 +146,7 @@ def restrict(ruleset: Ruleset, *, allow_partial: bool = False) -> tuple[str, ...
 
 
 Row = tuple[str | int, int, int]
-"""(path or descriptor, the bits that are open below a folder, the bits that are open for a file)."""
+"""(path or descriptor, the bits that are open below a directory, the bits that are open for a file)."""
 
 
 def compiled(ruleset: Ruleset, version: int) -> tuple[bytes, list[Row], list[bytes]]:

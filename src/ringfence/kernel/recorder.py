@@ -63,7 +63,7 @@ class Attempt:
     operation: str
     """What was asked of the mechanism that recorded it: ``lookup``, ``open``, ``getattr`` …"""
     path: str
-    """Full path in the sandbox as the kernel resolved it (folder, links, dirfd), to the first absent name."""
+    """Full path in the sandbox as the kernel resolved it (directory, links, dirfd), to the first absent name."""
     errno: int
     """What the caller got; -1: not known, since the call went on after it was recorded."""
     root: str = ""

@@ -1,9 +1,8 @@
 """The Seatbelt profile of a policy: what ``sandbox-exec`` is told of files and the network. Pure; it runs nothing.
 
 In a profile the last rule that fits decides, so what is hidden comes last. A rule matches the path that a file has when
-it is reached: a program that could rename a folder above it would take it out of its rule. Only a Mac can show that a
-profile holds; ``macos/trial`` tries it there.
-"""
+it is reached: a program that could rename a directory above it would take it out of its rule. Only a Mac can show that
+a profile holds; ``macos/trial`` tries it there. """
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ _ALIASES = ("/tmp", "/var", "/etc")
 _SERVICES = ("com.apple.system.opendirectoryd.libinfo", "com.apple.system.opendirectoryd.membership",
              "com.apple.system.notification_center", "com.apple.system.logger", "com.apple.logd",
              "com.apple.bsd.dirhelper", "com.apple.SystemConfiguration.configd", "com.apple.trustd.agent")  # fmt: skip
-"""Users and groups, notices, logs, the folder for temporary files, settings of the network, certificates. Some of the
-other services start programs for any caller, outside of any profile."""
+"""Users and groups, notices, logs, the directory for temporary files, settings of the network, certificates. Some of
+the other services start programs for any caller, outside of any profile."""
 _OTHERS = (
     "(deny mach-lookup)",
     "(allow mach-lookup " + " ".join(f'(global-name "{name}")' for name in _SERVICES) + ")",
@@ -51,8 +50,8 @@ def real(path: str) -> str:
 
 
 def spelled(path: str, names: Callable[[str], Iterable[str]]) -> str:
-    """Return the path as its folders list it: the usual file systems ignore case and Unicode composition, but a rule
-    does not. ``names``: of what a folder holds; OSError where it can't be read, or is not there."""
+    """Return the path as its directories list it: the usual file systems ignore case and Unicode composition, but a
+    rule does not. ``names``: of what a directory holds; OSError where it can't be read, or is not there."""
     found = "/"
     for part in filter(None, path.split("/")):
         try:
@@ -76,7 +75,7 @@ def _rule(decision: str, operations: str, paths: Iterable[str], kind: str = "sub
 
 
 def _above(paths: Iterable[str]) -> list[str]:
-    """The folders on the way to them."""
+    """The directories on the way to them."""
     parts = [real(path).strip("/").split("/") for path in paths]
     return [f"/{'/'.join(each[:count])}" for each in parts for count in range(1, len(each))]
 
@@ -101,8 +100,8 @@ _NOWHERE = Places()
 def profile(policy: SandboxPolicy, places: Places = _NOWHERE) -> str:
     """Return the profile of a policy.
 
-    Without readable paths all can be read. Writes are always held: to the job's folders and the writable paths. A job
-    can't make an outside process act for it: no service starts a program for it, and it can't signal anything
+    Without readable paths all can be read. Writes are always held: to the job's directories and the writable paths. A
+    job can't make an outside process act for it: no service starts a program for it, and it can't signal anything
     outside."""
     lines = ["(version 1)", "(allow default)", *_OTHERS, "(deny file-write*)"]
     lines += _rule("allow", "file-write*", policy.writable_paths)

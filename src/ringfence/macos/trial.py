@@ -84,6 +84,6 @@ def _ran(profile: str, words: tuple[str, ...]) -> tuple[set[str], str]:
 
 
 def own_programs() -> tuple[str, ...]:
-    """Return the folders of this interpreter and of its libraries."""
+    """Return the directories of this interpreter and of its libraries."""
     found = (sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(sys.executable))
     return tuple(dict.fromkeys(each for path in found for each in (path, real(path))))

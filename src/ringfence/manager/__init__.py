@@ -1,1 +1,1 @@
-"""Sandboxes that live: made, visited, rolled back, committed and destroyed by id, kept in folders."""
+"""Sandboxes that live: made, visited, rolled back, committed and destroyed by id, kept in directories."""

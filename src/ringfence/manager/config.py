@@ -36,7 +36,7 @@ def _accepts_less() -> bool:
 
 
 def _root_by_default() -> Path:
-    """Never below the current folder: others who can write there could put records of their own."""
+    """Never below the current directory: others who can write there could put records of their own."""
     try:
         return Path(sandboxes_folder())
     except UsageError:
@@ -57,9 +57,9 @@ class SandboxConfig:
     isolation_level: IsolationLevel = IsolationLevel.PROCESS
     resource_limits: ResourceLimits = made_by(default_factory=ResourceLimits)
     sandbox_root: Path = made_by(default_factory=_root_by_default)
-    """Where sandboxes are kept; absent: in the state folder, which no guest sees."""
+    """Where sandboxes are kept; absent: in the state directory, which no guest sees."""
     allowed_paths: list[Path] = made_by(default_factory=list)
-    """Folders to work on, through a layer; the first is where jobs start. Empty: a private folder."""
+    """Directories to work on, through a layer; the first is where jobs start. Empty: a private directory."""
     blocked_paths: list[Path] = made_by(default_factory=_blocked_by_default)
     """Never accessible, even inside allowed paths. Paths of another operating system are ignored."""
     allow_network: bool = False

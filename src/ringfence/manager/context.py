@@ -22,7 +22,7 @@ class SandboxContext:
     sandbox_id: str
     isolation_level: IsolationLevel
     working_directory: Path
-    """Where jobs start: the first allowed path, or the sandbox's own folder, as the job sees it."""
+    """Where jobs start: the first allowed path, or the sandbox's own directory, as the job sees it."""
     allowed_paths: list[Path]
     blocked_paths: list[Path]
     environment_vars: dict[str, str]

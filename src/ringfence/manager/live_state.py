@@ -67,7 +67,7 @@ def _sealed(folder: str) -> dict[str, str]:
     digests = {}
     for here, folders, names, within in os.fwalk(folder):
         for name in folders:
-            os.close(_taken_over(name, within, os.O_DIRECTORY, 0o755))  # the folder above is closed
+            os.close(_taken_over(name, within, os.O_DIRECTORY, 0o755))  # the directory above is closed
         for name in names:
             descriptor = _taken_over(name, within, os.O_NONBLOCK, 0o444)
             digests[os.path.relpath(os.path.join(here, name), folder)] = _digest(descriptor)

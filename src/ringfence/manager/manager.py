@@ -46,7 +46,7 @@ _MAKING_HOURS = 0.1
 
 
 class SandboxManager:
-    """Sandboxes of one folder.
+    """Sandboxes of one directory.
 
     ``config``: for sandboxes that are made without one. ``sandbox_root``: where all of them lie; absent: where each
     one's config says.
@@ -156,7 +156,7 @@ class SandboxManager:
             return self._attached(registry, sandbox_id, _checked(config)).context
 
     def _attached(self, registry: Registry, sandbox_id: str, config: SandboxConfig | None) -> Sandbox:
-        """Everything by one descriptor of its folder: what is read is what is opened."""
+        """Everything by one descriptor of its directory: what is read is what is opened."""
         tree = registry.opened(sandbox_id)
         try:
             metadata = registry.read_in(tree, sandbox_id)

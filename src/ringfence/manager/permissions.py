@@ -93,7 +93,7 @@ def _refuse_the_whole_system(config: SandboxConfig, blocked: list[str]) -> None:
     for field, paths in (("allowed_paths", config.allowed_paths), ("blocked_paths", blocked)):
         for path in map(real, paths):
             if os.path.dirname(path) == path:
-                raise PolicyError(field, f"{path} is the whole system; name the folders that are meant")
+                raise PolicyError(field, f"{path} is the whole system; name the directories that are meant")
 
 
 def _refuse_contradictions(config: SandboxConfig, blocked: list[str]) -> None:

@@ -1,9 +1,9 @@
-"""Sandboxes on disk: a folder each, with metadata.json that says what it is; found again after a restart.
+"""Sandboxes on disk: a directory each, with metadata.json that says what it is; found again after a restart.
 
     sandbox_root/<id>/metadata.json, and what a transaction keeps beside it (workspace, layers, checkpoints, lock)
 
 The root is ours or root's, and nobody else can replace what is in it. Every name in it is looked at as a name: no link
-is followed, and another user's folder is not even opened. A sandbox whose records have no seal of ours is listed as
+is followed, and another user's directory is not even opened. A sandbox whose records have no seal of ours is listed as
 damaged, and touched only when somebody says so. Listing and cleaning up carry nothing out. The lock tells whether a
 sandbox is in use.
 """
@@ -43,7 +43,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LEAVING, _MAKING = ".leaving-", ".making-"
 _MAKING_S = 600.0
 _LATEST_S = 2**40
-_CLOSED = "look at its mode, and at those of the folders above it"
+_CLOSED = "look at its mode, and at those of the directories above it"
 
 
 @record
@@ -54,7 +54,7 @@ class Metadata:
     created_s: float
     isolation: str
     bases: tuple[str, ...] = ()
-    """The folders of the host that it lies over; empty: only its own."""
+    """The directories of the host that it lies over; empty: only its own."""
     command: tuple[str, ...] = ()
     """What it was made for, where that was one command."""
     config: Mapping[str, Any] = made_by(default_factory=dict)
@@ -68,7 +68,7 @@ class Metadata:
 
 @record
 class Damaged:
-    """A folder whose metadata can't be read."""
+    """A directory whose metadata can't be read."""
 
     sandbox_id: str
     problem: str
@@ -79,19 +79,19 @@ def new_id() -> str:
 
 
 class Registry:
-    """One folder of sandboxes."""
+    """One directory of sandboxes."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         if not isinstance(root, str | os.PathLike) or not is_system_text(os.fspath(root)):
             raise UsageError(f"{root!r:.80} is not a valid sandbox root")
         if os.fspath(root).startswith("~"):
-            raise UsageError(f"{root}: there is no home folder", hint="set HOME or XDG_STATE_HOME, or name a root")
+            raise UsageError(f"{root}: there is no home directory", hint="set HOME or XDG_STATE_HOME, or name a root")
         self.root = real(root)
         if os.path.isdir(self.root):
             check_shared(os.stat(self.root), self.root)
 
     def _make(self) -> None:
-        """The folder itself, for us alone."""
+        """The directory itself, for us alone."""
         if lies_in(self.root, real(state_folder.state_folder())):
             state_folder.made()
         make_private(self.root)
@@ -104,7 +104,7 @@ class Registry:
         return os.path.join(self.root, sandbox_id)
 
     def add(self, metadata: Metadata) -> str:
-        """Make its folder; nobody else may look into it."""
+        """Make its directory; nobody else may look into it."""
         making = self.making()
         folder = self.folder(metadata.sandbox_id)
         try:
@@ -117,7 +117,7 @@ class Registry:
         return folder
 
     def making(self) -> str:
-        """A place for a folder that will become a sandbox; ``sweep`` removes it if it never does."""
+        """A place for a directory that will become a sandbox; ``sweep`` removes it if it never does."""
         return os.path.join(self.root, f"{_MAKING}{os.urandom(6).hex()}")
 
     def take(self, making: str, metadata: Metadata) -> str:
@@ -141,7 +141,7 @@ class Registry:
                 raise SandboxError(f"{tree.path}: {error.strerror}") from error
 
     def opened(self, sandbox_id: str) -> Tree:
-        """The folder of a sandbox, from which everything in it is opened; UsageError if it is not ours alone."""
+        """The directory of a sandbox, from which everything in it is opened; UsageError if it is not ours alone."""
         folder = self.folder(sandbox_id)
         if not os.path.lexists(folder):
             raise UsageError(f"no sandbox {sandbox_id} in {self.root}", hint=self._nearest(sandbox_id))
@@ -168,7 +168,7 @@ class Registry:
             return self.read_in(tree, sandbox_id)
 
     def read_in(self, tree: Tree, sandbox_id: str, *, trust: bool = False) -> Metadata:
-        """The same by a folder that is open; ForeignError if we did not write it, unless it is trusted."""
+        """The same by a directory that is open; ForeignError if we did not write it, unless it is trusted."""
         seal = layout.documents_of(tree).seal
         try:
             text = _text(tree)
@@ -213,8 +213,8 @@ class Registry:
         return (name for name in sorted(names) if _ID.fullmatch(name) and self._holds(name))
 
     def _holds(self, name: str) -> bool:
-        """A folder that has something at metadata.json; other folders are somebody else's. One that is closed to us may
-        have it: reading it reports that."""
+        """A directory that has something at metadata.json; other directories are somebody else's. One that is closed to
+        us may have it: reading it reports that."""
         try:
             os.lstat(os.path.join(self.root, name, METADATA))
         except OSError as error:
@@ -316,7 +316,7 @@ class Registry:
                 pass  # another process is working on it, or it isn't ours to remove
 
     def _listed(self) -> Iterable[str]:
-        """Unfinished folders that are ours: in a shared root others have theirs."""
+        """Unfinished directories that are ours: in a shared root others have theirs."""
         try:
             with os.scandir(self.root) as found:
                 return [each.name for each in found if each.name.startswith((_LEAVING, _MAKING)) and _is_owned(each)]
@@ -339,7 +339,7 @@ def _age_s(path: str) -> float:
 
 
 def _is_owned(entry: os.DirEntry[str]) -> bool:
-    """Checked first, so that another user's folder costs nothing."""
+    """Checked first, so that another user's directory costs nothing."""
     try:
         return not hasattr(os, "geteuid") or entry.stat(follow_symlinks=False).st_uid == os.geteuid()
     except FileNotFoundError:

@@ -38,7 +38,7 @@ class Checkpoint:
     timestamp: datetime
     sandbox_id: str
     filesystem_snapshot: Path
-    """A folder with the files as of then; with several allowed paths, each at its absolute path below it. It is made
+    """A directory with the files as of then; with several allowed paths, each at its absolute path below it. It is made
     when first asked for, while the sandbox is open, and goes with the checkpoint."""
     state_data: dict[str, Any]
     metadata: dict[str, Any]

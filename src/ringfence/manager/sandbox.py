@@ -143,7 +143,7 @@ class Sandbox:
             try:
                 box.close()
             except SandboxError:
-                pass  # what could not be removed is a private folder of the box; it does not affect the sandbox
+                pass  # what could not be removed is a private directory of the box; it does not affect the sandbox
             return ended
 
     def programs(self) -> tuple[str, ...]:

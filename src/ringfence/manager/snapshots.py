@@ -1,4 +1,4 @@
-"""Checkpoints as folders that can be opened: made on request, in ``snapshots`` of the sandbox's folder."""
+"""Checkpoints as directories that can be opened: made on request, in ``snapshots`` of the sandbox's directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = "snapshots"
 
 
 def place(folder: Path, checkpoint_id: str) -> Path:
-    """Where the folder of a checkpoint is."""
+    """Where the directory of a checkpoint is."""
     return folder / FOLDER / checkpoint_id
 
 
@@ -28,7 +28,7 @@ def make(transaction: Transaction, checkpoint_id: str, path: Path) -> None:
 
 
 def sweep(transaction: Transaction, *, all_of_them: bool = False) -> None:
-    """Remove folders whose checkpoint is gone, or all: they can be made again."""
+    """Remove directories whose checkpoint is gone, or all: they can be made again."""
     top = os.path.join(transaction.folder, FOLDER)
     if not os.path.isdir(top):
         return

@@ -51,7 +51,7 @@ def _hosts_beyond(stored: SandboxConfig, own: SandboxConfig) -> list[str]:
 
 
 def config_of(metadata: Metadata) -> SandboxConfig:
-    """The config it was made with; a sandbox of another door has only its level and its folders."""
+    """The config it was made with; a sandbox of another door has only its level and its directories."""
     if metadata.config:
         return SandboxConfig.from_dict(metadata.config)
     return SandboxConfig(isolation_level=metadata.isolation, allowed_paths=list(metadata.bases))  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ def believed(metadata: Metadata, own: SandboxConfig) -> SandboxConfig:
 
 
 def given(metadata: Metadata, config: SandboxConfig) -> SandboxConfig:
-    """The caller's config for the folders that the sandbox lies over, which stay the same."""
+    """The caller's config for the directories that the sandbox lies over, which stay the same."""
     bases = tuple(real(path) for path in config.allowed_paths)
     if bases and bases != metadata.bases:
         raise UsageError(f"the sandbox {metadata.sandbox_id} lies over {', '.join(metadata.bases) or 'its own folder'}",
@@ -78,7 +78,7 @@ def given(metadata: Metadata, config: SandboxConfig) -> SandboxConfig:
 
 
 def tell_of_old_ones(root: str) -> None:
-    """Earlier versions kept sandboxes in the current folder, where a repository or a guest can put some too."""
+    """Earlier versions kept sandboxes in the current directory, where a repository or a guest can put some too."""
     if old_ones(root):
         warnings.warn(f"./{OLD_ROOT} holds sandboxes of an earlier version, or of somebody else; they are left alone. "
                       f"If they are yours: SandboxManager(sandbox_root={OLD_ROOT!r}).attach(id, trust=True)",
@@ -86,7 +86,7 @@ def tell_of_old_ones(root: str) -> None:
 
 
 def old_ones(root: str) -> list[str]:
-    """Names in the folder that used to be the root; empty if it is still the root."""
+    """Names in the directory that used to be the root; empty if it is still the root."""
     try:
         names = [] if real(OLD_ROOT) == root else sorted(os.listdir(OLD_ROOT))
     except OSError:

@@ -1,6 +1,6 @@
 """Where figures are counted: ``enable`` loads ``prometheus_client``; before that every call returns at once.
 
-With a folder, each process keeps its figures in files there, and ``ringfence metrics serve`` adds them up; without,
+With a directory, each process keeps its figures in files there, and ``ringfence metrics serve`` adds them up; without,
 they stay in this process, for a program that serves them itself.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         def set(self, value: float) -> None: ...
 
 VARIABLE = "RINGFENCE_METRICS"
-"""The folder of all processes that are to be counted, or ``on`` for this process alone."""
+"""The directory of all processes that are to be counted, or ``on`` for this process alone."""
 _ON_WORDS = frozenset({"on", "1", "true"})
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _made: dict[str, object] = {}
@@ -77,7 +77,7 @@ def _make(metric: Metric, registry: CollectorRegistry) -> object:
 
 
 def registry() -> CollectorRegistry:
-    """What a server shows: of this process, or of all that use the folder."""
+    """What a server shows: of this process, or of all that use the directory."""
     from prometheus_client import CollectorRegistry, multiprocess
 
     enable()

@@ -15,7 +15,7 @@ def read_file(path: str, max_bytes: int, *, hint: str = "name an existing file")
     try:
         with open(os.open(path, _FLAGS), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UsageError(f"{path}: not a regular file", hint="a pipe, a device or a folder is not read")
+                raise UsageError(f"{path}: not a regular file", hint="a pipe, a device or a directory is not read")
             data = file.read(max_bytes + 1)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint=hint) from error

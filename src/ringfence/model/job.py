@@ -25,13 +25,13 @@ class Job:
 
     argv: tuple[str, ...]
     cwd: str | None = None
-    """Absent: a fresh private folder that is removed afterwards."""
+    """Absent: a fresh private directory that is removed afterwards."""
     environment: Mapping[str, str] = MappingProxyType({})
     """Set for this job, over what the policy sets."""
     stdin: bytes | int | None = None
     """Bytes to feed, or a descriptor to hand over (under ``strict`` a file is fed); absent: the null device."""
     files: Mapping[str, bytes] = MappingProxyType({})
-    """Written below the working folder before the start, by relative path; absent: none."""
+    """Written below the working directory before the start, by relative path; absent: none."""
     channel: bool = False
     """Give the job a descriptor of its own for a result, beside its output (see Outcome.message)."""
     terminal: bool = False
@@ -102,6 +102,6 @@ def _check_input(stdin: object, terminal: bool) -> None:
 def _check_files(files: Mapping[str, bytes]) -> None:
     for name, content in files.items():
         if not is_system_text(name) or {"", ".", ".."} & set(name.split("/")):
-            raise UsageError(f"{name!r} is not a relative path below the working folder")
+            raise UsageError(f"{name!r} is not a relative path below the working directory")
         if not isinstance(content, bytes):
             raise UsageError(f"{name!r}: the content of a file is bytes, not {type(content).__name__}")

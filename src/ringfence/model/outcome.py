@@ -131,7 +131,7 @@ class ChangeKind(StrEnum):
     MODIFIED = "modified"
     DELETED = "deleted"
     TYPE_CHANGED = "type_changed"
-    """A file where a folder was, a link where a file was, and so on."""
+    """A file where a directory was, a link where a file was, and so on."""
 
 
 @record
@@ -192,7 +192,7 @@ class Outcome:
     committed: bool = False
     """The changes were carried over into the workspace."""
     transaction: str = ""
-    """The folder of the transaction that the changes are kept in; empty: in none."""
+    """The directory of the transaction that the changes are kept in; empty: in none."""
     commit_problem: str = ""
     """Why the changes could not be carried over; empty: they were, or nobody asked for it. This and the next two are in
     ``reason`` too, for people."""

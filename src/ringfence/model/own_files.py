@@ -1,4 +1,4 @@
-"""Files and folders of ours: nothing is written through a link, and nobody else can write them, whatever the umask.
+"""Files and directories of ours: nothing is written through a link, and nobody else can write them, whatever the umask.
 
 Knows nothing of what is in them. Standard library only, and cheap to import: every layer above uses it.
 """
@@ -23,7 +23,7 @@ _NAME_CHARS = 50
 
 
 def new_beside(path: str, *, mode: int = 0o600, dir_fd: int | None = None) -> tuple[int, str]:
-    """(descriptor, path) of a new file in the same folder, under a name that nobody can have guessed."""
+    """(descriptor, path) of a new file in the same directory, under a name that nobody can have guessed."""
     folder, name = os.path.split(path)
     beside = os.path.join(folder, f"{name[:_NAME_CHARS]}.{os.urandom(8).hex()}{PART}")
     descriptor = os.open(beside, NEW_FLAGS, 0o600, dir_fd=dir_fd)
@@ -33,7 +33,7 @@ def new_beside(path: str, *, mode: int = 0o600, dir_fd: int | None = None) -> tu
 
 
 def new_folder(above: str, prefix: str) -> str:
-    """A new private folder in another one, under a name that nobody can have guessed. (``tempfile`` takes long to
+    """A new private directory in another one, under a name that nobody can have guessed. (``tempfile`` takes long to
     load.)"""
     made = os.path.join(above, f"{prefix}{os.urandom(8).hex()}")
     os.mkdir(made, 0o700)
@@ -65,18 +65,18 @@ def read_regular(path: str, most_bytes: int, *, dir_fd: int | None = None) -> tu
 
 
 def lock(descriptor: int, *, wait: bool = True) -> None:
-    """Take the exclusive lock of an open file or folder; it ends with its holder. BlockingIOError if another has it and
-    we are not to wait."""
+    """Take the exclusive lock of an open file or directory; it ends with its holder. BlockingIOError if another has it
+    and we are not to wait."""
     try:
         import fcntl
     except ImportError:
-        raise UnavailableError("this system can't lock a folder for one process", missing=("flock",),
+        raise UnavailableError("this system can't lock a directory for one process", missing=("flock",),
                                hint="run on Linux or macOS") from None  # fmt: skip
     fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def make_private(path: str) -> None:
-    """Make a folder, and those above it that are missing, each for us alone."""
+    """Make a directory, and those above it that are missing, each for us alone."""
     above = os.path.dirname(path)
     if above != path and not os.path.isdir(above):
         make_private(above)
@@ -88,16 +88,16 @@ def make_private(path: str) -> None:
 
 
 def open_private(path: str) -> int:
-    """A descriptor of a folder of ours; UsageError where it is a link, another user's, or others can write it. On
-    Windows folders have no descriptors: the folder is checked, and a stand-in is returned."""
+    """A descriptor of a directory of ours; UsageError where it is a link, another user's, or others can write it. On
+    Windows directories have no descriptors: the directory is checked, and a stand-in is returned."""
     if os.name == "nt":
         if not _is_plain_folder(os.lstat(path)):
-            raise UsageError(f"{path} is a link, a junction or a file, no folder", hint="give the folder itself")
+            raise UsageError(f"{path} is a link, a junction or a file, no directory", hint="give the directory itself")
         return os.open(os.devnull, os.O_RDONLY)
     try:
         descriptor = os.open(path, FOLDER_FLAGS)
     except NotADirectoryError:
-        raise UsageError(f"{path} is a link or a file, no folder", hint="give the folder itself") from None
+        raise UsageError(f"{path} is a link or a file, no directory", hint="give the directory itself") from None
     try:
         check_private(os.fstat(descriptor), path)
     except BaseException:
@@ -111,22 +111,22 @@ def _is_plain_folder(status: os.stat_result) -> bool:
 
 
 def check_private(status: os.stat_result, path: str) -> None:
-    """UsageError unless the folder is ours, and ours alone to write."""
+    """UsageError unless the directory is ours, and ours alone to write."""
     if not hasattr(os, "geteuid"):
         return
     if status.st_uid != os.geteuid():
-        raise UsageError(f"{path} belongs to another user ({status.st_uid})", hint="use a folder of your own")
+        raise UsageError(f"{path} belongs to another user ({status.st_uid})", hint="use a directory of your own")
     if status.st_mode & _OTHERS_WRITE:
         raise UsageError(f"{path} can be written by other users", hint=f"look at what is in it, then chmod go-w {path}")
 
 
 def check_shared(status: os.stat_result, path: str) -> None:
-    """UsageError unless our files in the folder stay ours: nobody but us and root may rename or replace them."""
+    """UsageError unless our files in the directory stay ours: nobody but us and root may rename or replace them."""
     if not hasattr(os, "geteuid"):
         return
     if status.st_uid not in (0, os.geteuid()):
         raise UsageError(f"{path} belongs to another user ({status.st_uid}), who could replace what is in it",
-                         hint="use a folder of your own")  # fmt: skip
+                         hint="use a directory of your own")  # fmt: skip
     if status.st_mode & _OTHERS_WRITE and not status.st_mode & stat.S_ISVTX:
         raise UsageError(f"{path} can be written by other users, who could replace what is in it",
                          hint=f"chmod go-w {path}, or chmod +t {path} where it is meant to be shared")  # fmt: skip

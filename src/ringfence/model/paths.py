@@ -8,7 +8,7 @@ from ringfence.model import windows_paths
 
 
 def within(path: str, top: str) -> bool:
-    """Whether it is the folder, or below it.
+    """Whether it is the directory, or below it.
 
     >>> within("/a/b", "/a"), within("/ab", "/a"), within("/a", "/")
     (True, False, True)

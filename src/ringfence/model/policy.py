@@ -83,7 +83,7 @@ class SandboxPolicy:
     """Host path → path inside, for what is not shown at its own path; absent: nothing. The host path must be readable,
     or the workspace."""
     root: str = ""
-    """A folder that is ``/`` inside, such as the extracted files of an image; absent: what the host's system has."""
+    """A directory that is ``/`` inside, such as the extracted files of an image; absent: what the host's system has."""
     root_user: str = ""
     """Who the job is in ``root``: ``user`` or ``user:group``, as names of its ``/etc/passwd`` and ``/etc/group`` or as
     numbers; absent: uid 0, without any capability. Outside it is nobody in any case."""

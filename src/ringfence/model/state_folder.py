@@ -1,4 +1,4 @@
-"""The folder that outlives every process: sandboxes, recordings, and the key that proves which records are ours.
+"""The directory that outlives every process: sandboxes, recordings, and the key that proves which records are ours.
 
 ``$XDG_STATE_HOME/ringfence``, 0700. Nothing is made before it is needed. No guest sees it (``sandbox/hiding``).
 """
@@ -18,7 +18,7 @@ from ringfence.model.ways.walk import absolute, real, walk
 
 _NAME = "ringfence"
 IMAGES = "images"
-"""The folder in it with the unpacked roots of images (``container/images``), each in a folder of its own."""
+"""The directory in it with the unpacked roots of images (``container/images``), each in a directory of its own."""
 _KEY, _KEY_BYTES = "key", 32
 _keys: dict[str, bytes] = {}
 
@@ -32,16 +32,16 @@ def state_folder() -> str:
 
 
 def _usual() -> str:
-    """The folder if no variable is set."""
+    """The directory if no variable is set."""
     home = os.path.expanduser("~")
-    if not os.path.isabs(home):  # the home is unknown; otherwise we would use a folder «~» in the current one
-        raise UsageError("there is no home folder to keep it in", hint="set HOME or XDG_STATE_HOME")
+    if not os.path.isabs(home):  # the home is unknown; otherwise we would use a directory «~» in the current one
+        raise UsageError("there is no home directory to keep it in", hint="set HOME or XDG_STATE_HOME")
     return os.path.join(absolute(home), ".local", "state", _NAME)
 
 
 def own_places() -> tuple[str, ...]:
-    """Its real path, by every name that mounts give it, and the links on the way to it; folders that were noted, and
-    the private places.
+    """Its real path, by every name that mounts give it, and the links on the way to it; directories that were noted,
+    and the private places.
 
     Whoever replaces such a link decides which key is ours. Without a home there are only the private places.
     """
@@ -53,12 +53,12 @@ def own_places() -> tuple[str, ...]:
 
 
 def own_stamp() -> tuple[object, ...]:
-    """A stamp that changes once a folder was noted: cheaper than looking them all up."""
+    """A stamp that changes once a directory was noted: cheaper than looking them all up."""
     return tuple(noted_roots.stamp(top) for top in (*_state_folders(), places.usual()))
 
 
 def _state_folders() -> list[str]:
-    """This folder, and the usual one if it exists: other programs of the same user use it."""
+    """This directory, and the usual one if it exists: other programs of the same user use it."""
     found = []
     for path, is_ours in ((state_folder, True), (_usual, False)):
         try:
@@ -69,34 +69,35 @@ def _state_folders() -> list[str]:
 
 
 def refuse_ours(ours: tuple[str, ...], shown: Iterable[str], writable: Collection[str]) -> None:
-    """UsageError if a guest would get a folder of ours: nothing can be hidden in what a guest writes directly."""
+    """UsageError if a guest would get a directory of ours: nothing can be hidden in what a guest writes directly."""
     led = {path: real(path) for path in (*shown, *writable)}
     for path, place in led.items():
         for own in ours:
             if within(place, own):
-                raise UsageError(f"{path} lies in a folder of ringfence's own ({own})", hint="name another folder")
+                raise UsageError(f"{path} lies in a directory of ringfence's own ({own})", hint="name another")
     for path in writable:
         for own in ours:
             if within(own, led[path]):
-                hint = "name folders below it, or move that elsewhere: XDG_STATE_HOME, TMPDIR"
+                hint = "name directories below it, or move that elsewhere: XDG_STATE_HOME, TMPDIR"
                 raise UsageError(f"{path} holds {own}, which no guest may write", hint=hint)
 
 
 def private_place() -> str:
-    """The folder for what is made and removed again (``own.private_place``): known to all other processes of this user
-    before there is anything in it."""
+    """The directory for what is made and removed again (``own.private_place``): known to all other processes of this
+    user before there is anything in it."""
     found = places.made()
     try:
         usual = places.usual_made(found)
         if usual:
             noted_roots.note(usual, real(found))
-    except (OSError, SandboxError):  # somebody has taken that name, or there is no such folder
+    except (OSError, SandboxError):  # somebody has taken that name, or there is no such directory
         note_root(real(found))
     return found
 
 
 def keep_in(workspace: str, ours: tuple[str, ...]) -> None:
-    """Make the folder: else a guest could make it, and a commit would carry it over with a key that the guest knows."""
+    """Make the directory: else a guest could make it, and a commit would carry it over with a key that the guest
+    knows."""
     try:
         state_folder()
     except UsageError:
@@ -115,19 +116,19 @@ def is_image_root(path: str) -> bool:
 
 
 def note_root(path: str) -> None:
-    """Remember a folder of ours that lies elsewhere, before anything is in it: from now on no guest sees it, no matter
-    who runs one. UsageError if that fails."""
+    """Remember a directory of ours that lies elsewhere, before anything is in it: from now on no guest sees it, no
+    matter who runs one. UsageError if that fails."""
     top = made()
     if lies_in(path, real(top)):
         return
     try:
         noted_roots.note(top, path)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="set XDG_STATE_HOME to a folder of your own") from error
+        raise UsageError(f"{path}: {error.strerror}", hint="set XDG_STATE_HOME to a directory of your own") from error
 
 
 def forget_in(path: str) -> None:
-    """Forget what was noted in a folder that has been removed: a guest may be given that place now."""
+    """Forget what was noted in a directory that has been removed: a guest may be given that place now."""
     top = state_folder()
     below = [root for root in noted_roots.noted(top) if within(root, path)]
     if below:
@@ -139,7 +140,7 @@ def sandboxes_folder() -> str:
 
 
 def made(name: str = "") -> str:
-    """A folder in it, or itself, for us alone; made if it is missing."""
+    """A directory in it, or itself, for us alone; made if it is missing."""
     top = state_folder()
     try:
         own_files.make_private(top)
@@ -153,12 +154,12 @@ def made(name: str = "") -> str:
             own_files.make_private(os.path.join(top, name))
             os.close(own_files.open_private(os.path.join(top, name)))
     except OSError as error:
-        raise UsageError(f"{top}: {error.strerror}", hint="set XDG_STATE_HOME to a folder of your own") from error
+        raise UsageError(f"{top}: {error.strerror}", hint="set XDG_STATE_HOME to a directory of your own") from error
     return os.path.join(top, name) if name else top
 
 
 def key() -> bytes:
-    """The secret that seals records; made once for each state folder, and never shown to a guest."""
+    """The secret that seals records; made once for each state directory, and never shown to a guest."""
     top = made()
     if top not in _keys:
         _keys[top] = _read(top) or _new(top)
@@ -198,5 +199,5 @@ def _new(top: str) -> bytes:
         finally:
             os.unlink(beside)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="set XDG_STATE_HOME to a folder of your own") from error
+        raise UsageError(f"{path}: {error.strerror}", hint="set XDG_STATE_HOME to a directory of your own") from error
     return _read(top)

@@ -1,7 +1,7 @@
 """Paths of Windows as rules: which names are what they seem, and how to write a path so that Windows takes it
 literally.
 
-Pure, and the same on any system. Windows takes a path apart in many ways: ``C:x`` is below the current folder of a
+Pure, and the same on any system. Windows takes a path apart in many ways: ``C:x`` is below the current directory of a
 drive, ``NUL.txt`` is a device, ``a.txt:b`` a second stream of a file, ``a. `` is ``a``. None of them is accepted.
 """
 
@@ -16,14 +16,14 @@ EXTENDED, EXTENDED_UNC, _DEVICE = "\\\\?\\", "\\\\?\\UNC\\", "\\\\.\\"
 _DIGITS = "123456789\xb9\xb2\xb3"
 RESERVED = frozenset({"CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$", "CLOCK$",
                       *(f"{port}{digit}" for port in ("COM", "LPT") for digit in _DIGITS)})  # fmt: skip
-"""Devices, in any folder and with any ending."""
+"""Devices, in any directory and with any ending."""
 _FORBIDDEN = frozenset('<>"|?*')
 MOST_NAME, MOST_PATH = 255, 32_000
 """UTF-16 units."""
 
 
 def problem(name: str) -> str:
-    """Return why one part of a path is not the plain name of a file or folder; nothing: it is."""
+    """Return why one part of a path is not the plain name of a file or directory; nothing: it is."""
     if name in ("", ".", ".."):
         return "it is not a name"
     if "/" in name or "\\" in name:
@@ -103,7 +103,7 @@ def fold(path: str) -> str:
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Whether a path is a folder or lies below it."""
+    """Whether a path is a directory or lies below it."""
     inner, outer = fold(path).rstrip("\\"), fold(folder).rstrip("\\")
     return inner == outer or inner.startswith(outer + "\\")
 

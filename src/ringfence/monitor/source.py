@@ -21,7 +21,7 @@ class Source:
     """The current root processes: all their descendants, and nothing else, are the sandbox's. Asked on the monitor's
     thread, so it must not wait for anything."""
     groups: Mapping[str, str] = MappingProxyType({})
-    """Capability → folder of the sandbox's control group; empty: it has none, and /proc must do."""
+    """Capability → directory of the sandbox's control group; empty: it has none, and /proc must do."""
     network: Callable[[], int] | None = None
     """Bytes that it sent and received through the gateway so far. Absent: it has no gateway, and its own network
     devices are counted."""

@@ -1,7 +1,7 @@
 """What one run used over time, as a file: JSON lines, first what was run, then samples, last how it ended.
 
 Kept in memory while the run goes on, some MiB at most, and put in its place when it has ended: a guest that works in
-that folder finds nothing to replace. When read it is not trusted: reading is bounded, and every line is checked.
+that directory finds nothing to replace. When read it is not trusted: reading is bounded, and every line is checked.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ static int has_slash(const char *text)
     return *text == '/';
 }
 
-/* Become the program; returns the error. An empty part of the search path is the working folder. */
+/* Become the program; returns the error. An empty part of the search path is the working directory. */
 static long execute(char **argv, char **environment)
 {
     static char path[PATH_BYTES];

@@ -33,7 +33,7 @@ INSTRUCTION, SETUP = f"{TASK_FOLDER}/instruction.md", f"{TASK_FOLDER}/setup.sh"
 ORACLE, GRADER = "/oracle", "/grader"
 VARIABLE, FILE_VARIABLE = "PROCTOR_INSTRUCTION", "PROCTOR_INSTRUCTION_FILE"
 _OWN = "ringfence-"
-"""How the names of our temporary folders begin."""
+"""How the names of our temporary directories begin."""
 _LONGEST_VARIABLE = 100_000
 """The kernel takes 128 KiB in one variable; a longer instruction is only in the file and on standard input."""
 _IN_THE_WAY = (errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.EEXIST, errno.EBUSY, errno.EACCES)
@@ -51,7 +51,7 @@ class Ran:
 
 def words_of(command: str) -> tuple[str, ...]:
     """The command as a program and its arguments; a command that needs a shell is given to one. Files of the caller get
-    their full path: the agent begins in another folder."""
+    their full path: the agent begins in another directory."""
     return tuple(absolute(word) if _is_own_file(word) else word for word in _plain_words(command))
 
 
@@ -105,22 +105,22 @@ def watched_for(task: Task, out: str) -> str:
 
 
 def _is_random(path: str) -> bool:
-    """Whether it lies in a temporary folder that we made for this run: nobody can guess its name, the sandbox has its
-    own /tmp, and a name in there would rule out tripwires."""
+    """Whether it lies in a temporary directory that we made for this run: nobody can guess its name, the sandbox has
+    its own /tmp, and a name in there would rule out tripwires."""
     return any(path.startswith(f"{folder}/{_OWN}") for folder in PRIVATE)
 
 
 def refuse_answers(task: Task, agent: str, scaffold: Sequence[str], out: str) -> None:
-    """UsageError where the command or the scaffold names what no agent may read. Beside the output folder lies the
+    """UsageError where the command or the scaffold names what no agent may read. Beside the output directory lies the
     run's own, with copies of everything that grades."""
     closed, folder = _on_host(task, out), real(out)
     for path in map(real, (*scaffold, *files_of(agent))):
         if within(folder, path):
-            raise UsageError(f"the output folder {out} would be shown to the agent, in {path}",
+            raise UsageError(f"the output directory {out} would be shown to the agent, in {path}",
                              hint="name one elsewhere, or less of the scaffold")  # fmt: skip
         if any(within(path, each) for each in closed):
             raise UsageError(f"{path} would be shown to the agent, and belongs to the task itself",
-                             hint="keep what belongs to the agent outside of the task's folder")  # fmt: skip
+                             hint="keep what belongs to the agent outside of the task's directory")  # fmt: skip
 
 
 def set_up(task: Task, staged: str, place: str, out: str) -> Outcome | None:
@@ -183,8 +183,8 @@ def run_agents(
 
 
 def _is_of_the_workspace(error: SetupError, program: str, task: Task) -> bool:
-    """Whether a step could not begin because its folder is locked, or because its program, which lies in the workspace,
-    can't be started. In a root, the previous agent could change everything."""
+    """Whether a step could not begin because its directory is locked, or because its program, which lies in the
+    workspace, can't be started. In a root, the previous agent could change everything."""
     if task.root is not None:
         return error.step in ("chdir", "exec") or error.errno in _IN_THE_WAY
     own = "/" in program and (not os.path.isabs(program) or within(os.path.normpath(program), task.policy.mount_at))

@@ -1,7 +1,7 @@
 """Runs git in a repository of ours, with nobody's settings, and with another repository's objects as mere data.
 
 The other repository may be hostile. Git never takes it for a repository: its settings, hooks, attributes, references,
-replacements and grafts are not read, because only its folder of objects is named. What git says is cut and escaped.
+replacements and grafts are not read, because only its directory of objects is named. What git says is cut and escaped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SETTINGS = (
 
 
 class Repository:
-    """A repository of ours, ``folder/.git``; ``objects``: the folder with the other's objects."""
+    """A repository of ours, ``folder/.git``; ``objects``: the directory with the other's objects."""
 
     def __init__(self, folder: str, objects: str) -> None:
         self.folder = folder
@@ -143,7 +143,7 @@ def clean_environment(folder: str) -> dict[str, str]:
 
 
 def _listed(path: str) -> str:
-    """One entry of git's colon-separated list of folders; in quotes a path may have any byte."""
+    """One entry of git's colon-separated list of directories; in quotes a path may have any byte."""
     spelled = (chr(each) if 32 <= each < 127 and each not in b'"\\' else f"\\{each:03o}" for each in os.fsencode(path))
     return '"' + "".join(spelled) + '"'
 

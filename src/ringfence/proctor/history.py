@@ -1,9 +1,8 @@
 """A repository at one commit: its true ancestors and nothing later, neither reachable nor lying about.
 
 It is built anew out of objects, never by removing from a copy: one pack with what the commit leads to, one branch, a
-working tree. Nothing else of the source is read but the folder of its objects, so none of its settings, hooks, filters
-or references has an effect, on the host or on the result. The source may be hostile.
-"""
+working tree. Nothing else of the source is read but the directory of its objects, so none of its settings, hooks,
+filters or references has an effect, on the host or on the result. The source may be hostile. """
 
 from __future__ import annotations
 
@@ -43,8 +42,8 @@ class _Row:
 
 
 def materialise(repository: str, commit: str, target: str) -> None:
-    """Make ``target``, a new folder, the repository at a commit. UsageError says what the source lacks; then, and after
-    any other error, there is no target."""
+    """Make ``target``, a new directory, the repository at a commit. UsageError says what the source lacks; then, and
+    after any other error, there is no target."""
     _materialise(repository, commit, target, 0)
 
 
@@ -60,7 +59,7 @@ def _materialise(repository: str, commit: str, target: str, depth: int) -> None:
     try:
         os.mkdir(target, 0o700)
     except FileExistsError:
-        raise UsageError(f"{target} is there already", hint="a repository is made in a new folder") from None
+        raise UsageError(f"{target} is there already", hint="a repository is made in a new directory") from None
     try:
         ours = Repository(real(target), objects)
         ours.create()
@@ -83,7 +82,7 @@ def _materialise(repository: str, commit: str, target: str, depth: int) -> None:
 
 
 def _objects(repository: str) -> str:
-    """Return the folder with a repository's objects: of a clone, a bare one, or a working tree of another."""
+    """Return the directory with a repository's objects: of a clone, a bare one, or a working tree of another."""
     folder = _git_folder(repository)
     shared = os.path.join(folder, "commondir")
     if os.path.lexists(shared):
@@ -116,7 +115,7 @@ def _refuse_special(objects: str) -> None:
         for name in names:
             path = os.path.join(folder, name)
             if os.path.exists(path) and not os.path.isfile(path):
-                raise UsageError(f"{quoted(path)} is not a file", hint="a folder of git's objects has files only")
+                raise UsageError(f"{quoted(path)} is not a file", hint="a directory of git's objects has files only")
 
 
 def _check_commit(ours: Repository, repository: str, commit: str) -> None:
@@ -227,8 +226,8 @@ def _is_pointer(path: str) -> bool:
 
 
 def _submodule(repository: str, target: str, row: _Row, depth: int) -> None:
-    """At the commit that the tree names, in the same way. One that the source has not fetched stays an empty folder, as
-    git leaves it."""
+    """At the commit that the tree names, in the same way. One that the source has not fetched stays an empty directory,
+    as git leaves it."""
     source = os.path.join(repository, row.path)
     for top in (repository, target):
         if real(os.path.join(top, row.path)) != os.path.join(real(top), row.path):

@@ -47,7 +47,7 @@ _STARTED = "customize"
 _STARTED_BY_PYTHON = (f"site{_STARTED}", f"user{_STARTED}")
 TEST_SETTINGS = ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg",
                  "pyproject.toml")  # fmt: skip
-"""Files that configure a test run, in any folder."""
+"""Files that configure a test run, in any directory."""
 _GIT_FILES = ("config", "config.worktree", "commondir", "gitdir", "info/attributes", "info/grafts",
               "info/sparse-checkout", "objects/info/alternates", "objects/info/http-alternates")  # fmt: skip
 _GIT_FOLDERS = ("hooks", "refs/replace")
@@ -115,7 +115,7 @@ def too_much(layer: Manifest) -> str:
     deep = next((path for path in layer if path.count("/") >= MAX_DEPTH or _bytes(path) > MAX_PATH_BYTES), None)
     if deep is not None:
         where = f"{shown(deep[:80])}…"
-        return f"the submission is more than {MAX_DEPTH} folders or {MAX_PATH_BYTES} bytes deep at {where}"
+        return f"the submission is more than {MAX_DEPTH} directories or {MAX_PATH_BYTES} bytes deep at {where}"
     sizes = (entry.size for entry in layer.values() if entry.kind == FILE and entry.size <= MAX_FILE_BYTES)
     if sum(sizes) > MAX_BYTES:
         return f"the files of the submission hold more than {MAX_BYTES} bytes"
@@ -138,7 +138,7 @@ def is_closed(path: str, closed: frozenset[str]) -> bool:
 
 
 def written(base: Manifest, layer: Manifest, closed: frozenset[str]) -> list[str]:
-    """What the agent changed below closed paths. A folder that merely contains such a change does not count."""
+    """What the agent changed below closed paths. A directory that merely contains such a change does not count."""
     found = []
     for path, entry in layer.items():
         if is_closed(path, closed):
@@ -181,7 +181,7 @@ def _python_reason(path: str, entry: Entry) -> str:
 def _git_reason(path: str, entry: Entry) -> str:
     """These files name commands that git runs. A repository's content (objects, refs, index) is the agent's work."""
     if path.rpartition("/")[2] == ".git" and entry.kind != FOLDER:
-        return "a .git that is no folder leads git elsewhere"
+        return "a .git that is no directory leads git elsewhere"
     _, found, inside = f"/{path}".rpartition("/.git/")
     if found and entry.kind != FOLDER and (entry.kind == LINK or _is_git_control(inside)):
         return "git would run commands, or read other objects, by it"
@@ -199,7 +199,7 @@ def _is_git_control(inside: str) -> bool:
 def _instead(reasons: Mapping[str, str], base: Manifest, layer: Manifest) -> dict[str, Entry]:
     """What replaces an entry that was left out: for git's own files the base's version, for all others nothing.
 
-    A folder of the base that is left out of the layer stays; what the agent deleted in it is gone."""
+    A directory of the base that is left out of the layer stays; what the agent deleted in it is gone."""
     gone = Entry(kind=DELETED)
     return {path: gone for path in reasons if not _git_reason(path, layer[path])
             and not (layer[path].kind == FOLDER and _is_folder(base.get(path)) and not layer[path].opaque)}  # fmt: skip
@@ -220,14 +220,14 @@ def _plain(entry: Entry, now_ns: int) -> Entry:
 
 
 def _restore(tree: dict[str, Entry], base: Manifest, closed: frozenset[str]) -> None:
-    """Put back what the base has at closed paths, and the folders above; what is in the way goes."""
+    """Put back what the base has at closed paths, and the directories above; what is in the way goes."""
     for path in ordered(path for path in base if closed and is_closed(path, closed)):
         for above in ancestors(path):
             if not _is_folder(tree.get(above)):
                 tree[above] = base[above]
         tree[path] = base[path]
     if closed:
-        for path in ordered(tree):  # below a file that a folder has become again, or the other way round
+        for path in ordered(tree):  # below a file that a directory has become again, or the other way round
             if parent(path) and not _is_folder(tree.get(parent(path))):
                 del tree[path]
 

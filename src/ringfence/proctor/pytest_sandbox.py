@@ -1,8 +1,7 @@
 """One run of pytest in the grader's sandbox: what it is shown, and where. The worker inside is ``pytest_worker``.
 
-The oracle's folder is copied without anything that would tell tests and twins apart: the original files, their compiled
-forms, the history of a repository and the reference solution.
-"""
+The oracle's directory is copied without anything that would tell tests and twins apart: the original files, their
+compiled forms, the history of a repository and the reference solution. """
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class Imports:
 
     names: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
-    """Folders, relative to the oracle."""
+    """Directories, relative to the oracle."""
 
 
 def grader_of(task: Task) -> Grader:
@@ -120,7 +119,7 @@ def _options_file(folder: str) -> str:
 
 
 def _open_to_all(folder: str) -> None:
-    """Inside, the job is another user; outside, the private folder around it keeps everybody out."""
+    """Inside, the job is another user; outside, the private directory around it keeps everybody out."""
     for place, _, files in os.walk(folder):
         os.chmod(place, 0o755)
         for name in files:
@@ -147,7 +146,7 @@ def imports_of(task: Task, staged: str) -> Imports:
 
 
 def _modules(*folders: str) -> set[str]:
-    """The names that can be imported from these folders."""
+    """The names that can be imported from these directories."""
     found: set[str] = set()
     for folder in folders:
         for entry in os.scandir(folder) if os.path.isdir(folder) else ():
@@ -158,12 +157,13 @@ def _modules(*folders: str) -> set[str]:
 
 
 def with_reference(task: Task, staged: str, folder: str) -> str:
-    """Return the staged workspace with the reference solution laid over it, in a new folder; without one, unchanged."""
+    """Return the staged workspace with the reference solution laid over it, in a new directory; without one,
+    unchanged."""
     reference = grader_of(task).reference
     if not reference:
         return staged
     if not os.path.isdir(reference):
-        raise UsageError(f"{reference}: the reference solution is not a folder")
+        raise UsageError(f"{reference}: the reference solution is not a directory")
     shutil.copytree(staged, folder, symlinks=True)
     shutil.copytree(reference, folder, symlinks=True, dirs_exist_ok=True)
     return folder

@@ -1,11 +1,9 @@
 """Runs pytest inside the grader's sandbox and tells how each test ended. It imports nothing of ringfence.
 
-It shares its interpreter with the code under test, so nothing that it says is believed by itself
-(``pytest_results``). What lies in the workspace without being run has no effect on it: the interpreter is isolated
-(``-I``), pytest takes its options, ``conftest.py`` and plug-ins from the oracle's folder alone, names of the standard
-library, of pytest and of the oracle's own helpers are never looked up in the workspace, and compiled files there are
-not read.
-"""
+It shares its interpreter with the code under test, so nothing that it says is believed by itself (``pytest_results``).
+What lies in the workspace without being run has no effect on it: the interpreter is isolated (``-I``), pytest takes its
+options, ``conftest.py`` and plug-ins from the oracle's directory alone, names of the standard library, of pytest and of
+the oracle's own helpers are never looked up in the workspace, and compiled files there are not read. """
 
 from __future__ import annotations
 

@@ -74,11 +74,10 @@ def proctor(
     """Run the agent on the task in a sandbox without the answer, grade what it left in another, and sign what
     happened.
 
-    ``agent``: its command, or ``@NAME`` of a ready one. ``scaffold``: files and folders that it may read; they are
+    ``agent``: its command, or ``@NAME`` of a ready one. ``scaffold``: files and directories that it may read; they are
     bound by the evidence. ``nonce``: the challenge of whoever wants to know that the run is fresh. ``bound``: the
-    manifest of what was handed in, as ``submission_manifest.binding.bind`` has compared it. The output folder must be
-    new or empty; where no key is given, one is made there.
-    """
+    manifest of what was handed in, as ``submission_manifest.binding.bind`` has compared it. The output directory must
+    be new or empty; where no key is given, one is made there. """
     ready = resolve(agent, task)
     agent, task = ready.command, ready.task
     scaffold = tuple(dict.fromkeys((*scaffold, *bound.shown)))
@@ -174,7 +173,7 @@ def _run_agents(
 
 
 def _taken(task: Task, transaction: Transaction, staged: str, target: str) -> Submission:
-    """What is graded: of the workspace a folder, of the root a layer."""
+    """What is graded: of the workspace a directory, of the root a layer."""
     left = Submission(folder=target)
     if staged:
         left = submission.take(transaction, staged, target, task.policy.mount_at, task.policy.forbidden_writes)

@@ -118,7 +118,7 @@ def grade(task: Task, submission: Submission, *, on_event: OnEvent | None = None
         if task.root is None or error.step != "chdir":
             raise
         return Grading(passed=False, reward=0.0 if reward_file else None, details=described(submission),
-                       reason="the folder that the grader begins in is gone")  # fmt: skip
+                       reason="the directory that the grader begins in is gone")  # fmt: skip
     finally:
         _remove(folder)
     return verdict(outcome, reward_file, described(submission), grader)
@@ -148,7 +148,7 @@ def _private_folder(submission: str) -> str:
         return made
     except OSError as error:
         raise SetupError("prepare the grader", f"{error.strerror}", errno=error.errno or 0,
-                         hint="make room on the disk that the output folder lies on") from error  # fmt: skip
+                         hint="make room on the disk that the output directory lies on") from error  # fmt: skip
 
 
 def _remove(folder: str) -> None:

@@ -76,7 +76,7 @@ def _table(rows: _Rows) -> Mapping[str, Grade]:
 ON_FORBIDDEN, REFUSED = _table(_ON_FORBIDDEN), _table(_REFUSED)
 _UNKNOWN_CALL = Grade(severity=ATTEMPT, kind=MASKED_READ)
 _OTHER_REFUSAL = PROBED = Grade(severity=PROBE, kind=MASKED_READ)
-# git opens these in every folder that its index names, whether or not the folder is there.
+# git opens these in every directory that its index names, whether or not the directory is there.
 _ASKED_BY_GIT = frozenset((".gitattributes", ".gitignore"))
 
 # Ports that say what a datagram or a connection is about. 0: nothing is sent, somebody only asks for the route.
@@ -92,8 +92,8 @@ def on_forbidden(call: str, *, writes: bool) -> Grade:
 
 
 def is_question_of_git(call: str, name: str, *, writes: bool) -> bool:
-    """Whether a call on a folder of the workspace is one that ``git diff`` makes by itself. The caller chose the name,
-    so this holds for no path outside of the workspace."""
+    """Whether a call on a directory of the workspace is one that ``git diff`` makes by itself. The caller chose the
+    name, so this holds for no path outside of the workspace."""
     return call in ("open", "openat") and not writes and name in _ASKED_BY_GIT
 
 

@@ -1,4 +1,4 @@
-"""Where a run writes, and the workspace that it works in: new folders, without anything of an earlier run or of the
+"""Where a run writes, and the workspace that it works in: new directories, without anything of an earlier run or of the
 task's own files.
 
 The workspace is copied by descriptors: no link is followed, and no FIFO is waited for. Nothing of the copy is joined to
@@ -44,12 +44,12 @@ def refuse_output_in(task: Task, out: str) -> None:
     root = task.root.folder if task.root is not None else ""
     for path in (task.folder, task.workspace, root, *(path for _, path in task.own_paths())):
         if path and within(place, real(path)):
-            raise UsageError(f"{out} lies in the task, in {path}", hint="name an output folder elsewhere")
+            raise UsageError(f"{out} lies in the task, in {path}", hint="name an output directory elsewhere")
 
 
 def fresh_output(path: str) -> str:
-    """Make the folder that a run writes into and return its absolute path; UsageError where something is there already,
-    except an empty folder of ours: results of an earlier run must never be taken for this one's."""
+    """Make the directory that a run writes into and return its absolute path; UsageError where something is there
+    already, except an empty directory of ours: results of an earlier run must never be taken for this one's."""
     whole = itself(absolute(path))
     try:
         make_private(os.path.dirname(whole))
@@ -57,7 +57,7 @@ def fresh_output(path: str) -> str:
     except FileExistsError:
         _check_empty(whole)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="name a new folder, where you may make one") from error
+        raise UsageError(f"{path}: {error.strerror}", hint="name a new directory, where you may make one") from error
     os.chmod(whole, 0o700)
     return whole
 
@@ -65,23 +65,23 @@ def fresh_output(path: str) -> str:
 def _check_empty(path: str) -> None:
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{path} is a link or a file, no folder", hint="name a new folder")
+        raise UsageError(f"{path} is a link or a file, no directory", hint="name a new directory")
     check_private(status, path)
     if os.listdir(path):
-        raise UsageError(f"{path} is not empty: an output folder takes one run", hint="name a new folder")
+        raise UsageError(f"{path} is not empty: an output directory takes one run", hint="name a new directory")
 
 
 def stage(task: Task, folder: str) -> str:
-    """Return a private copy of the task's workspace, in a folder of the run's own; empty: it has only a root.
+    """Return a private copy of the task's workspace, in a directory of the run's own; empty: it has only a root.
     With a base commit it is the repository at that commit, and nothing else of the workspace."""
     if not task.workspace:
         return ""
     place = real(folder)
     if within(place, real(task.workspace)):
-        raise UsageError(f"{folder} lies in the workspace {task.workspace}", hint="name an output folder elsewhere")
+        raise UsageError(f"{folder} lies in the workspace {task.workspace}", hint="name an output directory elsewhere")
     target = os.path.join(place, STAGED)
     if os.path.lexists(target):
-        raise UsageError(f"{target} is there already", hint="each run has a folder of its own")
+        raise UsageError(f"{target} is there already", hint="each run has a directory of its own")
     if task.policy.base_commit:
         from ringfence.proctor.history import materialise
 
@@ -90,7 +90,7 @@ def stage(task: Task, folder: str) -> str:
         os.mkdir(target, 0o700)
     try:
         _fill(task, target)
-        os.chmod(target, 0o755)  # the folder that it lies in is private
+        os.chmod(target, 0o755)  # the directory that it lies in is private
     except BaseException:
         import shutil
 
@@ -128,7 +128,7 @@ def _check_forbidden(policy: TaskPolicy, target: str) -> None:
 
 
 class _Copy:
-    """One workspace on its way into a new folder."""
+    """One workspace on its way into a new directory."""
 
     def __init__(self, task: Task, target: str) -> None:
         self._workspace = real(task.workspace)
@@ -143,7 +143,7 @@ class _Copy:
         self._target.close()
 
     def copy_all(self) -> None:
-        """Folders get their modes and times last, the deepest first: writing into a folder changes its time."""
+        """Directories get their modes and times last, the deepest first: writing into a directory changes its time."""
         folders: list[tuple[str, os.stat_result]] = []
         for path, status in self._walk():
             if stat.S_ISDIR(status.st_mode):
@@ -164,14 +164,14 @@ class _Copy:
                 self._link(path)
 
     def _walk(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Everything in the workspace, each folder before what is in it. A repository of ours is left out."""
+        """Everything in the workspace, each directory before what is in it. A repository of ours is left out."""
         waiting, count = [""], 0
         while waiting:
             folder = waiting.pop()
             for name in sorted(self._source.names(folder, MAX_ENTRIES - count + 1)):
                 count += 1
                 if count > MAX_ENTRIES:
-                    raise UsageError(f"{self._workspace} has more than {MAX_ENTRIES:,} files and folders")
+                    raise UsageError(f"{self._workspace} has more than {MAX_ENTRIES:,} files and directories")
                 path = f"{folder}/{name}" if folder else name
                 status = self._source.status(path)
                 if status is None or (name == ".git" and self._policy.base_commit):
@@ -189,10 +189,10 @@ class _Copy:
                 hint="name git.base_commit in the policy, or write git.keep: true where it is a part of the task",
             )
         if path.count("/") >= MAX_DEPTH or len(os.fsencode(path)) > MAX_PATH_BYTES:
-            raise UsageError(f"{self._shown(path)[:200]}…: deeper than {MAX_DEPTH} folders, or {MAX_PATH_BYTES} bytes")
+            raise UsageError(f"{self._shown(path)[:200]}…: over {MAX_DEPTH} levels deep, or {MAX_PATH_BYTES} bytes")
         if stat.S_IFMT(status.st_mode) not in _KINDS:
             raise UsageError(f"{self._shown(path)} is a FIFO, a socket or a device",
-                             hint="a workspace has files, folders and links")  # fmt: skip
+                             hint="a workspace has files, directories and links")  # fmt: skip
 
     def _shown(self, path: str) -> str:
         return quoted(os.path.join(self._workspace, path))

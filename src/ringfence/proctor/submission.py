@@ -1,4 +1,4 @@
-"""The agent's work as a folder of its own: the staged base plus what came through the filter of ``import_filter``.
+"""The agent's work as a directory of its own: the staged base plus what came through the filter of ``import_filter``.
 
 The layer is read by descriptors, so nothing in it is followed, opened as a device or waited for. What the agent can
 cause (too many, too deep, too large) is a problem of the submission and never an error; the operator's full disk is an
@@ -52,18 +52,18 @@ class Submission:
     settings: tuple[str, ...] = ()
     """Files of the agent's, relative to the workspace, that configure test runs, e.g. a ``conftest.py``."""
     forbidden: tuple[str, ...] = ()
-    """Absolute, as the agent sees them: what it changed although the task forbids it. The folder has the base's."""
+    """Absolute, as the agent sees them: what it changed although the task forbids it. The directory has the base's."""
     problem: str = ""
     """Why nothing can be graded, in one sentence: the agent's fail. Empty: all is well."""
     layer: str = ""
-    """The folder of the layer over the task's root, with ``upper`` and ``work``; empty: the task has none."""
+    """The directory of the layer over the task's root, with ``upper`` and ``work``; empty: the task has none."""
 
 
 def take(
     transaction: Transaction, base: str, target: str, mount_at: str = "/workspace",
     forbidden_writes: Sequence[str] = (),
 ) -> Submission:  # fmt: skip
-    """Make the folder ``target``, which must not be there, of the base and of what the agent's layer changed."""
+    """Make the directory ``target``, which must not be there, of the base and of what the agent's layer changed."""
     upper = _upper(transaction, base)
     try:
         os.mkdir(target, 0o700)
@@ -82,7 +82,7 @@ def _upper(transaction: Transaction, base: str) -> str:
     place = real(base)
     found = [layer for path, layer in transaction.layers if real(path) == place]
     if transaction.kind != "overlay" or not found:
-        raise UsageError(f"{base} has no layer in this transaction", hint="create it over that folder, kind overlay")
+        raise UsageError(f"{base} has no layer in this transaction", hint="create it over that directory, kind overlay")
     return os.path.join(found[0], "upper")
 
 
@@ -131,7 +131,7 @@ def _read(layer: Scan) -> Manifest:
         raise _blamed(error) from error
     if layer.cut_short:
         raise _TooMuch(f"the submission has more than {MAX_ENTRIES} changed paths, or more than "
-                       f"{scan.MAX_DEPTH} folders in each other")  # fmt: skip
+                       f"{scan.MAX_DEPTH} directories in each other")  # fmt: skip
     return entries.of_index(found)
 
 
@@ -225,7 +225,7 @@ def _empty(folder: str) -> None:
 
 
 def _of_the_host(error: OSError) -> SetupError:
-    hint = "make room on the disk that the output folder lies on" if error.errno in _FULL else ""
+    hint = "make room on the disk that the output directory lies on" if error.errno in _FULL else ""
     name = entries.shown(os.fsdecode(error.filename)) if error.filename else "the staged workspace"
     return SetupError(_STEP, f"{name}: {error.strerror or error}", errno=error.errno or 0, hint=hint)
 

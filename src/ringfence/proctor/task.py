@@ -1,6 +1,6 @@
-"""``Task``: what an agent has to do, in which workspace, and what grades it. Knows how a task's folder is laid out.
+"""``Task``: what an agent has to do, in which workspace, and what grades it. Knows how a task's directory is laid out.
 
-A folder may come from anybody: what it names lies in it, and no link leads out of it.
+A directory may come from anybody: what it names lies in it, and no link leads out of it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Root:
     def __post_init__(self) -> None:
         _freeze(self, "environment", "the image's environment")
         if not os.path.isabs(self.folder) or not os.path.isdir(self.folder) or real(self.folder) == "/":
-            raise UsageError(f"{self.folder!r} is not a folder that can be a root", hint="give its absolute path")
+            raise UsageError(f"{self.folder!r} is not a directory that can be a root", hint="give its absolute path")
         if not _is_place(self.workdir):
             raise UsageError(f"the image's workdir, {self.workdir!r}, is not an absolute path in its plain form")
 
@@ -73,7 +73,7 @@ class Grader:
     pytest: tuple[str, ...] = ()
     """Test files, relative to the oracle; with them pytest grades instead of the script."""
     reference: str = ""
-    """A folder with a solution's files, which are laid over the workspace."""
+    """A directory with a solution's files, which are laid over the workspace."""
     oracle_at: str = "/oracle"
     """Where the grader has the task's oracle."""
     reward_file: str = ""
@@ -137,7 +137,7 @@ class Task:
         if not self.id or len(self.id) > ID_CHARS or not self.id.isprintable():
             raise UsageError(f"{self.id[:ID_CHARS]!r} is not a task id", hint=f"write up to {ID_CHARS} characters")
         if not os.path.isdir(self.workspace) and (self.workspace or self.root is None):
-            raise UsageError(f"{self.workspace or self.id}: the workspace is not a folder")
+            raise UsageError(f"{self.workspace or self.id}: the workspace is not a directory")
         seen = {"workspace": self.workspace, "root": self.root.folder if self.root else ""}
         for what, path in self.own_paths():
             for other in (name for name, folder in seen.items() if folder and _overlap(path, folder)):
@@ -155,7 +155,7 @@ class Task:
 
     @classmethod
     def from_folder(cls, path: str | os.PathLike[str], policy: str | None = None) -> Task:
-        """Read a task's folder. ``policy``: a policy file in place of the folder's own ``policy.yaml``."""
+        """Read a task's directory. ``policy``: a policy file in place of the directory's own ``policy.yaml``."""
         folder = _Folder(os.fspath(path))
         own_policy = folder.file("policy.yaml") if policy is None else policy
         rules = TaskPolicy.from_yaml(own_policy) if own_policy else TaskPolicy()
@@ -176,17 +176,17 @@ class Task:
 
 
 class _Folder:
-    """A task's folder, and what is in it. Nothing that it names may lead out of it."""
+    """A task's directory, and what is in it. Nothing that it names may lead out of it."""
 
     def __init__(self, path: str) -> None:
         self.path = real(path)
         if not os.path.isdir(self.path):
-            raise UsageError(f"{path} is not a folder", hint="a task is a folder; proctor init makes one")
+            raise UsageError(f"{path} is not a directory", hint="a task is a directory; proctor init makes one")
 
     def _inside(self, name: str) -> str:
         """The place of a name, or nothing where there is none."""
         if not is_system_text(name) or os.path.isabs(name) or ".." in name.split("/") or not name:
-            raise UsageError(f"{self.path}: {name!r} is not the name of something in the task's folder")
+            raise UsageError(f"{self.path}: {name!r} is not the name of something in the task's directory")
         path = os.path.join(self.path, name)
         place = real(path)
         if not within(place, self.path) or place == self.path:
@@ -202,7 +202,7 @@ class _Folder:
     def directory(self, name: str, *, must: bool = False) -> str:
         place = self._inside(name)
         if (place or must) and not os.path.isdir(place):
-            raise UsageError(f"{os.path.join(self.path, name)} is not a folder")
+            raise UsageError(f"{os.path.join(self.path, name)} is not a directory")
         return place
 
     def text(self, name: str, *, must: bool = False) -> str:

@@ -88,15 +88,15 @@ FILES = {
 
 
 def write_task(folder: str) -> None:
-    """Write a task to start from into a new or empty folder; UsageError where something is there already."""
+    """Write a task to start from into a new or empty directory; UsageError where something is there already."""
     try:
         os.makedirs(folder, exist_ok=True)
         if os.listdir(folder):
-            raise UsageError(f"{folder} is not empty", hint="name a new folder; nothing is overwritten")
+            raise UsageError(f"{folder} is not empty", hint="name a new directory; nothing is overwritten")
         for name, text in FILES.items():
             _write(os.path.join(folder, name), text)
     except OSError as error:
-        raise UsageError(f"{error.filename or folder}: {error.strerror}", hint="name another folder") from error
+        raise UsageError(f"{error.filename or folder}: {error.strerror}", hint="name another directory") from error
 
 
 def _write(path: str, text: str) -> None:

@@ -22,11 +22,11 @@ def _missing_pytest(outcome: Outcome, records: TestRecords) -> Iterator[str]:
 
 def _private_folder(records: TestRecords) -> Iterator[str]:
     if records.elsewhere:
-        yield "a test looked in its private working folder for a file of the current one: --here runs the tests there"
+        yield "a test looked in its private working directory for a file of the current one: --here runs tests there"
 
 
 def _unreadable(records: TestRecords) -> Iterator[str]:
-    """Check it again, and its folder: the sandbox may refuse what the user may read."""
+    """Check it again, and its directory: the sandbox may refuse what the user may read."""
     path = records.unreadable
     if not os.path.isabs(path) or "\0" in path:
         return

@@ -40,7 +40,7 @@ class TestRecords:
         self.failed_by: set[str] = set()
         """Those of them that made a test fail."""
         self.elsewhere: bool = False
-        """A test failed for lack of a file that is in the caller's current folder, not in the private one."""
+        """A test failed for lack of a file that is in the caller's current directory, not in the private one."""
         self.unreadable: str = ""
         """A path that pytest was not allowed to read while it looked for tests; absent: none."""
         self.missing: bool = False

@@ -1,4 +1,4 @@
-"""``run_pytests`` and ``run_pytests_v2``: pytest under a policy, in a working folder of its own."""
+"""``run_pytests`` and ``run_pytests_v2``: pytest under a policy, in a working directory of its own."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_pytests_v2(
 ) -> SandboxResultV2:
     """Run pytest on ``paths`` under ``policy``; never raises for what the host or the tests do.
 
-    The tests run in a fresh private folder, or in the current one with ``here``; ``arguments`` go to
+    The tests run in a fresh private directory, or in the current one with ``here``; ``arguments`` go to
     pytest. It is the pytest of ``interpreter``, or of this one; ``attach`` gets the running visit.
     """
     policy = _checked_policy(policy)
@@ -60,7 +60,7 @@ def run_pytests_v2(
         targets = _targets(paths)
         job = _job(targets, here, _words(arguments, "arguments"), _checked_interpreter(interpreter))
     except FileNotFoundError as error:
-        raise UsageError("the current folder is not there any more", hint="change to one that is") from error
+        raise UsageError("the current directory is not there any more", hint="change to one that is") from error
     try:
         outcome = run(job, _showing(policy, targets), on_output=on_output, attach=attach)
     except SandboxError as error:
@@ -108,7 +108,7 @@ def _targets(paths: object) -> list[str]:
 
 
 def _job(targets: list[str], here: bool, arguments: list[str], interpreter: str) -> Job:
-    # The cache goes into the private folder: nothing of a run may change the next one.
+    # The cache goes into the private directory: nothing of a run may change the next one.
     options = ["-p", "ringfence_reporter", "-o", "cache_dir=$TMPDIR/pytest-cache"]
     return Job(
         argv=(interpreter, os.path.join(GUEST_FOLDER, "start.py"), *options, *arguments, *targets),
@@ -119,7 +119,7 @@ def _job(targets: list[str], here: bool, arguments: list[str], interpreter: str)
 
 
 def _showing(policy: SandboxPolicy, paths: Sequence[str | os.PathLike[str]]) -> SandboxPolicy:
-    """A sandbox that shows only the current folder also shows tests that lie elsewhere, each with its folder."""
+    """A sandbox that shows only the current directory also shows tests that lie elsewhere, each with its directory."""
     if not traits_of(policy.isolation).files_apart:
         return policy
     from ringfence.sandbox import workplaces
@@ -132,7 +132,7 @@ def _showing(policy: SandboxPolicy, paths: Sequence[str | os.PathLike[str]]) -> 
 
 
 def _absolute(target: str) -> str:
-    """A path or a node id (``path::test``), whatever folder pytest is started in."""
+    """A path or a node id (``path::test``), whatever directory pytest is started in."""
     path, separator, rest = target.partition("::")
     return absolute(path) + separator + rest
 

@@ -287,7 +287,7 @@ def _set_imports(request: PythonRequest) -> None:
 
 
 def _forget_absent_folders() -> None:
-    """A folder that was not there for the parent may be there for the job."""
+    """A directory that was not there for the parent may be there for the job."""
     for folder in [folder for folder, finder in sys.path_importer_cache.items() if finder is None]:
         del sys.path_importer_cache[folder]
 

@@ -25,9 +25,9 @@ class Surroundings:
     """What a Python job finds around it."""
 
     path: tuple[str, ...] = ()
-    """Folders to import from before the interpreter's own; of a script, its own folder is the first."""
+    """Directories to import from before the interpreter's own; of a script, its own directory is the first."""
     packages: tuple[str, ...] = ()
-    """Folders to import from after the interpreter's own, as site-packages is. Their .pth files are not read."""
+    """Directories to import from after the interpreter's own, as site-packages is. Their .pth files are not read."""
     modules: tuple[str, ...] | None = None
     """Top-level modules that the job's own code may import; absent: all. Advice to it, never the boundary."""
     max_value_bytes: int = MAX_BYTES

@@ -77,7 +77,7 @@ def _steps_of(request: VisitRequest) -> list[Step]:
 
 
 def _workspaces(request: VisitRequest) -> list[str]:
-    """The host paths of the folders that the job works on."""
+    """The host paths of the directories that the job works on."""
     found: list[str] = []
     for name, *arguments in (*request["prepare"], *request["plan"]):
         if name == "clone sources":

@@ -1,10 +1,10 @@
-"""How much of the disk a job's own folders take; asked only when that may exceed the limit.
+"""How much of the disk a job's own directories take; asked only when that may exceed the limit.
 
 Part of: leader
 
 If a parent ignores SIGCHLD, the kernel adds what its child wrote to no count, so counting writes is not enough. Free
 room is cheap to ask for, but everybody uses it: it only says when to add up what the job has, a few milliseconds at a
-time, since a job can fill its folders with names. Room that the job keeps us from adding up is charged to it (ADR
+time, since a job can fill its directories with names. Room that the job keeps us from adding up is charged to it (ADR
 0136).
 """
 
@@ -35,7 +35,7 @@ class GoneRoom:
 
 
 class LayerRoom:
-    """The folders of one sandbox that nobody but its job writes while it runs."""
+    """The directories of one sandbox that nobody but its job writes while it runs."""
 
     def __init__(self, folders: Sequence[str], free_bytes: Callable[[], int]) -> None:
         self._folders = folders

@@ -387,7 +387,7 @@ class Leader:
         }
 
     def clear_scratch(self) -> None:
-        """The caller removes the private folder and the cgroups; if the caller is gone, this process does. A folder
+        """The caller removes the private directory and the cgroups; if it is gone, this process does. A directory
         that stood by for one job is removed here: the caller would come to it later, and may be killed before."""
         if self.owner_gone and self._cgroups:
             from ringfence.kernel.cgroup import tree as cgroup_tree

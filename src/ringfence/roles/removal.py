@@ -2,8 +2,8 @@
 
 Part of: caller, leader, scratch cleaner
 
-``shutil.rmtree`` recurses, so a tree some thousand levels deep ends it, and it stops at a folder
-without permissions. Here every folder is first moved up to the top, so depth costs nothing.
+``shutil.rmtree`` recurses, so a tree some thousand levels deep ends it, and it stops at a directory
+without permissions. Here every directory is first moved up to the top, so depth costs nothing.
 Nobody should be writing into the tree any more; somebody who is being killed may still be, for a moment.
 """
 
@@ -52,7 +52,7 @@ def _remove(path: str) -> None:
 
 
 def _allow(name: str, parent: int | None = None) -> None:
-    """Let us list and change a folder, never what a link put in its place points to."""
+    """Let us list and change a directory, never what a link put in its place points to."""
     if os.chmod in os.supports_follow_symlinks:  # macOS; Linux has no such call, but descriptors of names
         os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
         return
@@ -79,7 +79,7 @@ def _is_folder(name: str, parent: int) -> bool:
 
 
 def _lift_folders(name: str, top: int, serial: int) -> int:
-    """Empty one folder: its files are removed, its folders moved up beside it."""
+    """Empty one directory: its files are removed, its directories moved up beside it."""
     _allow(name, top)
     folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
     try:
@@ -96,7 +96,7 @@ def _lift_folders(name: str, top: int, serial: int) -> int:
 
 
 def _free_name(top: int, serial: int) -> int:
-    """The next number whose name is not taken: an existing empty folder would swallow the rename."""
+    """The next number whose name is not taken: an existing empty directory would swallow the rename."""
     while True:
         serial += 1
         try:

@@ -5,12 +5,12 @@ Parent: spawner
 Holds: the path of the box's directory, the paths of its control groups, a pipe from the caller, a pidfd of the caller.
 Must not have: a job, its streams or its limits; a process to end.
 
-Such a box is a folder, and between visits nobody else is there to remove it. It waits for one of two things: word from
-a caller that has removed the folder, or the caller's end; it holds no limit and ends no process (``visit`` does).
+Such a box is a directory, and between visits nobody else is there to remove it. It waits for one of two things: word
+from a caller that has removed the directory, or the caller's end; it holds no limit and ends no process (``visit``
+does).
 
-A guest of that level can kill it. So at its start it also clears what other cleaners could not: folders of such boxes
-that no caller locks any more.
-"""
+A guest of that level can kill it. So at its start it also clears what other cleaners could not: directories of such
+boxes that no caller locks any more. """
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from ringfence.transport.request import ClearRequest
 
 PREFIX = "box-"
-"""Prefix of the names of such folders."""
+"""Prefix of the names of such directories."""
 # Longer than the leaders of its visits need to end them.
 _CLEAR_WAIT_S = 15.0
-# A younger folder may not be locked yet, or its cleaner may be at work.
+# A younger directory may not be locked yet, or its cleaner may be at work.
 _ORPHAN_AGE_S = 60.0
 
 
@@ -82,7 +82,7 @@ def _clear_orphans(place: str, ours: tuple[int, ...]) -> None:
 
 
 def _orphans(place: str) -> list[str]:
-    """Folders of such boxes that are old enough and our user's own."""
+    """Directories of such boxes that are old enough and our user's own."""
     youngest_s = time.time() - _ORPHAN_AGE_S
     try:
         with os.scandir(place) as entries:

@@ -114,7 +114,7 @@ def _read(file: int) -> bytes:
 
 
 def _put_files(files: dict[str, bytes]) -> None:
-    """Write into the working folder, which no job has used before."""
+    """Write into the working directory, which no job has used before."""
     try:
         for name, content in files.items():
             if "/" in name:

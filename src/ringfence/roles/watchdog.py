@@ -120,7 +120,7 @@ class Watchdog:
         layers: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """``table`` reads the process tree of this system; ``own_io`` is this process' io file, -1: none; ``written``
-        are folders on the file systems that the tree writes to, ``layers`` those that it alone writes to."""
+        are directories on the file systems that the tree writes to, ``layers`` those that it alone writes to."""
         self.answering_s: Callable[[], float] = float
         """Processor time of this process that the job caused, which is charged to the job."""
         self.table = table

@@ -104,13 +104,13 @@ def _has_a_whole_one(table: list[str]) -> bool:
 # ---- why a step has failed
 
 _NO_OWNERS = (
-    "for root, files of a folder are shown as the job's own, and some file systems can't do that: overlays, such as "
-    "the root of a container, and network file systems; work in a folder on a volume or a tmpfs "
+    "for root, files of a directory are shown as the job's own, and some file systems can't do that: overlays, such as "
+    "the root of a container, and network file systems; work in a directory on a volume or a tmpfs "
     "(docker run -v …:/workspace), or be an ordinary user (docker run --user 10001:10001)"
 )
 _ON_OVERLAY = (
     "{path} lies on an overlay, as the root of a container does, and what a job changes can't be kept there: mount a "
-    "volume or a tmpfs there (docker run --tmpfs {path}), or set {variable} to a folder on one"
+    "volume or a tmpfs there (docker run --tmpfs {path}), or set {variable} to a directory on one"
 )
 
 
@@ -144,7 +144,7 @@ def _elsewhere() -> str:
 
 
 def is_on_overlay(path: str) -> bool:
-    """Whether the nearest existing folder of a path lies on an overlay."""
+    """Whether the nearest existing directory of a path lies on an overlay."""
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     device = os.stat(path).st_dev

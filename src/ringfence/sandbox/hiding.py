@@ -1,6 +1,6 @@
 """Hidden paths of STRICT: which can't be hidden, and what records attempts on the others.
 
-Also our own folders, on every level that has walls: no guest may have the key and the records in them.
+Also our own directories, on every level that has walls: no guest may have the key and the records in them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _hidden_in_root(policy: SandboxPolicy) -> list[str]:
 
 
 def refuse_covered(hidden: HiddenPaths, **paths: Iterable[str]) -> None:
-    """Something that is shown by name can't be hidden through a folder above it: the job would see it, and the table
+    """Something that is shown by name can't be hidden through a directory above it: the job would see it, and the table
     would say the opposite."""
     for field, path in ((field, path) for field, named in paths.items() for path in named):
         if hidden.cover(real(path)):
@@ -63,11 +63,11 @@ def refuse_covered(hidden: HiddenPaths, **paths: Iterable[str]) -> None:
 
 
 def refuse_workspace(ours: tuple[str, ...], workspaces: Iterable[str], readable: tuple[str, ...]) -> None:
-    """UsageError if a workspace lies in a folder of ours that must be absent from a readable folder."""
+    """UsageError if a workspace lies in a directory of ours that must be absent from a readable directory."""
     for path in workspaces:
         above = next((each for each in readable if within(path, real(each))), "")
         if above and any(within(path, own) for own in ours):
-            problem = f"the private folder {path} of this sandbox lies in the readable {above}, where it is hidden"
+            problem = f"the private directory {path} of this sandbox lies in the readable {above}, where it is hidden"
             raise UsageError(problem, hint="name allowed_paths, or a sandbox_root elsewhere")
 
 
@@ -87,5 +87,5 @@ def lacks(policy: SandboxPolicy, hidden: HiddenPaths) -> list[Lack]:
 
 
 def _lack(path: str) -> Lack:
-    fix = "hide what lies below a readable folder or the workspace, and give writable folders without secrets"
+    fix = "hide what lies below a readable directory or the workspace, and give writable directories without secrets"
     return Lack(capability="hidden_paths", missing=f"a way to hide {path} where it lies", fix=fix)

@@ -111,7 +111,7 @@ def _text(path: str) -> str:
 
 
 def system_links() -> tuple[tuple[str, str], ...]:
-    """System folders that are links on this host, such as /lib → usr/lib."""
+    """System directories that are links on this host, such as /lib → usr/lib."""
     return tuple((path, os.readlink(path)) for path in rootfs.SYSTEM_FOLDERS if os.path.islink(path))
 
 
@@ -148,7 +148,7 @@ _configured: list[Any] = []
 
 
 def _copied(path: str) -> list[tuple[str, bytes, str]] | None:
-    """The content of a file, or of a folder with a few files in it; None if that is too much."""
+    """The content of a file, or of a directory with a few files in it; None if that is too much."""
     found = os.stat(path)
     if stat.S_ISREG(found.st_mode) and found.st_size <= _COPIED_BYTES:
         return [(path, _public_content(path), "")]
@@ -210,13 +210,13 @@ def resolver() -> tuple[tuple[str, str], ...]:
 
 
 def free_folder(used: list[str]) -> str:
-    """A folder that every system has, and that neither contains nor lies in any of these paths."""
+    """A directory that every system has, and that neither contains nor lies in any of these paths."""
     for folder in _STAGES:
         apart = all(not f"{path}/".startswith(f"{folder}/") and not folder.startswith(f"{path}/") for path in used)
         if apart and os.path.isdir(folder) and not os.path.islink(folder):
             return folder
     raise UnavailableError(
-        "no folder to build a sandbox in", missing=(" or ".join(_STAGES),), hint=f"sudo mkdir {_STAGES[0]}"
+        "no directory to build a sandbox in", missing=(" or ".join(_STAGES),), hint=f"sudo mkdir {_STAGES[0]}"
     )
 
 
@@ -244,14 +244,14 @@ _WORTH_A_LISTING = 32
 
 
 def names_in(folders: Iterable[str]) -> int:
-    """How many names there are in these folders; for a missing one, in the nearest existing folder above it. If a file
-    is in the way, more than can be counted: no tripwire reports requests for names below it."""
+    """How many names there are in these directories; for a missing one, in the nearest existing directory above it. If
+    a file is in the way, more than can be counted: no tripwire reports requests for names below it."""
     nearest = {_nearest(folder) for folder in folders}
     return sum(map(_names_in, nearest))
 
 
 def _nearest(folder: str) -> str:
-    """The folder, or the nearest one above it that exists."""
+    """The directory, or the nearest one above it that exists."""
     while folder != "/" and not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     return folder
@@ -295,7 +295,7 @@ def by_every_mount(paths: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _links(folder: str, names: list[str]) -> list[str]:
-    """The names in the folder that are links; one listing tells that for a whole folder."""
+    """The names in the directory that are links; one listing tells that for a whole directory."""
     if len(names) < _WORTH_A_LISTING:
         return [name for name in names if os.path.islink(f"{folder}/{name}")]
     try:

@@ -1,4 +1,4 @@
-"""What is read from a folder that will be a root: who its users are, and what names in it mean.
+"""What is read from a directory that will be a root: who its users are, and what names in it mean.
 
 Anybody may have written what is in it. Every path is resolved inside it, as the job will see it; no link leads out.
 """
@@ -22,16 +22,16 @@ _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENAMET
 
 
 def folder_of(policy: SandboxPolicy) -> str:
-    """The real path of the folder; PolicyError if there is none, or if it is the host's own root."""
+    """The real path of the directory; PolicyError if there is none, or if it is the host's own root."""
     try:
         place = real(policy.root)
         found, hosts = os.stat(place), os.stat("/")
     except OSError as error:
         raise PolicyError("root", f"{policy.root}: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode):
-        raise PolicyError("root", f"{policy.root} is not a folder")
+        raise PolicyError("root", f"{policy.root} is not a directory")
     if place == "/" or os.path.samestat(found, hosts):
-        raise PolicyError("root", f"{policy.root} is the host's own root; name the folder of another")
+        raise PolicyError("root", f"{policy.root} is the host's own root; name the directory of another")
     return place
 
 

@@ -1,8 +1,9 @@
-"""A folder of the host as the root of a sandbox, such as the files of an image: the plan of its file system (ADR 0085).
+"""A directory of the host as the root of a sandbox, such as the files of an image: the plan of its file system (ADR
+0085).
 
 One overlay is ``/``: a cover of ours, in which every mount point is a directory or a file that we made, over the
-folder. Whatever the folder has under those names, a link, a device or nothing at all, is not seen and never followed.
-"""
+directory. Whatever the directory has under those names, a link, a device or nothing at all, is not seen and never
+followed. """
 
 from __future__ import annotations
 

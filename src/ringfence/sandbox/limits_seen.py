@@ -39,7 +39,7 @@ class Limits:
 
 
 def files(limits: Limits, total: int) -> list[tuple[str, str]]:
-    """(path below the folder, text). ``total``: the host's memory, which is the limit where that is larger."""
+    """(path below the directory, text). ``total``: the host's memory, which is the limit where that is larger."""
     memory = min(limits.memory, total) // 4096 * 4096
     quota = max(1000, int(limits.cores * _PERIOD_US)) if limits.cores else None
     cores = f"0-{(os.cpu_count() or 1) - 1}"
@@ -47,7 +47,7 @@ def files(limits: Limits, total: int) -> list[tuple[str, str]]:
         "cgroup.controllers": "cpu memory pids", "cgroup.type": "domain", "pids.max": limits.tasks,
         "cpu.max": f"{quota or 'max'} {_PERIOD_US}", "memory.max": memory, "memory.high": "max", "memory.low": 0,
         "memory.min": 0, "memory.swap.max": 0, "memory.swap.current": 0,
-        # Where the kernel has v1, /proc/self/cgroup says so; a JVM looks here then, and node in a folder.
+        # Where the kernel has v1, /proc/self/cgroup says so; a JVM looks here then, and node in a directory.
         "memory.limit_in_bytes": memory, "memory.soft_limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory,
         "memory.use_hierarchy": 1, "memory.swappiness": 0, "cpu.cfs_quota_us": quota or -1, "cpu.shares": 1024,
         "cpu.cfs_period_us": _PERIOD_US, "cpuset.cpus": cores, "cpuset.effective_cpus": cores,

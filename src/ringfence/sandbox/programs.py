@@ -1,7 +1,7 @@
 """What a job's program needs of the host beside itself.
 
 Follows links, ``#!`` lines as the kernel reads them, and the ``home`` of a pyvenv.cfg. The program, or the maker of the
-folder that it lies in, may be hostile: something that a file merely names is shown only if it is an interpreter, and
+directory that it lies in, may be hostile: something that a file merely names is shown only if it is an interpreter, and
 then the interpreter alone with its library (ADR 0051).
 """
 
@@ -42,7 +42,7 @@ def needed(argv0: str, search: Search) -> list[str]:
 def own_folders(search_path: str) -> list[str]:
     """What this interpreter needs: its prefix and its packages.
 
-    ``search_path`` is the PYTHONPATH that the job gets. The caller's own sys.path is not shown: the folder of its
+    ``search_path`` is the PYTHONPATH that the job gets. The caller's own sys.path is not shown: the directory of its
     script may be anything.
     """
     packages = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
@@ -51,7 +51,7 @@ def own_folders(search_path: str) -> list[str]:
 
 
 def _editable(packages: list[str], search: Search | None = None) -> list[str]:
-    """What package folders point to (editable installs). ``search``: only by files that no other user could have
+    """What package directories point to (editable installs). ``search``: only by files that no other user could have
     written; absent: this interpreter has read them already."""
     files = [os.path.join(folder, name) for folder in filter(os.path.isdir, packages) for name in _names(folder)
              if name.endswith(".pth")]  # fmt: skip
@@ -67,9 +67,8 @@ def _shown_for(program: str, named: bool, vouched: bool, search: Search) -> list
     """What a program outside the system needs beside itself; never a whole home because of ~/bin.
 
     ``named``: by the caller, and not by a file. Then a virtual environment, conda's or pyenv's root is shown whole,
-    another prefix with packages (such as ~/.local) by the two folders that hold programs and packages, and any other
-    program alone. ``vouched``: links in it are its owner's, and lead where they should.
-    """
+    another prefix with packages (such as ~/.local) by the two directories that hold programs and packages, and any
+    other program alone. ``vouched``: links in it are its owner's, and lead where they should. """
     folder = os.path.dirname(program)
     prefix = os.path.dirname(folder)
     if not named:
@@ -114,7 +113,7 @@ def _home() -> str:
 
 
 def _sites(prefix: str) -> list[str]:
-    """The package folders of a virtual environment."""
+    """The package directories of a virtual environment."""
     lib = os.path.join(prefix, "lib")
     there = _packages(lib) if _there(os.path.join(prefix, "pyvenv.cfg")) else []
     return [os.path.join(lib, name, "site-packages") for name in there]
@@ -237,7 +236,7 @@ def _started_by_env(argument: str) -> str:
 
 
 def _bases(folder: str) -> list[str]:
-    """The Python that a virtual environment is made of, where the folder is one's ``bin``."""
+    """The Python that a virtual environment is made of, where the directory is one's ``bin``."""
     rows = (line.partition("=") for line in _text(os.path.join(os.path.dirname(folder), "pyvenv.cfg")).splitlines())
     home = next((value.strip() for key, _, value in rows if key.strip().lower() == "home"), "")
     pythons = [os.path.join(home, name) for name in ALWAYS] if os.path.isabs(home) else []

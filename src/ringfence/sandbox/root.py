@@ -1,6 +1,6 @@
 """What the sandbox's file system contains, as a list of plan steps. Nothing is mounted here.
 
-What is not listed does not exist. System folders are shown read-only; the workspace is an overlay whose layer the
+What is not listed does not exist. System directories are shown read-only; the workspace is an overlay whose layer the
 caller keeps; everything else is private and gone with the sandbox.
 """
 
@@ -69,13 +69,13 @@ class HostMount:
 
 @record
 class WorkspaceMount:
-    """A folder of the host that is shown and changed in a layer only."""
+    """A directory of the host that is shown and changed in a layer only."""
 
     path: str
     owner: tuple[int, ...] = ()
     """(uid, gid) on disk of files that appear as the job's own; empty: unchanged."""
     layer: str = ""
-    """The folder of the layer's ``upper`` and ``work`` on the host; empty: one in the box's private folder."""
+    """The directory of the layer's ``upper`` and ``work`` on the host; empty: one in the box's private directory."""
     absent: tuple[str, ...] = ()
     """Names in it that are not shown."""
     at: str = ""
@@ -88,12 +88,12 @@ class RootSpec:
 
     shown: tuple[HostMount, ...]
     workspaces: tuple[WorkspaceMount, ...]
-    """What the job works on; empty: a private folder at ``/workspace``."""
+    """What the job works on; empty: a private directory at ``/workspace``."""
     folder: str
     """Where the job begins."""
     hidden: HiddenPaths
     links: tuple[tuple[str, str], ...]
-    """(path, where it points) of system folders that are links on the host."""
+    """(path, where it points) of system directories that are links on the host."""
     user: str
     uid: int
     gid: int
@@ -104,9 +104,10 @@ class RootSpec:
     copies: tuple[tuple[str, bytes, str], ...]
     """(path, content, where it points if it is a link) of what is copied from the host's /etc."""
     ours: HiddenPaths = HiddenPaths()
-    """Folders of ours, absent wherever they lie; requests for them are not recorded."""
+    """Directories of ours, absent wherever they lie; requests for them are not recorded."""
     build_dir: str = ""
-    """A folder of the host that nothing shown lies in: there the sandbox is built, in a mount namespace of its own."""
+    """A directory of the host that nothing shown lies in: there the sandbox is built, in a mount namespace of its
+    own."""
     caller: tuple[int, int] = (0, 0)
     """(uid, gid) of the caller."""
     by_root: bool = False
@@ -114,12 +115,12 @@ class RootSpec:
     owner: tuple[int, ...] = ()
     """(uid, gid) on disk of the caller's own files, if the caller is root."""
     on_disk: bool = True
-    """The job's own folder, or the layers over the caller's, lie on the disk; else in memory."""
+    """The job's own directory, or the layers over the caller's, lie on the disk; else in memory."""
     synced: bool = False
     """A sync by the job reaches the disk; else data is written back when the kernel likes."""
     image: WorkspaceMount | None = None
-    """The folder that is ``/`` (``image_root``), read-only unless it is among the workspaces too; absent: the host's
-    system folders, in a root of ours."""
+    """The directory that is ``/`` (``image_root``), read-only unless it is among the workspaces too; absent: the host's
+    system directories, in a root of ours."""
     home: str = HOME
     own_network: bool = True
     """It has a usable network namespace of its own; else the host's, or one in which nothing can be used."""
@@ -156,7 +157,7 @@ def template_sources(root_spec: RootSpec) -> list[Source]:
 
 
 def own_sources(root_spec: RootSpec, scratch: str) -> list[Source]:
-    """What belongs to one sandbox: its private folder, the workspaces, and what is mapped to its own id."""
+    """What belongs to one sandbox: its private directory, the workspaces, and what is mapped to its own id."""
     listed = [row for row in _shown_sources(root_spec) if row[3]]
     if uses_scratch(root_spec):
         listed.append(("scratch", scratch, "rw", ()))
@@ -167,12 +168,12 @@ def own_sources(root_spec: RootSpec, scratch: str) -> list[Source]:
 
 
 def kept_layers(root_spec: RootSpec) -> list[tuple[str, str]]:
-    """(name in the building, folder on the host) of layers that outlive the sandbox."""
+    """(name in the building, directory on the host) of layers that outlive the sandbox."""
     return [(f"layer-{number}", each.layer) for number, each in enumerate(root_spec.workspaces) if each.layer]
 
 
 def uses_scratch(root_spec: RootSpec) -> bool:
-    """Whether the job writes into the box's private folder."""
+    """Whether the job writes into the box's private directory."""
     return root_spec.on_disk and not (root_spec.workspaces and all(each.layer for each in root_spec.workspaces))
 
 
@@ -231,13 +232,13 @@ def steps(root_spec: RootSpec) -> list[Step]:
 
 
 def workspace_paths(root_spec: RootSpec) -> list[str]:
-    """The folders that the job works on, as it sees them."""
+    """The directories that the job works on, as it sees them."""
     return [place(each) for each in root_spec.workspaces] or [WORK]
 
 
 def _skeleton(root_spec: RootSpec) -> list[str]:
-    """The folders of the bare root, outer ones first. Made at once, while there is no link yet that could lead astray;
-    folders inside something that is mounted later are made when its turn comes."""
+    """The directories of the bare root, outer ones first. Made at once, while there is no link yet that could lead
+    astray; directories inside something that is mounted later are made when its turn comes."""
     mounted = {"/dev", "/etc", "/proc", *IN_MEMORY, *workspace_paths(root_spec)}
     if shows_groups(root_spec):
         mounted.add(limits_seen.CGROUP)
@@ -284,7 +285,7 @@ def device_folder() -> Step:
 
 
 def devices(root_spec: RootSpec) -> list[Step]:
-    """For root, a folder that is already made; else the host's devices, since an ordinary user can't make any."""
+    """For root, a directory that is already made; else the host's devices, since an ordinary user can't make any."""
     options = f"newinstance,ptmxmode=0666,mode=620,max={TERMINALS}"
     terminals: Step = ("file system", "/dev/pts", "devpts", ["nosuid", "noexec"], options)
     if root_spec.by_root:
@@ -348,7 +349,7 @@ def shows_groups(root_spec: RootSpec) -> bool:
 
 
 def workspace_steps(root_spec: RootSpec) -> list[Step]:
-    """The job's folder: a private one, or a layer over the caller's own. Relative names only: the mount table then
+    """The job's directory: a private one, or a layer over the caller's own. Relative names only: the mount table then
     tells nothing of the host."""
     if not root_spec.on_disk:
         return []
@@ -364,7 +365,7 @@ def laid_steps(number: int, laid: WorkspaceMount, root_spec: RootSpec) -> list[S
     layer = f"layer-{number}" if laid.layer else "scratch/layer"
     return [
         # Not in the upper layer: what is there is reported as a change, and carried over. Not in the zygote either: its
-        # folders are seen as the workspace's own, and must belong to the job.
+        # directories are seen as the workspace's own, and must belong to the job.
         ("whiteouts", cover, source, list(laid.absent)),
         *overlay_steps(place(laid), f"{cover}:{source}", layer, root_spec),
         ("cover mounts", place(laid), workspace_name(number)),

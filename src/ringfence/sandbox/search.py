@@ -1,6 +1,6 @@
 """How a job's programs are looked up on this host, and who vouches for what is found.
 
-The PATH, or a working folder, may be somebody else's: a link in there must not cause anything to be shown. All
+The PATH, or a working directory, may be somebody else's: a link in there must not cause anything to be shown. All
 decisions of one look use the same resolved paths (``model/ways``).
 """
 
@@ -22,17 +22,17 @@ class Search:
     path: str
     """The PATH, as the caller has it or as the policy or the job sets it."""
     here: str
-    """The working folder, where relative names start."""
+    """The working directory, where relative names start."""
     hostile: tuple[str, ...] = ()
-    """Folders whose content nobody vouches for, although they may be in the PATH."""
+    """Directories whose content nobody vouches for, although they may be in the PATH."""
     apart: tuple[str, ...] = ()
     """Those of them that are never shown to a job as a whole."""
     look: Look = made_by(default_factory=Look)
     known_folders: list[str] = made_by(default_factory=list)
-    """The folders of the PATH, once they were asked for."""
+    """The directories of the PATH, once they were asked for."""
 
     def folders(self) -> list[str]:
-        """The folders of the PATH, without empty entries, which would mean the working folder implicitly."""
+        """The directories of the PATH, without empty entries, which would mean the working directory implicitly."""
         if not self.known_folders:
             named = filter(None, self.path.split(os.pathsep))
             self.known_folders.extend(absolute(os.path.join(self.here, folder)) for folder in named)
@@ -40,7 +40,7 @@ class Search:
 
     def which(self, name: str) -> str:
         """The program that a word means, as an absolute path; empty: there is none. Only a plain file counts: for a
-        folder everything in it would be shown."""
+        directory everything in it would be shown."""
         if "/" in name:
             path = absolute(os.path.join(self.here, name))
             return path if os.path.isfile(path) else ""
@@ -69,8 +69,8 @@ class Search:
         return not self.look.way(path).is_open and not who.open_to(status, None, who.trusted(top))
 
     def passes_hostile(self, path: str) -> bool:
-        """Whether the way to it leads through such a folder, where anybody may have made a link, or replaced it by now;
-        or over a link that another user could have put there."""
+        """Whether the way to it leads through such a directory, where anybody may have made a link, or replaced it by
+        now; or over a link that another user could have put there."""
         return self._in_hostile(path) or self.look.way(path).link_of_others() is not None
 
     def _in_hostile(self, path: str) -> bool:
@@ -78,7 +78,7 @@ class Search:
         return self.look.way(path).passes(*folders)
 
     def settled(self, paths: list[str], own: list[str]) -> list[str]:
-        """Paths that nobody but the caller can redirect. What lies in a hostile folder is shown with it.
+        """Paths that nobody but the caller can redirect. What lies in a hostile directory is shown with it.
 
         ``own``: what this interpreter runs on. Another user who can change that can run code as us anyway."""
         taken = [path for path in own if not self._in_hostile(path)]
@@ -87,7 +87,7 @@ class Search:
         return list(dict.fromkeys((*taken, *apart)))
 
     def taken_once(self, path: str) -> tuple[str, bool]:
-        """The path, with its folder as it is now if a hostile link leads there; and whether no hostile link does."""
+        """The path, with its directory as it is now if a hostile link leads there; and whether no hostile link does."""
         folder, name = os.path.split(path)
         if not self.passes_hostile(folder):
             return path, True

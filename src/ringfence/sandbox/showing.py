@@ -66,7 +66,7 @@ def _here() -> str:
     try:
         return os.getcwd()
     except OSError:
-        return "/"  # the caller's folder is gone
+        return "/"  # the caller's directory is gone
 
 
 def needed(policy: SandboxPolicy, job: Job, found: Search) -> tuple[list[str], list[str]]:
@@ -100,8 +100,8 @@ def shown(policy: SandboxPolicy, job: Job, workspaces: tuple[str, ...], ours: Hi
     settled, wanted = needed(policy, job, way)
     found = host.outside_the_system([*policy.readable_paths, *settled], tops, way.look)
     found += [path for path in _links_into(way, wanted) if not any(within(path, top) for top in (*tops, *found))]
-    # Folders above a workspace are shown only if the policy says so, and ours are never shown because a program names
-    # them.
+    # Directories above a workspace are shown only if the policy says so, and ours are never shown because a program
+    # names them.
     seen = [path for path in found if path in named
             or not (ours.cover(way.real(path)) or any(within(each, path) for each in workspaces))]  # fmt: skip
     return _mounts(policy, seen, workspaces, named, way.look)
@@ -137,13 +137,13 @@ def found(
     policy: SandboxPolicy, job: Job, workspaces: tuple[str, ...], ours: HiddenPaths, here: Job
 ) -> tuple[list[HostMount], str, list[str]]:
     """(what the job sees beside the system, the file that its first word means or nothing where that is a path, the
-    folders of the PATH by which ``here`` finds programs)."""
+    directories of the PATH by which ``here`` finds programs)."""
     meant = "" if "/" in job.argv[0] else program(policy, job)
     return shown(policy, job, workspaces, ours), meant, search(policy, here).folders()
 
 
 def _links_into(way: Search, paths: list[str]) -> list[str]:
-    """The caller's own links into a hostile folder: the link is shown, not its target."""
+    """The caller's own links into a hostile directory: the link is shown, not its target."""
     return [path for path in dict.fromkeys(map(absolute, paths))
             if os.path.islink(path) and way.passes_hostile(path) and not way.passes_hostile(os.path.dirname(path))
             and not any(within(path, folder) for folder in way.hostile)]  # fmt: skip
@@ -167,7 +167,7 @@ def _why_absent(path: str) -> str:
 
 
 def _nearest(path: str) -> str:
-    """An existing name that is similar, if the folder above exists; empty: there is none."""
+    """An existing name that is similar, if the directory above exists; empty: there is none."""
     from difflib import get_close_matches
 
     above, name = os.path.split(path)
@@ -264,7 +264,7 @@ def refuse_places(policy: SandboxPolicy) -> None:
 
 def refuse_covering(policy: SandboxPolicy, paths: Iterable[str]) -> None:
     """PolicyError if a place and something shown at its own path would be nested: one would cover the other, or a
-    folder would have to be made for it on the host."""
+    directory would have to be made for it on the host."""
     for path in paths if policy.shown_at else ():
         taken = next((place for place in policy.shown_at.values() if within(place, path) or within(path, place)), "")
         if taken:

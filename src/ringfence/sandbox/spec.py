@@ -26,9 +26,9 @@ class Spec:
     root: RootSpec
     scratch: str
     own: tuple[str, ...]
-    """Folders of ours that only its jobs write while they run. Never a base: others write that, and no job does."""
+    """Directories of ours that only its jobs write while they run. Never a base: others write that, and no job does."""
     writable: tuple[str, ...]
-    """Host folders that its jobs write."""
+    """Host directories that its jobs write."""
     namespaces: tuple[str, ...]
     reuses_network: bool
     """A network namespace of the zygote's will do in place of a new one."""
@@ -51,7 +51,7 @@ class Spec:
     program: str
     landlock_abi: int
     shared: tuple[str, ...]
-    """Writable folders of the host, where a job can reach only its own sockets."""
+    """Writable directories of the host, where a job can reach only its own sockets."""
     box_scopes: tuple[str, ...]
     """What Landlock keeps apart within a living box."""
 
@@ -60,7 +60,7 @@ def spec_of(
     policy: SandboxPolicy, enforced: Mapping[str, Enforcement], laying: Laying, view: View, hidden: HiddenPaths,
     *, on_disk: bool = True,
 ) -> Spec:  # fmt: skip
-    """``on_disk``: the job's own folder lies on the disk; else in memory."""
+    """``on_disk``: the job's own directory lies on the disk; else in memory."""
     root = _root_of(policy, enforced, laying, view, hidden)
     wired = wires.are_possible(root) and view.has_fuse and view.beside_hidden <= hiding.MOST_MOUNTS
     root = replace(root, tripwires=bool(hidden) and wired, on_disk=on_disk)
@@ -100,8 +100,8 @@ def _written_in(laying: Laying) -> tuple[str, ...]:
 
 
 def _search_path(folders: tuple[str, ...], root_spec: RootSpec) -> str:
-    """The folders of a host PATH of which the sandbox shows something, followed by the system's own; in a root of its
-    own, those that every image has."""
+    """The directories of a host PATH of which the sandbox shows something, followed by the system's own; in a root of
+    its own, those that every image has."""
     if root_spec.image is not None:
         return image_root.PATH
     shown = rootfs.entries(root_spec)

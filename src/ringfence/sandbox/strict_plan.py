@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ringfence.transport.request import HeardRequest, Preload, Step, VisitRequest, WallStep, ZygoteRequest
 
 IN_SCRATCH = ("layer", "layer/upper", "layer/work")
-"""The folders of a layer in the box's private folder."""
+"""The directories of a layer in the box's private directory."""
 _UMASK = 0o022
 # The filter's listener is handed to the leader. The kernel refuses that while the user has more descriptors in flight
 # than this limit, and another sandbox of the same user can keep as many in flight as its own limit allows.
@@ -87,7 +87,7 @@ def _prepare(spec: Spec) -> list[Step]:
         return []
     scratch = ("", "work", *IN_SCRATCH) if rootfs.uses_scratch(spec.root) else ()
     owned = [os.path.join(spec.scratch, name) for name in scratch]
-    return [("give folders", owned), *_clone(spec.root, spec.scratch), rootfs.device_folder()]
+    return [("give directories", owned), *_clone(spec.root, spec.scratch), rootfs.device_folder()]
 
 
 def _clone(root: RootSpec, scratch: str) -> list[Step]:

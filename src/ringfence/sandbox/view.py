@@ -26,11 +26,11 @@ class Laying:
     folder: str
     """Where the job begins."""
     ours: tuple[str, ...]
-    """Folders of ours, which no guest sees."""
+    """Directories of ours, which no guest sees."""
     scratch: str
-    """The box's private folder; empty: it has none."""
+    """The box's private directory; empty: it has none."""
     image: WorkspaceMount | None = None
-    """The folder that is the root, with a layer if it is among the workspaces; absent: it is the host's system."""
+    """The directory that is the root, with a layer if it is among the workspaces; absent: it is the host's system."""
 
 
 @record
@@ -38,7 +38,7 @@ class View:
     """What was found on the host."""
 
     shown: tuple[HostMount, ...]
-    """System folders, and what the policy names and the job's program needs."""
+    """System directories, and what the policy names and the job's program needs."""
     etc: tuple[HostMount, ...]
     copies: tuple[tuple[str, bytes, str], ...]
     links: tuple[tuple[str, str], ...]
@@ -46,9 +46,9 @@ class View:
     proc_files: tuple[str, ...]
     proc_folders: tuple[str, ...]
     build_dir: str
-    """A folder that nothing shown lies in."""
+    """A directory that nothing shown lies in."""
     search_path: tuple[str, ...]
-    """The folders of the PATH that is meant."""
+    """The directories of the PATH that is meant."""
     program: str
     """The file that the job's first word means; empty: that is a path, or there is none of that name."""
     caller: tuple[int, int]
@@ -71,7 +71,7 @@ class View:
 
 
 def look(policy: SandboxPolicy, job: Job, laying: Laying, hidden: HiddenPaths) -> View:
-    """UsageError if the policy or a workspace conflicts with folders of ours."""
+    """UsageError if the policy or a workspace conflicts with directories of ours."""
     workspaces = tuple(each.path for each in laying.workspaces)
     state_folder.refuse_ours(laying.ours, policy.readable_paths, policy.writable_paths)
     hiding.refuse_workspace(laying.ours, workspaces, policy.readable_paths)
@@ -119,6 +119,6 @@ def _guest(policy: SandboxPolicy) -> Guest:
 
 
 def _used(laying: Laying) -> list[str]:
-    """Host folders in which no sandbox is built."""
+    """Host directories in which no sandbox is built."""
     laid = [*laying.workspaces, *((laying.image,) if laying.image is not None else ())]
     return [*(each.path for each in laid), laying.scratch or "/tmp"]

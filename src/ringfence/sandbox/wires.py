@@ -9,10 +9,10 @@ from ringfence.sandbox.root import PRIVATE, RootSpec, place, workspace_paths
 
 
 def are_possible(root_spec: RootSpec) -> bool:
-    """Whether every hidden name lies where a tripwire can be laid: in no folder that the job may write, where a veil
+    """Whether every hidden name lies where a tripwire can be laid: in no directory that the job may write, where a veil
     would be in the way, and above nothing that is still shown."""
     if root_spec.image is not None:
-        return False  # a veil over its own folders would hide what the job writes there
+        return False  # a veil over its own directories would hide what the job writes there
     closed = {"/proc", "/dev", *workspace_paths(root_spec), *PRIVATE}
     closed.update(place(entry) for entry in root_spec.shown if entry.mode == "rw")
     tops = closed.union(place(entry) for entry in root_spec.shown)
@@ -28,5 +28,5 @@ def in_private(root_spec: RootSpec, paths: Iterable[str]) -> list[str]:
 
 
 def _top_of(path: str, tops: Iterable[str]) -> str:
-    """The innermost folder that contains it."""
+    """The innermost directory that contains it."""
     return max((top for top in tops if within(path, top)), key=len, default="/")

@@ -1,4 +1,4 @@
-"""Which folder of the host can be a workspace under STRICT, and which only if the caller names it (ADR 0053).
+"""Which directory of the host can be a workspace under STRICT, and which only if the caller names it (ADR 0053).
 
 The whole workspace is shown to the job. Programs are started in a home, or in /etc, by accident more often than on
 purpose.
@@ -14,7 +14,7 @@ from ringfence.model.policy import SandboxPolicy
 from ringfence.model.ways.walk import real, walk
 from ringfence.sandbox import root as rootfs
 
-_CHANGE = "change to a folder of your own first"
+_CHANGE = "change to a directory of your own first"
 _KERNELS = ("/proc", "/sys", "/dev")
 _SHARED = ("/var", "/boot", "/run")
 
@@ -30,32 +30,33 @@ def refuse(path: str, policy: SandboxPolicy) -> None:
     kind = _holds(path)
     if kind and path not in map(real, (*policy.readable_paths, *policy.writable_paths)):
         problem = f"{path} is {kind}, and a job that works there can read all of it"
-        hint = "change to a folder that holds what the job needs, or say that this one is meant: " \
+        hint = "change to a directory that holds what the job needs, or say that this one is meant: " \
                f"ringfence run --here-anyway, in Python readable_paths=({path!r},)"  # fmt: skip
         raise UsageError(problem, hint=hint)
 
 
 def led_to(path: str, policy: SandboxPolicy) -> str:
-    """The real path of a working folder.
+    """The real path of a working directory.
 
-    UsageError if a link in a folder that jobs write leads to a place that the policy does not name: an earlier job may
-    have made the link, and would choose what a later job works on."""
+    UsageError if a link in a directory that jobs write leads to a place that the policy does not name: an earlier job
+    may have made the link, and would choose what a later job works on."""
     way = walk(path)
     top = next((top for top in written(policy) if way.passes(top)), "")
     named = map(real, (*policy.readable_paths, *policy.writable_paths))
     if top and not any(within(way.end, each) for each in named):
         problem = f"{path} leads to {way.end} by a link in {top}, which jobs write"
-        raise UsageError(problem, hint="give the folder that it leads to, if that is meant")
+        raise UsageError(problem, hint="give the directory that it leads to, if that is meant")
     return way.end
 
 
 def written(policy: SandboxPolicy) -> list[str]:
-    """The host folders that jobs write directly."""
+    """The host directories that jobs write directly."""
     return list(dict.fromkeys(map(real, policy.writable_paths)))
 
 
 def around(path: str) -> str:
-    """The folder of a file, for what the file needs beside it; the file alone if the folder would show too much."""
+    """The directory of a file, for what the file needs beside it; the file alone if the directory would show too
+    much."""
     folder = os.path.dirname(path)
     return path if os.path.isdir(path) or _holds(real(folder)) else folder
 

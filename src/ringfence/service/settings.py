@@ -39,7 +39,7 @@ class NamedPolicy:
 
 @record
 class NamedWorkspace:
-    """A folder of the host that boxes may work on, in a layer."""
+    """A directory of the host that boxes may work on, in a layer."""
 
     name: str
     path: str
@@ -58,7 +58,7 @@ class Settings:
     tokens: str = ""
     """The file of tokens; absent: anybody who can connect may do everything, and it listens on loopback only."""
     state: str = ""
-    """Absent: ``service`` in the state folder."""
+    """Absent: ``service`` in the state directory."""
     policies: Mapping[str, NamedPolicy] = MappingProxyType({})
     workspaces: Mapping[str, NamedWorkspace] = MappingProxyType({})
     sandboxes: int = 0

@@ -1,6 +1,6 @@
 """What outlives the service: promised results, and runs that still waited when it ended.
 
-A run is promised once its client has an answer without the result. Each has a file in a folder of ours, written as a
+A run is promised once its client has an answer without the result. Each has a file in a directory of ours, written as a
 whole. If the service was killed, a promise without a result is reported as lost, never forgotten. Each tenant's space
 is bounded: the oldest results go first, and when promises without a result fill it, no more are made. Used by threads.
 """
@@ -67,7 +67,7 @@ class _Held:
 
 
 class Store:
-    """The folder ``runs`` of a service."""
+    """The directory ``runs`` of a service."""
 
     def __init__(self, state: str, keep_s: float, most_bytes: int = _MAX_BYTES) -> None:
         """``most_bytes``: of one tenant."""

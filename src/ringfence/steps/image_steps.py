@@ -1,8 +1,7 @@
-"""The step that lays a cover over the folder that becomes the root, and goes on in both together (ADR 0085).
+"""The step that lays a cover over the directory that becomes the root, and goes on in both together (ADR 0085).
 
-Anybody may have written the folder's content. It is read through descriptors that never leave it, and no link in it is
-followed: every later mount point is made in the cover, which hides what the folder has there.
-"""
+Anybody may have written the directory's content. It is read through descriptors that never leave it, and no link in it
+is followed: every later mount point is made in the cover, which hides what the directory has there. """
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def image_root(
     given: list[tuple[str, int]], absent: list[str], flags: list[str], options: str,
 ) -> None:  # fmt: skip
     """``own``: directories of the sandbox's. ``named``: what else is mounted, and whether it is a directory. ``given``:
-    directories that are made if the folder has nothing there. ``absent``: names that must not be seen."""
+    directories that are made if the directory has nothing there. ``absent``: names that must not be seen."""
     _load_what_comes_later()
     cover = _Cover(base)
     try:
@@ -51,7 +50,7 @@ def image_root(
 
 
 class _Cover:
-    """The cover over the folder; it is empty, and nobody else reaches it."""
+    """The cover over the directory; it is empty, and nobody else reaches it."""
 
     def __init__(self, base: str) -> None:
         self._base = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -61,7 +60,7 @@ class _Cover:
         os.close(self._base)
 
     def _found(self, path: str) -> os.stat_result | None:
-        """What the folder has at a path without links; None: nothing, or a link is in the way."""
+        """What the directory has at a path without links; None: nothing, or a link is in the way."""
         try:
             place = mounts.open_inside(self._base, path.strip("/") or ".")
         except OSError as error:
@@ -74,7 +73,7 @@ class _Cover:
             os.close(place)
 
     def folder(self, path: str) -> None:
-        """Make a directory with those above it, each with the mode that it has in the folder."""
+        """Make a directory with those above it, each with the mode that it has in the directory."""
         above = ""
         for name in filter(None, path.split("/")):
             above = f"{above}/{name}"

@@ -54,7 +54,7 @@ def own_group_namespace() -> None:
 
 
 def new_root(size_bytes: int, skeleton: list[str]) -> None:
-    """``skeleton``: its folders, outer ones first."""
+    """``skeleton``: its directories, outer ones first."""
     os.umask(0o022)
     mounts.mount("tmpfs", "root", ["nosuid", "nodev"], f"size={size_bytes},mode=755")
     SETUP.root = os.open("root", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -141,7 +141,7 @@ def _cover_for(path: str) -> str:
 
 
 def bind(source: str, target: str, folder: bool | None = None, *, read_only: bool = False) -> None:
-    """Show a part of the building in the root. ``folder``: whether it is a folder; absent: look."""
+    """Show a part of the building in the root. ``folder``: whether it is a directory; absent: look."""
     tree = mounts.clone(source)
     if read_only:
         mounts.set_attributes(tree, mounts.READ_ONLY)
@@ -201,7 +201,7 @@ def link(target: str, to: str) -> None:
 
 
 def tripwires(hidden: list[str], uid: int, gid: int) -> None:
-    """Make hidden names vanish from their folders, and have the leader told of every process that asks for them."""
+    """Make hidden names vanish from their directories, and have the leader told of every process that asks for them."""
     paths = [os.fsencode(path) for path in _can_be_veiled(hidden)]
     veils = tripwire_layout.read_veils(paths, source=lambda place: b"root" + place)
     layout = tripwire_layout.lay_out(veils=veils, spots=tripwire_layout.read_spots(first_files.FILES, source="root"))
@@ -215,7 +215,7 @@ def tripwires(hidden: list[str], uid: int, gid: int) -> None:
 
 
 def _can_be_veiled(paths: list[str]) -> list[str]:
-    """Makes the folders of the hidden names. If one can't be made because it would lie in something read-only, the
+    """Makes the directories of the hidden names. If one can't be made because it would lie in something read-only, the
     first missing name on the way is hidden instead: a request for anything below it asks for that name first."""
     problems = {folder: _make_folder(folder) for folder in {os.path.dirname(path) for path in paths}}
     found = [_first_missing(path, problems[os.path.dirname(path)]) for path in paths]
@@ -223,7 +223,7 @@ def _can_be_veiled(paths: list[str]) -> list[str]:
 
 
 def _first_missing(path: str, problem: OSError | None) -> str:
-    """The name itself, if its folder exists; empty: a file is in the way, and nothing can ever be below it."""
+    """The name itself, if its directory exists; empty: a file is in the way, and nothing can ever be below it."""
     if problem is None:
         return path
     names = path.strip("/").split("/")

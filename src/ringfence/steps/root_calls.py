@@ -341,7 +341,7 @@ CALLS: dict[str, Callable[..., None]] = {
     "read-only": read_only,
     "show limits": show_limits,
     "whiteouts": whiteouts,
-    "make folder": make_folder,
+    "make directory": make_folder,
     "link": link,
     "loopback": loopback,
     "host name": host_name,

@@ -26,7 +26,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "device": ("read_file", "write_file", "truncate", "ioctl_dev"),
     "look": ("read_file", "read_dir"),
 }
-# By name, and not the folder of terminals: the others in it belong to the user.
+# By name, and not the directory of terminals: the others in it belong to the user.
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
 # Programs need their own entry, which has a new name in every process. Read-only: kernel settings below it check for
 # root's id, not for a capability.
@@ -66,7 +66,7 @@ def _entries(folder: str) -> list[str]:
 
 
 def closed_to_others(path: str) -> str:
-    """The first folder on the way to the path, or the path itself, that an unknown id can't enter; or nothing."""
+    """The first directory on the way to the path, or the path itself, that an unknown id can't enter; or nothing."""
     way = real(path).split("/")
     places = ["/".join(way[:depth]) or "/" for depth in range(1, len(way) + 1)]
     return next((place for place in places if not os.stat(place).st_mode & stat.S_IXOTH), "")

@@ -194,7 +194,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "configuration": configuration,
     "limit files": limit_files,
     "clone sources": clone_sources,
-    "give folders": give_folders,
+    "give directories": give_folders,
     "clone layers": clone_layers,
     "make devices": make_devices,
 }

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         "join groups", "setsid", "terminal", "die with leader", "chdir", "umask", "reset signals", "no new privileges",
         "observe", "rlimit", "exec",
         # Before there is a sandbox (steps/zygote_steps).
-        "enter zygote", "build place", "lay out", "configuration", "limit files", "clone sources", "give folders",
+        "enter zygote", "build place", "lay out", "configuration", "limit files", "clone sources", "give directories",
         "clone layers", "make devices",
         # Of pid 1 and of the job in namespaces (steps/linux_steps, steps/pid1).
         "await leader", "open fuse", "take identity", "own group namespace", "new root", "attach", "attach inside",

@@ -61,7 +61,7 @@ def _of_text(text: str, allowed: Iterable[str]) -> Lead:
 
 
 def _of_start(text: str, allowed: Iterable[str]) -> Lead:
-    """The last component may continue, so its folder counts."""
+    """The last component may continue, so its directory counts."""
     if _ADDRESS.match(text):
         return Lead.NETWORK
     if text.startswith("~") or _DRIVE.match(text):

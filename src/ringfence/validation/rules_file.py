@@ -143,7 +143,7 @@ def _check_limits(value: object) -> Iterator[Problem]:
 
 def _check_paths(value: object) -> Iterator[Problem]:
     if not isinstance(value, list) or not value:
-        yield "paths", "is a list of folders whose files may be used, such as /tmp"
+        yield "paths", "is a list of directories whose files may be used, such as /tmp"
         return
     for path in value:
         if not isinstance(path, str) or not path.startswith("/") or os.path.normpath(path) != path:

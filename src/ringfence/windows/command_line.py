@@ -51,8 +51,8 @@ def environment_block(variables: Mapping[str, str]) -> str:
 
 
 def program(name: str, folder: str, path: str, is_file: Callable[[str], bool]) -> str:
-    """Return the whole path of a program, or nothing. A bare name is looked for in the folders of ``path`` only, never
-    in the current one: what lies there may be a trap."""
+    """Return the whole path of a program, or nothing. A bare name is looked for in the directories of ``path`` only,
+    never in the current one: what lies there may be a trap."""
     if ntpath.splitext(name.rstrip(" ."))[1].lower() in _BATCH:  # Windows drops dots and blanks at the end
         raise UsageError(f"{name} is a batch file, and its arguments can't be quoted safely",
                          hint="run cmd.exe /d /c with a line of your own")  # fmt: skip

@@ -186,7 +186,8 @@ def _token() -> bool:
 
 
 def _holds_integrity() -> bool:
-    """This thread takes low integrity for a moment: it may write to a folder only after the folder was labelled."""
+    """This thread takes low integrity for a moment: it may write to a directory only after the directory was
+    labelled."""
     folder = os.path.join(os.environ.get("TEMP") or os.path.expanduser("~"), f"ringfence-{os.urandom(8).hex()}")
     os.mkdir(folder)
     try:

@@ -1,8 +1,7 @@
 r"""Low integrity: such a process can write only to what is labelled low, whatever rights its user has.
 
-The label of a folder is an entry of its access control lists, which is made and read here as bytes. A folder without
-one counts as medium. Only our own folders are ever labelled; the caller's labels are only read.
-"""
+The label of a directory is an entry of its access control lists, which is made and read here as bytes. A directory
+without one counts as medium. Only our own directories are ever labelled; the caller's labels are only read. """
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ def lower(token: int) -> None:
 
 
 def label_tree(path: str) -> None:
-    """Label a folder of ours low, with all that is in it; what a junction or link leads to stays as it is."""
+    """Label a directory of ours low, with all that is in it; what a junction or link leads to stays as it is."""
     left = [path]
     while left:
         place = left.pop()

@@ -30,7 +30,7 @@ def is_reparse_point(status: os.stat_result) -> bool:
 
 
 def is_real_folder(path: str) -> bool:
-    """Whether it is a folder, and no link or junction to one."""
+    """Whether it is a directory, and no link or junction to one."""
     found = attributes(os.lstat(path))
     return bool(found & _DIRECTORY) and not found & _REPARSE_POINT
 
@@ -48,7 +48,7 @@ def remove_tree(path: str) -> None:
 
 
 def _remove(top: str) -> None:
-    """Without recursion: a program may have made a tree of any depth. A folder is removed when it is met again."""
+    """Without recursion: a program may have made a tree of any depth. A directory is removed when it is met again."""
     if not os.path.lexists(top):
         return
     left = [(top, False)]

@@ -122,7 +122,7 @@ def privileges(token: int) -> int:
 
 
 def reduced_token(*, low: bool = False) -> int:
-    """Return the caller's token with no privilege except to traverse folders; ``low``: and with low integrity."""
+    """Return the caller's token with no privilege except to traverse directories; ``low``: and with low integrity."""
     own, reduced = c_void_p(), c_void_p()
     access = _DUPLICATE_QUERY_ASSIGN | (_ADJUST_DEFAULT if low else 0)
     call("OpenProcessToken", try_call("GetCurrentProcess"), access, byref(own))

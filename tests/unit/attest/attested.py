@@ -1,4 +1,4 @@
-"""Outcomes as the engine makes them, for the tests of this folder."""
+"""Outcomes as the engine makes them, for the tests of this directory."""
 
 from __future__ import annotations
 

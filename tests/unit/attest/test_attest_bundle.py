@@ -162,7 +162,7 @@ def test_what_can_not_be_written_is_an_error_and_leaves_nothing(
 
 
 def test_a_folder_that_appeared_meanwhile_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that writes to the host may make a link in the place of the folder."""
+    """A job that writes to the host may make a link in the place of the directory."""
 
     def made(*arguments: Any, **more: Any) -> dict[str, object]:
         (tmp_path / "evidence.artifacts").symlink_to(tmp_path)

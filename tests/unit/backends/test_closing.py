@@ -21,9 +21,9 @@ def test_it_is_given_back_in_the_reverse_order_and_once() -> None:
 
 def test_what_had_to_be_left_is_said() -> None:
     closing = Closing()
-    closing.add(lambda: "a folder is left")
+    closing.add(lambda: "a directory is left")
     closing.add(lambda: None)
-    assert closing.close() == "a folder is left"
+    assert closing.close() == "a directory is left"
 
 
 def test_who_was_interrupted_goes_on_where_that_was() -> None:

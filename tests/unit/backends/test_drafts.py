@@ -106,7 +106,7 @@ def test_of_many_who_come_at_once_one_makes_the_draft_and_the_others_wait_for_it
 
 @pytest.mark.system
 def test_a_pool_shows_what_came_after_its_first_sandbox(tmp_path, monkeypatch):
-    """A folder of packages that appears is there for the next standby sandbox, once the draft's time is over."""
+    """A directory of packages that appears is there for the next standby sandbox, once the draft's time is over."""
     monkeypatch.setattr(drafts, "GOOD_FOR_S", 0.0)
     late = tmp_path / "late"
     policy = SandboxPolicy(isolation="strict", environment={"PYTHONPATH": str(late)})

@@ -98,7 +98,7 @@ def test_a_wait_status_becomes_an_exit_code_or_a_signal(leader, status, code, nu
 
 
 def test_closing_waits_until_the_leader_has_let_go(leader, monkeypatch) -> None:
-    """Its tree is gone then, and the folder can be removed."""
+    """Its tree is gone then, and the directory can be removed."""
     visit, _, end = leader
     monkeypatch.setattr(leader_client, "_END_WAIT_MS", 5000)
     gone: list[float] = []

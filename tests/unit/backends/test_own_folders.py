@@ -1,4 +1,4 @@
-"""The folder with our key and records: behind walls no guest sees it, and what one makes in its place is dropped."""
+"""The directory with our key and records: behind walls no guest sees it, and what one makes in its place is dropped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STRICT, PROCESS = IsolationLevel.STRICT, IsolationLevel.PROCESS
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a caller whose state folder lies in it, as usual."""
+    """Of a caller whose state directory lies in it, as usual."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home/note").write_text("note")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home/state"))
@@ -51,7 +51,7 @@ def test_no_guest_chooses_the_key_before_there_is_one(plant: str, home: Path) ->
 
 @pytest.mark.parametrize("way", ["chmod 0 state beside", "rm -rf state; mkdir state; chmod 0 state beside"])
 def test_no_guest_closes_the_way_to_it(way: str, home: Path) -> None:
-    """The control: a folder that leads nowhere gets the mode that the guest gave it."""
+    """The control: a directory that leads nowhere gets the mode that the guest gave it."""
     (home / "beside").mkdir()
     (home / "state").mkdir()
     (home / "state").chmod(0o750)

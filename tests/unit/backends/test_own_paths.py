@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    """A folder to work on, with something blocked in it, and a secret beside it."""
+    """A directory to work on, with something blocked in it, and a secret beside it."""
     tmp_path.chmod(0o755)
     for name, text in {"repo/a.txt": "one\n", "repo/sub/b": "two\n", "repo/secret/key": "hidden\n",
                        "elsewhere/key": "private\n"}.items():  # fmt: skip
@@ -146,7 +146,7 @@ def test_nothing_can_be_written_beside_it(manager: SandboxManager, context: Sand
 def test_a_link_in_place_of_a_folder_grants_nothing(
     manager: SandboxManager, repo: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool
 ) -> None:
-    """A job that begins in a folder gets that folder; where the guest's link leads is no folder of its own."""
+    """A job that begins in a directory gets that directory; where the guest's link leads is no directory of its own."""
     elsewhere = repo.parent / "elsewhere"
     if not in_place:
         monkeypatch.setattr(own_paths, "why_not", lambda _: "something")
@@ -157,7 +157,7 @@ def test_a_link_in_place_of_a_folder_grants_nothing(
 
 
 def test_a_link_in_a_readable_folder_of_the_workspace_grants_nothing(manager: SandboxManager, repo: Path) -> None:
-    """As an interpreter's folders in it, which are granted by their paths."""
+    """As an interpreter's directories in it, which are granted by their paths."""
     elsewhere = repo.parent / "elsewhere"
     with manager.sandbox(config(repo, readable_paths=[repo / "sub"])) as context:
         assert shell(manager, context, f"cat {repo}/sub/b").stdout == "two\n"  # control
@@ -246,7 +246,7 @@ def test_a_way_that_is_open_to_privileges_only_is_told(manager: SandboxManager, 
 def test_an_environment_in_an_allowed_folder_grants_nothing_else(
     manager: SandboxManager, repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder may be anybody's work by now, although the environment in it is the active one."""
+    """The directory may be anybody's work by now, although the environment in it is the active one."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", repo / "venv"], check=True)
     (site,) = repo.glob("venv/lib/python3*/site-packages")
     (site / "editable.pth").write_text(f"{repo.parent}/elsewhere\n")

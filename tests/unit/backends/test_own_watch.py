@@ -1,4 +1,4 @@
-"""A folder of ours that is made where a living guest could see it: nobody is let into that sandbox any more."""
+"""A directory of ours that is made where a living guest could see it: nobody is let into that sandbox any more."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_box_that_could_see_it_takes_no_visit_and_what_lives_in_it_is_ended(
         left = box.start(["sleep", "600"])
         eventually(lambda: bool(box.watchable.leaders()))
         for secret in _make_root(shown / "boxes"):
-            with pytest.raises(UsageError, match="folder of ringfence's own") as error:
+            with pytest.raises(UsageError, match="directory of ringfence's own") as error:
                 box.run(["cat", str(secret)])
             assert "another box" in error.value.hint and box.ended
             assert left.wait(30).status != "OK"

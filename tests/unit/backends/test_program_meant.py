@@ -29,7 +29,7 @@ def open_to_all(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python of its own in a folder that no sandbox shows by itself, as pyenv, uv and conda have it."""
+    """A Python of its own in a directory that no sandbox shows by itself, as pyenv, uv and conda have it."""
     prefix = tmp_path_factory.mktemp("pythons") / "own"
     (prefix / "bin").mkdir(parents=True)
     executable = prefix / "bin" / "python3"

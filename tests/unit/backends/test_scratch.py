@@ -1,4 +1,4 @@
-"""The private folder: files go where they should, whatever an earlier job left there."""
+"""The private directory: files go where they should, whatever an earlier job left there."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_folder_in_place_of_a_file_is_a_set_up_error_and_no_descriptor_stays_o
 
 
 def test_a_working_folder_must_exist(scratch) -> None:
-    with pytest.raises(UsageError, match="no such folder"):
+    with pytest.raises(UsageError, match="no such directory"):
         scratch.prepare(Job(argv=("x",), cwd="/no/such/folder"))
 
 
@@ -89,7 +89,7 @@ def test_a_relative_place_for_temporary_files_becomes_absolute(tmp_path: Path, m
 
 def test_no_place_for_the_folder_is_a_set_up_error(monkeypatch) -> None:
     monkeypatch.setenv("TMPDIR", "/no/such/folder")
-    with pytest.raises(SetupError, match="private folder"):
+    with pytest.raises(SetupError, match="private directory"):
         Scratch().prepare(Job(argv=("x",)))
 
 

@@ -62,7 +62,7 @@ def _caller(level: str, moment: str, tmp: Path) -> Iterator[tuple[subprocess.Pop
 
 @pytest.fixture
 def tmp() -> Iterator[Path]:
-    """Where private folders are made; as root the job has an id of its own and must get there."""
+    """Where private directories are made; as root the job has an id of its own and must get there."""
     with tempfile.TemporaryDirectory(prefix="keeper-") as name:
         folder = Path(name)
         folder.chmod(0o755)

@@ -27,7 +27,7 @@ def test_a_hidden_path_in_a_writable_folder_is_refused_and_named(tmp_path: Path,
     policy = SandboxPolicy(isolation="strict", writable_paths=(str(tmp_path),), hidden_paths=(hidden,))
     with pytest.raises(UnavailableError, match="hidden_paths") as refused:
         run(["true"], policy)
-    assert "writable folders without secrets" in refused.value.hint
+    assert "writable directories without secrets" in refused.value.hint
     (lack,) = [lack for lack in StrictBackend().lacks(policy) if lack.capability == "hidden_paths"]
     assert os.path.realpath(hidden) in lack.missing
 

@@ -105,7 +105,7 @@ def test_files_without_a_byte_in_them_count(tmp_path: Path) -> None:
     job = Job(argv=(sys.executable, "-c", make), cwd=str(tmp_path))
     control = run(job, STRICT)
     if control.usage.written_bytes < 1 << 20:
-        not_testable_here("the private folder lies on a file system that counts no names")
+        not_testable_here("the private directory lies on a file system that counts no names")
     assert control.ok
     assert run(job, STRICT.with_changes(disk_bytes=1 << 20)).status is Status.DISK_LIMIT
 
@@ -115,7 +115,8 @@ _BIDE = "import sys; print('begun', flush=True); sys.stdin.read(1)"
 
 @pytest.mark.parametrize("kept", [False, True], ids=["base", "kept layer"])
 def test_what_others_wrote_and_earlier_jobs_left_is_not_the_jobs(tmp_path: Path, kept: bool) -> None:
-    """A job that writes nothing, in a folder that holds more than it may write, while somebody else writes as much."""
+    """A job that writes nothing, in a directory that holds more than it may write, while somebody else writes as
+    much."""
     base = tmp_path / "base"
     base.mkdir()
     (base / "large").write_bytes(os.urandom(6 << 20))

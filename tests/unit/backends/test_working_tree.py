@@ -1,4 +1,4 @@
-"""What git and editors do to a working tree under STRICT: set-group-id folders, and nothing with more rights."""
+"""What git and editors do to a working tree under STRICT: set-group-id directories, and nothing with more rights."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def programs(tmp_path: Path) -> dict[str, str]:
 
 
 def started(folder: Path) -> list[bytes]:
-    """What runs with a path below this folder among its words."""
+    """What runs with a path below this directory among its words."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it has ended meanwhile

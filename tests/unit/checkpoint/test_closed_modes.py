@@ -23,7 +23,7 @@ def _over(place: Path) -> Workspace:
 
 
 def _cleared(place: Path, mode: int) -> Workspace:
-    """A folder that a program has removed and made anew, as overlayfs keeps it."""
+    """A directory that a program has removed and made anew, as overlayfs keeps it."""
     (place / "base/folder").mkdir(parents=True)
     (place / "base/folder/old").write_text("old")
     workspace = _over(place)
@@ -169,7 +169,7 @@ def test_a_commit_of_closed_folders_is_finished(kind: str, killed: bool, tmp_pat
         else:
             workspace.commit(("closed",))
             workspace.commit()
-        # Of what is behind a closed folder nobody can tell whether it is the same.
+        # Of what is behind a closed directory nobody can tell whether it is the same.
         assert {each.path for each in workspace.changes()} <= {"closed/inner/file"}
         assert (place / "base/closed").stat().st_mode & 0o777 == 0
         (place / "base/closed").chmod(0o700)

@@ -191,7 +191,7 @@ def test_a_merge_keeps_the_mode_of_who_changed_it(tmp_path: Path) -> None:
     on("overlay", tmp_path, test)
 
 
-# ---- folders
+# ---- directories
 
 TREE = ("d/a", "d/b", "d/sub/c", "d/sub/e")
 
@@ -407,7 +407,7 @@ def test_no_git_is_taken_from_where_the_program_writes(tmp_path: Path, monkeypat
 def test_no_git_is_taken_from_the_other_folder_of_the_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a job wrote into one folder, and was committed, must not merge the texts of the other."""
+    """What a job wrote into one directory, and was committed, must not merge the texts of the other."""
     tx, (one, two) = _transaction(tmp_path)
     _fake_git(two / "bin", "echo planted")
     monkeypatch.setenv("PATH", f"{two}/bin:{os.environ['PATH']}")

@@ -171,7 +171,7 @@ def test_nothing_is_merged_with_a_content_that_somebody_changed(
 
 
 def _keep(top: Path, passing: bool, planted: str) -> Transaction:
-    """What a run does with its own layer at the end; ``planted``: what somebody put into its private folder."""
+    """What a run does with its own layer at the end; ``planted``: what somebody put into its private directory."""
     for name in ("base", "layer/upper", "layer/work"):
         (top / name).mkdir(parents=True)
     store = Store(str(top / "store"), passing=passing)

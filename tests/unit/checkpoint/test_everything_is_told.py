@@ -105,7 +105,7 @@ def test_what_is_too_deep_is_missed_in_words(tmp_path: Path, monkeypatch: pytest
     workspace = _of("upper", tmp_path)
     (tmp_path / "upper/a/b/c/d").mkdir(parents=True)
     assert not workspace.changes().complete and workspace.diff().endswith(CUT)
-    with pytest.raises(CheckpointError, match="folders deep"):
+    with pytest.raises(CheckpointError, match="directories deep"):
         workspace.commit()
 
 

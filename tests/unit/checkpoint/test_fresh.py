@@ -1,4 +1,4 @@
-"""A whole tree is written into an empty folder as the manifest says it, and errors name the path."""
+"""A whole tree is written into an empty directory as the manifest says it, and errors name the path."""
 
 from __future__ import annotations
 

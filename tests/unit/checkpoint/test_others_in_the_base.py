@@ -106,7 +106,7 @@ def test_a_copy_shows_what_is_mounted_and_only_the_mount_point_must_stay(tmp_pat
     assert in_child(inside) == 0
 
 
-# ---- folders that were swapped: the files in them are old, and nobody has seen them there
+# ---- directories that were swapped: the files in them are old, and nobody has seen them there
 
 
 def _make_folder(top: Path) -> None:
@@ -157,7 +157,7 @@ def test_another_folder_in_the_bases_place_gets_nothing(kind: str, tmp_path: Pat
         edit(arena, lambda top: (top / "x").write_text("guest"))
         arena.base.rename(arena.folder / "away")
         arena.base.mkdir()
-        with pytest.raises(CheckpointError, match="not the folder that it was"):
+        with pytest.raises(CheckpointError, match="not the directory that it was"):
             workspace.commit()
         assert (arena.folder / "away/x").read_text() == "old" and not list(arena.base.iterdir())
 
@@ -188,7 +188,7 @@ def test_a_folder_keeps_its_bits_and_gets_none_but_set_group_id(kind: str, tmp_p
     on(kind, tmp_path, test)
 
 
-@pytest.mark.root  # only root can give a folder to somebody else
+@pytest.mark.root  # only root can give a directory to somebody else
 def test_in_a_folder_that_another_user_shares_a_commit_is_finished(tmp_path: Path) -> None:
     shared = tmp_path / "base/theirs"
     shared.mkdir(parents=True)

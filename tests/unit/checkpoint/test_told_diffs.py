@@ -30,7 +30,7 @@ def test_a_name_writes_no_line_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "upper/empty\n+evil").mkdir()
     diff = workspace.diff()
     assert len(_heads(diff)) == 10 and "+evil" not in diff.split("\n")
-    for name in (r'"b/quote\"and\\"', r'"b/tab\011"', "b/plain ü", r'"b/\377"', r'folder "empty\012+evil": added'):
+    for name in (r'"b/quote\"and\\"', r'"b/tab\011"', "b/plain ü", r'"b/\377"', r'directory "empty\012+evil": added'):
         assert name in diff
 
 
@@ -68,7 +68,7 @@ def test_modes_and_kinds_are_told(tmp_path: Path) -> None:
         f"diff --git a/text b/text\n{modes}--- a/text\n+++ b/text\n@@ -1 +1 @@\n-x\n+y\n"
     )
     assert "new file mode 100755\n" in workspace.diff("new"), "what a commit makes of 0777 under umask 022"
-    assert workspace.diff("wide") == "folder wide: added, mode 0755\n"
+    assert workspace.diff("wide") == "directory wide: added, mode 0755\n"
     kind = workspace.diff("kind")
     assert "deleted file mode 100644\n" in kind and "new file mode 120000\n" in kind
 
@@ -86,7 +86,7 @@ def test_no_name_passes_for_a_line_of_a_file(tmp_path: Path) -> None:
     workspace = _over(tmp_path)
     for name in ("+++ b", "-x", "@@ -1 +1 @@", "diff --git a", " x"):
         (tmp_path / "upper" / name).mkdir()
-    assert all(line.startswith("folder ") for line in workspace.diff().splitlines())
+    assert all(line.startswith("directory ") for line in workspace.diff().splitlines())
 
 
 @pytest.mark.system

@@ -1,6 +1,6 @@
-"""Random edits, checkpoints, rollbacks, commits and restarts over several folders, beside a plain model of them.
+"""Random edits, checkpoints, rollbacks, commits and restarts over several directories, beside a plain model of them.
 
-What a tree can hold is ``test_sequences``'s; here it is which folder a path is in, and that all of them go together.
+What a tree can hold is ``test_sequences``'s; here it is which directory a path is in, and that all of them go together.
 """
 
 from __future__ import annotations

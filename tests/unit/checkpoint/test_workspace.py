@@ -72,7 +72,7 @@ def everything(top: Path) -> None:
         file.seek(2 * GIB - 1)
         file.write(b"x")
     os.setxattr(top / "plain", "user.note", b"\0\xff")
-    os.setxattr(top / "folder", "user.note", b"of a folder")
+    os.setxattr(top / "folder", "user.note", b"of a directory")
     (top / "plain").chmod(0o640)
     (top / "locked").mkdir()
     (top / "locked/inside").write_text("x")
@@ -196,7 +196,7 @@ def test_checkpoints_share_content_which_goes_with_the_last_of_them(kind: str, t
 
 
 @pytest.mark.parametrize("kind", COPIES)
-@pytest.mark.parametrize("theirs", ("modified", "added", "in a folder that we deleted", "folder became a file"))
+@pytest.mark.parametrize("theirs", ("modified", "added", "in a directory that we deleted", "directory became a file"))
 def test_what_somebody_else_changed_is_never_overwritten(kind: str, theirs: str, tmp_path: Path) -> None:
     def test(arena: Arena) -> None:
         (arena.base / "d").mkdir()
@@ -209,7 +209,7 @@ def test_what_somebody_else_changed_is_never_overwritten(kind: str, theirs: str,
             (top / "ours").write_text("ours")
             (top / "new").write_text("ours")
             (top / "d/x").unlink()
-            (top / "d/y").write_text("ours") if theirs == "folder became a file" else (top / "d").rmdir()
+            (top / "d/y").write_text("ours") if theirs == "directory became a file" else (top / "d").rmdir()
 
         edit(arena, ours)
         path = _by_somebody_else(arena.base, theirs)
@@ -230,7 +230,7 @@ def test_what_somebody_else_changed_is_never_overwritten(kind: str, theirs: str,
         if how == "added":
             (base / "new").write_text("hers")
             return "new"
-        if how == "in a folder that we deleted":
+        if how == "in a directory that we deleted":
             (base / "d/hers").write_text("hers")
             return "d/hers"
         (base / "d/x").unlink()
@@ -262,7 +262,7 @@ def test_what_somebody_else_deleted_is_a_conflict_where_it_was_edited(kind: str,
 
 @pytest.mark.parametrize("kind", COPIES)
 def test_other_files_may_change_beside_a_commit(kind: str, tmp_path: Path) -> None:
-    """The control of the conflicts: somebody else at work in the same folder is none."""
+    """The control of the conflicts: somebody else at work in the same directory is none."""
 
     def test(arena: Arena) -> None:
         (arena.base / "a").write_text("old")
@@ -358,7 +358,7 @@ def test_a_base_that_was_swapped_for_another_folder_is_refused(kind: str, tmp_pa
         arena.base.rename(moved)
         (tmp_path / "other").mkdir()
         arena.base.symlink_to(tmp_path / "other")
-        with pytest.raises(CheckpointError, match="not the folder"):
+        with pytest.raises(CheckpointError, match="not the directory"):
             arena.open()
         with pytest.raises(CheckpointError, match="base: Not a directory"):
             workspace.commit()  # nor does the one that was open write where nobody would look for it
@@ -432,7 +432,7 @@ def test_diffs_are_of_text_and_say_why_where_there_is_none(kind: str, tmp_path: 
         assert workspace.diff("gone").splitlines()[-1] == "-bye"
         assert workspace.diff("binary") == "file binary: added, mode 0644, not text\n"
         assert "too large" in workspace.diff("large")
-        assert workspace.diff("fifo").startswith("fifo fifo: added, mode 0644, no file, folder or link")
+        assert workspace.diff("fifo").startswith("fifo fifo: added, mode 0644, no file, directory or link")
         assert workspace.diff("same") == ""
 
     on(kind, tmp_path, test)

@@ -45,8 +45,8 @@ def in_child(work: Callable[[], None]) -> int:
 def as_ordinary_user(
     folder: Path, work: Callable[[Path], None], before: Callable[[], None] = lambda: None
 ) -> int:
-    """The same without root's rights, in a folder of that user's, which can be reached without them; ``before``: with
-    root's rights, just before."""
+    """The same without root's rights, in a directory of that user's, which can be reached without them; ``before``:
+    with root's rights, just before."""
 
     def inside() -> None:
         place = folder

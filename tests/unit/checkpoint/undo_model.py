@@ -1,7 +1,7 @@
 """What a workspace should be, as plain dicts: the other opinion in the random tests.
 
-A tree is a dict from path to node. A node is one list that all hard links of a file share. Times of folders
-are not modelled: every change in a folder sets them.
+A tree is a dict from path to node. A node is one list that all hard links of a file share. Times of directories
+are not modelled: every change in a directory sets them.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Model:
 
 
 def _make_way(tree: Tree, source: Tree, top: str) -> None:
-    """The folders that lead to a path, taken from where it comes from."""
+    """The directories that lead to a path, taken from where it comes from."""
     parts = top.split("/")
     for count in range(1, len(parts)):
         path = "/".join(parts[:count])

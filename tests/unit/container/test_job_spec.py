@@ -62,7 +62,7 @@ def test_the_engines_socket_is_never_shown(tmp_path: Path, shown: str) -> None:
 def test_what_is_not_there_is_refused() -> None:
     with pytest.raises(UsageError, match="no such"):
         spec({"readable_paths": ("/nonexistent",)})
-    with pytest.raises(UsageError, match="no such folder"):
+    with pytest.raises(UsageError, match="no such directory"):
         spec(cwd="/nonexistent")
     with pytest.raises(UsageError, match="root of its own"):
         spec(cwd="/")

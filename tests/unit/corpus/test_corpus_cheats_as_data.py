@@ -35,7 +35,7 @@ CLASSES = {
     "forged end-of-log and exit-code lines": "forged-logs",
     "skipping or deselecting tests": "skips",
     "a daemon that rewrites the reward": "daemons",
-    "a symlinked log folder": "log-links",
+    "a symlinked log directory": "log-links",
     "the process table": "processes",
     "capabilities (shortcoming 1)": "privileges",
     "symlinks into grading (shortcoming 2)": "links",

@@ -359,7 +359,7 @@ def test_a_forked_copy_of_the_caller_can_not_use_it(box: Box) -> None:
 
 
 def test_a_workspace_that_is_not_there_is_refused() -> None:
-    with pytest.raises(UsageError, match="no such folder"):
+    with pytest.raises(UsageError, match="no such directory"):
         ringfence.open(SandboxPolicy(isolation="strict"), "/no/such/folder")
 
 

@@ -100,7 +100,7 @@ def test_why_a_file_can_not_be_put_is_said_and_nothing_is_left_of_it(box: Box, n
 
 
 def test_files_of_a_job_that_has_another_folder_are_refused(box: Box) -> None:
-    with pytest.raises(UsageError, match="working folder of its box"):
+    with pytest.raises(UsageError, match="working directory of its box"):
         box.run(Job(argv=("true",), cwd="/tmp", files={"file": b""}))
 
 
@@ -131,7 +131,7 @@ def test_a_workspace_may_be_named_in_every_way_that_a_folder_can(tmp_path: Path)
     for name in (tmp_path, str(tmp_path), os.fsencode(tmp_path)):
         with ringfence.open(SandboxPolicy(isolation="strict"), name) as opened:  # type: ignore[arg-type]
             assert opened.run(["pwd"]).stdout.decode().strip() == str(tmp_path)
-    with pytest.raises(UsageError, match="not a folder"):
+    with pytest.raises(UsageError, match="not a directory"):
         ringfence.open(SandboxPolicy(isolation="strict"), 5)  # type: ignore[arg-type]
 
 

@@ -26,7 +26,7 @@ OWNERS = {"one": 1234, "two": 4321}
 
 
 class Ground:
-    """Two folders and a transaction over them, under a policy."""
+    """Two directories and a transaction over them, under a policy."""
 
     def __init__(self, level: str, top: Path) -> None:
         self.policy = SandboxPolicy(isolation=level, wall_time_s=30)
@@ -44,7 +44,7 @@ class Ground:
         return self.tx.place(str(self.bases[number]))
 
     def shell(self, text: str, **options: object) -> bytes:
-        """One run; ``$1`` and ``$2`` are the folders as the job sees them."""
+        """One run; ``$1`` and ``$2`` are the directories as the job sees them."""
         argv = ("sh", "-ec", text, "sh", self.place(0), self.place(1))
         outcome = run(Job(argv=argv, **options), self.policy, transaction=self.tx)  # type: ignore[arg-type]
         assert outcome.ok, (outcome.reason, outcome.stderr)
@@ -333,7 +333,7 @@ _rename = os.rename
 def _refused(source: str, target: str, **where: int) -> None:
     if not where:
         raise OSError(errno.EXDEV, "Invalid cross-device link")
-    _rename(source, target, **where)  # within one folder
+    _rename(source, target, **where)  # within one directory
 
 
 def test_a_run_that_changed_nothing_or_carried_over_keeps_nothing(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_closed_pool_says_so_and_closing_twice_is_harmless(level: str) -> None
 
 @pytest.fixture
 def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[list[str], int]]:
-    """Private folders of sandboxes, and descriptors of this process; zygotes, which would stay, are let go."""
+    """Private directories of sandboxes, and descriptors of this process; zygotes, which would stay, are let go."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     run(["true"])
 

@@ -76,7 +76,7 @@ WRITERS = {
 @pytest.fixture
 def on_disk(tmp_path: Path) -> Path:
     if not is_on_disk(tmp_path):
-        not_testable_here("temporary folders lie on no storage")
+        not_testable_here("temporary directories lie on no storage")
     return tmp_path
 
 

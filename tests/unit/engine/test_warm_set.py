@@ -140,9 +140,9 @@ def test_closing_removes_all_that_stand_and_all_that_come_back_later(three: Warm
 
 def test_what_could_not_be_removed_is_remembered(three: WarmSet) -> None:
     box = three.take()
-    box.left = "a folder"  # type: ignore[attr-defined]
+    box.left = "a directory"  # type: ignore[attr-defined]
     three.give_back(box)
-    eventually(lambda: three.left == "a folder")
+    eventually(lambda: three.left == "a directory")
 
 
 def test_fifty_threads_never_get_the_same_one(three: WarmSet) -> None:

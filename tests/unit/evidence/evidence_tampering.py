@@ -558,7 +558,7 @@ def folders(plain: Bundle) -> dict[str, dict[str, bytes]]:
 
 
 def files() -> dict[str, bytes]:
-    """Everything in the vectors folder, by relative path."""
+    """Everything in the vectors directory, by relative path."""
     made = {}
     index = []
     for vector in vectors():

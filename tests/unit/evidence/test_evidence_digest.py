@@ -60,7 +60,7 @@ def changes(root: Path) -> dict[str, object]:
         "execute bit": lambda: (root / "run.sh").chmod(0o644),
         "link target": lambda: ((root / "link").unlink(), (root / "link").symlink_to("/etc/shadow")),
         "link to copy": lambda: ((root / "link").unlink(), (root / "link").write_bytes(b"/etc/passwd")),
-        "empty folder": lambda: (root / "empty").rmdir(),
+        "empty directory": lambda: (root / "empty").rmdir(),
         "new file": lambda: (root / "new").write_bytes(b""),
     }
 

@@ -125,7 +125,7 @@ def test_a_file_is_known_by_its_name_and_content(folder: Path, capsys: pytest.Ca
     assert "'other.whl' is not part of the release" in capsys.readouterr().err
     assert _verify(str(folder / "absent.whl")) == 2
     assert _verify(str(folder), str(folder / WHEEL)) == 2
-    assert "give one folder, or files" in capsys.readouterr().err
+    assert "give it alone, or files" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "", "..", NAME, "back\\slash"])

@@ -1,4 +1,4 @@
-"""What is found on hosts of every kind: made-up mount tables over folders that play the hierarchies."""
+"""What is found on hosts of every kind: made-up mount tables over directories that play the hierarchies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HYBRID_GROUPS = "4:memory:/jobs/a\n3:cpu,cpuacct:/\n2:pids:/\n1:name=systemd:/in
 
 
 class FakeHost:
-    """A proc folder and hierarchies below ``root``, on the device that the mount table names or another."""
+    """A proc directory and hierarchies below ``root``, on the device that the mount table names or another."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -174,7 +174,7 @@ def test_a_plain_folder_in_the_place_of_a_cgroup_is_no_cgroup(fake: FakeHost) ->
     fake.group(fake.mount("memory", "cgroup", "rw,memory", device="0:9999"))
     host = fake.probe("4:memory:/\n")
     assert host.find("memory") is None
-    assert "is a plain folder, not a control group" in (host.missing("memory") or ("",))[0]
+    assert "is a plain directory, not a control group" in (host.missing("memory") or ("",))[0]
 
 
 def test_a_second_mount_that_shows_the_group_is_preferred_to_one_that_does_not(fake: FakeHost) -> None:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.privileges
 
 @pytest.fixture
 def parent(tmp_path: Path) -> Path:
-    """A folder that plays a v2 group with this process in it."""
+    """A directory that plays a v2 group with this process in it."""
     (tmp_path / "cgroup.procs").write_text(f"{os.getpid()}\n")
     (tmp_path / "cgroup.subtree_control").write_text("")
     (tmp_path / "cgroup.type").write_text("domain")

@@ -1,4 +1,4 @@
-"""The group beside the caller's own: over folders that play a v2 tree; the guest has the real one."""
+"""The group beside the caller's own: over directories that play a v2 tree; the guest has the real one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMITS = {"memory.max": "max\n", "memory.high": "max\n", "pids.max": "max\n", "c
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A group above, with our own in it; the folder plays the kernel, which fills groups with files."""
+    """A group above, with our own in it; the directory plays the kernel, which fills groups with files."""
     (tmp_path / "cgroup.subtree_control").write_text("pids\n")
     make, write = os.mkdir, Path.write_text
 

@@ -70,7 +70,7 @@ def on_disk(tmp_path: Path) -> Path:
     with open("/proc/self/mountinfo", "rb") as file:
         in_memory = set(_devices_in_memory(file.read()))
     if tmp_path.stat().st_dev in in_memory:
-        pytest.skip("temporary folders lie in memory here")
+        pytest.skip("temporary directories lie in memory here")
     return tmp_path
 
 

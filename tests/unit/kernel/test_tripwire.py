@@ -310,7 +310,7 @@ def test_a_missing_device_is_named_with_the_way_to_get_it() -> None:
 
 def test_the_buffers_of_the_test_are_not_the_protection(monkeypatch: pytest.MonkeyPatch) -> None:
     """ctypes must not swallow errors, or every ENOENT above could be an accident."""
-    monkeypatch.chdir("/")  # so that the folder is put back
+    monkeypatch.chdir("/")  # so that the directory is put back
     ctypes.set_errno(0)
     assert outcome(lambda: check(libc().chdir(b"/"), "chdir")) == "ok"
     assert outcome(lambda: check(libc().chdir(b"/nonexistent"), "chdir")) == "ENOENT"

@@ -197,7 +197,7 @@ def _absent() -> None:
 
 
 def prepare() -> None:
-    """A folder with a secret file, a secret folder, and things that stay visible."""
+    """A directory with a secret file, a secret directory, and things that stay visible."""
     os.makedirs(FOLDER + b"/vault/in", exist_ok=True)
     os.makedirs(FOLDER + b"/sub", exist_ok=True)
     os.makedirs(SCRATCH, exist_ok=True)

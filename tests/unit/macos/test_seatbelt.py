@@ -108,7 +108,7 @@ FILES = {"/": ["Users", "tmp"], "/Users": ["ann"], "/Users/ann": ["Se\u0301cret"
 
 def _listed(folder: str) -> list[str]:
     if folder not in FILES:
-        raise FileNotFoundError(2, "no such folder", folder)
+        raise FileNotFoundError(2, "no such directory", folder)
     return FILES[folder]
 
 

@@ -1,4 +1,4 @@
-"""Which folders the profile of a box names. Nothing runs: that a profile holds, only a Mac can show."""
+"""Which directories the profile of a box names. Nothing runs: that a profile holds, only a Mac can show."""
 
 from __future__ import annotations
 

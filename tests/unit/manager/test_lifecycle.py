@@ -249,7 +249,7 @@ def test_what_is_no_config_or_function_is_an_error_that_says_so(manager: Sandbox
 HOSTILE = {
     "a limit that no float holds": lambda place: _rewrite(place, "max_execution_time", 10**400),
     "hours that no float holds": lambda place: _rewrite(place, "cleanup_age_hours", 10**400),
-    "a lock that is a folder": lambda place: _replaced(place / "lock", os.mkdir),
+    "a lock that is a directory": lambda place: _replaced(place / "lock", os.mkdir),
     "a lock that is a link": lambda place: _replaced(place / "lock", lambda path: os.symlink("/etc/passwd", path)),
     "a lock that is a pipe": lambda place: _replaced(place / "lock", os.mkfifo),
     "a lock with a number of many digits": lambda place: (place / "lock").write_text("9" * 5000),

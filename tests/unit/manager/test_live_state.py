@@ -610,7 +610,7 @@ def test_after_a_violation_nothing_is_restored(manager: SandboxManager, context:
 # ---- what a CRIU that was taken over leaves behind
 
 
-@pytest.mark.parametrize("trap", ["a link to a folder", "a link to a file", "a fifo"])
+@pytest.mark.parametrize("trap", ["a link to a directory", "a link to a file", "a fifo"])
 def test_images_are_taken_over_through_no_link(tmp_path: Path, trap: str) -> None:
     """The same links, followed, would change the host's own."""
     mine = tmp_path / "mine"
@@ -621,7 +621,7 @@ def test_images_are_taken_over_through_no_link(tmp_path: Path, trap: str) -> Non
     if trap == "a fifo":
         os.mkfifo(place)
     else:
-        place.symlink_to(mine if trap == "a link to a folder" else mine / "secret")
+        place.symlink_to(mine if trap == "a link to a directory" else mine / "secret")
     with pytest.raises(OSError):
         live_state._sealed(str(tmp_path / "images"))
     assert (mine.stat().st_mode & 0o777, (mine / "secret").stat().st_mode & 0o777) == (0o700, 0o600)

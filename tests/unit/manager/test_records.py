@@ -279,7 +279,7 @@ def test_listing_and_cleaning_up_finish_nothing_and_opening_does(
     assert (tmp_path / "base/file").read_text() == "new\n"
 
 
-# ---- who owns the folders
+# ---- who owns the directories
 
 
 @pytest.mark.parametrize("bits", [0o777, 0o775, 0o722])
@@ -474,7 +474,7 @@ def test_a_folder_of_ours_can_be_neither_worked_on_nor_read(tmp_path: Path) -> N
     state = Path(os.environ["XDG_STATE_HOME"], "ringfence")
     for level in LEVELS:
         for place in (state, tmp_path / "sandboxes"):
-            with pytest.raises(UsageError, match="folder of ours"):
+            with pytest.raises(UsageError, match="directory of ours"):
                 manager.create_sandbox(config(level, allowed_paths=[str(place)]))
     assert Registry(tmp_path / "sandboxes").root and list(manager.stored_sandboxes()) == []
 
@@ -523,7 +523,7 @@ def test_roots_that_are_gone_are_forgotten_and_none_is_lost(tmp_path: Path) -> N
     (tmp_path / "in its place").mkdir()
     for place in places[1:]:
         place.rmdir()
-    (tmp_path / "in its place").rename(places[1])  # somebody else's folder
+    (tmp_path / "in its place").rename(places[1])  # somebody else's directory
     (tmp_path / "another").mkdir()
     state_folder.note_root(str(tmp_path / "another"))
     now = set(state_folder.own_places())
@@ -553,7 +553,7 @@ def test_a_root_on_a_disk_that_is_not_mounted_is_not_forgotten(
     with monkeypatch.context() as patched:
         patched.setattr(os, "stat", on_a_disk)
         state_folder.note_root(str(tmp_path / "disk/boxes"))
-    (tmp_path / "disk/boxes").rmdir()  # as if it were unmounted: the bare folder is on another device
+    (tmp_path / "disk/boxes").rmdir()  # as if it were unmounted: the bare directory is on another device
     state_folder.note_root(str(tmp_path / "another"))
     assert {str(tmp_path / "disk/boxes"), str(tmp_path / "another")} <= set(state_folder.own_places())
 

@@ -1,4 +1,4 @@
-"""A folder that is mounted at two places has two names, and both are known."""
+"""A directory that is mounted at two places has two names, and both are known."""
 
 from __future__ import annotations
 

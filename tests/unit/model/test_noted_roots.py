@@ -1,4 +1,5 @@
-"""Folders of ours that lie elsewhere stay noted for as long as they are there, whatever lay in their place before."""
+"""Directories of ours that lie elsewhere stay noted for as long as they are there, whatever lay in their place
+before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files and folders of ours: never through a link, for nobody else, whatever the umask."""
+"""Files and directories of ours: never through a link, for nobody else, whatever the umask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one folder for what we make for ourselves: ours alone, or not used, and known to all who must hide it."""
+"""The one directory for what we make for ourselves: ours alone, or not used, and known to all who must hide it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ WRONG = {"a link": _link, "a file": Path.touch, "open to others": _open}
 def test_what_is_not_ours_alone_is_never_used(what: str, usual: Path) -> None:
     WRONG[what](usual)
     before = sorted(usual.parent.iterdir())
-    with pytest.raises(SetupError, match="private folder") as error:
+    with pytest.raises(SetupError, match="private directory") as error:
         state_folder.private_place()
     assert str(usual) in str(error.value) and error.value.hint
     assert sorted(usual.parent.iterdir()) == before and (usual.is_file() or not list(usual.iterdir()))
@@ -108,7 +108,7 @@ def test_what_another_user_writes_down_in_its_place_is_not_believed(
     (tmp_path / "project").mkdir()
     usual.mkdir(mode=0o700)
     noted_roots.note(str(usual), str(tmp_path / "project"))
-    assert str(tmp_path / "project") in private_place.known(), "the control: in a folder of ours it counts"
+    assert str(tmp_path / "project") in private_place.known(), "the control: in a directory of ours it counts"
     looked = os.lstat
     monkeypatch.setattr(os, "lstat", lambda path: _of_another(looked(path)) if path == str(usual) else looked(path))
     assert private_place.known() == [str(elsewhere), str(usual)]
@@ -130,7 +130,7 @@ def test_a_link_in_its_place_makes_nothing_ours_and_keeps_nothing_of_ours_from_b
 def test_a_job_that_starts_sandboxes_itself_hides_its_own_alone(
     usual: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its working folder lies in the usual one, and would be hidden with it."""
+    """Its working directory lies in the usual one, and would be hidden with it."""
     inner = Path(state_folder.private_place(), "0123456789abcdef", "tmp")
     inner.mkdir(parents=True)
     monkeypatch.setenv("TMPDIR", str(inner))

@@ -89,7 +89,7 @@ def test_what_is_over_a_limit_is_ended_and_what_is_not_is_left_alone(
     box: Box, monitor: ResourceMonitor, limit: str
 ) -> None:
     if limit == "max_disk_mb" and not is_on_disk(Path(tempfile.gettempdir())):
-        pytest.skip("the folder of temporary files is in memory: nothing is written to storage")
+        pytest.skip("the directory of temporary files is in memory: nothing is written to storage")
     monitor.start_monitoring("box", STRICT_ON_ALL, box.watchable)
     modest = box.start([sys.executable, "-c", STAY])
     eventually(lambda: modest.stdout == b".\n", told=lambda: modest.stderr)

@@ -1,6 +1,6 @@
 """What real sandboxes tell of real programs, graded: every route to a forbidden path counts, honest tools do not.
 
-Shortcoming 6: paths were resolved against a fixed folder, and most calls were not watched.
+Shortcoming 6: paths were resolved against a fixed directory, and most calls were not watched.
 Shortcoming 10: one stray look equalled theft, and a question for a name counted as a violation.
 """
 

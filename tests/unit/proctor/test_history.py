@@ -446,7 +446,7 @@ def _tree(folder: Path, *rows: tuple[str, str, str]) -> str:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_name_that_is_a_link_and_a_folder_writes_nothing_outside(tmp_path: Path, order: int) -> None:
-    """Git writes the link, and a submodule below the folder of the same name would follow it."""
+    """Git writes the link, and a submodule below the directory of the same name would follow it."""
     source = new(tmp_path / "source")
     inner = commit(new(source / "a" / "sub"), "planted", "x")
     victim = tmp_path / "victim"

@@ -211,7 +211,7 @@ def test_what_was_opened_for_writing_and_left_as_it_was_is_no_write() -> None:
 
 
 def test_too_many_too_deep_and_too_large_are_the_submissions_own_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "folders" in sift({}, {"/".join(["d"] * 101): DIR}, HOME).problem
+    assert "directories" in sift({}, {"/".join(["d"] * 101): DIR}, HOME).problem
     assert "bytes deep" in sift({}, {"é" * 2000: NEW}, HOME).problem
     big = replace(NEW, size=import_filter.MAX_FILE_BYTES)
     assert "hold more" in sift({}, {f"f{n}": big for n in range(5)}, HOME).problem

@@ -1,5 +1,5 @@
-"""A run whose caller named no folder writes into a new one, which nobody else can exchange. A run that does not come to
-write anything leaves no folder."""
+"""A run whose caller named no directory writes into a new one, which nobody else can exchange. A run that does not come
+to write anything leaves no directory."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_current_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     os.chdir(tmp_path / "gone")
     os.rmdir(tmp_path / "gone")
     with pytest.raises(UsageError, match="No such file") as told, new_output("sum"):
-        pytest.fail("there is no folder")
+        pytest.fail("there is no directory")
     assert "--out" in told.value.hint
 
 
@@ -107,5 +107,5 @@ def test_what_a_run_wrote_stays_with_its_key(tmp_path: Path) -> None:
 
 def test_an_output_that_is_refused_itself_leaves_no_folder_above_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError), output_of_run(str(tmp_path / "a" / ("o" * 300))):
-        pytest.fail("no folder has such a name")
+        pytest.fail("no directory has such a name")
     assert list(tmp_path.iterdir()) == []

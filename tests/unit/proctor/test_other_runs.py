@@ -1,4 +1,4 @@
-"""Folders of other proctored runs are found in what an agent would be shown, and nothing else is."""
+"""Directories of other proctored runs are found in what an agent would be shown, and nothing else is."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def test_of_a_run_that_is_named_itself_only_the_key_is_found(tmp_path: Path) -> 
 
 def test_a_workspace_that_holds_one_is_refused(tmp_path: Path) -> None:
     _made(tmp_path, f"results/{SEED_FILE}")
-    with pytest.raises(UsageError, match=r"folder of another proctored run, .*/results") as told:
+    with pytest.raises(UsageError, match=r"directory of another proctored run, .*/results") as told:
         refuse_in(str(tmp_path))
     assert "move it" in told.value.hint

@@ -82,7 +82,7 @@ def test_the_reference_is_laid_over_a_copy_of_the_workspace(tmp_path: Path) -> N
     assert [(made / name).read_text() for name in ("a.py", "b.py", "deep/c.py")] == ["new", "b", "c"]
     assert (staged / "a.py").read_text() == "old"
     task.grader.reference = str(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="the reference solution is not a folder"):
+    with pytest.raises(UsageError, match="the reference solution is not a directory"):
         with_reference(task, str(staged), str(tmp_path / "other"))
 
 

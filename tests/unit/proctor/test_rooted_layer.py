@@ -174,7 +174,7 @@ def test_a_loaders_cache_finds_what_every_program_loads_where_the_image_has_it(t
 
 @pytest.mark.parametrize("entry", [GONE, Entry(kind=LINK, target="/app/cache")])
 def test_a_loaders_cache_is_not_taken_away(task: Task, entry: Entry) -> None:
-    """Without one the loader looks first in folders that an image need not have."""
+    """Without one the loader looks first in directories that an image need not have."""
     assert not _sift(task, {"etc/ld.so.cache": entry}).layer
 
 

@@ -77,7 +77,7 @@ def test_what_the_host_has_is_taken(text: str) -> None:
     (START + "RUN --mount=type=cache,target=/x true", 3, "takes an engine"),
     (START + "RUN mkdir -p /data", 3, "outside"), (START + "RUN mkdir ../x", 3, "outside"),
     (START + "RUN chmod 777 *", 3, "can't be done"), (START + "RUN echo 'a", 3, "can't be read"),
-    (START + "COPY a /etc/a", 3, "outside the working folder /app"),
+    (START + "COPY a /etc/a", 3, "outside the working directory /app"),
     (START + "COPY --from=other a .", 3, "--from"), (START + "COPY --chown=agent a .", 3, "one user"),
     (START + "COPY a", 3, "no source"), (START + "ADD https://example.com/a .", 3, "fetched"),
     (START + "ADD a.tar.gz .", 3, "unpacked"), (START + "USER agent", 3, "no user 'agent'"),

@@ -1,4 +1,4 @@
-"""The output folder of a run, and its copy of the workspace."""
+"""The output directory of a run, and its copy of the workspace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ringfence.proctor.task_policy import TaskPolicy
 
 pytestmark = pytest.mark.privileges
 
-# ---- shortcoming 14: a reused output folder keeps the earlier workspace and reward file
+# ---- shortcoming 14: a reused output directory keeps the earlier workspace and reward file
 
 
 def test_an_output_folder_is_made_for_us_alone(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, kind: str) -> None:
         out.write_text("")
     else:
         out.symlink_to(tmp_path / ("other" if kind == "link" else "missing"))
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="no directory"):
         staging.fresh_output(str(out))
     assert os.listdir(tmp_path / "other") == [] and not (tmp_path / "missing").exists()
 
@@ -192,13 +192,13 @@ def test_too_many_files_are_told(workspace: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(staging, "MAX_ENTRIES", 5)
     for number in range(6):
         (workspace / str(number)).write_text("")
-    _refused(workspace, tmp_path, "more than 5 files and folders")
+    _refused(workspace, tmp_path, "more than 5 files and directories")
 
 
 def test_too_deep_folders_are_told(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "MAX_DEPTH", 20)
     (workspace / Path(*["d"] * 30)).mkdir(parents=True)
-    _refused(workspace, tmp_path, "deeper than 20 folders")
+    _refused(workspace, tmp_path, "over 20 levels deep")
 
 
 def test_a_file_that_can_not_be_read_is_told(workspace: Path, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_an_earlier_copy_is_never_used_again(workspace: Path, tmp_path: Path) ->
     (staged / "left-by-an-agent").write_text("answer")
     with pytest.raises(SandboxError):
         _staged(workspace, tmp_path)
-    assert (staged / "left-by-an-agent").exists()  # of the other run, whose folder it is
+    assert (staged / "left-by-an-agent").exists()  # of the other run, whose directory it is
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "nested"])

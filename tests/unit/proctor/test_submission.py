@@ -153,7 +153,7 @@ def test_too_many_and_too_deep_are_the_agents_fail_and_no_error(made: Run, monke
         place = below
     os.close(place)
     found = made.take()
-    assert "folders" in found.problem and os.listdir(made.target) == []
+    assert "directories" in found.problem and os.listdir(made.target) == []
 
 
 def test_more_paths_than_are_read_are_the_agents_fail(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def test_what_is_neither_file_folder_nor_link_is_refused_and_waited_for_by_nobod
     monkeypatch.chdir(tmp_path)  # the path of a socket must be short
     Path("t").mkdir()
     make(Path("t/odd"))
-    with pytest.raises(EvidenceError, match="neither file, folder nor link"):
+    with pytest.raises(EvidenceError, match="neither file, directory nor link"):
         read_input("scaffold", "t", "t")
     with pytest.raises(EvidenceError):
         read_input("agent", "odd", "t/odd")

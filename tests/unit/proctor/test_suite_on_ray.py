@@ -1,4 +1,4 @@
-"""The executor over a cluster that is none: shipping, folders that hold, the first that stays, what leaves here."""
+"""The executor over a cluster that is none: shipping, directories that hold, the first that stays, what leaves here."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_the_second_of_two_that_put_it_there_finds_the_first(
 
 
 def test_a_place_that_can_not_be_made_is_told(ray: FakeRay, shipped: Shipped, tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("a file where a folder must be")
+    (tmp_path / "a").write_text("a file where a directory must be")
     with pytest.raises(UnavailableError, match="can't be made"):
         place(shipped, Received(), ray)
     with pytest.raises(UnavailableError, match="too large"):

@@ -1,4 +1,4 @@
-"""A task's folder: what is read of it, and that nothing in it leads out of it."""
+"""A task's directory: what is read of it, and that nothing in it leads out of it."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_no_link_of_a_strangers_task_shows_other_files_of_the_host(folder: Path,
 def test_no_name_in_task_yaml_leads_out_either(folder: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "away").mkdir()
     (folder / "task.yaml").write_text(f"grader: {{reference: '{name}'}}\nsetup: '{name}'\n")
-    _refused(folder, "is not the name of something in the task's folder")
+    _refused(folder, "is not the name of something in the task's directory")
 
 
 def test_a_link_inside_the_task_is_followed_once(folder: Path) -> None:
@@ -173,7 +173,7 @@ def test_with_a_root_a_task_needs_no_workspace(tmp_path: Path) -> None:
 
 
 def test_without_a_root_it_needs_one() -> None:
-    with pytest.raises(UsageError, match="the workspace is not a folder"):
+    with pytest.raises(UsageError, match="the workspace is not a directory"):
         Task(id="t", grader=None)
 
 

@@ -1,4 +1,4 @@
-"""The private folder of a run: while it is there nobody is given what is around it, and then it is forgotten."""
+"""The private directory of a run: while it is there nobody is given what is around it, and then it is forgotten."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ PROGRAMS = (
     _program("environment", "import os\nprint(dict(os.environ)); os.environ['X'] = '1'; os.system('echo $X; env | sort')"),
     _program("garbage collection", "import gc\nprint(gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.garbage)"),
     _program("nothing traced", "import sys, tracemalloc, faulthandler\nprint(tracemalloc.is_tracing(), sys.gettrace(), sys.getprofile(), faulthandler.is_enabled(), sys.getswitchinterval())"),
-    _program("current folder and mask of new files", "import os\nprint(os.getcwd()); os.umask(os.umask(0)); print(os.path.exists(__file__))"),
+    _program("current directory and mask of new files", "import os\nprint(os.getcwd()); os.umask(os.umask(0)); print(os.path.exists(__file__))"),
     _program("time zone", "import os, time\nprint(time.tzname); os.environ['TZ'] = 'JST-9'; time.tzset(); print(time.tzname)"),
     _program("runpy", "import runpy\nprint(runpy.run_module('neighbour')['VALUE'])"),
     _program("unraisable", "class A:\n  def __del__(self): 1/0\nA()\nprint('on')"),

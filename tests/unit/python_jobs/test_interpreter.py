@@ -25,7 +25,7 @@ def _folder(place: Path, program: Program) -> Path:
 
 
 def _seen(ended: Ended, folder: str) -> dict[str, object]:
-    """What a user sees, without the name of the folder and the addresses of objects."""
+    """What a user sees, without the name of the directory and the addresses of objects."""
     left = Path(folder) / "out.txt"
     stdout, stderr = (text.replace(folder.encode(), b"HERE") for text in (ended.stdout, ended.stderr))
     return {

@@ -1,4 +1,4 @@
-"""What a job's folders take is added up when more room has gone than the job may take, a piece at a time."""
+"""What a job's directories take is added up when more room has gone than the job may take, a piece at a time."""
 
 from __future__ import annotations
 

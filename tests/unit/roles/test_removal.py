@@ -57,8 +57,8 @@ IS_OF_A_CALL = inspect.getsource(is_of_a_call)
 
 @pytest.fixture
 def nobodys() -> Iterator[Path]:
-    """A folder that nobody can work in. Not in ``nobodys``: the folders above that are root's alone, and every pytest
-    that begins makes them so again."""
+    """A directory that nobody can work in. Not in ``nobodys``: the directories above that are root's alone, and every
+    pytest that begins makes them so again."""
     folder = Path(tempfile.mkdtemp(prefix="ringfence-removal-", dir="/tmp"))
     if os.getuid() == 0:
         os.chown(folder, NOBODY, NOBODY)
@@ -103,7 +103,7 @@ def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "below").mkdir(parents=True)
     for place in (tree, tree / "below"):
-        (place / "to folder").symlink_to(outside)
+        (place / "to directory").symlink_to(outside)
         (place / "to file").symlink_to(outside / "precious")
         (place / "to nothing").symlink_to("nowhere")
     remove_tree(str(tree))

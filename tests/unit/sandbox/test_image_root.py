@@ -1,4 +1,4 @@
-"""A folder as the root of a sandbox. What is in it is hostile: links, devices and set-id files lead nowhere."""
+"""A directory as the root of a sandbox. What is in it is hostile: links, devices and set-id files lead nowhere."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_the_root_of_an_image_may_lie_in_our_own_folder_and_nothing_else_of_it(
     assert seen.stdout == b"/app\n" and [change.path for change in seen.changes] == ["app/x"]
     with Transaction.create(tmp_path / "kept", [place / "root"], kind="overlay") as transaction:
         assert run(["ls", "/"], _strict(place / "root"), transaction=transaction).ok
-    with pytest.raises(UsageError, match="folder of ours"):
+    with pytest.raises(UsageError, match="directory of ours"):
         Transaction.create(tmp_path / "other", [place], kind="overlay")
 
 
@@ -320,7 +320,7 @@ def test_what_is_no_root_is_refused(folder: str) -> None:
 
 
 def test_a_place_behind_a_link_of_the_root_is_refused(root: Path, tmp_path: Path) -> None:
-    """A folder of ours there would hide all that the link leads to."""
+    """A directory of ours there would hide all that the link leads to."""
     (root / "opt-link").symlink_to("usr")
     with pytest.raises(SetupError, match="in the way"):
         run(["true"], _strict(root, shown_at={str(tmp_path): "/opt-link/x"}))

@@ -47,7 +47,7 @@ def test_the_filter_is_last_but_for_the_limit_that_would_keep_its_listener() -> 
 def test_root_has_its_leader_make_what_an_ordinary_user_does_without() -> None:
     assert plan_of(spec(), [])["prepare"] == []
     prepared = plan_of(spec(ROOT), [])["prepare"]
-    assert names(prepared) == ["give folders", "clone sources", "make devices"]
+    assert names(prepared) == ["give directories", "clone sources", "make devices"]
     assert "clone sources" in names(plan_of(spec(), [])["plan"])
     assert "clone sources" not in names(plan_of(spec(ROOT), [])["plan"])
 

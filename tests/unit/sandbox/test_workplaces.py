@@ -1,4 +1,4 @@
-"""Where a job may work, what a policy's paths must be, and what of the working folder may be written."""
+"""Where a job may work, what a policy's paths must be, and what of the working directory may be written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STRICT = SandboxPolicy(isolation="strict")
 def test_what_can_not_be_worked_in_is_said_with_a_way_out(folder: str) -> None:
     with pytest.raises(UsageError, match="can't be a workspace") as refused:
         run(Job(argv=("true",), cwd=folder), STRICT)
-    assert "change to a folder" in refused.value.hint
+    assert "change to a directory" in refused.value.hint
 
 
 @pytest.mark.parametrize("folder", ["/etc", "/etc/ssl", "/var"])
@@ -182,7 +182,7 @@ def test_what_is_shown_is_not_taken_by_way_of_a_link_that_appeared_meanwhile(tmp
 @pytest.mark.parametrize("level", ["process", "strict"])
 @pytest.mark.parametrize("named", ["alias", "real"])
 def test_what_is_hidden_or_ours_is_absent_by_the_name_of_a_link_too(tmp_path: Path, level: str, named: str) -> None:
-    """A link of the caller's own leads to a readable folder, which is shown by that name and by its real one."""
+    """A link of the caller's own leads to a readable directory, which is shown by that name and by its real one."""
     tmp_path.chmod(0o755)
     (tmp_path / "real/project").mkdir(parents=True)
     (tmp_path / "alias").symlink_to("real")

@@ -34,7 +34,7 @@ def in_child(body) -> bytes:
 
 
 def test_the_step_that_failed_is_named_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir("/")  # so that the folder is put back
+    monkeypatch.chdir("/")  # so that the directory is put back
     with pytest.raises(plan.StepFailed) as caught:
         plan.execute([("chdir", "/"), ("chdir", "/nowhere/at/all"), ("exec", ["true"], {})])
     assert (caught.value.step, caught.value.errno) == ("chdir", 2)
@@ -152,7 +152,7 @@ def test_a_job_inherits_nothing_but_its_streams() -> None:
         "sys.stdout.buffer.write(run(['sh', '-c', 'ls /dev/fd/ | tr \"\\\\n\" \" \"']).stdout)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["0", "1", "2", "3"]  # 3 is the folder that ls has open
+    assert done.stdout.split() == ["0", "1", "2", "3"]  # 3 is the directory that ls has open
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a step of Linux")

@@ -1,4 +1,4 @@
-"""Entries, rows and folders of a suite, made without running anything."""
+"""Entries, rows and directories of a suite, made without running anything."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ SECRET = "hunter2-" + "5" * 20
 
 
 def _work(entry: Entry, order: Order, out: str) -> Result:
-    """Do what the id says, after a private folder was made, as real work has one."""
+    """Do what the id says, after a private directory was made, as real work has one."""
     place = os.path.join(os.path.dirname(out), f"{private_prefix(os.getpid())}x")
     os.mkdir(place)
     try:

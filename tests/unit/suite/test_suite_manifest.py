@@ -1,4 +1,4 @@
-"""One signature over all bundles: what it proves, and that every other state of the folder fails by name."""
+"""One signature over all bundles: what it proves, and that every other state of the directory fails by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What counts when a suite goes on: a whole result of this run, by this key, untouched. And who works in a folder."""
+"""What counts when a suite goes on: a whole result of this run, by this key, untouched. And who works in a
+directory."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "one file more": lambda out: (out / "more").write_text("x"),
     "a link": _link,
     "a fifo": _fifo,
-    "a folder that others write": lambda out: out.chmod(0o777),
+    "a directory that others write": lambda out: out.chmod(0o777),
     "nothing at all": shutil.rmtree,
 }
 
@@ -81,13 +82,13 @@ def test_a_result_of_another_key_entry_or_run_does_not_count(out: Path) -> None:
 
 
 def test_a_receipt_that_somebody_else_signed_does_not_count(out: Path) -> None:
-    """Whoever writes into the folder can write a receipt too, but not with the suite's key."""
+    """Whoever writes into the directory can write a receipt too, but not with the suite's key."""
     (out / "report.html").write_text("better")
     completeness.write_receipt(str(out), NONCE, SigningKey.generate())
     assert not _holds(out)
 
 
-# ---- the folder of a suite
+# ---- the directory of a suite
 
 
 def test_one_bench_at_a_time_works_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_what_is_wrong_with_a_task_is_told_before_any_runs_with_file_and_key(tmp
 def test_an_empty_or_missing_suite_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no task in it"):
         tasks_of(str(tmp_path))
-    with pytest.raises(UsageError, match="is not a folder"):
+    with pytest.raises(UsageError, match="is not a directory"):
         tasks_of(str(tmp_path / "nowhere"))
 
 

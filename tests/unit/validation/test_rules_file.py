@@ -103,7 +103,7 @@ def test_paths_can_be_changed_in_code() -> None:
     ("limits: {nesting: 0}", "limits.nesting: 0 is not a whole number from 1 to 200"),
     ("limits: {nesting: true}", "limits.nesting: True is not a whole number"),
     ("limits: {depth: 3}", "limits.depth: unknown key"),
-    ("paths: /tmp", ":1:1: paths: is a list of folders"),
+    ("paths: /tmp", ":1:1: paths: is a list of directories"),
     ("paths: [/tmp/..]", ":1:1: paths: '/tmp/..' is not an absolute path"),
     ("silence: &a {}", "tags, anchors and aliases are not allowed"),
     ("a: [", ":1:"),

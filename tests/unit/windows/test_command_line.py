@@ -71,7 +71,7 @@ FILES = {"C:\\bin\\tool.exe", "C:\\bin\\odd", "C:\\work\\tool.exe", "C:\\work\\h
     ("odd", "C:\\bin\\odd"), ("none", ""),
 ])  # fmt: skip
 def test_which_program_a_name_means(name: str, found: str) -> None:
-    """Never one of the current folder by a bare name."""
+    """Never one of the current directory by a bare name."""
     assert program(name, "C:\\work", 'C:\\bin;.;"C:\\two words"', FILES.__contains__) == found
 
 

@@ -33,7 +33,7 @@ class Status:
 
 
 def _as_junction(patch: pytest.MonkeyPatch, name: str) -> None:
-    """From now on folders of this name are junctions."""
+    """From now on directories of this name are junctions."""
     for method in ("status", "listed_status"):
         known = getattr(Tree, method)
 
@@ -101,7 +101,7 @@ def test_a_junction_is_a_kind_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_junction_is_removed_as_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its folder is emptied by nobody: only the entry goes, and what it leads to stays."""
+    """Its directory is emptied by nobody: only the entry goes, and what it leads to stays."""
     tree, emptied = tmp_path / "tree", []
     (tree / "way").mkdir(parents=True)
     known, lstat = os.listdir, os.lstat

@@ -63,7 +63,7 @@ def _opened(path: str) -> int:
         if error.errno not in _NO_ROOM:
             return _MISSING
         raise SetupError("watch hidden paths", str(error.strerror), errno=error.errno,
-                         hint="hide folders in place of many files in them, or raise ulimit -n") from error  # fmt: skip
+                         hint="hide a directory in place of its many files, or raise ulimit -n") from error  # fmt: skip
 
 
 def _is_another(path: str, held: int) -> bool:

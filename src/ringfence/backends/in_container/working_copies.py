@@ -1,4 +1,5 @@
-"""Folders of a transaction in a container: working copies, bound over the originals' paths; what is written is bounded.
+"""Directories of a transaction in a container: working copies, bound over the originals' paths; what is written is
+bounded.
 
 They are owned by the job's user. A layer does not compare owners and a commit does not carry them over: what comes into
 the base belongs to the owner of the base. Transactions of other kinds need mounts of ours, which an engine does not
@@ -38,7 +39,7 @@ class WorkingCopies:
         hiding.refuse_unhidden(transaction, host.every_name(policy.hidden_paths))
         for path in policy.writable_paths:
             if any(within(path, base) for base in transaction.bases):
-                raise UsageError(f"{path} lies in a folder that is worked on in a copy, and would be written itself",
+                raise UsageError(f"{path} lies in a directory that is worked on in a copy, and would be written itself",
                                  hint="leave it out of writable_paths")  # fmt: skip
         self.transaction = transaction
         self._most = policy.disk_bytes
@@ -46,11 +47,11 @@ class WorkingCopies:
         self._room = LayerRoom(self._places, self._free)
 
     def folder(self, asked: str | None) -> str:
-        """Where a job begins; UsageError if that is not a folder of the transaction."""
+        """Where a job begins; UsageError if that is not a directory of the transaction."""
         if asked is None:
             return self.transaction.bases[0]
         if not os.path.isdir(self.transaction.working_copy(asked)):
-            raise UsageError(f"{asked}: no such folder", hint="the working folder must exist")
+            raise UsageError(f"{asked}: no such directory", hint="the working directory must exist")
         return asked
 
     def added(self, spec: ContainerSpec, folder: str) -> ContainerSpec:

@@ -129,8 +129,8 @@ class SeatbeltWalls:
         return seatbelt.profile(resolved, places)
 
     def _work(self, folder: str, own: list[str], ours: tuple[str, ...]) -> list[str]:
-        """The working folder, if nothing else grants it. In folders that a guest writes, the guest chooses where links
-        lead, so we grant nothing through them."""
+        """The working directory, if nothing else grants it. In directories that a guest writes, the guest chooses where
+        links lead, so we grant nothing through them."""
         tops = [name for top in (*own, *self.copies(), *self._policy.writable_paths)
                 for name in (absolute(top), real(top))]  # fmt: skip
         named = absolute(folder), real(folder)
@@ -148,7 +148,7 @@ class SeatbeltWalls:
                 for path in named if within(path, base)]  # fmt: skip
 
     def _is_only_read(self, folder: str) -> bool:
-        """The job may write a folder that the policy does not name, as on a host without walls."""
+        """The job may write a directory that the policy does not name, as on a host without walls."""
         place = real(folder)
         readable, writable = ([top for top in map(real, paths) if within(place, top)]
                               for paths in (self._policy.readable_paths, self._policy.writable_paths))  # fmt: skip
@@ -157,7 +157,7 @@ class SeatbeltWalls:
 
 
 def _real(*groups: Iterable[str]) -> tuple[str, ...]:
-    """Under every name: as written, where links lead, and as folders list them."""
+    """Under every name: as written, where links lead, and as directories list them."""
     found: dict[str, None] = {}
     for path in (path for group in groups for path in group):
         place = real(path)

@@ -66,7 +66,7 @@ def mechanisms(host: Host) -> Mechanisms:
 def lacks_of(
     policy: SandboxPolicy, host: Host, is_low: Callable[[str], bool] | None = None
 ) -> tuple[Lack, ...]:  # fmt: skip
-    """What job objects, or those of this Windows, can't hold of a policy. ``is_low``: whether a folder is labelled;
+    """What job objects, or those of this Windows, can't hold of a policy. ``is_low``: whether a directory is labelled;
     absent: Windows is asked."""
     is_low = is_low or integrity.is_low
     if host.problem or not host.jobs:
@@ -92,8 +92,8 @@ def lacks_of(
 
 
 def _unlabelled(path: str) -> Lack:
-    """Only the caller may give the label: it stays on the folder, and any program of low integrity may write there. The
-    line is meant to be pasted, so it leaves out a name that a shell would not read as a plain name."""
+    """Only the caller may give the label: it stays on the directory, and any program of low integrity may write there.
+    The line is meant to be pasted, so it leaves out a name that a shell would not read as a plain name."""
     named = f'"{path}"' if all(sign.isalnum() or sign in " \\/:._-" for sign in path) else "FOLDER"
     return Lack(capability="writable_paths", missing=f"a low integrity label on {path}",
                 fix=f'icacls {named} /setintegritylevel "(OI)(CI)low"')  # fmt: skip
@@ -139,7 +139,7 @@ class WindowsUnsafeBackend:
 
 
 class WindowsBox:
-    """A box that is a folder and a policy; each visit has a job object of its own."""
+    """A box that is a directory and a policy; each visit has a job object of its own."""
 
     network_limits: dict[str, float]
 
@@ -166,7 +166,8 @@ class WindowsBox:
             integrity.label_tree(os.path.normpath(transaction.place(base)))
 
     def live(self, workspace: str | None) -> None:
-        """Visits from now on go to this folder. It is a place for files; what a visit leaves running ends with it."""
+        """Visits from now on go to this directory. It is a place for files; what a visit leaves running ends with
+        it."""
         self._place = self._scratch.living_place(workspace, self._transaction, self._place)
 
     def ended(self) -> bool:
@@ -233,7 +234,7 @@ class WindowsBox:
                        if {Mechanism.WATCHDOG, Mechanism.DEADLINE} & set(self.enforced[name].by)}  # fmt: skip
 
     def _placed(self, job: Job) -> tuple[Job, str]:
-        """The job, and the folder that it begins in, with its files."""
+        """The job, and the directory that it begins in, with its files."""
         if self._transaction is not None:
             place = self._transaction.working_copy(job.cwd) if job.cwd else self._place
             job = replace(job, cwd=place)

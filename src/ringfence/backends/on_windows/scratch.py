@@ -1,4 +1,4 @@
-"""The private folder of a box on Windows, and the small clean environment that points into it."""
+"""The private directory of a box on Windows, and the small clean environment that points into it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _write_file(folder: str, name: str, content: bytes) -> None:
             if not os.path.lexists(place):
                 os.mkdir(place)
             if not is_real_folder(place):
-                raise NotADirectoryError(20, "no folder", place)
+                raise NotADirectoryError(20, "no directory", place)
         target = os.path.join(place, leaf)
         if os.path.lexists(target):
             os.unlink(target)

@@ -45,7 +45,7 @@ class JobVisit:
         *,
         low: bool = False,
     ) -> None:
-        """``command``: program, command line, environment, folder. ``watched``: what is measured, by capability.
+        """``command``: program, command line, environment, directory. ``watched``: what is measured, by capability.
         ``low``: it has low integrity."""
         self._watched = dict(watched)
         self.used = Used()

@@ -43,7 +43,8 @@ class CommitPlan:
 
 
 def plan(layer: Manifest, base: Scan, hidden: frozenset[str], umask: int) -> CommitPlan:
-    """What the layer makes of the base; what is hidden from the job stays, and the folders above with their modes."""
+    """What the layer makes of the base; what is hidden from the job stays, and the directories above with their
+    modes."""
     found = CommitPlan(now={}, target={})
     ways = frozenset(above for secret in hidden for above in ancestors(secret))
     for path in ordered(layer):
@@ -59,7 +60,7 @@ def outside(old: CommitPlan, hidden: frozenset[str]) -> CommitPlan:
 
 
 def _plan_one(path: str, entry: Entry, base: Scan, found: CommitPlan, ways: frozenset[str], umask: int) -> None:
-    """``ways``: the folders that lead to something hidden."""
+    """``ways``: the directories that lead to something hidden."""
     for above in ancestors(path):
         _stays(above, base, found)
     seen = base.one(path, OF_BASE)
@@ -95,7 +96,7 @@ def conflicts(commit: CommitPlan, layer: Manifest, foreign: Foreign) -> list[str
     concerned = [path for path, seen in commit.now.items() if seen.entry.kind != FOLDER or path in losing]
     paths = [path for path in concerned if changes(commit, path) and foreign(path, commit.now[path], layer.get(path))]
     paths += [path for path in commit.target if path not in commit.now and foreign(path, None, layer.get(path))]
-    # Something is to be written below a path that is not a folder any more: somebody replaced the folder.
+    # Something is to be written below a path that is not a directory any more: somebody replaced the directory.
     passed = {above for path in commit.target for above in ancestors(path)}
     paths += [path for path in passed & commit.target.keys() if commit.target[path].kind != FOLDER]
     return ordered(set(paths))
@@ -107,7 +108,7 @@ def changes(commit: CommitPlan, path: str) -> bool:
 
 
 def is_told(commit: CommitPlan, path: str) -> bool:
-    """Whether the commit of a path is reported: not that of a folder where only the time differs."""
+    """Whether the commit of a path is reported: not that of a directory where only the time differs."""
     seen, wanted = commit.now.get(path), commit.target.get(path)
     if seen is None or wanted is None or seen.entry.kind != FOLDER:
         return True
@@ -115,7 +116,7 @@ def is_told(commit: CommitPlan, path: str) -> bool:
 
 
 def check_mounts(commit: CommitPlan, mounts: frozenset[str], *, shown: bool) -> None:
-    """Refuse to change what another file system has, where the job was shown the bare folder below it.
+    """Refuse to change what another file system has, where the job was shown the bare directory below it.
 
     ``shown``: it saw a copy of what is mounted there; then only the mount point itself must stay.
     """
@@ -154,7 +155,7 @@ def named(paths: list[str]) -> str:
 
 
 def check_again(commit: CommitPlan, base: Scan) -> None:
-    """Refuse if others have changed something since ``plan``. Folders that stay may contain other things by now."""
+    """Refuse if others have changed something since ``plan``. Directories that stay may contain other things by now."""
     moved = [path for path in {*commit.now, *commit.target} if _moved_on(base.tree.status(path), commit.now.get(path))]
     refuse([*moved, *_strangers(commit, base)])
 
@@ -167,13 +168,13 @@ def _moved_on(status: os.stat_result | None, before: Seen | None) -> bool:
 
 
 def _strangers(commit: CommitPlan, base: Scan) -> list[str]:
-    """What others put into folders that are to be removed, since we looked at them."""
+    """What others put into directories that are to be removed, since we looked at them."""
     inside = (f"{folder}/{name}" for folder in _going(commit) for name in _names(folder, base))
     return [path for path in inside if path not in commit.now]
 
 
 def _going(commit: CommitPlan) -> list[str]:
-    """Folders that are to be removed, or replaced by something else."""
+    """Directories that are to be removed, or replaced by something else."""
     folders = (path for path, seen in commit.now.items() if seen.entry.kind == FOLDER)
     return [path for path in folders if path not in commit.target or commit.target[path].kind != FOLDER]
 
@@ -183,7 +184,7 @@ def _names(folder: str, base: Scan) -> list[str]:
     try:
         return base.tree.names(folder) if status is not None and stat.S_ISDIR(status.st_mode) else []
     except OSError:
-        return []  # it is closed to us, or was just replaced: a folder that is not empty is not removed anyway
+        return []  # it is closed to us, or was just replaced: a directory that is not empty is not removed anyway
 
 
 def resume(old: CommitPlan, base: Scan) -> tuple[CommitPlan, list[str]]:
@@ -194,7 +195,7 @@ def resume(old: CommitPlan, base: Scan) -> tuple[CommitPlan, list[str]]:
     left = {*theirs, *used}
     now = {path: seen for path, seen in found.items() if seen is not None and path not in left}
     target = {path: entry for path, entry in old.target.items() if path not in left}
-    # If a folder was to be removed and is in use again, its own path is enough.
+    # If a directory was to be removed and is in use again, its own path is enough.
     return CommitPlan(now=now, target=target), [path for path in ordered(left) if used.isdisjoint(ancestors(path))]
 
 

@@ -80,7 +80,7 @@ class Settling:
         self, base: Scan, store: Store, originals: Originals, wanted: tuple[str, ...] | None, how: OnConflict,
         untrusted: tuple[str, ...],
     ) -> None:  # fmt: skip
-        """``untrusted``: folders that jobs wrote, from which no program is taken."""
+        """``untrusted``: directories that jobs wrote, from which no program is taken."""
         self._untrusted = untrusted
         self._base, self._store, self._originals, self._wanted, self._how = base, store, originals, wanted, how
 

@@ -37,7 +37,7 @@ class Planner:
         self, wanted: tuple[str, ...] | None, how: OnConflict, *, mounted: bool, untrusted: tuple[str, ...]
     ) -> Planned:
         """``wanted``: only these, and what is below. ``mounted``: somebody works on the layer. ``untrusted``: the other
-        folders that jobs wrote."""
+        directories that jobs wrote."""
         layer = self._layer.read(Reading(self._store.put, self._store.has))
         written = (self._base.tree.path, *untrusted)
         settling = Settling(self._base, self._store, self._originals, wanted, how, written)

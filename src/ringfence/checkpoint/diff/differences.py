@@ -1,8 +1,8 @@
 """What a layer changed, for people: which paths, and in which way. ``texts`` makes diffs of them.
 
-A folder counts as changed if its mode or attributes changed, not if something in it did. A deleted folder is reported
-by its own path only. Everything that a commit would carry over is reported. Nothing of this decides what a commit does.
-"""
+A directory counts as changed if its mode or attributes changed, not if something in it did. A deleted directory is
+reported by its own path only. Everything that a commit would carry over is reported. Nothing of this decides what a
+commit does. """
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Below:
         try:
             seen = self._base.one(path, OF_BASE)
         except PermissionError:
-            return None  # behind a folder of the base that is closed to us
+            return None  # behind a directory of the base that is closed to us
         return seen.entry if seen else None
 
     def names(self, folder: str) -> list[str]:
@@ -65,7 +65,7 @@ def _digest_of(entry: Entry, path: str, live: Scan) -> str:
 
 
 def changes(layer: Manifest, base: Below, *, complete: bool = True) -> Changes:
-    """Sorted by path, folders before what is in them. ``complete``: nothing was left out of the layer."""
+    """Sorted by path, directories before what is in them. ``complete``: nothing was left out of the layer."""
     found: dict[str, ChangeKind] = {}
     hidden: set[str] = set()
     for path in ordered(layer):
@@ -81,7 +81,7 @@ def changes(layer: Manifest, base: Below, *, complete: bool = True) -> Changes:
 
 
 def _missing(folder: str, layer: Manifest, base: Below) -> list[str]:
-    """What an opaque folder hides: the highest paths only."""
+    """What an opaque directory hides: the highest paths only."""
     gone = {path for path in base.names(folder) if path not in layer}
     return [path for path in gone if parent(path) not in gone and _is_folder_in(layer, parent(path))]
 

@@ -23,7 +23,7 @@ CUT = "not shown: what is too deep or too much to look through; a commit refuses
 _NOTHING = "/dev/null"
 _EXACT = ("utf-8", "surrogateescape")
 """How bytes that are not text are compared. If they were spelled out first, they would equal their own spelling."""
-_SPECIAL = "no file, folder or link, so a commit leaves it"
+_SPECIAL = "no file, directory or link, so a commit leaves it"
 
 
 class Texts:
@@ -100,7 +100,7 @@ class Texts:
 
 
 def _wanted(told: list[str], tops: tuple[str, ...] | None) -> Iterable[str]:
-    """A path without an entry may lie below a deleted folder, since only the top of that is reported."""
+    """A path without an entry may lie below a deleted directory, since only the top of that is reported."""
     if tops is None:
         return told
     found = [[path for path in told if within(path, top)] or [top] for top in tops]
@@ -132,7 +132,7 @@ def _git_mode(entry: Entry) -> str:
 
 
 def _line(name: str, old: Entry | None, new: Entry | None, why: str) -> str:
-    """About what has no lines: ``folder d: added, mode 0755``."""
+    """About what has no lines: ``directory d: added, mode 0755``."""
     entry = new or old
     if entry is None or (old and new and old.mode == new.mode and not why):
         return ""

@@ -1,4 +1,4 @@
-"""JSON documents in one folder of ours: each is complete or absent, sealed, and never read through a link. Knows
+"""JSON documents in one directory of ours: each is complete or absent, sealed, and never read through a link. Knows
 nothing of what they mean.
 """
 
@@ -24,9 +24,9 @@ _MOST_BYTES = 1 << 30
 
 
 class Documents:
-    """Reads and writes the documents of one folder.
+    """Reads and writes the documents of one directory.
 
-    ``prefix``: the folder's name within the folder that the seal is for.
+    ``prefix``: the directory's name within the directory that the seal is for.
     """
 
     def __init__(self, tree: Tree, seal: Seal, prefix: str = "") -> None:
@@ -38,7 +38,7 @@ class Documents:
         return f"{self.tree.path}/{name}"
 
     def write(self, name: str, document: Mapping[str, Any], spare: str = "") -> None:
-        """``spare``: a file in the folder that is removed to make room if the disk is full."""
+        """``spare``: a file in the directory that is removed to make room if the disk is full."""
         import json
 
         text = json.dumps(document, separators=(",", ":"))  # json.dump is ten times slower

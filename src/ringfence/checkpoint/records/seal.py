@@ -1,9 +1,8 @@
 """Which documents of a transaction we wrote ourselves, at this very place: each carries a MAC with a key of ours.
 
-The key lies in the state folder, which no guest sees. A seal is for one name in one folder: a document anywhere else,
-or in another sandbox, is not ours. A journal is also for one holder of the lock: an old journal that somebody puts back
-is not carried out again. Says nothing about what a document means.
-"""
+The key lies in the state directory, which no guest sees. A seal is for one name in one directory: a document anywhere
+else, or in another sandbox, is not ours. A journal is also for one holder of the lock: an old journal that somebody
+puts back is not carried out again. Says nothing about what a document means. """
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ _TURN_BYTES = _KEY_BYTES = 32
 
 
 class Seal:
-    """Seals the documents of one folder: ``place``, whose inode is ``inode``.
+    """Seals the documents of one directory: ``place``, whose inode is ``inode``.
 
-    ``passing``: the folder is removed with this process, and so is the key, which exists only in here.
+    ``passing``: the directory is removed with this process, and so is the key, which exists only in here.
     """
 
     def __init__(self, place: str, inode: int, *, passing: bool = False) -> None:

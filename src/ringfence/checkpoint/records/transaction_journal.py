@@ -1,6 +1,6 @@
-"""What a transaction writes down before it changes the first of its folders: which operation, on which paths.
+"""What a transaction writes down before it changes the first of its directories: which operation, on which paths.
 
-One small file; each folder's own journal has the rest. Carries out nothing, and checks everything that it reads.
+One small file; each directory's own journal has the rest. Carries out nothing, and checks everything that it reads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TransactionJournal:
             parts: Parts = {number: inside if inside is None else tuple(map(str, inside))
                             for number, inside in document["parts"]}  # fmt: skip
             if document["op"] not in (COMMIT, ROLLBACK, DISCARD) or not set(parts) <= set(range(self._folders)):
-                raise ValueError("no such operation or folder")
+                raise ValueError("no such operation or directory")
             return Noted(op=document["op"], parts=parts, checkpoint=str(document.get("checkpoint", "")))
 
     def done(self) -> None:

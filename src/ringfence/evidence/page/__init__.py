@@ -1,4 +1,4 @@
-"""The verifier as one web page: the files of this folder in one, with a policy that allows nothing else.
+"""The verifier as one web page: the files of this directory in one, with a policy that allows nothing else.
 
 Owns: the order of the scripts and the Content-Security-Policy of pages that have them. The checks are in the
 scripts, one file a subject, named after the Python module that does the same.

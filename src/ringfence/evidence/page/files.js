@@ -1,11 +1,11 @@
-// Step 21: the files of a chosen folder are the artifacts of the bundle. Read in pieces, of any size.
-// A browser hands out the files below a folder and does not say whether a link was on the way.
+// Step 21: the files of a chosen directory are the artifacts of the bundle. Read in pieces, of any size.
+// A browser hands out the files below a directory and does not say whether a link was on the way.
 
 const MAX_LINE_BYTES = 1 << 20;
 const NEWLINE = 0x0a;
 
 async function checkFiles(found) {
-  if (!found.files) return "no folder given";
+  if (!found.files) return "no directory given";
   const files = new Map(found.files.map(({ path, file }) => [path, file]));
   for (const [index, artifact] of found.artifacts.entries()) {
     found.progress(index / found.artifacts.length);

@@ -18,7 +18,7 @@ function provenBy(result) {
     [ours && result.verdict.status === "clean", "The recorder was alive to the end and dropped nothing."],
     [ours && result.verdict.pass, "A grader that came to an end decided «pass»."],
     [asked.nonce, "It is the run made for your challenge, not an older one."],
-    [asked.files, "The files in the folder you chose are the signed ones."],
+    [asked.files, "The files in the directory you chose are the signed ones."],
     [anchored, `It existed by ${timeShown(anchored?.at ?? "")}: a log that your trust file names says so.`],
     [others.length, `${others.map((signer) => signer.name).join(", ")} signed this very verdict too.`],
   ].filter(([holds]) => holds).map(([, text]) => text);
@@ -38,7 +38,7 @@ function notProvenBy(result) {
     [true, "That it was the only try."],
     [!anchors.some((anchor) => anchor.known), "When it happened: the times are the signer's own word."],
     [!asked.nonce, "That it is fresh: no challenge (nonce) was asked for."],
-    [!asked.files, "That files beside the bundle are the signed ones: no folder was given."],
+    [!asked.files, "That files beside the bundle are the signed ones: no directory was given."],
   ].filter(([holds]) => holds).map(([, text]) => text);
 }
 

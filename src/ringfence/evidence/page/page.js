@@ -73,7 +73,7 @@ function verify() {
   });
 }
 
-// The browser puts the name of the chosen folder first.
+// The browser puts the name of the chosen directory first.
 function folderFiles() {
   const files = [...byId("folder").files];
   if (!files.length) return null;

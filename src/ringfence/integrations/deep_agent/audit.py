@@ -63,7 +63,7 @@ def _make_folder(path: str) -> None:
     try:
         make_private(path)
     except OSError as error:
-        raise EvidenceError(f"cannot make the log's folder {path!r}: {error.strerror}") from error
+        raise EvidenceError(f"cannot make the log's directory {path!r}: {error.strerror}") from error
 
 
 def verify_audit(path: str | os.PathLike[str], *, head: str = "") -> AuditSummary:

@@ -123,7 +123,7 @@ def _is_addressed(piece: Piece) -> bool:
 
 
 def _led_to(folder: str, text: str) -> Iterator[str]:
-    """Where a path leads that is below a folder by its text: by that text, and after following links; nothing is
+    """Where a path leads that is below a directory by its text: by that text, and after following links; nothing is
     opened."""
     if len(text) > _MAX_PATH or "\0" in text:
         return

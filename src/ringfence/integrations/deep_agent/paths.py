@@ -1,4 +1,4 @@
-"""Whether a path stays below some folders, also when the links on its way are followed. Opens nothing."""
+"""Whether a path stays below some directories, also when the links on its way are followed. Opens nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def leads_below(start: str, text: str, folders: tuple[str, ...], laid: Mapping[s
 
 
 def links_going_up(folders: Iterable[str]) -> dict[str, str]:
-    """The links below these folders that go up behind a name, and where they point."""
+    """The links below these directories that go up behind a name, and where they point."""
     found: dict[str, str] = {}
     for top in folders:
         for here, inner, files in os.walk(top):  # links are never followed

@@ -52,7 +52,8 @@ class Assessment:
 
 
 class RiskModel:
-    """The default. ``workspace``: folders whose files are the agent's own. ``validator``: source → findings, for code.
+    """The default. ``workspace``: directories whose files are the agent's own. ``validator``: source → findings, for
+    code.
 
     >>> RiskModel()(ToolCall("read_file", {"path": "notes.txt"})).score
     0.1
@@ -113,8 +114,8 @@ class RiskModel:
         return bool(path) and (named or _leads(path) or self._is_there(path)) and not self._is_inside(path)
 
     def _is_inside(self, text: str) -> bool:
-        """Whether it ends below one of the workspace's folders after following links: inside a sandbox, where a
-        relative path begins in the workspace, and outside, where it begins in the current folder."""
+        """Whether it ends below one of the workspace's directories after following links: inside a sandbox, where a
+        relative path begins in the workspace, and outside, where it begins in the current directory."""
         path = os.path.expanduser(text)
         has_drive = path[1:3] == ":/"
         return not has_drive and all(leads_below(start, path, self._workspace) for start in self._starts())

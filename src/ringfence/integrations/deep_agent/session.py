@@ -108,8 +108,8 @@ class SandboxSession:
         return tuple(change.path for change in self.changes())
 
     def holds(self, texts: Iterable[str]) -> bool:
-        """Whether one of these texts is the path of something that had changed at the last look, or of a folder above
-        or below it."""
+        """Whether one of these texts is the path of something that had changed at the last look, or of a directory
+        above or below it."""
         if not self._seen:
             return False
         starts = (os.getcwd(), *self._folders())

@@ -41,7 +41,7 @@ CODE_TOOLS = _words("exec execute run eval shell bash sh python script command t
 ADDRESS_KEYS = _words(
     "url uri href endpoint webhook host hostname domain ip address recipient recipients email remote server"
 )
-PATH_KEYS = _words("path paths file files filename filepath folder directory dir src dst target cwd")
+PATH_KEYS = _words("path paths file files filename filepath directory directory dir src dst target cwd")
 ONE_PATH_KEYS = _words("path file filename filepath")
 SECRET_KEYS = _words(
     "password passwd pwd pass passphrase secret secrets token tokens apikey credential credentials authorization auth "

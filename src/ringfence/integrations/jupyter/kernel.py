@@ -25,7 +25,7 @@ PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _WINDOW_BYTES = 64 << 20
 """How far the bridge may run ahead of its reader."""
-# Load our package from its own folder: its parent need not be readable, and is not on the cells' search path.
+# Load our package from its own directory: its parent need not be readable, and is not on the cells' search path.
 _LOADER = """\
 import importlib.util, json, sys
 place, connection, ports = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])

@@ -1,4 +1,4 @@
-"""The kernel spec: a folder with ``kernel.json``, installed where Jupyter looks."""
+"""The kernel spec: a directory with ``kernel.json``, installed where Jupyter looks."""
 
 from __future__ import annotations
 

@@ -30,15 +30,15 @@ _T = TypeVar("_T")
 _SIGKILL = 9
 # The steps of a SetupError after which the job may be given to a new box: nothing of it has begun.
 _BOX_GONE = ("enter the box", "reach the leader", "lead")
-_NO_HISTORY = "this sandbox has a private folder and no history"
+_NO_HISTORY = "this sandbox has a private directory and no history"
 
 
 class Place:
     """Used from any thread; visits run side by side."""
 
     def __init__(self, policy: SandboxPolicy, transaction: Transaction | None = None) -> None:
-        """``transaction``: on whose folders it works, closed by whoever opened it; absent: a private folder, which goes
-        with the box."""
+        """``transaction``: on whose directories it works, closed by whoever opened it; absent: a private directory,
+        which goes with the box."""
         self.policy = policy
         self._inner = session_policy(policy)
         self._transaction = transaction
@@ -70,7 +70,7 @@ class Place:
             try:
                 box.close()
             except SandboxError:
-                pass  # what could not be removed is a private folder of the box
+                pass  # what could not be removed is a private directory of the box
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:

@@ -33,7 +33,7 @@ _MARK_BYTES = 16
 _MOST_BESIDE = 16 * MAX_TEXT_CHARS
 """A reply has a value of at most the room for it, or three texts of four bytes a character, and its own head."""
 
-# Load our package from its own folder: its parent need not be readable, and is not on the cells' search path.
+# Load our package from its own directory: its parent need not be readable, and is not on the cells' search path.
 _LOADER = """\
 import importlib.util, sys
 place, room = sys.argv[1], int(sys.argv[2])

@@ -62,7 +62,7 @@ class Session:
         self, policy: SandboxPolicy, transaction: Transaction, *, workspace: str = "", place: Place | None = None,
         keep_question: KeepQuestion | None = None,
     ) -> None:  # fmt: skip
-        """``workspace``: the folder of the host that is worked on; absent: a private one, which nothing is committed
+        """``workspace``: the directory of the host that is worked on; absent: a private one, which nothing is committed
         to. ``place``: on the same transaction; absent: one of its own. ``keep_question``: gets the complete changes of
         a commit if they are too long to be shown; says how an operator can read them."""
         self.policy = policy
@@ -80,7 +80,7 @@ class Session:
     def opened(
         cls, policy: SandboxPolicy | None = None, workspace: str | os.PathLike[str] | None = None
     ) -> Iterator[Self]:
-        """A session that leaves nothing behind but its commits; ``workspace``: a folder of the host to work on."""
+        """A session that leaves nothing behind but its commits; ``workspace``: a directory of the host to work on."""
         policy = policy or SandboxPolicy.from_dict({"isolation": "strict", **ROOMY})
         folder = tempfile.mkdtemp(prefix="session-", dir=state_folder.private_place())
         bases = [real(workspace)] if workspace is not None else []

@@ -53,7 +53,7 @@ def level_of(args: list[str]) -> str:
 
 @pytest.fixture
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Box]:
-    """A strict box with a private folder; ``@pytest.mark.sandbox(mem_bytes="64M")`` changes its policy."""
+    """A strict box with a private directory; ``@pytest.mark.sandbox(mem_bytes="64M")`` changes its policy."""
     import ringfence
 
     marker = request.node.get_closest_marker("sandbox")

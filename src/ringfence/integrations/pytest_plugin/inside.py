@@ -1,5 +1,5 @@
-"""Runs the same pytest in a sandbox: same arguments, same folder, live output. pytest's reports are carried over; all
-other changes of the tests are dropped.
+"""Runs the same pytest in a sandbox: same arguments, same directory, live output. pytest's reports are carried over;
+all other changes of the tests are dropped.
 
 pytest's exit code is trusted as far as ``ringfence test`` trusts it: a test that ends the process does not pass.
 """
@@ -97,7 +97,7 @@ def _words(config: pytest.Config) -> Namespace:
 
 
 def _policy(config: pytest.Config, level: str) -> SandboxPolicy:
-    """The operator's file, or generous limits. The folder of ringfence is shown: its plug-in is loaded inside."""
+    """The operator's file, or generous limits. The directory of ringfence is shown: its plug-in is loaded inside."""
     file = _words(config).ringfence_policy
     if file:
         from ringfence.model.policy_file import read_policy
@@ -113,13 +113,13 @@ def _policy(config: pytest.Config, level: str) -> SandboxPolicy:
 
 
 def _base(config: pytest.Config) -> str:
-    """The folder that is worked in: pytest's root, where the current one lies in it."""
+    """The directory that is worked in: pytest's root, where the current one lies in it."""
     here, root = str(config.invocation_params.dir), str(config.rootpath)
     return real(root if within(here, root) else here)
 
 
 def _tests_elsewhere(config: pytest.Config) -> Iterator[str]:
-    """Tests, or a configuration, that were named and lie in other folders."""
+    """Tests, or a configuration, that were named and lie in other directories."""
     base = _base(config)
     words = (word.partition("::")[0] for word in map(os.fspath, config.invocation_params.args) if word[:1] != "-")
     named = [absolute(word) for word in words if word and os.path.exists(word)]

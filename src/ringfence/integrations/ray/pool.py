@@ -69,7 +69,7 @@ class RayPool:
         self, job: Job | Sequence[str | os.PathLike[str]], *, timeout: float | None = None, on_output: None = None,
         **beside: Unpack[Beside],
     ) -> Outcome:  # fmt: skip
-        """Any command, with the keywords of ``ringfence.run`` except ``cwd``, a folder of this machine, and
+        """Any command, with the keywords of ``ringfence.run`` except ``cwd``, a directory of this machine, and
         ``on_output``."""
         _refuse_on_output(on_output)
         return _outcome(self._one(wired(self._blobs, job_of(job, **beside)), timeout))

@@ -64,7 +64,7 @@ def wired(blobs: Blobs, job: Job, work: SourceWork | CallWork | None = None) -> 
     if isinstance(job.stdin, int):
         raise UsageError("a descriptor stays on this machine", hint="give the input as bytes")
     if job.cwd is not None:
-        raise UsageError("cwd names a folder of this machine", hint="send files=, or use ringfence.Pool")
+        raise UsageError("cwd names a directory of this machine", hint="send files=, or use ringfence.Pool")
     files = {name: blobs.of(data) for name, data in job.files.items()}
     stdin = None if job.stdin is None else blobs.of(job.stdin)
     return WiredJob(job=replace(job, stdin=None, files={}), work=work, stdin=stdin, files=files)

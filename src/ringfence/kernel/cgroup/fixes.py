@@ -29,7 +29,7 @@ def outside(group: str, mountpoint: str) -> Lack:
 
 def not_a_group(directory: str) -> Lack:
     if os.path.isdir(directory):
-        return f"{directory} is a plain folder, not a control group", NOT_MOUNTED[1]
+        return f"{directory} is a plain directory, not a control group", NOT_MOUNTED[1]
     return f"there is no control group {directory}", f"sudo mkdir -p {directory}"
 
 

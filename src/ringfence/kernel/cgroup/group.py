@@ -55,7 +55,7 @@ class Cgroup:
 
     name: str
     places: Mapping[str, str]
-    """Capability → folder; several share one, and on v2 all do."""
+    """Capability → directory; several share one, and on v2 all do."""
     applied: Mapping[str, Enforcement]
     """What became of each limit; ``details`` has the values as the kernel reads them back."""
 
@@ -163,7 +163,7 @@ def _lacks(host: CgroupHost, limits: CgroupLimits) -> dict[str, tuple[str, str]]
 
 def no_disk(paths: tuple[str, ...]) -> tuple[str, str] | None:
     """(the path that lies on no disk that can be throttled, what helps), or None if there is no such path."""
-    fix = "use a folder on a file system that has a disk of its own; for the private one set TMPDIR"
+    fix = "use a directory on a file system that has a disk of its own; for the private one set TMPDIR"
     return next(((f"{path} lies on no disk that can be throttled", fix) for path in paths if not disk_of(path)), None)
 
 

@@ -1,7 +1,7 @@
 """Which control groups this caller can use: hierarchies, controllers, where new groups go, what is missing.
 
 Looks only; makes, moves and writes nothing (cgroups.py does). Every «no» has the reason and the command that
-fixes it. A folder counts as a cgroup only if it lies on the very device that the mount table names for one.
+fixes it. A directory counts as a cgroup only if it lies on the very device that the mount table names for one.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class CgroupHost:
 
 def probe(*, parent: str = "", proc: str = "/proc") -> CgroupHost:
     """Look at the host. ``parent`` (or else RINGFENCE_CGROUP) is a group given by the operator: a path as in
-    /proc/self/cgroup, or the folder itself."""
+    /proc/self/cgroup, or the directory itself."""
     text = cgroup_tree.read(f"{proc}/self/cgroup") or ""
     wanted = parent or os.environ.get(PARENT_VARIABLE, "")
     key = (text, wanted, proc, os.geteuid(), os.getegid())
@@ -137,7 +137,7 @@ def probe(*, parent: str = "", proc: str = "/proc") -> CgroupHost:
 
 
 _known: dict[tuple[object, ...], tuple[CgroupHost, list[object]]] = {}
-"""The last host that was found, by everything that decided it, with the folders that it was found in."""
+"""The last host that was found, by everything that decided it, with the directories that it was found in."""
 
 
 def _settled(host: CgroupHost) -> bool:
@@ -147,7 +147,7 @@ def _settled(host: CgroupHost) -> bool:
 
 
 def _identities(host: CgroupHost) -> list[object]:
-    """Identity and owner of the parents' folders, and what children may have. It changes when a group is removed,
+    """Identity and owner of the parents' directories, and what children may have. It changes when a group is removed,
     mounted over or given away, or when a controller is taken from it."""
     return [_identity(hierarchy) for hierarchy in host.hierarchies]
 
@@ -232,7 +232,7 @@ def _own(mount: Mount, own: Mapping[str, str]) -> str:
 
 
 def _is_cgroup(mount: Mount, directory: str | None) -> bool:
-    """The device tells a cgroup from a plain folder or tmpfs in its place, as statfs's magic number would."""
+    """The device tells a cgroup from a plain directory or tmpfs in its place, as statfs's magic number would."""
     if directory is None:
         return False
     try:

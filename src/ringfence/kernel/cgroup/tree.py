@@ -1,7 +1,7 @@
-"""Control groups as a list of folders, of whatever hierarchies: enter, list, freeze, kill, remove.
+"""Control groups as a list of directories, of whatever hierarchies: enter, list, freeze, kill, remove.
 
 Runs in small processes too (a sandbox's init enters with it, a spawner that outlives its caller cleans up
-with it), so it imports nothing heavy and takes only plain data. It chooses no folder and sets no limit.
+with it), so it imports nothing heavy and takes only plain data. It chooses no directory and sets no limit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def enter(procs_paths: Iterable[str]) -> None:
 
 
 def write(path: str, text: str) -> None:
-    """One write to a file that exists. No O_CREAT: in a plain folder a limit must fail, not become a file."""
+    """One write to a file that exists. No O_CREAT: in a plain directory a limit must fail, not become a file."""
     fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode("ascii"))

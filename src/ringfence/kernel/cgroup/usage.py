@@ -1,6 +1,6 @@
 """What a group has used at most, and which limits it hit, read from its files; nothing is estimated.
 
-``places`` is capability → folder. A file that this kernel does not have is an absent value, never a zero.
+``places`` is capability → directory. A file that this kernel does not have is an absent value, never a zero.
 """
 
 from __future__ import annotations

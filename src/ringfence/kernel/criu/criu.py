@@ -1,7 +1,7 @@
 """CRIU as a program: where it is, whether it works here, and how it is called. It reads and writes images; we do not.
 
 What is handed to it is always the same: it runs inside the sandbox, with the sandbox's id, and its images lie in a
-folder that only a descriptor leads to.
+directory that only a descriptor leads to.
 """
 
 from __future__ import annotations

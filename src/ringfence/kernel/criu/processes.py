@@ -172,7 +172,7 @@ class Stopped:
 
 
 def paths_of(pid: int) -> set[str]:
-    """The files and folders that it has open or mapped, as it would name them; not those that were removed."""
+    """The files and directories that it has open or mapped, as it would name them; not those that were removed."""
     links = [f"fd/{name}" for name in _descriptors(pid)] + ["cwd", "exe", *_mapped(pid)]
     found = {_link(f"/proc/{pid}/{name}") for name in links}
     return {path for path in found if path.startswith("/") and not path.endswith(" (deleted)")}

@@ -14,7 +14,7 @@ from ringfence.kernel.proc import processes
 
 
 def bind_in_place(pairs: list[tuple[str, str]]) -> None:
-    """Show each first folder at the place of the second."""
+    """Show each first directory at the place of the second."""
     import ctypes  # noqa: F401
     import resource  # noqa: F401
     import warnings  # noqa: F401

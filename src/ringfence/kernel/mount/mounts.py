@@ -136,7 +136,8 @@ def mount_as(source: bytes, target: bytes, kind: bytes, flags: int, options: byt
 
 
 def volatile_marks(work: str) -> list[tuple[str, int]]:
-    """What overlayfs leaves in the work folder of a volatile mount: a path, and the flag that removes a folder."""
+    """What overlayfs leaves in the work directory of a volatile mount: a path, and the flag that removes a
+    directory."""
     folder = os.path.join(work, "work", "incompat")
     return [(f"{folder}/volatile/dirty", 0), (f"{folder}/volatile", _REMOVE_FOLDER), (folder, _REMOVE_FOLDER)]
 

@@ -18,7 +18,7 @@ _NOTABLE_BYTES = 2**20
 
 
 class GroupFiles:
-    """``places``: capability → folder, as a ``Cgroup`` has them."""
+    """``places``: capability → directory, as a ``Cgroup`` has them."""
 
     def __init__(self, places: Mapping[str, str], room: DescriptorBudget) -> None:
         self._cpu = _first(places["cpu_usage"], ("cpuacct.usage", "cpu.stat"), room)

@@ -35,7 +35,7 @@ class Place:
     """Absolute, without links; beyond the first absent name as it was asked."""
     there: bool
     steady: bool
-    """The sandbox can't make the path lead elsewhere: every folder that was looked into is read-only."""
+    """The sandbox can't make the path lead elsewhere: every directory that was looked into is read-only."""
 
 
 def found(root: int, path: bytes, follow: bool, device: int) -> bytes | None:
@@ -74,7 +74,7 @@ def is_there(root: int, path: bytes) -> bool:
 
 
 def beside(root: int, path: bytes, follow: bool) -> bytes | None:
-    """Where an absent name in an existing folder would be, by the kernel itself; None: only ``walk`` can tell."""
+    """Where an absent name in an existing directory would be, by the kernel itself; None: only ``walk`` can tell."""
     folder, _, name = path.rpartition(b"/")
     place = _openat2()(root, folder or b"/", True) if name not in (b"", b".", b"..") else -1
     if place < 0:
@@ -82,7 +82,7 @@ def beside(root: int, path: bytes, follow: bool) -> bytes | None:
     try:
         if follow and _is_link(name, place):
             return None
-        # Told as the sandbox sees it: the kernel goes up to the root of the mounts that the folder lies in.
+        # Told as the sandbox sees it: the kernel goes up to the root of the mounts that the directory lies in.
         return os.readlink(b"/proc/self/fd/%d" % place).rstrip(b"/") + b"/" + name
     except OSError:
         return None
@@ -91,8 +91,8 @@ def beside(root: int, path: bytes, follow: bool) -> bytes | None:
 
 
 def join(folder: bytes, path: bytes) -> bytes:
-    """A path that is relative to a folder. The folder's name is the kernel's own and has no links in it, so «..» is
-    what stands before; that also holds for one that was removed, whose name may be another's by now."""
+    """A path that is relative to a directory. The directory's name is the kernel's own and has no links in it, so «..»
+    is what stands before; that also holds for one that was removed, whose name may be another's by now."""
     names = _names(path)
     while names[-1:] == [b".."]:
         names.pop()
@@ -144,7 +144,7 @@ def reach(root: int, path: bytes, myself: Myself) -> int:
 
 
 class _Way:
-    """How far a walk has come: the folder it stands in, and the names that lie ahead, the next one last."""
+    """How far a walk has come: the directory it stands in, and the names that lie ahead, the next one last."""
 
     def __init__(self, root: int, path: bytes, follow: bool) -> None:
         self.root = root
@@ -177,7 +177,7 @@ class _Way:
 
     def _follow(self, target: bytes) -> bool:
         self.links += 1
-        if target.startswith(b"/") and self.is_in_proc():  # the kernel's own name of a folder, see ``join``
+        if target.startswith(b"/") and self.is_in_proc():  # the kernel's own name of a directory, see ``join``
             while self.names[-1:] == [b".."]:
                 self.names.pop()
                 target = target.rpartition(b"/")[0] or b"/"

@@ -1,9 +1,9 @@
 """Files without a name that processes still hold: by a descriptor, by a mapping, as their program, or under way between
 two sockets.
 
-They take room on a disk and lie in no folder. The kernel tells only root how large a file is that is only mapped, and
-tells nobody which files are under way: we only know that there are some. What follows from that is decided elsewhere.
-"""
+They take room on a disk and lie in no directory. The kernel tells only root how large a file is that is only mapped,
+and tells nobody which files are under way: we only know that there are some. What follows from that is decided
+elsewhere. """
 
 from __future__ import annotations
 

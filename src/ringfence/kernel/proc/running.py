@@ -128,7 +128,7 @@ def age_s(leader: RunningSandbox) -> float:
 
 
 def groups(leader: RunningSandbox) -> dict[str, str]:
-    """Capability → folder of the group that its sandbox is in; empty: in none of its own, or it is gone."""
+    """Capability → directory of the group that its sandbox is in; empty: in none of its own, or it is gone."""
     first = min(procfs.children(leader.pid), default=0)
     text = cgroup_tree.read(f"/proc/{first}/cgroup") if first else None
     mountinfo = cgroup_tree.read("/proc/self/mountinfo")

@@ -17,7 +17,7 @@ _PURPOSES = {
         vmsplice copy_file_range readahead fadvise64 sync_file_range fsync fdatasync syncfs fallocate
         ftruncate cachestat
     """,
-    "open files and folders; the mounts say which": """
+    "open files and directories; the mounts say which": """
         open openat creat close close_range getdents getdents64 getcwd chdir fchdir truncate
         memfd_create mknod mknodat pipe pipe2 dup dup2 dup3 fcntl flock ioctl umask
     """,

@@ -69,7 +69,7 @@ _RLIMIT_CORE = 4
 _MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: without them open has no mode, and the register is noise
 
 def _mode_changes(bits: int) -> tuple[Rule, ...]:
-    reason = "a setuid file in a writable folder outlives the sandbox, and makes whoever runs it the caller"
+    reason = "a setuid file in a writable directory outlives the sandbox, and makes whoever runs it the caller"
     return (_closed("chmod fchmod", _report(_EPERM), reason, any_bit(1, bits)),
             _closed("fchmodat fchmodat2", _report(_EPERM), "as chmod", any_bit(2, bits)))  # fmt: skip
 
@@ -279,7 +279,7 @@ DEFAULT = Profile(
 )
 
 # All that the job writes lies in layers and in memory, where no program gets privileges: set-group-id may be set, as
-# shared repositories of git do on their folders. A filter can't tell what is a folder; a commit does.
+# shared repositories of git do on their directories. A filter can't tell what is a directory; a commit does.
 _OTHERS = tuple(rule for rule in DEFAULT.closed if rule not in _mode_changes(_SETID_BITS))
 LAYERED = replace(DEFAULT, name="layered", closed=_mode_changes(_SET_USER_ID) + _OTHERS)
 

@@ -24,7 +24,7 @@ class Watched:
 
     operation: str
     places: tuple[tuple[int, int], ...]
-    """(argument with the folder, CWD: the working folder; argument that points to the path)."""
+    """(argument with the directory, CWD: the working directory; argument that points to the path)."""
     follow: bool = True
     """A link at the end of the path leads on."""
     unless: tuple[int, int] = (0, 0)
@@ -65,7 +65,7 @@ def _make(operation: str, *places: tuple[int, int]) -> Watched:
 
 
 _HERE = (CWD, 0)  # the first argument is the path
-_AT = (0, 1)  # the first two are folder and path
+_AT = (0, 1)  # the first two are directory and path
 
 WATCHED: dict[str, Watched] = {
     "open": _look("open", _HERE, flags=1, unless=(1, _O_NOFOLLOW)),

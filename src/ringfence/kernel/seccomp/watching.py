@@ -22,9 +22,9 @@ from ringfence.kernel.seccomp.watched_calls import CWD, WATCHED, Watched
 from ringfence.model.record import record
 
 CAVEAT = (
-    "paths were read before the kernel read them: a guest that changes a path, a link, a folder or the first bytes of "
-    "a program at that moment can keep an attempt out of the record or put another path into it; sendmsg to a hidden "
-    "socket is not watched"
+    "paths were read before the kernel read them: a guest that changes a path, a link, a directory or the first bytes "
+    "of a program at that moment can keep an attempt out of the record or put another path into it; sendmsg to a "
+    "hidden socket is not watched"
 )
 _AT_FDCWD = -100
 _AF_UNIX = 1
@@ -67,7 +67,7 @@ class Watcher:
         self._harmless: tuple[set[bytes], set[bytes]] = (set(), set())
         # Programs that the kernel opens nothing hidden for, ever.
         self._harmless_programs: set[bytes] = set()
-        # Folders of which that can't be said, since the guest may change what lies on the way.
+        # Directories of which that can't be said, since the guest may change what lies on the way.
         self._changing: set[bytes] = set()
 
     def close(self) -> None:
@@ -238,8 +238,8 @@ class Watcher:
         return asked[:1] != b"/" or dirname(asked) in self._changing
 
     def _root_of(self, path: bytes) -> bytes:
-        """The hidden path that it is at or below, empty if there is none; by the folders above it, since there may be
-        thousands of hidden paths."""
+        """The hidden path that it is at or below, empty if there is none; by the directories above it, since there may
+        be thousands of hidden paths."""
         while path and path not in self._hidden:
             path = path[: path.rfind(b"/")] if b"/" in path else b""
         return path

@@ -129,7 +129,7 @@ def decode(data: bytes) -> Request | None:
 
 
 def names(request: Request) -> tuple[tuple[int, bytes], ...]:
-    """The (folder node, name) pairs that a request is about; none when it is about the node itself."""
+    """The (directory node, name) pairs that a request is about; none when it is about the node itself."""
     offset = _NAME_OFFSET.get(request.op)
     if offset is None:
         return ()

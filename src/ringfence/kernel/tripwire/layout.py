@@ -1,6 +1,6 @@
 """What the tripwire file system looks like: which node stands for which hidden place. Pure data.
 
-One FUSE file system serves all hidden places of a sandbox. A *veil* replaces a read-only folder that has hidden
+One FUSE file system serves all hidden places of a sandbox. A *veil* replaces a read-only directory that has hidden
 names in it. The visible names are bind mounts of the real ones (symbolic links are answered by us), the hidden ones
 do not exist: no listing, no mount table and no system call tells them from names that never were (docs/adr/0026).
 
@@ -24,13 +24,13 @@ FOLDER_MODE = stat.S_IFDIR | 0o755
 FILE_MODE = stat.S_IFREG | 0o755
 LINK_MODE = stat.S_IFLNK | 0o777
 
-# (node name in the staging folder, place in the sandbox, visible names to bind from the place itself)
+# (node name in the staging directory, place in the sandbox, visible names to bind from the place itself)
 Binding = tuple[bytes, bytes, tuple[bytes, ...]]
 
 
 @record
 class Entry:
-    """A visible name in a veiled folder."""
+    """A visible name in a veiled directory."""
 
     name: bytes
     mode: int
@@ -40,7 +40,7 @@ class Entry:
 
 @record
 class Veil:
-    """A read-only folder, the names in it that are hidden and those that stay."""
+    """A read-only directory, the names in it that are hidden and those that stay."""
 
     folder: bytes
     hidden: frozenset[bytes]
@@ -63,11 +63,12 @@ class Node:
 class Layout:
     nodes: Mapping[int, Node]
     bindings: tuple[Binding, ...]
-    """In the order in which they must be made: outer folders first."""
+    """In the order in which they must be made: outer directories first."""
 
 
 def lay_out(*, veils: Iterable[Veil] = (), spots: Iterable[tuple[bytes, int]] = ()) -> Layout:
-    """Number the nodes and say what has to be bound where. ``spots``: path and mode of files, in no veiled folder."""
+    """Number the nodes and say what has to be bound where. ``spots``: path and mode of files, in no veiled
+    directory."""
     ordered = sorted(veils, key=lambda veil: (veil.folder.rstrip(b"/").count(b"/"), veil.folder))
     _check(ordered)
     nodes: dict[int, Node] = {}
@@ -104,20 +105,20 @@ def from_data(data: dict[int, tuple[bytes, int, bytes, dict[bytes, int], frozens
 
 
 def read_veil(folder: bytes, hidden: Iterable[bytes], *, source: bytes = b"") -> Veil:
-    """A veil over a folder as it is now; ``source`` is where it lies if not at its place in the sandbox."""
+    """A veil over a directory as it is now; ``source`` is where it lies if not at its place in the sandbox."""
     gone = frozenset(hidden)
     try:
         with os.scandir(source or folder) as listing:
             visible = tuple(_entry(item) for item in listing if item.name not in gone)
     except OSError as error:
-        raise UsageError(f"cannot list the folder to veil: {error}") from error
+        raise UsageError(f"cannot list the directory to veil: {error}") from error
     return Veil(folder=folder, hidden=gone, visible=visible)
 
 
 def read_veils(
     paths: Iterable[bytes], *, source: Callable[[bytes], bytes] = lambda folder: folder
 ) -> tuple[Veil, ...]:
-    """One veil for each folder that has one of these paths in it; ``source`` says where a folder lies now."""
+    """One veil for each directory that has one of these paths in it; ``source`` says where a directory lies now."""
     wanted = set(paths)
     names: dict[bytes, set[bytes]] = {}
     for path in wanted:

@@ -63,7 +63,7 @@ def bind_all(
 ) -> None:
     """Bind each node of the file system mounted at ``stage`` over its place, then take the stage away.
 
-    ``bindings`` are ``Layout.bindings``. The stage may lie in a folder that becomes covered by one of them.
+    ``bindings`` are ``Layout.bindings``. The stage may lie in a directory that becomes covered by one of them.
     """
     try:
         with opened(stage, os.O_RDONLY | os.O_DIRECTORY) as nodes:
@@ -100,7 +100,7 @@ def _bind_child(covered: int, veil: int, name: bytes, mount: Mount) -> None:
             if not stat.S_ISLNK(os.fstat(source).st_mode):
                 mount(_fd_path(source), _fd_path(veil) + b"/" + name, b"", _BIND, b"")
     except FileNotFoundError:
-        return  # gone since the folder was listed: the node below it answers «no such file»
+        return  # gone since the directory was listed: the node below it answers «no such file»
 
 
 def _fd_path(descriptor: int) -> bytes:

@@ -1,6 +1,6 @@
 """The tripwire's half outside the sandbox: answer every request at once, and record what touched the hidden.
 
-A hidden place answers «no such file» to everything; a veiled folder (see ``tripwire_layout``) shows its
+A hidden place answers «no such file» to everything; a veiled directory (see ``tripwire_layout``) shows its
 visible names and nothing else. Made for someone else's ``selectors`` loop: ``fileno()``, ``handle()``,
 ``finished``. Holds no data of any hidden file, so there is nothing it could give away; mounts nothing
 (``tripwire_mount``), keeps no records (``recorder``).
@@ -61,7 +61,7 @@ class Tripwire:
         """``mounter``: the number of the process that calls ``tripwire_mount.bind_all``, in ``proc``, the /proc
         of its pid namespace; -1: our own. ``visited``: a box, in which each process belongs to a visit.
 
-        ``uid`` and ``gid`` own the veiled folders, as seen in the sandbox. The descriptors are ours to close.
+        ``uid`` and ``gid`` own the veiled directories, as seen in the sandbox. The descriptors are ours to close.
         """
         self._proc = proc
         self._visited = visited

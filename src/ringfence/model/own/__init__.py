@@ -1,1 +1,1 @@
-"""Files and folders of ours that lie where others could reach them, in places that callers choose."""
+"""Files and directories of ours that lie where others could reach them, in places that callers choose."""

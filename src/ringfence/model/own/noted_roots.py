@@ -1,9 +1,8 @@
-"""Folders of ours that lie where a caller put them, as the state folder remembers them: no guest sees one, no matter
-who made it or who runs the guest.
+"""Directories of ours that lie where a caller put them, as the state directory remembers them: no guest sees one, no
+matter who made it or who runs the guest.
 
-One is forgotten once it is gone from a file system that is still there, or another folder is in its place. What lies on
-a disk that is not mounted at the moment stays noted, and is hidden when it comes back. Makes no folder.
-"""
+One is forgotten once it is gone from a file system that is still there, or another directory is in its place. What lies
+on a disk that is not mounted at the moment stays noted, and is hidden when it comes back. Makes no directory. """
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ from ringfence.model.paths import lies_in
 
 _FILE, _MOST_BYTES = "roots", 1 << 20
 Rows = dict[str, tuple[int, int]]
-"""Path of a folder: the device that it lies on, and its inode."""
+"""Path of a directory: the device that it lies on, and its inode."""
 
 
 def noted(top: str) -> list[str]:
-    """The folders that the state folder ``top`` knows; none if it can't be read."""
+    """The directories that the state directory ``top`` knows; none if it can't be read."""
     return list(_read(top))
 
 
@@ -34,7 +33,7 @@ def stamp(top: str) -> tuple[int, ...]:
 
 
 def note(top: str, path: str) -> None:
-    """Remember a folder that is there, and nothing in it yet. Those that are gone are forgotten."""
+    """Remember a directory that is there, and nothing in it yet. Those that are gone are forgotten."""
     if _covers(_read(top), path):
         return
 
@@ -46,13 +45,13 @@ def note(top: str, path: str) -> None:
 
 
 def forget(top: str, paths: Collection[str]) -> None:
-    """Forget these folders; for a caller that knows that they hold nothing that a guest must not see."""
+    """Forget these directories; for a caller that knows that they hold nothing that a guest must not see."""
     _change(top, lambda rows: {each: mark for each, mark in rows.items() if each not in paths})
 
 
 def _covers(known: Rows, path: str) -> bool:
-    """Whether one of them is this folder, or contains it. A new folder in the place of one that is gone is a different
-    one: the row of the old one will be forgotten, and the new one would be lost with it."""
+    """Whether one of them is this directory, or contains it. A new directory in the place of one that is gone is a
+    different one: the row of the old one will be forgotten, and the new one would be lost with it."""
     return any(lies_in(path, each) and not _is_gone(each, *mark) for each, mark in known.items())
 
 
@@ -61,7 +60,7 @@ def _mark(status: os.stat_result) -> tuple[int, int]:
 
 
 def _is_gone(path: str, device: int, inode: int) -> bool:
-    """Whether it was removed, and is not just out of reach: what is there now, or the nearest folder above it, is on
+    """Whether it was removed, and is not just out of reach: what is there now, or the nearest directory above it, is on
     the same disk as it was."""
     try:
         found = os.lstat(path)
@@ -91,7 +90,7 @@ def _is_row(row: list[str]) -> bool:
 def _write(top: str, rows: Rows) -> None:
     data = b"".join(b"%d %d %s\0" % (*mark, os.fsencode(path)) for path, mark in rows.items())
     if len(data) > _MOST_BYTES:
-        raise UsageError(f"{top}: {len(rows)} folders of ringfence's own lie elsewhere, more than can be remembered",
+        raise UsageError(f"{top}: {len(rows)} directories of ringfence's own lie elsewhere, too many to remember",
                          hint="remove those that nobody needs")  # fmt: skip
     own_files.write_whole(os.path.join(top, _FILE), data)
 
@@ -109,7 +108,8 @@ def _change(top: str, change: Callable[[Rows], Rows]) -> None:
 
 
 def _lock(descriptor: int) -> None:
-    """A lock, so that two processes that note folders at the same time lose nothing; it ends with the descriptor."""
+    """A lock, so that two processes that note directories at the same time lose nothing; it ends with the
+    descriptor."""
     try:
         import fcntl
     except ImportError:

@@ -1,9 +1,8 @@
-"""Folders of ours that have appeared where a guest can see them since its sandbox was made: checked before each visit
-and each job.
+"""Directories of ours that have appeared where a guest can see them since its sandbox was made: checked before each
+visit and each job.
 
-A folder that was noted after a sandbox was made is not hidden in it, and nothing can be hidden in a finished root. So
-the sandbox takes no more visits, and the processes in it are ended.
-"""
+A directory that was noted after a sandbox was made is not hidden in it, and nothing can be hidden in a finished root.
+So the sandbox takes no more visits, and the processes in it are ended. """
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ class OwnWatch:
         self._exposed = ""
 
     def exposed(self) -> str:
-        """A folder of ours that its guest can see; empty: none. If nothing was noted, costs some looks at files."""
+        """A directory of ours that its guest can see; empty: none. If nothing was noted, costs some looks at files."""
         if self._exposed or (now := state_folder.own_stamp()) == self._stamp:
             return self._exposed
         new = (own for own in state_folder.own_places() if not any(within(own, known) for known in self._known))
@@ -37,7 +36,7 @@ class OwnWatch:
         return self._exposed
 
     def refuse(self) -> None:
-        """UsageError if a folder of ours was exposed in it; it was ended for that."""
+        """UsageError if a directory of ours was exposed in it; it was ended for that."""
         if place := self.exposed():
-            problem = f"{place} has become a folder of ringfence's own in what this box shows, so the box was ended"
+            problem = f"{place} has become a directory of ringfence's own in what this box shows, so the box was ended"
             raise UsageError(problem, hint="open another box: it hides it; what lies in a transaction is not lost")

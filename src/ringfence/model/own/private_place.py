@@ -1,5 +1,5 @@
-"""The one folder for all that ringfence makes for itself and removes again: private folders of boxes, layers of runs,
-texts that are merged, evidence before it is signed.
+"""The one directory for all that ringfence makes for itself and removes again: private directories of boxes, layers of
+runs, texts that are merged, evidence before it is signed.
 
 ``TMPDIR/ringfence-UID``, 0700. It is never used if it is a link, somebody else's or open to others, and no guest sees
 it, no matter whose box it is (``state_folder.own_places``). It stays when it is empty, so that nobody else takes its
@@ -18,19 +18,19 @@ from ringfence.model.ways.walk import absolute, itself
 
 _USUAL = "/tmp"
 _PRIVATE, _REACHED = 0o700, 0o711
-_STEP = "make the private folder"
-_ELSEWHERE = "set TMPDIR to another folder of your own"
+_STEP = "make the private directory"
+_ELSEWHERE = "set TMPDIR to another directory of your own"
 
 
 def above() -> str:
-    """The folder that it lies in, which the user chooses."""
+    """The directory that it lies in, which the user chooses."""
     if os.name == "nt":
         return absolute(os.environ.get("TEMP") or os.environ.get("TMP") or os.path.expanduser("~"))
     return absolute(os.environ.get("TMPDIR") or _USUAL)
 
 
 def path() -> str:
-    """Where it is, or will be. On Windows the temporary folder itself, which is its owner's only."""
+    """Where it is, or will be. On Windows the temporary directory itself, which is its owner's only."""
     return above() if os.name == "nt" else _in(above())
 
 
@@ -44,8 +44,8 @@ def usual() -> str:
 
 
 def known() -> list[str]:
-    """This place, and those of other processes of this user. For a process that runs inside such a folder, e.g. a job
-    that starts sandboxes itself: its own alone."""
+    """This place, and those of other processes of this user. For a process that runs inside such a directory, e.g. a
+    job that starts sandboxes itself: its own alone."""
     if os.name == "nt":
         return []
     # Not through a link of that name: anybody may have made it, and its target is not ours.
@@ -56,8 +56,8 @@ def known() -> list[str]:
 
 
 def _is_ours(folder: str) -> bool:
-    """Whether nobody else has taken the name: folders that they noted there would be hidden from all guests, and left
-    out of all commits."""
+    """Whether nobody else has taken the name: directories that they noted there would be hidden from all guests, and
+    left out of all commits."""
     try:
         status = os.lstat(folder)
     except OSError:
@@ -84,8 +84,8 @@ def usual_made(found: str) -> str:
 
 
 def let_others_through() -> None:
-    """If root's job has an id of its own, it reaches its folder in here by the path. No name in here can be listed or
-    guessed, and each is for one id alone."""
+    """If root's job has an id of its own, it reaches its directory in here by the path. No name in here can be listed
+    or guessed, and each is for one id alone."""
     os.chmod(made(), _REACHED)
 
 
@@ -98,13 +98,13 @@ def _make(folder: str) -> None:
     except OSError as error:
         if not is_of_a_call(error):
             raise
-        raise SetupError(_STEP, f"{error.strerror}: {folder}", hint="set TMPDIR to a folder with room") from error
+        raise SetupError(_STEP, f"{error.strerror}: {folder}", hint="set TMPDIR to a directory with room") from error
 
 
 def _check(folder: str, status: os.stat_result) -> None:
     modes = (_PRIVATE, _REACHED) if os.geteuid() == 0 else (_PRIVATE,)
     if not stat.S_ISDIR(status.st_mode):
-        raise SetupError(_STEP, f"{folder} is a link or a file, no folder", hint=f"remove it, or {_ELSEWHERE}")
+        raise SetupError(_STEP, f"{folder} is a link or a file, no directory", hint=f"remove it, or {_ELSEWHERE}")
     if status.st_uid != os.geteuid():
         raise SetupError(_STEP, f"{folder} belongs to another user ({status.st_uid})", hint=_ELSEWHERE)
     if stat.S_IMODE(status.st_mode) not in modes:

@@ -1,6 +1,6 @@
 """A file that is put in its place when a run has ended: nothing of it lies there while the run goes on.
 
-The place may be in a workspace, and others who work there may use the name, or replace the folder. Then nothing is
+The place may be in a workspace, and others who work there may use the name, or replace the directory. Then nothing is
 written, and that is reported. Knows nothing of what is in the file.
 """
 
@@ -73,5 +73,5 @@ class ReservedFile:
         return found.st_mode, found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size
 
     def _is_same_folder(self) -> bool:
-        """Whether its path still leads to the folder that was opened."""
+        """Whether its path still leads to the directory that was opened."""
         return self._folder < 0 or os.path.samestat(os.stat(self._above), os.fstat(self._folder))

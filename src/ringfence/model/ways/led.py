@@ -14,8 +14,8 @@ SHOWING = ("readable_paths", "writable_paths", "shown_at")
 
 
 def refuse(policy: SandboxPolicy, workspaces: Iterable[str], look: Look) -> None:
-    """PolicyError if a path of the policy goes through a link in a folder that jobs work on or write, to a place that
-    the policy does not name: a repository, or an earlier job, would choose what this job sees."""
+    """PolicyError if a path of the policy goes through a link in a directory that jobs work on or write, to a place
+    that the policy does not name: a repository, or an earlier job, would choose what this job sees."""
     named = {path: name for name in SHOWING for path in getattr(policy, name)}
     tops = dict.fromkeys(map(look.real, (*workspaces, *policy.writable_paths))) if named else {}
     ways = {path: link for path in named for link in look.way(path).links if any(within(link, top) for top in tops)}

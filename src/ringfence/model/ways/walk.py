@@ -35,7 +35,7 @@ class Hop:
     """One name on the way."""
 
     place: str
-    """The real path of the folder that it lies in, and the name."""
+    """The real path of the directory that it lies in, and the name."""
     link: str
     """Where it leads; empty: it is no link."""
     open_to: str
@@ -52,7 +52,7 @@ class Way:
     error: int = 0
     """Why the kernel does not arrive (ENOENT, EACCES, ELOOP …); 0: it does."""
     own: str = ""
-    """Its last name, with the real path of the folder that it lies in: a link there is seen as one."""
+    """Its last name, with the real path of the directory that it lies in: a link there is seen as one."""
 
     @property
     def hops(self) -> tuple[Hop, ...]:
@@ -64,7 +64,7 @@ class Way:
         return [place for place, link, _ in self.rows if link]
 
     def passes(self, *tops: str) -> bool:
-        """Whether it leads through one of these folders, or to it."""
+        """Whether it leads through one of these directories, or to it."""
         return any(within(place, top) for place, _, _ in self.rows for top in tops)
 
     @property
@@ -73,7 +73,7 @@ class Way:
         return any(open_to for _, _, open_to in self.rows)
 
     def link_of_others(self) -> Hop | None:
-        """The first link on it that somebody else could have put there, by itself or with a folder above it."""
+        """The first link on it that somebody else could have put there, by itself or with a directory above it."""
         is_open = ""
         for place, link, open_to in self.rows:
             is_open = is_open or open_to
@@ -103,8 +103,8 @@ def real(path: Path) -> str:
 
 
 def absolute(path: Path) -> str:
-    """The path from ``/`` on, without ``.`` and doubled slashes. If it goes up, its folder is the one that the kernel
-    finds. A link at its end stays, and so do links on the way if it only goes down."""
+    """The path from ``/`` on, without ``.`` and doubled slashes. If it goes up, its directory is the one that the
+    kernel finds. A link at its end stays, and so do links on the way if it only goes down."""
     if os.name == "nt":
         return os.path.abspath(path)  # as that system reads it
     path = os.fspath(path)
@@ -117,7 +117,7 @@ def absolute(path: Path) -> str:
 
 
 def itself(path: Path) -> str:
-    """The path with its folder resolved, but not its last name: a link there stays a link."""
+    """The path with its directory resolved, but not its last name: a link there stays a link."""
     if os.name == "nt":
         folder, name = os.path.split(os.path.abspath(path))
         return os.path.join(os.path.realpath(folder), name)
@@ -126,7 +126,7 @@ def itself(path: Path) -> str:
 
 
 def walk(path: Path) -> Way:
-    """The way to a path; a relative one begins at the current folder. The way itself says how it ends."""
+    """The way to a path; a relative one begins at the current directory. The way itself says how it ends."""
     if os.name == "nt":
         error = 0 if os.path.exists(path) else errno.ENOENT
         return Way(rows=(), end=os.path.realpath(path), error=error, own=itself(path))
@@ -139,7 +139,7 @@ def walk(path: Path) -> Way:
 
 def walk_over(path: str, laid: Mapping[str, str]) -> Way:
     """The way as it will be with ``laid`` over the host: for each place the target of a link, or nothing if it is not a
-    link. A place that is nowhere counts as a folder; who could change it is not asked."""
+    link. A place that is nowhere counts as a directory; who could change it is not asked."""
     if os.name == "nt":
         return walk(path)
     return _Walker(_Laid(laid)).walk(_from_root(path).split("/"))

@@ -1,4 +1,4 @@
-"""Who could put something else in the place of a name: by owner and mode of the folder that it lies in.
+"""Who could put something else in the place of a name: by owner and mode of the directory that it lies in.
 
 Root and the caller are not counted, nor is the owner of ``/``, who decides over everything anyway: inside a user
 namespace that is nobody's id. Access lists are not read; where one lets somebody write, the group's bit is set too.
@@ -20,9 +20,8 @@ def trusted(top: os.stat_result) -> frozenset[int]:
 def open_to(folder: os.stat_result, entry: os.stat_result | None, users: frozenset[int]) -> str:
     """Who, beside these users, could do it; empty: nobody. ``entry``: what has the name; absent: nothing has it yet.
 
-    In a folder with the sticky bit everybody can replace their own files. A group with a user's number is that user's
-    own.
-    """
+    In a directory with the sticky bit everybody can replace their own files. A group with a user's number is that
+    user's own. """
     if folder.st_uid not in users:
         return f"user {folder.st_uid}"
     mode = folder.st_mode

@@ -1,6 +1,6 @@
 """The compose file of a Terminal-Bench 1 task: one service, ``client``, as the benchmark's own template has it.
 
-Anything beyond that (more services, ports, capabilities, devices, folders of the host) is refused by its key.
+Anything beyond that (more services, ports, capabilities, devices, directories of the host) is refused by its key.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _TEXTS = ("version", "services.client.image", "services.client.container_name", 
 
 
 def _volumes(value: object) -> str:
-    """The folders for logs that the benchmark itself has; nothing else of the host is shown."""
+    """The directories for logs that the benchmark itself has; nothing else of the host is shown."""
     rows = value if isinstance(value, list) else [value]
     wrong = [row for row in rows if not isinstance(row, str) or not all(map(_OWN.fullmatch, row.split(":")))]
-    return f"{wrong[0]!r} is a folder of the host or a volume, which a task does not get" if wrong else ""
+    return f"{wrong[0]!r} is a directory of the host or a volume, which a task does not get" if wrong else ""
 
 
 def _variables(value: object) -> str:
@@ -37,9 +37,9 @@ def _variables(value: object) -> str:
 
 def _build(value: object) -> str:
     if isinstance(value, str):
-        return "" if value in (".", "./") else f"{value!r} is not the task's folder"
+        return "" if value in (".", "./") else f"{value!r} is not the task's directory"
     if not isinstance(value, Mapping):
-        return f"{value!r} is not a folder"
+        return f"{value!r} is not a directory"
     wrong = [key for key in value if key not in ("context", "dockerfile")]
     if wrong or value.get("context", ".") not in (".", "./"):
         return f"{wrong[0] if wrong else value['context']!r} is not honoured; there are dockerfile and context: ."

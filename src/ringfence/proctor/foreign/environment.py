@@ -187,7 +187,7 @@ def _left_out(image: Image, names: Sequence[str]) -> tuple[str, ...]:
     if image.entrypoint:
         found.append(f"the image's entry point, {' '.join(image.entrypoint)[:80]}, is not run")
     if image.volumes:
-        found.append(f"the image's volumes, {', '.join(image.volumes)[:80]}, are plain folders")
+        found.append(f"the image's volumes, {', '.join(image.volumes)[:80]}, are plain directories")
     if names:
         found.append(f"devices and FIFOs of the image are left out: {', '.join(names[:3])}")
     return tuple(found)
@@ -221,7 +221,7 @@ def _refuse_triggers_of_bases(found: Dockerfile, engine: Engine) -> None:
 
 
 def _refuse_own_files(said: Described, found: Dockerfile) -> None:
-    """Where the context is the task's folder, a COPY of all of it would put the solution into the image."""
+    """Where the context is the task's directory, a COPY of all of it would put the solution into the image."""
     for each in found.named("COPY", "ADD") if said.own else ():
         words = each.words() or tuple(each.text.split())
         if any(flag == "from" for flag, _ in each.flags):

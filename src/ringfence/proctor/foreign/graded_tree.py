@@ -26,7 +26,7 @@ MAX_HARNESS_BYTES = 256 << 20
 
 
 def patched(patches: list[FilePatch], folder: str, where: str) -> dict[str, Content | None]:
-    """Return the files that patches change in a folder; UsageError where they do not fit."""
+    """Return the files that patches change in a directory; UsageError where they do not fit."""
     try:
         return applied(patches, read_below(folder))
     except PatchError as error:
@@ -61,7 +61,7 @@ def harness_of(folder: str, own: Collection[str]) -> dict[str, Content | None]:
 
 
 def _paths(folder: str, chosen: Callable[[str], bool]) -> Iterator[str]:
-    """What is no folder, and links to folders; not what lies in ``.git``."""
+    """What is no directory, and links to directories; not what lies in ``.git``."""
     for place, folders, files in os.walk(folder):
         above = os.path.relpath(place, folder)
         folders[:] = [name for name in folders if name != ".git"]
@@ -131,7 +131,7 @@ def _differs(read: Callable[[str], Content | None], path: str, content: Content 
 
 
 def _put(tree: Tree, path: str, content: Content | None) -> None:
-    """Remove what is in the way: an agent may have replaced a folder by a link, or a file by a folder."""
+    """Remove what is in the way: an agent may have replaced a directory by a link, or a file by a directory."""
     parts = path.split("/")
     for count in range(1, len(parts)):
         above = "/".join(parts[:count])

@@ -1,4 +1,4 @@
-"""Tasks of Harbor, which Terminal-Bench 2 is made of: a folder with ``task.toml``, read into our own ``Task``.
+"""Tasks of Harbor, which Terminal-Bench 2 is made of: a directory with ``task.toml``, read into our own ``Task``.
 
 Every key of ``task.toml`` is honoured, told in a note, or refused with its name; none is passed over in silence
 (docs/reference/proctor/terminal-bench.md). This is pure, except that other modules ask the engine and the host for it.
@@ -134,7 +134,7 @@ def load(
     path: str, *, rootfs: str, allow: Sequence[str] = (), environment: Mapping[str, str] = _NOTHING,
     build_network: str = "", engine: Engine | None = None, host: HostFacts | None = None,
 ) -> Task:  # fmt: skip
-    """The task of a folder. ``rootfs``: host or image. ``allow``: the hosts that agent and verifier may reach if the
+    """The task of a directory. ``rootfs``: host or image. ``allow``: the hosts that agent and verifier may reach if the
     task asks for the whole network. ``environment``: variables that the task may ask for by name. ``build_network``:
     that of the image's build, in place of what the task says."""
     folder = TaskFolder(path)

@@ -38,7 +38,7 @@ def lay_build(built: str, staged: str, patches: Sequence[FilePatch]) -> list[str
 
 
 def _new_files(built: str, staged: str) -> Iterator[str]:
-    """Only in folders that the repository has as folders, or not at all: a link there would lead elsewhere."""
+    """Only in directories that the repository has as directories, or not at all: a link there would lead elsewhere."""
     for place, folders, files in os.walk(built):
         above = os.path.relpath(place, built)
         folders[:] = [name for name in folders if name not in _LEFT_OUT and _is_way(os.path.join(staged, above, name))]

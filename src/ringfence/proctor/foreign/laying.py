@@ -1,6 +1,6 @@
-"""Lays what a Dockerfile copies into a new folder, which becomes the workspace: from the task's context alone.
+"""Lays what a Dockerfile copies into a new directory, which becomes the workspace: from the task's context alone.
 
-A task may come from anybody: no link is followed, and nothing but files, folders and links is copied.
+A task may come from anybody: no link is followed, and nothing but files, directories and links is copied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WHO = {"u": 0o700, "g": 0o070, "o": 0o007, "a": 0o777}
 
 
 def workspace_of(dockerfile: Dockerfile, laid: Laid, context: str, without: Sequence[str] = ()) -> str:
-    """A folder of ours with what is copied, in the state folder by its content; made once.
+    """A directory of ours with what is copied, in the state directory by its content; made once.
 
     ``without``: names in the context that are the task's own, such as its tests: copying one is refused."""
     _refuse_ignored(dockerfile, laid, context)
@@ -156,7 +156,7 @@ class _Laying:
 
 
 def _matching(top: str, parts: list[str]) -> Iterator[str]:
-    """Paths below a folder by patterns, one for each part."""
+    """Paths below a directory by patterns, one for each part."""
     first, *rest = parts
     names: Iterable[str] = os.listdir(top) if re.search(r"[*?\[]", first) else [first]
     for name in names:

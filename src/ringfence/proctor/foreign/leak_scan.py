@@ -82,8 +82,8 @@ def scan(
     repository: Repository, patches: Sequence[FilePatch], roots: Sequence[str], apart: Collection[str] = (),
     sites: Collection[str] = (),
 ) -> tuple[Leak, ...]:  # fmt: skip
-    """Return what leaks below these folders. ``apart``: folders that are hidden anyway. ``sites``: further folders that
-    packages are imported from."""
+    """Return what leaks below these directories. ``apart``: directories that are hidden anyway. ``sites``: further
+    directories that packages are imported from."""
     finder = _Finder(repository, patches, sites)
     found: dict[str, Leak] = {}
     for root in _tops((*roots, *sites)):
@@ -190,8 +190,8 @@ def host_roots(python: str) -> tuple[str, ...]:
 
 
 def host_sites() -> tuple[str, ...]:
-    """Return the folders of our interpreter's packages, and where its editable installations lead: an agent sees those
-    too."""
+    """Return the directories of our interpreter's packages, and where its editable installations lead: an agent sees
+    those too."""
     return tuple(path for path in programs.own_folders("") if path not in (sys.prefix, sys.base_prefix))
 
 

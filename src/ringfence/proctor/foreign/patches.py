@@ -17,7 +17,7 @@ MAX_COMPARED = 20_000_000
 """How many lines of one file are compared with lines of its hunks: in a hostile patch they could all be alike."""
 PLAIN, EXECUTABLE = "100644", "100755"
 _MODES = {PLAIN: PLAIN, EXECUTABLE: EXECUTABLE, "100664": PLAIN}
-_REFUSED = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a folder"}
+_REFUSED = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a directory"}
 _NO_LINE_END = b"\\ "
 _ESCAPES = {ord(letter): byte for letter, byte in zip('abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True)}
 _IGNORED = (b"index ", b"similarity index ", b"dissimilarity index ")
@@ -225,7 +225,7 @@ def _same_name(rest: bytes) -> str:
 
 
 def _name(text: bytes, number: int) -> str:
-    """After ``---`` or ``+++``: the path without its first folder, or nothing for ``/dev/null``."""
+    """After ``---`` or ``+++``: the path without its first directory, or nothing for ``/dev/null``."""
     if text.endswith(b"\r"):
         raise PatchError(f"line {number}: the patch itself has lines that end in CR LF")
     path = _unquoted(text.partition(b"\t")[0] if not text.startswith(b'"') else text, number)
@@ -347,7 +347,7 @@ def _place(lines: list[bytes], before: list[bytes], expected: int, least: int, b
 
 
 def read_below(folder: str, most: int = sys.maxsize) -> Read:
-    """Reads files of a folder; no link is followed. ``most``: larger ones are a PatchError."""
+    """Reads files of a directory; no link is followed. ``most``: larger ones are a PatchError."""
 
     def read(path: str) -> Content | None:
         place = folder
@@ -380,7 +380,7 @@ def _write(folder: str, files: Mapping[str, Content | None]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Apply a patch to a folder: all of it or nothing."""
+    """Apply a patch to a directory: all of it or nothing."""
     patch, folder = arguments
     try:
         with open(patch, "rb") as file:

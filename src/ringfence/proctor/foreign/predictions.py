@@ -71,7 +71,7 @@ def prediction_for(path: str, instance: Instance) -> Prediction:
 
 
 def patching(patch: str, place: str, mount_at: str) -> str:
-    """Return the command of an agent that applies a patch, and does nothing else. ``place``: a private folder that
+    """Return the command of an agent that applies a patch, and does nothing else. ``place``: a private directory that
     outlasts the run."""
     path = written(place, PATCH, patch)
     return shlex.join([sys.executable, "-I", "-S", PROGRAM, path, mount_at])

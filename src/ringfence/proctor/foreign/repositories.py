@@ -27,7 +27,7 @@ class Repository:
     arguments: tuple[str, ...] = ()
     """What the runner gets before the test files."""
     sources: tuple[str, ...] = ("", "src")
-    """Folders that packages are imported from, as an editable installation would have it."""
+    """Directories that packages are imported from, as an editable installation would have it."""
     install: str = ""
     """Shell commands that build in place what can't be imported without them; they run before the agent."""
     environment: Mapping[str, str] = _NOTHING

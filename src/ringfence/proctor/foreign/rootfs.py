@@ -46,19 +46,19 @@ class Copied:
     sources: tuple[str, ...]
     """Relative to the task's context; patterns as of a shell."""
     target: str
-    """Absolute, as the agent sees it; with a slash at the end it is a folder."""
+    """Absolute, as the agent sees it; with a slash at the end it is a directory."""
     mode: int | None
     where: Instruction
 
 
 @record
 class Made:
-    """A folder that a RUN makes, or a mode that it sets."""
+    """A directory that a RUN makes, or a mode that it sets."""
 
     path: str
     where: Instruction
     mode: str = ""
-    """Absent: it is a folder, which is made."""
+    """Absent: it is a directory, which is made."""
 
 
 @record
@@ -103,7 +103,7 @@ class _Check:
         for step in self._steps:
             path = step.target if isinstance(step, Copied) else step.path
             if not within(path.rstrip("/") or "/", workdir):
-                raise self._refused(step.where, f"{path} lies outside the working folder {workdir}")
+                raise self._refused(step.where, f"{path} lies outside the working directory {workdir}")
         return Laid(workdir=workdir, environment=MappingProxyType(self._environment), steps=tuple(self._steps),
                     notes=tuple(self._notes))  # fmt: skip
 
@@ -155,7 +155,7 @@ class _Check:
         if each.text.split(":")[0] not in ("root", "0"):
             raise self._refused(each, f"there is no user {each.text!r} on the host's root for a task")
 
-    # ---- variables and folders
+    # ---- variables and directories
 
     def _arg(self, each: Instruction) -> None:
         self._arguments |= reading.declared(self._file, each, self._known())

@@ -42,9 +42,10 @@ def load(
     python: str = "", policy: TaskPolicy | None = None, image: str = "", engine: Engine | None = None,
 ) -> Task:  # fmt: skip
     """Return the task. ``instance``: a file, a row of the data set, or one that was read. ``repo``: a clone that has
-    the base commit. ``rootfs``: ``host`` or ``image``, never guessed. ``place``: an empty private folder that outlasts
-    the run, for what is written for it; absent: one that goes with this process. ``python``: the interpreter with what
-    the repository needs. ``image``: in place of the row's own, or the data set's. ``engine``: absent: the host's."""
+    the base commit. ``rootfs``: ``host`` or ``image``, never guessed. ``place``: an empty private directory that
+    outlasts the run, for what is written for it; absent: one that goes with this process. ``python``: the interpreter
+    with what the repository needs. ``image``: in place of the row's own, or the data set's. ``engine``: absent: the
+    host's."""
     row = _row(instance)
     _check(row, repo, rootfs, grade)
     root = _root(image or row.image or image_of(row.instance_id), row, engine) if rootfs == IMAGE else None
@@ -85,7 +86,7 @@ def _check(row: Instance, repo: str, rootfs: str, grade: bool) -> None:
     if rootfs not in (HOST, IMAGE):
         raise UsageError("an instance needs a root: its image, or the host's", hint="say --image or --rootfs host")
     if not os.path.isdir(repo):
-        raise UsageError(f"{repo} is not a folder", hint=f"--repo names a clone of {row.repo}")
+        raise UsageError(f"{repo} is not a directory", hint=f"--repo names a clone of {row.repo}")
     if grade and not row.patch.strip():
         raise UsageError(f"{row.where}: patch: is missing, and grading needs it",
                          hint="it tells which tests can pass here")  # fmt: skip

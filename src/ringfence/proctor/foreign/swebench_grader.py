@@ -277,7 +277,7 @@ def _without_twin(wanted: set[str], expected: Expected) -> tuple[str, ...]:
 
 
 def grade(task: Task, prepared: Prepared, submission: Submission, *, on_event: OnEvent | None = None) -> Grading:
-    """Run the tests on what an agent left, and return the grading. Its folder belongs to the run, and is changed."""
+    """Run the tests on what an agent left, and return the grading. Its directory belongs to the run, and is changed."""
     own = repository_of(instance_of(task).repo).harness
     replaced = restore(submission.folder, prepared.files, own)
     outcome = run_tests(task, submission.folder, prepared.run_files, times=2, on_event=on_event)

@@ -1,4 +1,5 @@
-"""Tasks of Terminal-Bench 1: a folder with ``task.yaml``, ``run-tests.sh`` and ``tests/``, read into our own ``Task``.
+"""Tasks of Terminal-Bench 1: a directory with ``task.yaml``, ``run-tests.sh`` and ``tests/``, read into our own
+``Task``.
 
 Every key of ``task.yaml`` and of the compose file is honoured, told in a note, or refused with its name. The exit
 status of ``run-tests.sh`` decides, by our own channel; pytest's printed summary can only take a pass away.
@@ -25,7 +26,7 @@ from ringfence.proctor.task_policy import TaskPolicy
 FILE = "task.yaml"
 TESTS, SOLUTION, SCRIPT = "/tests", "/solution", "run-tests.sh"
 _OWN = (FILE, "tests", SCRIPT, "solution.sh", "solution.yaml", "docker-compose.yaml")
-"""In the task's folder, which is the context of its Dockerfile: no COPY may have them."""
+"""In the task's directory, which is the context of its Dockerfile: no COPY may have them."""
 _AGENT_S, _TEST_S = 360.0, 60.0
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _TEXTS = ("instruction", "author_name", "author_email", "difficulty", "category", "tags", "parser_name")
@@ -68,7 +69,7 @@ def load(
     path: str, *, rootfs: str, allow: Sequence[str] = (), environment: Mapping[str, str] = _NOTHING,
     build_network: str = "", engine: Engine | None = None, host: HostFacts | None = None,
 ) -> Task:  # fmt: skip
-    """The task of a folder. ``rootfs``: host or image. ``allow``: hosts that agent and tests may reach; in
+    """The task of a directory. ``rootfs``: host or image. ``allow``: hosts that agent and tests may reach; in
     Terminal-Bench they have the whole network. No task of this kind asks for variables of the operator's
     (``environment``)."""
     folder = TaskFolder(path)

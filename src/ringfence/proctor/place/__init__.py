@@ -1,1 +1,1 @@
-"""Where a proctored run works: a private folder beside its output, which does not outlive it."""
+"""Where a proctored run works: a private directory beside its output, which does not outlive it."""

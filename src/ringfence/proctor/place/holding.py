@@ -1,9 +1,8 @@
 """Copies of everything that grades a task, owned by the run: what was hashed is what is used, whoever owns the task.
 
 A task's owner may exchange files while a run goes on, for hours. Set-up, oracle, script and reference are copied by
-descriptors before the agent begins, no link of the task's folder is followed to them, and each copy has the digest that
-the evidence binds. So does the copy of the workspace, which was made before.
-"""
+descriptors before the agent begins, no link of the task's directory is followed to them, and each copy has the digest
+that the evidence binds. So does the copy of the workspace, which was made before. """
 
 from __future__ import annotations
 
@@ -26,17 +25,17 @@ _HINT = "leave it as it is while a run begins"
 
 
 def source_of(task: Task, path: str) -> Tree:
-    """A folder of the task's. In the task's own folder no link is followed: there was none when it was read, and one
-    that is there now may lead to files of the operator's."""
+    """A directory of the task's. In the task's own directory no link is followed: there was none when it was read, and
+    one that is there now may lead to files of the operator's."""
     try:
         return Tree(path, resolve=not (task.folder and within(path, task.folder)))
     except CheckpointError as error:
-        raise UsageError(f"{path} is not the folder that it was when the task was read", hint=_HINT) from error
+        raise UsageError(f"{path} is not the directory that it was when the task was read", hint=_HINT) from error
 
 
 def hold(task: Task, given: Sequence[Input], staged: str, place: str) -> Task:
-    """The task with copies of what grades it, in a folder of the run's own. UsageError where something is not what was
-    hashed as ``given``, or is not a file. ``staged``: the copy of the workspace; empty: there is none."""
+    """The task with copies of what grades it, in a directory of the run's own. UsageError where something is not what
+    was hashed as ``given``, or is not a file. ``staged``: the copy of the workspace; empty: there is none."""
     digests = {(each.role, each.name): each.sha256 for each in given}
     if staged and not task.policy.base_commit:
         _compare(staged, task.workspace, digests["task", "workspace"])
@@ -70,7 +69,7 @@ def _held(task: Task, digests: Mapping[tuple[str, str], str], folder: str) -> Ta
         reference = (oracle + grader.reference[len(task.oracle) :] if inside
                      else copied(grader.reference, "grader", grader.reference))  # fmt: skip
         grader = replace(grader, script=script, reference=reference)
-    os.chmod(folder, 0o755)  # the folder that it lies in is private
+    os.chmod(folder, 0o755)  # the directory that it lies in is private
     return replace(task, oracle=oracle, grader=grader, setup=copied(task.setup, "other", "setup.sh"))
 
 
@@ -106,14 +105,14 @@ def _copy_tree(task: Task, path: str, target: str) -> None:
 
 
 def _walk(source: Tree) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything in a folder, each folder before what is in it."""
+    """Everything in a directory, each directory before what is in it."""
     waiting, count = [""], 0
     while waiting:
         folder = waiting.pop()
         for name in source.names(folder, MAX_ENTRIES - count + 1):
             count += 1
             if count > MAX_ENTRIES:
-                raise UsageError(f"{source.path} has more than {MAX_ENTRIES:,} files and folders")
+                raise UsageError(f"{source.path} has more than {MAX_ENTRIES:,} files and directories")
             path = f"{folder}/{name}" if folder else name
             status = source.status(path)
             if status is None:

@@ -1,5 +1,5 @@
-"""Where a run writes: a folder that is removed again if the run writes nothing into it. If the caller names no folder,
-it is ``proctor-out/TASK-TIME`` below the current one."""
+"""Where a run writes: a directory that is removed again if the run writes nothing into it. If the caller names no
+directory, it is ``proctor-out/TASK-TIME`` below the current one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TIME = "%Y%m%dT%H%M%SZ"
 @contextmanager
 def output_of_run(path: str) -> Iterator[str]:
     """``fresh_output`` for one run. A run that is refused later, and left nothing but a new key there, removes the key,
-    which has signed nothing, and every folder that was made for it."""
+    which has signed nothing, and every directory that was made for it."""
     made = _missing(itself(absolute(path)))
     try:
         folder = fresh_output(path)
@@ -37,7 +37,7 @@ def output_of_run(path: str) -> Iterator[str]:
 
 
 def _missing(path: str) -> list[str]:
-    """The missing ones among this folder and those above it, the innermost first."""
+    """The missing ones among this directory and those above it, the innermost first."""
     found = []
     while not os.path.lexists(path):
         found.append(path)
@@ -58,7 +58,7 @@ def _remove_empty(folders: Iterable[str]) -> None:
 
 @contextmanager
 def new_output(task_id: str) -> Iterator[str]:
-    """A new folder that no other run has. It is removed again if nothing was written into it.
+    """A new directory that no other run has. It is removed again if nothing was written into it.
 
     UsageError where somebody else could replace files in ``proctor-out``: they would control the verdict.
     """
@@ -70,13 +70,13 @@ def new_output(task_id: str) -> Iterator[str]:
 
 
 def _made(name: str) -> str:
-    """Make the folder and return its path."""
+    """Make the directory and return its path."""
     try:
         above = os.path.join(os.getcwd(), FOLDER)
         own_files.make_private(above)
         place = own_files.open_private(above)
     except OSError as error:
-        raise UsageError(f"{FOLDER}: {error.strerror}", hint="name an output folder with --out") from error
+        raise UsageError(f"{FOLDER}: {error.strerror}", hint="name an output directory with --out") from error
     try:
         return os.path.join(above, _made_in(place, name))
     finally:
@@ -84,7 +84,7 @@ def _made(name: str) -> str:
 
 
 def _made_in(place: int, name: str) -> str:
-    """Make a folder of this name, with a number appended if another run has it."""
+    """Make a directory of this name, with a number appended if another run has it."""
     number, free = 1, name
     while True:
         try:

@@ -1,5 +1,5 @@
-"""Finds folders of other proctored runs in what an agent would be shown: a run's output has what another agent handed
-in, and perhaps a key; the private folder beside it has copies of everything that grades.
+"""Finds directories of other proctored runs in what an agent would be shown: a run's output has what another agent
+handed in, and perhaps a key; the private directory beside it has copies of everything that grades.
 
 They are recognised by their content, so those of other users, other machines and earlier versions are found too. Runs
 that begin after the search are not.
@@ -20,15 +20,15 @@ _LEFT = frozenset({"bundle.json", "verdict.json", "final.diff"})
 
 
 def found_in(shown: Iterable[str]) -> tuple[str, ...]:
-    """The folders of runs below these folders of the host; no link is followed, and the search does not go into what it
-    found. A caller who names such a folder itself means it, but never a key in it."""
+    """The directories of runs below these directories of the host; no link is followed, and the search does not go into
+    what it found. A caller who names such a directory itself means it, but never a key in it."""
     return tuple(dict.fromkeys(each for top in shown for each in _below(real(top))))
 
 
 def refuse_in(workspace: str) -> None:
     """UsageError where a workspace holds one: it would be copied, and may change meanwhile."""
     for path in found_in([workspace]) if workspace else ():
-        raise UsageError(f"the workspace holds the folder of another proctored run, {path}",
+        raise UsageError(f"the workspace holds the directory of another proctored run, {path}",
                          hint="move it elsewhere: an agent would read what another one handed in")  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def _below(top: str) -> Iterator[str]:
 
 
 def _of_runs_in(folders: list[str]) -> Iterator[str]:
-    """Private folders of runs that go on, or were killed, and the outputs beside them that they are named after."""
+    """Private directories of runs that go on, or were killed, and the outputs beside them that they are named after."""
     for name in folders:
         start, mark, _ = name.partition(MARK)
         if mark and start.startswith("."):

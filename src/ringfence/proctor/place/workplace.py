@@ -1,4 +1,4 @@
-"""The private folder of a run, beside its output and on the same disk. The running process holds a lock on it.
+"""The private directory of a run, beside its output and on the same disk. The running process holds a lock on it.
 
 It is removed at the end, whatever an agent has left in it. A killed run can't do that: the next run that writes beside
 it does, and the lock tells it that nobody works there any more.
@@ -18,14 +18,14 @@ from ringfence.roles.removal import remove_tree
 
 MARK = ".proctor-run-"
 NAME_CHARS = 50
-"""How much of the output's name goes into the private folder's: the result must not be longer than a name may be."""
+"""How much of the output's name goes into the private directory's: the result must not be longer than a name may be."""
 _SAYS_SO = "run-folder"
-"""A file in it that names the folder by its inode, so that no other folder of ours can pass for one of these."""
+"""A file in it that names the directory by its inode, so that no other directory of ours can pass for one of these."""
 
 
 @contextmanager
 def workplace(out: str) -> Iterator[str]:
-    """Make a new folder for one run, and remove those of killed runs beside it."""
+    """Make a new directory for one run, and remove those of killed runs beside it."""
     above = os.path.dirname(out)
     remove_abandoned(above)
     # It gets its name later: before it is locked, another run would take it for one that was left behind.
@@ -44,7 +44,7 @@ def workplace(out: str) -> Iterator[str]:
 
 
 def remove_abandoned(above: str) -> list[str]:
-    """Remove the private folders in this one whose runs were killed, and return their paths."""
+    """Remove the private directories in this one whose runs were killed, and return their paths."""
     gone = []
     with os.scandir(above) as found:
         names = [entry.name for entry in found if entry.name.startswith(".") and MARK in entry.name]
@@ -57,10 +57,10 @@ def remove_abandoned(above: str) -> list[str]:
 
 
 def _remove(place: str) -> None:
-    """Transactions of the run were in it and noted as ours; no sandbox is given a folder that holds a noted one."""
+    """Transactions of the run were in it and noted as ours; no sandbox is given a directory that holds a noted one."""
     led = real(place)
     remove_tree(place)
-    with suppress(OSError, SandboxError):  # then it stays noted, and a folder that holds it is refused as before
+    with suppress(OSError, SandboxError):  # then it stays noted, and a directory that holds it is refused as before
         state_folder.forget_in(led)
 
 
@@ -86,11 +86,11 @@ def _is_signed(folder: int) -> bool:
 
 
 def _is_abandoned(path: str) -> bool:
-    """Whether it is a folder of ours that nobody holds."""
+    """Whether it is a directory of ours that nobody holds."""
     try:
         place = os.open(path, own_files.FOLDER_FLAGS)
     except OSError:
-        return False  # gone meanwhile, or no folder of ours
+        return False  # gone meanwhile, or no directory of ours
     try:
         status = os.fstat(place)
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077 or not _is_signed(place):

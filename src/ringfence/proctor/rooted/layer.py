@@ -39,7 +39,7 @@ _READ_BY_PYTEST = "pytest would read it for the grader's tests"
 _ELSEWHERE = "it leads every program to other libraries"
 _MOST_PTH_LINES = 10_000
 _METADATA = ("dist-info", "egg-info")
-"""Endings of folders in which Python looks for plugins; it follows links to them, and ignores case."""
+"""Endings of directories in which Python looks for plugins; it follows links to them, and ignores case."""
 _PLUGIN = "pytest would load it as a plugin"
 
 
@@ -187,7 +187,7 @@ def program_folders(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def take(transaction: Transaction, task: Task) -> tuple[str, Sifted]:
-    """Take out of the agent's layer what is not graded; return the folder of its ``upper`` and ``work``, and what is
+    """Take out of the agent's layer what is not graded; return the directory of its ``upper`` and ``work``, and what is
     left. Nobody may work on it any more."""
     assert task.root is not None
     base = real(task.root.folder)

@@ -25,7 +25,7 @@ _HARMLESS = frozenset(("proc/mounts", "proc/self/mounts", "dev/null", "dev/zero"
 
 
 def leading(layer: Manifest, look: Look, places: Collection[str]) -> dict[str, str]:
-    """The links of a layer that lead into one of the places, to a folder above one, or to an unknown place."""
+    """The links of a layer that lead into one of the places, to a directory above one, or to an unknown place."""
     ways = _Ways(layer, look, (*places, *_MAGIC))
     return {path: LEADS for path, entry in layer.items() if entry.kind == LINK and ways.lead(path, entry.target)}
 

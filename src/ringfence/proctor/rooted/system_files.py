@@ -45,7 +45,7 @@ _OF_A_USER = re.compile(r"(?:^|/)\.(?:local|cargo)/bin/[^/]+$|(?:^|/)\.cargo/env
 """Where installers put uv and what scripts read to find it (``. ~/.local/bin/env``), and what uv runs before others."""
 _HOMES = re.compile(r"root|home(?:/[^/]+)?|(?:[^/]+/)*?\.(?:local|config|cache|cargo|pip)"
                     r"(?:/(?:bin|lib|share|share/uv|uv|pip))?")  # fmt: skip
-"""Folders on the way to such files: a link there would lead to files with other names."""
+"""Directories on the way to such files: a link there would lead to files with other names."""
 _LOADING = re.compile(r"etc/(?:nsswitch\.conf|ld-musl-[^/]+\.path)|"
                       r"(?:etc/ssl|usr/lib/ssl|usr/local/ssl|etc/pki/tls)/openssl\.cnf")  # fmt: skip
 """Files that say which libraries are loaded: for user names, by musl, and by everything that uses OpenSSL."""
@@ -54,14 +54,14 @@ _PACKAGES = re.compile(r"((?:[^/]+/)*?lib(?:64)?/python\d(?:\.\d+)?/(?:site|dist
 """Of the system, and of every other Python of the image: in virtual environments, or built by hand."""
 _LOOKED_IN = re.compile(r"(?:usr/|usr/local/)?lib(?:32|64)?/[^/]+-linux-[^/]+|"
                         r"(?:[^/]+/)*?lib(?:64)?/python\d(?:\.\d+)?(?:/(?:site|dist)-packages)?")  # fmt: skip
-"""Folders in which loaders and Python look: one that is replaced whole replaces all that is in it."""
+"""Directories in which loaders and Python look: one that is replaced whole replaces all that is in it."""
 _ZIPPED = re.compile(r"(?:[^/]+/)*?lib(?:64)?/python\d+\.zip(?:/|$)")
 """Python looks in it before its standard library."""
 _USERS = re.compile(r"(?:[^/]+/)*?\.local/lib/python\d(?:\.\d+)?/site-packages$")
 _RUNNER_ALONE = RUNNER_PARTS - {"packaging", "pygments"}
-"""Folders with these names are common in an agent's work."""
+"""Directories with these names are common in an agent's work."""
 _STEERING = ("pyvenv.cfg", "pybuilddir.txt")
-"""Beside a Python, or in the folder above, they say where its standard library is; so does a name with ``._pth``."""
+"""Beside a Python, or in the directory above, they say where its standard library is; so does a name with ``._pth``."""
 _MODULE_ENDS = (".py", ".so")
 _BUILT_FOR = ("x86_64-linux-gnu", "aarch64-linux-gnu", "x86_64-linux-musl", "aarch64-linux-musl")
 _SETTINGS = (*TEST_SETTINGS, "setup.py")
@@ -142,7 +142,7 @@ def _tool_reason(path: str, name: str, in_base: InBase, folders: Collection[str]
 
 def _is_found_first(path: str, entry: Entry, in_base: InBase, folders: Collection[str]) -> bool:
     """Whether Python would find something new before its standard library, or instead of a part of it. Python looks in
-    a script's own folder first, so modules beside programs count."""
+    a script's own directory first, so modules beside programs count."""
     above, _, name = path.rpartition("/")
     stem, dot, _ = name.partition(".")
     if _ZIPPED.match(path):

@@ -19,14 +19,14 @@ _OF_THE_TASK = (errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
 
 
 def inputs_of(task: Task, agent: str, scaffold: Sequence[str]) -> tuple[Input, ...]:
-    """The inputs, hashed before anything has run. UsageError where one is not a file, folder or link."""
+    """The inputs, hashed before anything has run. UsageError where one is not a file, directory or link."""
     try:
         return _hashed(task, agent, scaffold)
     except EvidenceError as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno not in _OF_THE_TASK:
             raise
-        raise UsageError(f"task {task.id}: {error}", hint="a task has files, folders and links") from error
+        raise UsageError(f"task {task.id}: {error}", hint="a task has files, directories and links") from error
 
 
 def _hashed(task: Task, agent: str, scaffold: Sequence[str]) -> tuple[Input, ...]:

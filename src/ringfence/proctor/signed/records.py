@@ -1,4 +1,4 @@
-"""What a proctored run leaves in its output folder, bound by one signature (docs/reference/formats.md).
+"""What a proctored run leaves in its output directory, bound by one signature (docs/reference/formats.md).
 
 If a file can't be written, that is an error and there is no verdict: what is not on record did not happen cleanly.
 """
@@ -83,7 +83,7 @@ def write_diff(path: str, transaction: Transaction) -> None:
 
 
 def write_all(out: str, about: About, key: SigningKey) -> dict[str, Any]:
-    """Write every file of the output folder; return the signed verdict."""
+    """Write every file of the output directory; return the signed verdict."""
     outcomes = [each.outcome for each in about.ran]
     events = [event for outcome in outcomes for event in outcome.events]
     count, head = write_events(os.path.join(out, EVENTS), events)

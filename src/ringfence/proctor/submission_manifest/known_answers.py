@@ -48,8 +48,8 @@ class Known:
 
 
 def known_answers(task: Task | None, more: Sequence[str] = ()) -> Known:
-    """Return what gives the task away. ``more``: files and folders with further answers, such as a patch, a solution or
-    an instance of SWE-bench."""
+    """Return what gives the task away. ``more``: files and directories with further answers, such as a patch, a
+    solution or an instance of SWE-bench."""
     rows = [(what, _whole(path)) for what, path in task.own_paths()] if task else []
     rows += [(os.path.basename(absolute(path)), path) for path in more]
     found = _Found()
@@ -64,7 +64,7 @@ def known_answers(task: Task | None, more: Sequence[str] = ()) -> Known:
 
 
 def _whole(path: str) -> str:
-    """For a script in a folder called solution, that folder: the patch that it applies lies there too."""
+    """For a script in a directory called solution, that directory: the patch that it applies lies there too."""
     above = os.path.dirname(path)
     return above if os.path.basename(above) == "solution" else path
 

@@ -1,6 +1,6 @@
 """Reads what was handed in: every file once, by descriptors, for its digest and for the search.
 
-The digests are those of ``evidence.digest``. No link is followed, no FIFO is waited for, and a file or folder that
+The digests are those of ``evidence.digest``. No link is followed, no FIFO is waited for, and a file or directory that
 changes while it is read is an error: a digest of what was never there proves nothing.
 """
 
@@ -51,7 +51,8 @@ def no_look(_: str, __: Iterator[bytes]) -> None:
 
 
 def read_input(role: str, name: str, path: str, look: Look = no_look) -> Input:
-    """Return the input of a file or folder; links in ``path`` itself are followed, those in the folder are not."""
+    """Return the input of a file or directory; links in ``path`` itself are followed, those in the directory are
+    not."""
     place = real(path)
     try:
         if os.path.isdir(place):
@@ -64,7 +65,7 @@ def read_input(role: str, name: str, path: str, look: Look = no_look) -> Input:
 
 
 def files_below(path: str, look: Look) -> None:
-    """Show each regular file of a file or folder to a function, without a digest; other kinds are left out."""
+    """Show each regular file of a file or directory to a function, without a digest; other kinds are left out."""
     place = real(path)
     left = Left.whole()
     try:
@@ -100,8 +101,8 @@ def _tree(role: str, name: str, place: str, look: Look) -> Input:
                 pairs.append((label, kind + sha256.encode()))
                 files, total = files + 1, total + size
             else:
-                raise EvidenceError(f"{quoted(os.path.join(place, relative))} is neither file, folder nor link",
-                                    hint="hand in files, folders and links only")  # fmt: skip
+                raise EvidenceError(f"{quoted(os.path.join(place, relative))} is neither file, directory nor link",
+                                    hint="hand in files, directories and links only")  # fmt: skip
     finally:
         tree.close()
     return Input(role=role, name=name, kind="tree", sha256=labelled_digest(pairs), bytes=total, files=files)

@@ -17,7 +17,7 @@ from ringfence.proctor.task import Task
 NOP, ORACLE = "nop", "oracle"
 NAMES = (ORACLE, NOP)
 SOLUTION = "/solution"
-"""Where the oracle has the folder of the task's solution."""
+"""Where the oracle has the directory of the task's solution."""
 _MOST_BYTES = 16 << 20
 _NO_PATHS: Mapping[str, str] = {}
 

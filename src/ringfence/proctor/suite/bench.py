@@ -98,14 +98,14 @@ def bench(
     """Run every task of a suite, write the results, and return them.
 
     For a process with one thread. ``seed`` and ``key_file``: what signs; without either, and without the variable, a
-    key is made in the output folder.
+    key is made in the output directory.
     """
     told = progress or Progress(live=False)
     entries = tasks_of(plan.suite, repos=plan.repos, options=plan.options, only=plan.only, skip=plan.skip)
     scaffold = tuple(map(absolute, plan.scaffold))
     if within(real(plan.out), real(plan.suite)):
-        raise UsageError(f"{plan.out} lies in the suite {plan.suite}", hint="name an output folder elsewhere")
-    _refuse_shown(plan.out, (*scaffold, *files_of(plan.agent)), "the output folder")
+        raise UsageError(f"{plan.out} lies in the suite {plan.suite}", hint="name an output directory elsewhere")
+    _refuse_shown(plan.out, (*scaffold, *files_of(plan.agent)), "the output directory")
     with output.held(plan.out) as folder:
         output.refuse_others(folder, {folder_name(entry.id) for entry in entries})
         signing = _key(seed, key_file, folder, (*scaffold, *files_of(plan.agent)))

@@ -1,8 +1,8 @@
-"""Whether a task's folder holds a complete result of this very run of the suite, so work is neither lost nor trusted.
+"""Whether a task's directory holds a complete result of this very run of the suite, so work is neither lost nor
+trusted.
 
-A folder counts where its bundle is signed by the suite's key, carries the nonce of this entry and binds the same task,
-agent, policy and scaffold, and where every file in it is as the worker left it. Anything else is done again.
-"""
+A directory counts where its bundle is signed by the suite's key, carries the nonce of this entry and binds the same
+task, agent, policy and scaffold, and where every file in it is as the worker left it. Anything else is done again. """
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Wanted:
 
 
 def is_complete(out: str, wanted: Wanted) -> bool:
-    """Whether the folder has the result, complete and untouched; False: the task must be run."""
+    """Whether the directory has the result, complete and untouched; False: the task must be run."""
     try:
         proof = verified(out, wanted.public_key, wanted.nonce)
         return proof.verdict["task_id"] == wanted.task.id and _binds(proof, wanted)
@@ -61,7 +61,7 @@ def is_complete(out: str, wanted: Wanted) -> bool:
 
 
 def verified(out: str, public_key: str, nonce: str) -> Verification:
-    """What the bundle of a folder proves. EvidenceError or UsageError where the folder is not as it was left."""
+    """What the bundle of a directory proves. EvidenceError or UsageError where the directory is not as it was left."""
     check_private(os.lstat(out), out)
     _check_receipt(out, public_key, nonce)
     data = read_regular(os.path.join(out, BUNDLE), MAX_BYTES)[0]
@@ -69,7 +69,7 @@ def verified(out: str, public_key: str, nonce: str) -> Verification:
 
 
 def write_receipt(out: str, nonce: str, key: SigningKey) -> None:
-    """Sign the folder's content, also the report, which is in no bundle."""
+    """Sign the directory's content, also the report, which is in no bundle."""
     content = {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in _files(out)],
@@ -89,7 +89,7 @@ def _check_receipt(out: str, public_key: str, nonce: str) -> None:
 
 
 def _files(out: str, below: str = "") -> Iterator[tuple[str, str]]:
-    """Each with its digest, in order; UsageError for anything that is no plain file and no folder."""
+    """Each with its digest, in order; UsageError for anything that is no plain file and no directory."""
     for name in sorted(os.listdir(os.path.join(out, below))):
         inside = f"{below}/{name}" if below else name
         path = os.path.join(out, inside)

@@ -18,11 +18,11 @@ class Entry:
     """One task of a suite, described so that a process on another machine can load it. Nothing in it is secret."""
 
     id: str
-    """Unique in its suite. It may have any character: the name of a folder is ``folder_name(id)``."""
+    """Unique in its suite. It may have any character: the name of a directory is ``folder_name(id)``."""
     kind: str
     """One of ``ringfence.proctor.task.KINDS``."""
     path: str
-    """The task's folder; of SWE-bench the file with the instance."""
+    """The task's directory; of SWE-bench the file with the instance."""
     options: Mapping[str, str] = _NO_OPTIONS
     """``rootfs``: host or image, as the user said it. ``policy``: a file in place of the task's own. ``no-env``:
     ``yes`` where no variable of the caller's is passed on. Of Harbor and Terminal-Bench ``allow``: hosts, ``env``:
@@ -59,7 +59,7 @@ class State(StrEnum):
     """How the work on an entry ended."""
 
     VERDICT = "verdict"
-    """Its folder is complete, with a bundle that verifies; also for a fail and for a compromised run."""
+    """Its directory is complete, with a bundle that verifies; also for a fail and for a compromised run."""
     FAILED = "failed"
     """The machine did not let it end: full disk, killed worker. It may be tried again."""
     REFUSED = "refused"
@@ -75,11 +75,11 @@ class Result:
     id: str
     state: State
     out: str = ""
-    """The complete folder, where the state is a verdict."""
+    """The complete directory, where the state is a verdict."""
     error: str = ""
     hint: str = ""
     reused: bool = False
-    """Whether the folder was complete before."""
+    """Whether the directory was complete before."""
     took_s: float = 0.0
     notes: tuple[str, ...] = ()
     """Where the run of the task differs from what its format says."""
@@ -94,7 +94,8 @@ def nonce_of(suite: str, entry_id: str) -> str:
 
 
 def folder_name(entry_id: str) -> str:
-    """The name of an entry's folder: plain, never hidden, and another one for another id, but for ids made to collide.
+    """The name of an entry's directory: plain, never hidden, and another one for another id, but for ids made to
+    collide.
 
     >>> folder_name("django__django-1"), folder_name("../../etc")
     ('django__django-1', '_._.._etc-74ccf3c5b4c19a81')

@@ -1,8 +1,7 @@
 """What runs the tasks of a suite: the protocol, and the one function that runs a task.
 
-A worker's word is never a verdict. It says that a folder is complete; the collector reads the verdict from the bundle
-in that folder, and verifies it first.
-"""
+A worker's word is never a verdict. It says that a directory is complete; the collector reads the verdict from the
+bundle in that directory, and verifies it first. """
 
 from __future__ import annotations
 
@@ -45,14 +44,14 @@ class Executor(Protocol):
         """End it with all its sandboxes; its result says so. Does nothing for an unknown or ended entry."""
 
     def close(self) -> None:
-        """End all that still runs, and leave no process and no private folder. May be called again."""
+        """End all that still runs, and leave no process and no private directory. May be called again."""
 
 
 def run_entry(entry: Entry, order: Order, out: str) -> Result:
     """Run one task to its end. Afterwards ``out`` is complete or not there; where it was complete before, nothing runs.
 
     For a process of its own: it sets the variables of the order, and what it starts ends with it. If two processes run
-    the same entry, the first one's folder stays and the other's is thrown away. Interrupted by an exception such as
+    the same entry, the first one's directory stays and the other's is thrown away. Interrupted by an exception such as
     KeyboardInterrupt, it cleans up and lets that through.
     """
     started = time.monotonic()
@@ -104,7 +103,7 @@ def _made(place: str, name: str) -> str:
 
 
 def _moved(made: str, out: str) -> bool:
-    """Whether the folder got its name; not where another worker was faster."""
+    """Whether the directory got its name; not where another worker was faster."""
     try:
         os.rename(made, out)
     except OSError as error:
@@ -116,7 +115,7 @@ def _moved(made: str, out: str) -> bool:
 
 @contextmanager
 def _private_beside(out: str) -> Iterator[str]:
-    """A folder for everything that the work leaves behind. Its name begins with a dot and has the process in it:
+    """A directory for everything that the work leaves behind. Its name begins with a dot and has the process in it:
     whoever reaps that process can remove it."""
     place = tempfile.mkdtemp(prefix=private_prefix(os.getpid()), dir=os.path.dirname(out))
     try:
@@ -126,7 +125,7 @@ def _private_beside(out: str) -> Iterator[str]:
 
 
 def private_prefix(pid: int) -> str:
-    """How the names of private folders of a worker begin."""
+    """How the names of private directories of a worker begin."""
     return f".{pid}."
 
 

@@ -1,6 +1,6 @@
-"""The results of a suite as a Harbor job: tools that read Harbor's ``jobs`` folder can read ours.
+"""The results of a suite as a Harbor job: tools that read Harbor's ``jobs`` directory can read ours.
 
-A job has ``config.json`` and ``result.json``, and a folder for each trial with the same two, the agent's output and
+A job has ``config.json`` and ``result.json``, and a directory for each trial with the same two, the agent's output and
 the verifier's reward. The reward is the score: nothing for a compromised run. A task without a verdict is a trial
 with ``exception_info`` and no rewards.
 """
@@ -30,7 +30,7 @@ _DIGITS = 7
 
 
 def write_job(folder: str, rows: Sequence[Row], entries: Mapping[str, Entry], *, agent: str, suite: str) -> None:
-    """Write the job into ``harbor/`` of a suite's folder, in place of an earlier one."""
+    """Write the job into ``harbor/`` of a suite's directory, in place of an earlier one."""
     place = os.path.join(folder, NAME)
     remove_tree(place)
     make_private(place)

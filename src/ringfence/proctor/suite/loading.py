@@ -14,7 +14,7 @@ from ringfence.proctor.task_policy import TaskPolicy
 
 def load(entry: Entry, place: str = "") -> Task:
     """Return it; UsageError or UnavailableError says what is wrong with it, by file and key. ``place``: an empty
-    private folder for what is written for the run; absent: one that goes with this process."""
+    private directory for what is written for the run; absent: one that goes with this process."""
     if entry.kind not in _LOADERS:
         raise UsageError(f"{entry.kind!r} is not a kind of task", hint=f"there are {', '.join(_LOADERS)}")
     return _LOADERS[entry.kind](entry, place)

@@ -82,7 +82,7 @@ class _Worker:
 
 
 class LocalExecutor:
-    """Processes of this machine; ``folder`` gets a folder for each entry, ``on_wait`` is called while results are
+    """Processes of this machine; ``folder`` gets a directory for each entry, ``on_wait`` is called while results are
     waited for."""
 
     def __init__(

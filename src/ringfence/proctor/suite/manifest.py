@@ -78,7 +78,7 @@ def made(rows: Sequence[Row], *, agent: str, suite: str, key: SigningKey) -> dic
 
 
 def checked(data: bytes, folder: str, trust: Trust) -> Checked:
-    """Verify a manifest and every bundle that it names, below the folder; EvidenceError says which does not hold."""
+    """Verify a manifest and every bundle that it names, below the directory; EvidenceError says which does not hold."""
     payload, signers = opened(data, trust)
     judge_signers(trust, signers, Moment(at=datetime.now(UTC), anchored=False))
     content = shaped(parse(payload), _STATEMENT, "manifest")

@@ -1,4 +1,4 @@
-"""The folder of a suite: who works in it, which run of the suite it belongs to, and where things lie.
+"""The directory of a suite: who works in it, which run of the suite it belongs to, and where things lie.
 
 One bench at a time works in it. What an earlier one left half done is removed first.
 """
@@ -24,19 +24,19 @@ TASKS, SUITE = "tasks", "suite.json"
 _LOCK = ".lock"
 _MOST_BYTES = 4096
 _WAIT_S, _LOOK_S = 60.0, 0.2
-"""Workers of a killed bench clean up first, and hold the folder until they are done."""
+"""Workers of a killed bench clean up first, and hold the directory until they are done."""
 
 
 @contextmanager
 def held(path: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[str]:
-    """The absolute path of the folder, made where it is missing, and ours until the end."""
+    """The absolute path of the directory, made where it is missing, and ours until the end."""
     folder = itself(absolute(path))
     try:
         make_private(folder)
         os.close(open_private(folder))
         lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT | FLAGS, 0o600)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="name a folder that you may write") from error
+        raise UsageError(f"{path}: {error.strerror}", hint="name a directory that you may write") from error
     try:
         _take(lock, path, on_wait)
         make_private(os.path.join(folder, TASKS))
@@ -48,15 +48,15 @@ def held(path: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[str]
 
 
 def refuse_others(folder: str, names: Collection[str]) -> None:
-    """UsageError where there are results of tasks that were not chosen: a folder belongs to one choice of tasks."""
+    """UsageError where there are results of tasks that were not chosen: a directory belongs to one choice of tasks."""
     others = [name for name in sorted(os.listdir(os.path.join(folder, TASKS))) if name not in names]
     if others:
         raise UsageError(f"{os.path.join(folder, TASKS, others[0])} belongs to no task that was chosen",
-                         hint="name another output folder, or remove it")  # fmt: skip
+                         hint="name another output directory, or remove it")  # fmt: skip
 
 
 def suite_number(folder: str) -> str:
-    """The number of the run that this folder belongs to; a new one if none can be read: then all tasks run anew."""
+    """The number of the run that this directory belongs to; a new one if none can be read: then all tasks run anew."""
     path = os.path.join(folder, SUITE)
     try:
         found = json.loads(read_regular(path, _MOST_BYTES)[0])["suite"]
@@ -79,7 +79,7 @@ def _take(lock: int, path: str, on_wait: Callable[[], None]) -> None:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
         if time.monotonic() > patience:
-            raise UsageError(f"{path}: another bench works in it", hint="name another folder, or wait for its end")
+            raise UsageError(f"{path}: another bench works in it", hint="name another directory, or wait for its end")
         on_wait()
         time.sleep(_LOOK_S)
 

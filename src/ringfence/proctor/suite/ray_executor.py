@@ -1,8 +1,7 @@
 """Runs entries on the nodes of a Ray cluster, behind the same protocol as local processes.
 
-A node sends back the files of a complete folder. They become a folder here once its bundle verifies; the first one
-stays, and later ones for the same entry are thrown away. No node's word is a verdict.
-"""
+A node sends back the files of a complete directory. They become a directory here once its bundle verifies; the first
+one stays, and later ones for the same entry are thrown away. No node's word is a verdict. """
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ class Sent:
 
     result: Result
     files: Mapping[str, bytes]
-    """Of the complete folder, by their names; empty where there is none."""
+    """Of the complete directory, by their names; empty where there is none."""
 
 
 def run_on_node(entry: Entry, order: Order, inputs: tuple[Shipped, ...], version: str) -> Sent:
@@ -74,7 +73,8 @@ def _files(folder: str) -> dict[str, bytes]:
 
 
 class RayExecutor:
-    """Nodes of a cluster; ``folder`` gets a folder for each entry, ``on_wait`` is called while results are waited for.
+    """Nodes of a cluster; ``folder`` gets a directory for each entry, ``on_wait`` is called while results are waited
+    for.
 
     ``address``: of the cluster; empty: that of this machine.
     """
@@ -141,7 +141,7 @@ class RayExecutor:
         return completeness.is_complete(out, wanted)
 
     def _result(self, name: str, value: object) -> Result:
-        """What a node said, if its folder verifies; a lost node is a failure of the machine."""
+        """What a node said, if its directory verifies; a lost node is a failure of the machine."""
         if value is CANCELLED:
             return Result(id=name, state=State.CANCELLED)
         if not isinstance(value, Sent):

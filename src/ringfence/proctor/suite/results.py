@@ -35,7 +35,7 @@ class Row:
     id: str
     kind: str
     folder: str
-    """The name of its folder in ``tasks``."""
+    """The name of its directory in ``tasks``."""
     state: State
     task_id: str = ""
     passed: bool = False

@@ -29,12 +29,12 @@ _MOST_BYTES = 2 << 30
 
 @record
 class Shipped:
-    """A file or folder."""
+    """A file or directory."""
 
     path: str
     """Absolute, on both machines."""
     sha256: str
-    """A file's own digest, or a folder's tree digest (docs/reference/formats.md)."""
+    """A file's own digest, or a directory's tree digest (docs/reference/formats.md)."""
     pieces: tuple[Blob, ...]
     """Of a tar archive with the one entry."""
 

@@ -1,8 +1,7 @@
-"""What a suite consists of: a folder of tasks, one task, or a data set of SWE-bench. Nothing runs here.
+"""What a suite consists of: a directory of tasks, one task, or a data set of SWE-bench. Nothing runs here.
 
-The format of a task is told by its files. A folder that is not a task is an error, never skipped silently; so is an id
-that two tasks share. Names come from others: no name becomes a path.
-"""
+The format of a task is told by its files. A directory that is not a task is an error, never skipped silently; so is an
+id that two tasks share. Names come from others: no name becomes a path. """
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def tasks_of(
     chosen = [entry for entry in found if _is_chosen(entry.id, only, skip)]
     if not chosen:
         raise UsageError(f"{suite}: none of {counted(len(found), 'task')} is chosen" if found else
-                         f"{suite} has no task in it", hint="a task is a folder; proctor init makes one")  # fmt: skip
+                         f"{suite} has no task in it", hint="proctor init makes the directory of one")  # fmt: skip
     _refuse_doubles(chosen)
     _refuse_others(chosen, absolute(suite))
     return tuple(sorted(_checked(chosen), key=lambda entry: entry.id))
@@ -61,7 +60,7 @@ def _entries(suite: str, repos: str, options: Mapping[str, str]) -> Iterator[Ent
     if repos:
         raise UsageError(f"--repos is for a data set of SWE-bench, and {suite} is none")
     if not os.path.isdir(suite):
-        raise UsageError(f"{suite} is not a folder", hint="a suite is a folder of tasks, or a *.json or *.jsonl")
+        raise UsageError(f"{suite} is not a directory", hint="a suite is a directory of tasks, or a *.json or *.jsonl")
     if kind := _kind_of(suite):
         yield Entry(id=os.path.basename(suite), kind=kind, path=suite, options=options)
         return
@@ -73,7 +72,7 @@ def _entries(suite: str, repos: str, options: Mapping[str, str]) -> Iterator[Ent
 
 def _instances(path: str, repos: str, options: Mapping[str, str]) -> Iterator[Entry]:
     if not repos:
-        raise UsageError(f"{path} needs --repos: the folder of its clones", hint="such as DIR/owner__name")
+        raise UsageError(f"{path} needs --repos: the directory of its clones", hint="such as DIR/owner__name")
     for row in rows_of(path):
         instance = instance_of(row, path)
         repo = _repository(instance.repo, repos, path)
@@ -111,7 +110,7 @@ def _is_chosen(name: str, only: Sequence[str], skip: Sequence[str]) -> bool:
 
 
 def _refuse_doubles(entries: Sequence[Entry]) -> None:
-    """Also two ids that would share a folder."""
+    """Also two ids that would share a directory."""
     seen: dict[str, Entry] = {}
     for entry in entries:
         other = seen.setdefault(folder_name(entry.id), entry)
@@ -120,7 +119,7 @@ def _refuse_doubles(entries: Sequence[Entry]) -> None:
 
 
 def _refuse_others(entries: Sequence[Entry], suite: str) -> None:
-    """A suite may be somebody else's: no link in it turns a folder of the caller's into a task."""
+    """A suite may be somebody else's: no link in it turns a directory of the caller's into a task."""
     for entry in entries:
         if entry.path != suite and not within(real(entry.path), real(suite)):
             raise UsageError(f"{entry.path} is a link that leads out of the suite", hint="put the task itself there")

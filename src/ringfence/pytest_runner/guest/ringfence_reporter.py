@@ -1,6 +1,6 @@
-"""A pytest plugin that runs inside the sandbox: it makes a private working folder and reports each test's outcome.
+"""A pytest plugin that runs inside the sandbox: it makes a private working directory and reports each test's outcome.
 
-It stands alone in its folder, so that the interpreter of the tests needs nothing else of ringfence.
+It stands alone in its directory, so that the interpreter of the tests needs nothing else of ringfence.
 What it writes is as untrusted as everything that comes out of a sandbox.
 
 ``start.py`` loads it by its path, before pytest could rewrite its assertions: PYTEST_DONT_REWRITE.
@@ -31,7 +31,7 @@ HAS_SUBTESTS = importlib.util.find_spec("_pytest.subtests") is not None
 REFUSED = "ringfence_refused"
 """The attribute of a report in which a worker of pytest-xdist sends home what a limit refused."""
 ELSEWHERE = "ringfence_elsewhere"
-"""The same for a file that is not in the private folder but in the caller's."""
+"""The same for a file that is not in the private directory but in the caller's."""
 UNREADABLE = "ringfence_unreadable"
 """The same for a path that collection was not allowed to read."""
 ERRNO_NAMES = {number: errno.errorcode[number] for number in (
@@ -187,7 +187,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _is_elsewhere(error: BaseException, folder: str) -> bool:
-    """Whether a file was not found by a relative path that means one in this folder."""
+    """Whether a file was not found by a relative path that means one in this directory."""
     missing = [each.filename for each in _chain(error) if isinstance(each, FileNotFoundError)]
     paths = [os.fsdecode(name) for name in missing if isinstance(name, (str, os.PathLike))]
     return any(os.path.lexists(os.path.join(folder, path)) for path in paths if path and not os.path.isabs(path))
@@ -235,7 +235,7 @@ spec.loader.exec_module(sys.modules[name])
 def pytest_configure_node(node: Any) -> None:
     """A worker of pytest-xdist on this machine gets this very file too, before it looks for its name.
 
-    A replacement worker starts when we are in the private folder; it has to look for files where the first one did.
+    A replacement worker starts when we are in the private directory; it has to look for files where the first one did.
     """
     if node.gateway.spec.popen:
         channel = node.gateway.remote_exec(_LOAD_BY_PATH)
@@ -245,7 +245,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """Options, conftest files and collection saw the caller's folder; the tests run in one of their own."""
+    """Options, conftest files and collection saw the caller's directory; the tests run in one of their own."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder:
         os.makedirs(os.path.expandvars(folder), exist_ok=True)
@@ -254,7 +254,7 @@ def pytest_runtestloop() -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_report_header(config: pytest.Config) -> Generator[None, Any, None]:
-    """Leave the private cache folder out of the header: it has another name in every run."""
+    """Leave the private cache directory out of the header: it has another name in every run."""
     result = yield
     result.force_result([part for part in result.get_result() if not _names_cache(part)])
 

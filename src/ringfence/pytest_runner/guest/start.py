@@ -1,6 +1,6 @@
 """Starts pytest as ``python -m pytest`` does, with our plugin loaded by its path and never by its name.
 
-``-m`` puts the current folder first on the search path, so a file there with the plugin's name would replace it.
+``-m`` puts the current directory first on the search path, so a file there with the plugin's name would replace it.
 pytest does not search for what it finds in ``sys.modules``.
 """
 
@@ -36,7 +36,7 @@ def main() -> None:
     if importlib.util.find_spec("pytest") is None:
         end_without_pytest()
     load(os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{PLUGIN}.py"))
-    # In place of this file's folder: from here on all is as under -m.
+    # In place of this file's directory: from here on all is as under -m.
     sys.path[0] = os.getcwd()
     # pytest has no function for this that all versions have and that none warns about.
     runpy.run_module("pytest", run_name="__main__", alter_sys=True)

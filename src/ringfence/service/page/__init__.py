@@ -1,4 +1,4 @@
-"""The page at ``/``: static files of this folder, read once, and nothing from anywhere else."""
+"""The page at ``/``: static files of this directory, read once, and nothing from anywhere else."""
 
 from __future__ import annotations
 
