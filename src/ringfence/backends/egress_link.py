@@ -5,6 +5,7 @@ Loaded only for a policy with a network list. ``egress/`` decides what is let th
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from _collections_abc import Mapping
@@ -42,6 +43,8 @@ class EgressLink:
         self._lock = RLock()
         self._events: list[dict[str, object]] = []
         self._calls = CallsSeen(rules)
+        self.heard_s = math.inf
+        """Up to when the recorder has reported everything; inf: there is none, or nothing more to come."""
         self._bytes = 0
         self._inspects = any(rule.needs_inspection for rule in rules)
         self.problem = ""
@@ -107,7 +110,7 @@ class EgressLink:
         """Return the events since the last time, each with the process that it is about."""
         with self._lock:
             taken, self._events = self._events, []
-            return [{**event, "process": event.get("process") or self._calls.process_of(event)} for event in taken]
+            return self._calls.named(taken, self.heard_s)
 
     def network_bytes(self) -> int:
         """Bytes sent and received, as last reported. Asks for newer figures, and never waits."""
@@ -126,6 +129,7 @@ class EgressLink:
             while self._count(_SETTLE_S) and time.monotonic() < give_up:
                 time.sleep(_LOOK_S)
             self.read()
+            self.heard_s = max(self.heard_s, time.time())
             return self._bytes
 
     def _count(self, within_s: float) -> int:
@@ -170,6 +174,7 @@ class EgressLink:
     def close(self) -> None:
         """No process is inside any more: end what is left, and take the last reports."""
         with self._lock:
+            self.heard_s = math.inf
             if self._registered is None:
                 self._registering.abandon()
                 return
@@ -194,6 +199,7 @@ class EgressVisit(GroupVisit):
         source: LeaderSource, cgroup: Cgroup | None,
     ) -> None:  # fmt: skip
         self.link = link
+        link.heard_s = 0.0
         request["egress"], request["certificates"] = True, link.certificates()
         super().__init__(request, (*streams, link.listeners), source, cgroup)
         link.handed_over()

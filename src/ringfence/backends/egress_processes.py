@@ -28,6 +28,8 @@ class CallsSeen:
         """Made for the first decision: most sandboxes ask for nothing."""
         self._seen: deque[tuple[float, str, str]] = deque(maxlen=_KEPT)
         """When, where to, and who: (seconds, address and port, text)."""
+        self._waiting: list[dict[str, object]] = []
+        """Decisions whose call is not reported yet."""
 
     def change(self, rules: tuple[NetworkRule, ...]) -> None:
         """Take a new list; addresses are assigned by the same plan as in the gateway."""
@@ -50,6 +52,24 @@ class CallsSeen:
             if attempt.get("operation") in _CALLS and isinstance(path, str) and wall_ns.isdigit():
                 who = f"{attempt.get('comm')} (pid {attempt.get('pid')})" if attempt.get("pid") else ""
                 self._seen.append((int(wall_ns) / 1e9, path, who))
+
+    def named(self, events: list[dict[str, object]], heard_s: float) -> list[dict[str, object]]:
+        """Return the events, each with its process. One that can't be named waits for the next call of this, once: on a
+        busy machine the recorder reports a call after the gateway has reported its decision.
+
+        ``heard_s``: everything that the recorder saw until then has been reported."""
+        told = [self._named(event) for event in self._waiting]
+        self._waiting = []
+        for event in events:
+            row, time_s = self._named(event), event.get("time_s")
+            if event.get("protocol") and not row["process"] and isinstance(time_s, float) and time_s > heard_s:
+                self._waiting.append(event)
+            else:
+                told.append(row)
+        return told
+
+    def _named(self, event: dict[str, object]) -> dict[str, object]:
+        return {**event, "process": event.get("process") or self.process_of(event)}
 
     def process_of(self, event: Mapping[str, object]) -> str:
         """Return the process that asked for what was decided; empty: unknown."""

@@ -44,3 +44,20 @@ def test_what_is_no_call_or_has_no_time_is_nobodys() -> None:
                  {"operation": "connect", "path": "127.64.1.0:443", "wall_ns": "5", "pid": 0})  # fmt: skip
     assert seen.process_of(_event("api.example.com", 443, 3.0)) == ""
     assert seen.process_of({"name": "api.example.com", "port": 443, "time_s": "now"}) == ""
+
+
+def test_a_decision_whose_call_is_reported_late_waits_for_it_once() -> None:
+    seen, event = _seen(), _event("api.example.com", 443, 3.0)
+    assert seen.named([event], heard_s=2.0) == []
+    seen.note([_call("127.64.1.0:443", "curl", 2.5)])
+    assert [row["process"] for row in seen.named([], heard_s=2.0)] == ["curl (pid 7)"]
+    assert seen.named([], heard_s=2.0) == []
+
+
+def test_a_decision_that_nobody_is_seen_to_ask_for_is_told_all_the_same() -> None:
+    seen, event = _seen(), _event("api.example.com", 443, 3.0)
+    assert seen.named([event], heard_s=2.0) == []
+    assert [row["process"] for row in seen.named([], heard_s=2.0)] == [""]
+    assert [row["process"] for row in seen.named([event], heard_s=3.0)] == [""], "everything has been reported"
+    ours = {"decision": "ended", "protocol": "", "time_s": 4.0}
+    assert seen.named([ours], heard_s=3.0) == [{**ours, "process": ""}], "about no connection"
