@@ -41,7 +41,7 @@ def proven_in_the_gate() -> set[str]:
 HEADER, *ROWS = table("| guarantee | none |")
 _, *EVERYWHERE = table("| guarantee | proof |")
 _, *PROMISES = table("| promise |", MODEL)
-_, *OF_THE_SERVICE = table("| attack | what holds it |")
+_, *OF_THE_SERVICE = table("| attack | what protects against it |")
 NAMED_BY_THE_MODEL = sorted(set(re.findall(r"`(test_\w+)`", MODEL)))
 COLUMNS = {level: [row[place] for row in ROWS] for place, level in enumerate(HEADER) if place}
 CELLS = [*(cell for row in ROWS for cell in row[1:]), *(row[1] for row in EVERYWHERE)]
