@@ -18,35 +18,35 @@ _COMMANDS = Group(title="Commands", rows=(
           proof=named(_RUN, "an_honest_agent_passes_clean_and_its_bundle_verifies_with_all_files",
                       "without_a_named_folder_a_run_writes_into_a_new_one")),
     limited("`proctor run-tb` (Terminal-Bench, Harbor's format)",
-            "The root has to be said: `--image` or `--rootfs host`. Some keys of a task are refused by name "
+            "The root has to be named: `--image` or `--rootfs host`. Some keys of a task are refused by name "
             f"([which](reference/proctor/terminal-bench.md)). {_NO_PUBLIC}",
             Command("proctor run-tb", "--task --agent --out --image --rootfs"),
             proof=named("doors/test_proctor_terminal_tasks", "the_oracle_scores_one_and_nothing_scores_none",
                         "a_cheat_scores_nothing")),
     limited("`proctor run-swebench`, `--grade`",
-            "The root has to be said: `--image` or `--rootfs host`. The grader has no network unless a policy gives "
-            f"one. {_NO_PUBLIC}", Command("proctor run-swebench", "--instance --repo --agent --grade --rootfs"),
+            "The root has to be named: `--image` or `--rootfs host`. The grader has no network unless a policy gives "
+            f"it one. {_NO_PUBLIC}", Command("proctor run-swebench", "--instance --repo --agent --grade --rootfs"),
             adr=(87,),
             proof=named(_SWE, "the_oracle_resolves", "without_grade_there_is_no_pass_and_no_future",
                         "code_under_test_that_forges_results_does_not_resolve")),
     limited("`--image`: agent and grader in the instance's own image, the repository over it at `/testbed`",
-            "It takes Docker or Podman by its command, and an image that the engine has: nothing is pulled. A "
-            f"Dockerfile for BuildKit (`COPY --chmod`) takes a `docker` that has it. {_NO_PUBLIC}",
+            "It needs the command of Docker or Podman, and an image that the engine has: nothing is pulled. A "
+            f"Dockerfile for BuildKit (`COPY --chmod`) needs a `docker` that has it. {_NO_PUBLIC}",
             Command("proctor run-swebench", "--image"), Command("proctor run-tb", "--image --build-network"),
             adr=(85, 86),
             proof=named("doors/test_proctor_engines", "an_instance_in_its_image_resolves_by_its_own_patch_alone",
                         "podman_builds_and_exports_the_same_roots") +
             named(_SWE, "in_an_image_the_repository_alone_is_graded")),
     not_yet("fetching an image without an engine",
-            "Podman needs no daemon, and is the least that `--image` takes. Without either nothing runs, and nothing "
-            "falls back to the host.",
+            "Podman needs no daemon, and is the least that `--image` needs. Without either engine nothing runs, and "
+            "nothing falls back to the host.",
             Tried(
                 written="proctor run-tb --task task --agent nop --image", words="install podman, which needs no daemon",
                 files=_TASK),
             proof=named("unit/container/test_engine", "the_first_that_answers_is_found")),
     limited("`proctor verify-bundle`: signature, chain, log hashes",
-            "Without a key or a trust file the best is «intact, signer unknown» and exit code 2; "
-            "`--allow-unknown-signer` takes it.",
+            "Without a key or a trust file the best result is «intact, signer unknown» and exit code 2; "
+            "`--allow-unknown-signer` accepts it.",
             Command("proctor verify-bundle", "--bundle --pubkey --artifacts --allow-unknown-signer"), adr=(21,),
             proof=named(_CLI, "a_good_bundle_with_its_key_is_ok_and_0", "a_tampered_bundle_is_2_and_names_the_step",
                         "an_unknown_signer_is_said_and_2_unless_allowed") +
@@ -110,8 +110,8 @@ _ISOLATION = Group(title="Isolation and record", rows=(
           proof=named("escape/test_egress", "the_attack_fails") +
           named("unit/attest/test_attest_events", "every_decision_of_the_gateway_is_told_also_what_was_allowed")),
     limited("approved hosts through a proxy on the host, over a Unix socket",
-            "A gateway in its place: sockets of the sandbox are accepted outside, so that programs without proxy "
-            "settings reach listed hosts too. CONNECT and SOCKS are understood.", Command("ringfence run", "--network"),
+            "A gateway in its place: it accepts the sandbox's sockets outside, so that programs without proxy "
+            "settings reach listed hosts too. It understands CONNECT and SOCKS.", Command("ringfence run", "--network"),
             adr=(73, 74), proof=named("doors/test_network_clients", "curl", "raw_tcp_by_socks")),
     works("the repository at its base commit, without later history",
           Name("ringfence.proctor.history.materialise"),
@@ -120,12 +120,12 @@ _ISOLATION = Group(title="Isolation and record", rows=(
           named("doors/test_proctor_tasks", "an_agent_works_with_git_at_the_base_commit")),
     limited("a seccomp monitor records `open`, `openat`, `openat2` of forbidden paths and direct connects",
             "Tripwires record every call that names a hidden path; the monitor stands in where none can be laid, "
-            "with a race that is told. A look alone (`stat`) is a probe and no violation "
+            "with a race that is reported. A check alone (`stat`) is a probe and not a violation "
             "([findings](reference/proctor/findings.md)).", Name("ringfence.kernel.tripwire"), adr=(12, 26, 83),
             proof=named(_FINDINGS, "every_route_is_graded_by_what_it_asks_for",
                         "what_honest_tools_do_is_no_violation") +
             named("escape/test_watched_paths")),
-    works("isolation never hangs on the monitor; a record with gaps is no clean run",
+    works("isolation never depends on the monitor; a record with gaps is not a clean run",
           Name("ringfence.attest.health"),
           proof=named("unit/attest/test_attest_health", "lost_records_are_counted_and_told") +
           named(_RUN, "an_agent_that_fills_or_floods_what_it_can_brings_about_no_error",
@@ -149,7 +149,7 @@ _ISOLATION = Group(title="Isolation and record", rows=(
 
 _AROUND = Group(title="Around it, and the road map", rows=(
     limited("the GitHub Action (`action.yml`)",
-            "The tests run its steps in a shell; on GitHub no run is on record.", File("action.yml"),
+            "The tests run its steps in a shell; no run on GitHub is on record.", File("action.yml"),
             proof=named("doors/test_github_action", "the_action_has_the_inputs_and_outputs_that_workflows_know",
                         "a_run_from_its_installation_to_its_outputs",
                         "hostile_inputs_of_the_run_are_words_and_nothing_more")),
@@ -166,14 +166,14 @@ _AROUND = Group(title="Around it, and the road map", rows=(
           File("docs/explanation/proctored-runs.md"), File("docs/reference/proctor.md"),
           File("docs/explanation/faq.md"), File("THREAT-MODEL.md"),
           proof=named("unit/test_site", "every_link_of_a_page_that_is_laid_out_leads_to_a_page")),
-    limited("v0.2: a signed manifest of all that is handed in",
-            "An answer that is carried in is found in plain and common disguises, not in all.",
+    limited("v0.2: a signed manifest of everything that is handed in",
+            "An answer that is carried in is found in plain form and in common disguises, not in all.",
             Command("proctor manifest", "create verify"),
             Command("proctor run", "--manifest --scaffold --instructions --agent-binary"), adr=(89,),
             proof=named("doors/test_proctor_manifest",
                         "a_manifest_is_bound_into_the_bundle_and_a_carried_answer_compromises")),
     limited("later: graders against printed passes, hard-coded outputs and mocks",
-            "Counter-tests tell forged results; answers that an agent knows by heart pass.",
+            "Counter-tests detect forged results; answers that an agent knows by heart pass.",
             Name("ringfence.proctor.counter_tests"), adr=(81, 91),
             proof=named("doors/test_proctor_pytest", "forgeries_are_told_apart", "honest_submissions_pass")),
     limited("later: more adapters",

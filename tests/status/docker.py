@@ -29,8 +29,8 @@ _VALIDATION = Group(title="SecurityValidator", rows=(
               "is_valid", "errors", "warnings", "dangerous_imports", "file_operations", "network_operations")),
           proof=named(_VALIDATOR, "the_result_has_the_fields_of_the_specification_first")),
     limited("it prevents code injection",
-            "It reads code and is no boundary: Python can spell any name at run time. The attacks of the tests run "
-            "with it switched off too.", Name("ringfence.SecurityValidator"), adr=(96,),
+            "It reads code and is not a boundary: Python can spell any name at run time. The attacks of the tests "
+            "also run with it switched off.", Name("ringfence.SecurityValidator"), adr=(96,),
             proof=named(_ENGINE, "an_attack_fails_with_the_validator_off")),
 ))  # fmt: skip
 
@@ -40,7 +40,7 @@ _EXECUTION = Group(title="DockerExecutor and its result", rows=(
           proof=named(_EXECUTOR, "all_that_is_open_is_closed_at_the_exit") +
           named(_ENGINE, "a_valid_strategy_runs_and_its_container_is_gone")),
     limited("`execute_strategy(code, data: Any) -> dict`",
-            "`data` is what JSON has, or the path of a file: no pickle goes in. The strategy is a function "
+            "`data` is what JSON can express, or the path of a file: no pickle goes in. The strategy is a function "
             "`run(data)` that returns a dict.", Call("ringfence.DockerExecutor.execute_strategy", "code, data"),
             Command("ringfence strategy", "run"), adr=(103,),
             proof=named(_EXECUTOR, "execute_strategy_returns_the_result_as_a_dict",
@@ -62,7 +62,7 @@ _EXECUTION = Group(title="DockerExecutor and its result", rows=(
               "error_message": None, "security_rejections": None}),
           proof=named(_EXECUTOR, "a_strategy_is_run_and_its_container_removed")),
     limited("results by a bind mount at `/output`",
-            "`/output/result.json` is written inside, in memory with a size, and its bytes come out by the "
+            "`/output/result.json` is written inside, in memory of limited size, and its bytes come out through the "
             "container's streams.", Keys({"docker.output_dir": "sandbox_output"}), adr=(103,),
             proof=named(_EXECUTOR, "results_are_kept_in_a_folder") + named(_ENGINE, "a_file_is_in_input")),
     works("no network, a root that can't be written, a writable `/tmp`",
@@ -100,8 +100,8 @@ _CONFIGURATION = Group(title="DockerConfig and its files", rows=(
           named(_EXECUTOR, "a_container_has_all_that_the_configuration_says",
                 "containers_are_kept_where_the_configuration_says_so")),
     limited("`docker.memory_swap_limit: 2g`",
-            "Its default is empty, which means `memory_limit`: no swap, also for whoever lowers `memory_limit` "
-            "alone.", Keys({"docker.memory_swap_limit": ""}), adr=(102,),
+            "Its default is empty, which means `memory_limit`: no swap, even if you lower only `memory_limit`.",
+            Keys({"docker.memory_swap_limit": ""}), adr=(102,),
             proof=named(_CONFIG, "the_specifications_file_means_the_defaults")),
     limited("`docker.network_mode: none`",
             "`none` or `bridge`; `host` and another container's network are refused.",
@@ -120,8 +120,8 @@ _CONFIGURATION = Group(title="DockerConfig and its files", rows=(
           proof=named(_CONFIG, "arguments_win_over_the_environment_and_that_over_the_file",
                       "config_show_tells_each_value_and_its_origin")),
     refused("the engine's settings in a project's own file, `config/learning_system.yaml`",
-            "The file has the sections `docker` and `monitoring` and no other: among keys that nobody knows, a "
-            "misspelled limit would be one more. Keep it beside the project's own.",
+            "The file has the sections `docker` and `monitoring` and no others: among unknown keys, a misspelled "
+            "limit would go unnoticed. Keep it beside the project's own file.",
             Call("ringfence.DockerConfig.from_yaml", "path"), adr=(102, 139),
             tried=Tried(
                 written="ringfence.DockerConfig.from_yaml('learning_system.yaml')",
@@ -129,9 +129,9 @@ _CONFIGURATION = Group(title="DockerConfig and its files", rows=(
                 files={"learning_system.yaml": "learning:\n  rate: 1\ndocker:\n  memory_limit: 1g\n"}),
             proof=named(_CONFIG, "a_section_that_is_not_ours_is_refused_with_what_helps")),
     limited("`config/seccomp_profile.json`: no `execve`, `fork`, `clone`, `socket`, `connect`, `bind`",
-            "Under the specification's list no program starts. Ours is made of our own tables and leaves `execve` "
-            "open; the runner closes it, too, before the strategy runs.", File("config/seccomp_profile.json"),
-            adr=(100,),
+            "Under the specification's list no program starts. ringfence's profile is made from its own tables and "
+            "leaves `execve` open; the runner closes it, too, before the strategy runs.",
+            File("config/seccomp_profile.json"), adr=(100,),
             proof=named("unit/container/test_seccomp_profile",
                         "what_python_needs_is_open_and_what_the_specification_closes_is_closed") +
             named(_ENGINE, "no_program_no_process_and_no_socket_once_python_runs")),
@@ -144,8 +144,8 @@ _CONFIGURATION = Group(title="DockerConfig and its files", rows=(
 _SCENARIOS = Group(title="Error scenarios and metrics", rows=(
     limited("1. engine unavailable: fall back to direct execution if the configuration says so; "
             "`docker_fallback_total`",
-            "Never bare: `fallback_to_direct` runs at `fallback_level`, our own `strict` or `process`, and the "
-            "warning names it (`Docker unavailable, falling back to STRICT (UNSAFE)`).",
+            "Never without a sandbox: `fallback_to_direct` runs at `fallback_level`, ringfence's own `strict` or "
+            "`process`, and the warning names it (`Docker unavailable, falling back to STRICT (UNSAFE)`).",
             Keys({"docker.fallback_to_direct": False}), Metrics(("docker_fallback_total",)), adr=(102, 103),
             proof=named(_EXECUTOR, "without_an_engine_the_strategy_is_not_run",
                         "a_fallback_runs_at_a_level_of_ours_and_says_so",
@@ -167,7 +167,7 @@ _SCENARIOS = Group(title="Error scenarios and metrics", rows=(
               ("dangerous_imports", "file_operations", "network_operations", "obfuscation", "limits")),
           proof=named(_EXECUTOR, "a_rejection_comes_before_any_container") +
           named("doors/test_docker_validated", "a_rejection_comes_before_any_container")),
-    works("5. removal fails: told, tried again in the background, alert above 3",
+    works("5. removal fails: reported, tried again in the background, alert above 3",
           Metrics(("orphaned_containers", "orphaned_containers_alert")),
           proof=named(_EXECUTOR, "what_can_not_be_removed_is_tried_again_and_told") +
           named("unit/docker_sandbox/test_monitor", "more_than_three_orphans_raise_the_alert_until_they_are_gone")),
@@ -180,7 +180,7 @@ _SCENARIOS = Group(title="Error scenarios and metrics", rows=(
           Name("ringfence.container.api"),
           proof=named("unit/container/test_api", "a_missing_image_is_told_from_another_refusal",
                       "an_engine_that_ends_in_the_middle_is_unavailable", "a_broken_answer_is_an_error_of_ours")),
-    works("the daemon dies in the middle: told, fallback if enabled, orphans removed by the next run",
+    works("the daemon dies in the middle: reported, fallback if enabled, orphans removed by the next run",
           Name("ringfence.DockerExecutor"),
           proof=named(_ENGINE, "a_daemon_killed_in_the_middle_is_told_and_recovered_from")),
     works("`ContainerMonitor.record_container_created`, `record_resource_usage`, `record_container_cleanup`; "
@@ -200,13 +200,14 @@ _SCENARIOS = Group(title="Error scenarios and metrics", rows=(
           Name("ringfence.metrics.life_log.write_json_lines"), Command("ringfence strategy", "--log-json"),
           proof=named(_METRICS, "a_line_of_the_log_is_json_with_the_trace_id")),
     refused("the project's own `MetricsCollector`, JSON logger and AST validator",
-            "They are the project's. Prometheus' client, Python's `logging` and our own validator stand in their "
-            "place.", Name("ringfence.metrics.recorder"), adr=(139,)),
+            "They belong to the project. Prometheus' client, Python's `logging` and ringfence's own validator "
+            "replace them.", Name("ringfence.metrics.recorder"), adr=(139,)),
 ))  # fmt: skip
 
 _OPERATION = Group(title="Operation, and what the specification leaves for later", rows=(
     limited("the autonomous loop runs its strategies in containers",
-            "The loop is the project's; examples/autonomous_loop.py is one of ten iterations, some of them hostile.",
+            "The loop belongs to the project; examples/autonomous_loop.py is a loop of ten iterations, some of them "
+            "hostile.",
             File("examples/autonomous_loop.py"), adr=(139,),
             proof=named("doors/test_docker_validated", "the_loop_of_the_example_goes_through_its_ten_iterations")),
     limited("Docker Engine 20.10 and later",
@@ -215,7 +216,7 @@ _OPERATION = Group(title="Operation, and what the specification leaves for later
             proof=named("doors/test_container_level", "the_promise_holds_in_a_container") +
             named("doors/test_container_podman", "podman_runs_strategies_and_holds_their_limits")),
     limited("coverage: validator 90 %, executor 85 %, configuration 100 %",
-            "Not asserted for each. `make test-all` asserts 85 % of the whole.", File("tests/measured.py"),
+            "Not asserted for each one. `make test-all` asserts 85 % of the whole.", File("tests/measured.py"),
             proof=named("run")),
     works("deployment checklist, base image, emergency procedure",
           File("docs/how-to/containers/deployment.md"), File("docs/how-to/containers/base-image.md"),
@@ -227,17 +228,17 @@ _OPERATION = Group(title="Operation, and what the specification leaves for later
           proof=named("unit/docker_sandbox/test_documents_of_containers", "the_dashboard_shows_every_metric",
                       "the_alert_on_orphans_and_on_fallbacks_is_there")),
     limited("later: container pooling",
-            "Containers stand by, and each is used once: none is used again.", Keys({"docker.warm_containers": 2}),
+            "Containers stand by, and each is used once: none is reused.", Keys({"docker.warm_containers": 2}),
             adr=(103, 119), proof=named(_EXECUTOR, "warm_containers_stand_by_and_each_is_used_once")),
     limited("later: a network with permitted hosts",
-            "For jobs of the level `container`, called by root; not for strategies.",
+            "For jobs at the level `container`, called by root; not for strategies.",
             Command("ringfence run", "--network --isolation"), adr=(101,),
             proof=named("doors/test_container_network", "what_is_listed_is_reached_by_the_first_word_of_a_program")),
     refused("later: GPU access",
             "No level gives a job a device.", adr=(125,),
             tried=Tried(written="ringfence.SandboxPolicy(gpu=1)", words="no level gives a job a GPU")),
     not_yet("later: a package cache that is mounted",
-            "A container of a strategy shows no directory of the host; what it needs belongs into the image ([base "
+            "A strategy's container shows no directory of the host; what it needs belongs in the image ([base "
             "image](how-to/containers/base-image.md)).",
             Tried(written="ringfence.DockerConfig(volumes='/cache')", words="there is no such key")),
     not_yet("later: permitted hosts for strategies",

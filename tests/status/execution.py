@@ -16,7 +16,7 @@ _FIGURE = "no test asserts a figure."
 
 _SANDBOXES = Group(title="SandboxManager", rows=(
     limited("`IsolationLevel`: `NONE`, `PROCESS`, `CONTAINER`, `STRICT`",
-            "A closed set of texts, no `enum.Enum`: `isinstance(level, Enum)` is false. `NONE` needs "
+            "A closed set of texts, not an `enum.Enum`: `isinstance(level, Enum)` is false. `NONE` needs "
             "`allow_partial`.",
             Members("ringfence.IsolationLevel", {
                 "NONE": "none", "PROCESS": "process", "CONTAINER": "container", "STRICT": "strict"}),
@@ -37,7 +37,7 @@ _SANDBOXES = Group(title="SandboxManager", rows=(
                         "a_returned_object_that_would_run_code_when_loaded_is_an_error")),
     limited("`SandboxContext`: `sandbox_id`, `isolation_level`, `working_directory`, `allowed_paths`, "
             "`blocked_paths`, `environment_vars`, `timeout_seconds`, `resource_limits`",
-            "Managers make it; `config` and `folder` are needed beside these.",
+            "Managers make it; `config` and `folder` are required in addition.",
             Fields("ringfence.SandboxContext", needed(
                 "sandbox_id", "isolation_level", "working_directory", "allowed_paths", "blocked_paths",
                 "environment_vars", "timeout_seconds", "resource_limits")),
@@ -47,12 +47,12 @@ _SANDBOXES = Group(title="SandboxManager", rows=(
           proof=named(_MANAGER, "variables_are_set_and_the_callers_own_are_not_passed_on",
                       "nothing_outside_can_be_written", "what_is_not_allowed_or_blocked_cannot_be_had")),
     limited("import restrictions",
-            "`allowed_imports` holds import statements of honest code and is no wall; `enforced` says so.",
+            "`allowed_imports` restricts import statements of honest code and is not a wall; `enforced` says so.",
             Name("ringfence.SandboxConfig"), adr=(56,),
             proof=named(_MANAGER, "imports_can_be_restricted", "a_restriction_of_imports_is_said_to_be_no_wall")),
-    limited("level `container`, if Docker is there",
-            "Working copies in a container; functions are called by the image's Python, which has to be of the "
-            "caller's version. Without an engine it is refused.", Name("ringfence.IsolationLevel.CONTAINER"),
+    limited("level `container`, if Docker is available",
+            "Working copies in a container; the image's Python calls functions, and has to be the caller's version. "
+            "Without an engine it is refused.", Name("ringfence.IsolationLevel.CONTAINER"),
             adr=(120,),
             proof=named("doors/test_container_transactions", "the_manager_undoes_and_commits") +
             named(_MANAGER, "levels_that_are_not_there_say_so")),
@@ -72,7 +72,7 @@ _SETTINGS = Group(title="SandboxConfig", rows=(
           Members("ringfence.SandboxMode", {"ALWAYS": "always", "AUTO": "auto", "NEVER": "never"}),
           proof=named(_CONFIG, "the_defaults_are_the_specifications", "the_fields_stand_in_the_specifications_order")),
     limited("`sandbox_root: Path = ./sandboxes`",
-            "The default is the state directory: what lies in a project could be somebody else's record.",
+            "The default is the state directory: a record that lies in a project could be somebody else's.",
             Name("ringfence.SandboxConfig"), adr=(37,),
             proof=named(_CONFIG, "sandboxes_are_kept_in_the_state_folder_and_never_below_the_current_one")),
     works("`allowed_paths`, `blocked_paths` with `/etc`, `/sys`, `/boot` and those of Windows",
@@ -84,14 +84,14 @@ _SETTINGS = Group(title="SandboxConfig", rows=(
             "At `strict`; at `process` they are refused and not recorded.", Name("ringfence.SandboxManager"),
             adr=(30, 31), proof=named(_MANAGER, "an_attempt_on_a_secret_is_a_violation_and_rolled_back")),
     limited("`allow_network`, `allowed_hosts`",
-            "A list of hosts at `strict`. The host's network (`allow_network` alone) is counted for nobody, so it "
+            "A list of hosts at `strict`. Use of the host's network (`allow_network` alone) can't be counted, so it "
             "needs `allow_partial`. At `process` a list is refused.",
             Fields("ringfence.SandboxConfig", {"allow_network": False, "allowed_hosts": []}), adr=(72,),
             proof=named(_MANAGER, "levels_that_are_not_there_say_so",
                         "a_limit_of_the_network_that_nothing_holds_is_refused_or_said") +
             named("unit/manager/test_permissions", "the_network_is_none_the_hosts_or_some_hosts")),
     limited("no network by default; permitted hosts; traffic is monitored and logged",
-            "A decision each in `result.outcome.events`, where there is a list of hosts. The host's own network is "
+            "Each decision is in `result.outcome.events`, if there is a list of hosts. The host's own network is "
             "not logged.", Name("ringfence.Event"), adr=(73,),
             proof=named("unit/engine/test_egress_events", "both_kinds_are_one_stream_in_the_order_of_time") +
             named("unit/backends/test_walled", "there_is_no_network_unless_the_policy_has_it")),
@@ -125,7 +125,7 @@ _RESOURCES = Group(title="ResourceMonitor", rows=(
           Call("ringfence.ResourceMonitor.check_violations", "sandbox_id"),
           Call("ringfence.ResourceMonitor.terminate_if_violated", "sandbox_id"),
           proof=named(_MANAGER, "a_sandbox_is_monitored_as_the_specification_has_it") + named(_MONITOR)),
-    works("CPU over its limit for 10 s, memory, disk, time, operations: ended, told and rolled back",
+    works("CPU over its limit for 10 s, memory, disk, time, operations: ended, reported and rolled back",
           Name("ringfence.SandboxManager"),
           proof=named(_MANAGER, "a_busy_loop_is_ended_after_its_time_over_the_limit",
                       "a_flood_of_file_operations_is_ended", "a_timeout_ends_the_execution") +
@@ -138,7 +138,7 @@ _RESOURCES = Group(title="ResourceMonitor", rows=(
                         "the_hosts_network_is_not_counted_as_the_sandboxs")),
     limited("`max_file_operations`",
             "Calls of the read and write family. Counted to the end of each execution at `strict` and as root, "
-            "elsewhere up to the last look, of which there are ten a second.", Name("ringfence.ResourceLimits"),
+            "elsewhere up to the last check; there are ten a second.", Name("ringfence.ResourceLimits"),
             proof=named(_MANAGER, "operations_are_counted_for_each_execution_alone_and_to_its_end")),
     limited("the monitor takes less than 5 % of a core",
             f"`python -m bench monitoring` measures it; {_FIGURE}", File("bench/monitoring.py"),
@@ -159,8 +159,8 @@ _UNDO = Group(title="RollbackSystem", rows=(
                       "a_lone_rollback_system_knows_the_open_sandboxes_of_the_process")),
     limited("`Checkpoint`: `checkpoint_id`, `timestamp`, `sandbox_id`, `filesystem_snapshot`, `state_data`, "
             "`metadata`",
-            "`filesystem_snapshot` is copied when it is first read, while the sandbox is open. Running processes are "
-            "in it on request: as root, at `strict`, with CRIU.",
+            "`filesystem_snapshot` is copied when it is first read, while the sandbox is open. The checkpoint contains "
+            "running processes on request: as root, at `strict`, with CRIU.",
             Fields("ringfence.Checkpoint", needed(
                 "checkpoint_id", "timestamp", "sandbox_id", "filesystem_snapshot", "state_data", "metadata")),
             adr=(36,),
@@ -187,7 +187,7 @@ _UNDO = Group(title="RollbackSystem", rows=(
 ))  # fmt: skip
 
 _SAFE = Group(title="SafeDeepAgent and the rest", rows=(
-    works("`_should_sandbox(tool_name, risk_score)`, as it stands there",
+    works("`_should_sandbox(tool_name, risk_score)`, exactly as specified",
           Call("ringfence.integrations.deep_agent.SafeDeepAgent._should_sandbox", "tool_name, risk_score"),
           proof=named(_PHASES, "a_call_is_sandboxed_exactly_as_the_specification_decides")),
     works("`_execute_tool(tool_name, parameters)` in four phases; `safe_config.enable_sandboxing`, "
@@ -199,7 +199,7 @@ _SAFE = Group(title="SafeDeepAgent and the rest", rows=(
     limited("`_authorize_action`, `_check_phase2_security`, `_execute_in_sandbox`, `_execute_directly`, "
             "`_log_execution`",
             "They take a `ToolCall`, tool and parameters read once, in place of the two. `_log_execution` is two "
-            "records, `begin` and `end`. To change a phase give `authorize=`, `risk=` or `detect=`.",
+            "records, `begin` and `end`. To change a phase, pass `authorize=`, `risk=` or `detect=`.",
             Call("ringfence.integrations.deep_agent.SafeDeepAgent._authorize_action", "call"),
             Call("ringfence.integrations.deep_agent.SafeDeepAgent._check_phase2_security", "call, risk_score"),
             Call("ringfence.integrations.deep_agent.SafeDeepAgent._execute_in_sandbox", "call, decision"),
@@ -207,16 +207,16 @@ _SAFE = Group(title="SafeDeepAgent and the rest", rows=(
             proof=named(_PHASES, "a_function_of_the_callers_that_fails_runs_nothing",
                         "a_detector_may_answer_with_texts")),
     limited('use case 1: `agent.run("Execute this Python script …")`',
-            "No planner is built in: `planner=` is asked, and without one it is an error. `run_tool` is for those "
-            "who plan themselves.", Call("ringfence.integrations.deep_agent.SafeDeepAgent.run", "request"), adr=(56,),
+            "No planner is built in: `planner=` is asked, and without one it is an error. Use `run_tool` if you "
+            "plan yourself.", Call("ringfence.integrations.deep_agent.SafeDeepAgent.run", "request"), adr=(56,),
             proof=named(_PHASES, "a_planner_is_asked_and_without_one_run_is_an_error") +
             named(_AGENT, "what_a_risky_call_changed_is_committed_when_it_succeeds")),
     limited("use case 2: an attack ends the sandbox and is rolled back",
-            "Detection is a heuristic, and whoever writes the parameters can defeat it. What `Commit.EACH_CALL` has "
+            "Detection is a heuristic, and the author of the parameters can defeat it. What `Commit.EACH_CALL` has "
             "committed stays.", Name("ringfence.AttackError"), adr=(35,),
             proof=named(_AGENT, "an_attack_is_undone_to_where_it_began_and_stops_the_agent",
                         "by_default_an_attack_restores_everything")),
-    works("use case 3: a program that takes too much is ended, rolled back and told",
+    works("use case 3: a program that takes too much is ended, rolled back and reported",
           Name("ringfence.SandboxManager"),
           proof=named(_AGENT, "a_call_that_takes_too_much_is_ended_rolled_back_and_told")),
     works("`examples/foundation4_sandbox_demo.py`",

@@ -18,7 +18,7 @@ _NAMES = Group(title="Functions and classes", rows=(
           proof=named(_DOOR, "a_passing_suite_is_ok", "each_end_has_its_status_and_return_code")),
     limited("`SandboxPolicy`: `wall_time_s`, `cpu_time_s`, `mem_bytes`, `pids_max`, `nofile`, `output_bytes`, "
             "`enforce_network`, `allow_partial`, with the budget's defaults",
-            "Values are given by name: `SandboxPolicy(30)` is refused in words.",
+            "Values are given by name: `SandboxPolicy(30)` is refused with an explanation.",
             Fields("ringfence.SandboxPolicy", {
                 "wall_time_s": 30, "cpu_time_s": 20, "mem_bytes": 512 * 2**20, "pids_max": 32, "nofile": 512,
                 "output_bytes": 2**20, "enforce_network": False, "allow_partial": False}),
@@ -28,8 +28,8 @@ _NAMES = Group(title="Functions and classes", rows=(
           Name("ringfence.PolicyError"),
           proof=named(_POLICY, "a_wrong_value_is_refused_by_name", "all_that_is_wrong_is_told_at_once")),
     limited("`enforce_network` (Linux and seccomp)",
-            "Held at `strict`, and at `process` where the policy names paths. Else it is what the host lacks: "
-            "`INTERNAL_ERROR`, or told with `allow_partial`.", Name("ringfence.SandboxPolicy"), adr=(31,),
+            "Enforced at `strict`, and at `process` where the policy names paths. Elsewhere the host lacks it: "
+            "`INTERNAL_ERROR`, or reported with `allow_partial`.", Name("ringfence.SandboxPolicy"), adr=(31,),
             proof=named(_DOOR, "what_the_host_lacks_is_an_internal_error_with_the_fix") +
             named("unit/backends/test_walled", "there_is_no_network_unless_the_policy_has_it") +
             named("escape/test_corpus", "the_attack_fails")),
@@ -38,13 +38,13 @@ _NAMES = Group(title="Functions and classes", rows=(
           Fields("ringfence.SandboxResultV2", needed(
               "version", "status", "rc", "reason", "stdout", "stderr", "duration_ms", "cmd", "traceId", "enforced")),
           proof=named(_DOOR, "a_passing_suite_is_ok", "two_runs_have_the_same_status_return_code_and_header")),
-    works("`enforced`: `{capability: {requested, applied, details}}`, always there",
+    works("`enforced`: `{capability: {requested, applied, details}}`, always present",
           Fields("ringfence.pytest_runner.result.EnforcedCapability", needed(
               "requested", "applied", "mechanism", "details")),
           proof=named(_DOOR, "what_the_host_lacks_is_an_internal_error_with_the_fix",
                       "partial_enforcement_runs_and_says_so")),
     limited("the test agent's optional path (`traceId`, `status`)",
-            "The agent is its project's own; none is here. It goes on with `run_pytests`, or calls `run_pytests_v2` "
+            "The agent belongs to its project; none is here. It keeps using `run_pytests`, or calls `run_pytests_v2` "
             "([pytest](how-to/pytest.md#from-python)).", Call("ringfence.run_pytests_v2", "paths, policy"), adr=(139,),
             proof=named(_DOOR, "the_shim_returns_the_code_and_the_output") +
             named("doors/test_readme", "a_page_can_be_followed_from_top_to_bottom")),
@@ -91,26 +91,26 @@ _MATRIX = Group(title="The feature matrix", rows=(
           named("unit/kernel/test_rlimits")),
     limited("Linux: memory by `RLIMIT_AS` as a fallback",
             "`RLIMIT_DATA` and a watchdog in its place: private memory, not address space. A control group where one "
-            "is to be had.", Command("ringfence run", "--memory"), adr=(46,),
+            "is available.", Command("ringfence run", "--memory"), adr=(46,),
             proof=named("unit/backends/test_process_group", "the_kernel_holds_memory_and_tasks_of_a_plain_job",
                         "where_no_group_is_to_be_had_the_table_says_what_holds_it_instead")),
     limited("Linux: processes by `RLIMIT_NPROC` as a fallback",
-            "A watchdog counts the tasks of the tree every 25 ms; `RLIMIT_NPROC` is a net under it. A control group "
-            "where one is to be had.", Command("ringfence run", "--pids"), adr=(8,),
+            "A watchdog counts the tasks of the tree every 25 ms; `RLIMIT_NPROC` is a safety net. A control group "
+            "where one is available.", Command("ringfence run", "--pids"), adr=(8,),
             proof=named("unit/backends/test_process_group", "a_job_that_leaves_its_group_is_held_by_the_watchdog")),
     limited("Linux: control groups v2 (`memory.max`, `pids.max`, `cpu.max`), by sysfs or a scope of systemd",
-            "v1 and both at once too. `cpu.max` at `strict` alone (`cpu_share`). No scope is started: `ringfence "
+            "Also v1, and both at once. `cpu.max` only at `strict` (`cpu_share`). No scope is started: `ringfence "
             "probe` prints the `systemd-run` line. v2 is shown in a guest kernel (`make test-all`).",
             Command("ringfence probe"), adr=(25, 67),
             proof=named("hosts/test_cgroup_v2_guest") + named("unit/kernel/test_cgroups_enforced")),
     limited("Linux: seccomp-bpf, when the policy asks for it",
-            "At `strict` always, at `process` where the policy names paths; a job of `process` without paths has "
+            "At `strict` always, at `process` where the policy names paths; a job at `process` without paths has "
             "none. libseccomp is not needed.", Name("ringfence.model.limits.SyscallProfile"), adr=(23,),
             proof=named("unit/kernel/test_seccomp_attacks", "an_attack_that_works_without_the_filter_fails_under_it") +
             named("unit/backends/test_walled", "calls_are_filtered_by_the_profile_that_is_asked_for")),
     limited("Windows: Job Objects (wall and CPU time, memory, active processes), working directory, output caps",
-            f"{_WINE} Wine's job objects hold neither memory, processes nor CPU time: a watchdog holds the first two "
-            "there, and CPU time is refused.", Name("ringfence.windows.job_object"),
+            f"{_WINE} Wine's job objects limit neither memory, processes nor CPU time: a watchdog limits the first "
+            "two there, and CPU time is refused.", Name("ringfence.windows.job_object"),
             File("tests/programs/windows_checks.py"), adr=(109, 110),
             proof=named("unit/windows/test_job_limits") + named("unit/windows/test_visit_by_hand")),
     limited("Windows, optional: Restricted Token",
@@ -119,11 +119,11 @@ _MATRIX = Group(title="The feature matrix", rows=(
             proof=named("unit/windows/test_integrity", "the_token_of_a_job_is_lowered_before_it_is_made",
                         "where_nothing_is_promised_the_policy_is_refused")),
     limited("macOS: rlimits, wall timeout, working directory, output caps",
-            f"{_NO_MAC} Memory and processes by a watchdog, as best effort.",
+            f"{_NO_MAC} A watchdog limits memory and processes, as best effort.",
             Name("ringfence.backends.tables.ON_MACOS"), File("tests/programs/macos_checks.py"), adr=(112,),
             proof=named("unit/test_other_systems", "the_process_level_runs_without_anything_of_linux",
                         "what_a_system_lacks_is_lacking")),
-    works("capability detection: what is enforced here, and how to have the rest",
+    works("capability detection: what is enforced here, and how to get the rest",
           Command("ringfence probe", "--json"),
           proof=named("doors/test_cli", "probe_tells_each_capability_with_its_mechanism")),
 ))  # fmt: skip
@@ -152,8 +152,8 @@ _BEHAVIOUR = Group(title="Behaviour", rows=(
     limited("coverage of 85 %, of enforcing code 90 %",
             "Asserted by `make test-all`, not by the gate.", File("tests/measured.py"), proof=named("run")),
     limited("CI on Windows 10 and 11, Ubuntu 22.04 and 24.04, macOS",
-            "The workflow names all but Windows 10 and 11, of which it has the server kind. No run of it is on "
-            "record: what was tried where is told above.", File(".github/workflows/ci.yml"),
+            "The workflow names all except Windows 10 and 11, for which it has the server editions. No run of it is "
+            "on record: the rows above say what was tried where.", File(".github/workflows/ci.yml"),
             proof=named("unit/test_other_systems", "every_module_imports")),
 ))  # fmt: skip
 

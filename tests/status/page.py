@@ -12,24 +12,24 @@ from tests.status.row import Row, Specification, State
 PATH = ROOT / "docs" / "status.md"
 DECISIONS = ROOT / "docs" / "adr"
 _HEAD = """\
-<!-- Written by python -m tests.status. A test holds it to the table, and the table to the code. -->
+<!-- Written by python -m tests.status. Tests check it against the table, and the table against the code. -->
 
 # Status
 
-Four specifications say what ringfence has to have. This page names every interface of theirs, and how far it is there.
+Four specifications say what ringfence has to have. This page lists every interface of theirs, and how far it works.
 
 | state | meaning |
 |---|---|
-| works | as the specification has it; the tests that are named show it |
-| works with these limits | the same, but for what the row says |
-| not yet | it is not there. The row says what happens when you try: you are told so, and nothing runs |
-| refused | it will not be there. The decision (ADR) says why |
+| works | as the specification has it; the tests named in the row show it |
+| works with these limits | the same, except for what the row says |
+| not yet | it does not exist yet. The row says what happens when you try: an error says so, and nothing runs |
+| refused | it will not exist. The decision (ADR) says why |
 
-The table is data ([tests/status](../tests/status/__init__.py)), and tests hold it to the code
-([ADR 0140](adr/0140-what-works-is-a-table-that-is-tried.md)): every name can be imported and has these parameters,
-fields and defaults, every option is one that the parser knows, every test and every decision exists, and of what is
-not there the line that is shown was tried. A test that is named here may run in `make test-all` alone, and not in the
-gate. What the levels promise against an attacker is another table: [guarantees](explanation/guarantees.md).
+The table is data ([tests/status](../tests/status/__init__.py)), and tests check it against the code
+([ADR 0140](adr/0140-what-works-is-a-table-that-is-tried.md)). Every name can be imported and has these parameters,
+fields and defaults. Every option is one that the parser knows. Every test and every decision exists. For what does
+not exist, the line shown was tried. A test named here may run only in `make test-all`, and not in the
+gate. What the levels promise against an attacker is in another table: [guarantees](explanation/guarantees.md).
 """
 _COLUMNS = "| interface | state | here | limits, or what happens | shown by |\n|---|---|---|---|---|"
 
