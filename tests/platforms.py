@@ -25,14 +25,14 @@ _LINUX_ONLY = ("disk",)
 _TEXT = """\
 # Platforms
 
-What isolation level `process` holds on each system. The table is generated (`python -m tests.platforms`) from the
+What isolation level `process` enforces on each system. The table is generated (`python -m tests.platforms`) from the
 rows that the level itself puts into `enforced`; a test compares the two. `strict` needs Linux, `container` an engine.
-What this host really holds, `ringfence probe` finds out by trying.
+`ringfence probe` finds out by trying what this host really enforces.
 
-On Linux paths, network and system calls are held at this level where a policy names paths (Landlock and seccomp), and
-control groups hold more where they are to be had. On macOS Seatbelt is an extra: it is used where a policy names paths
-or closes the network, and only after a profile was tried and held there. On Windows a job has low integrity where a
-policy names writable paths; the directories must have that label, which the caller gives them (`icacls`).
+On Linux this level protects paths, network and system calls where a policy names paths (Landlock and seccomp), and
+control groups enforce more where they are available. On macOS Seatbelt is an extra: it is used where a policy names
+paths or closes the network, and only after a profile was tried there and worked. On Windows a job has low integrity
+where a policy names writable paths; the directories must have that label, which the caller gives them (`icacls`).
 
 {table}
 
@@ -42,10 +42,11 @@ policy names writable paths; the directories must have that label, which the cal
 |---|---|
 | Linux | everything: `make test`, `.ci/run` |
 | Wine 8, CPython 3.11 for Windows | `make test-windows`: every module imports; attacks on the process level, undo, \
-the manager. What Wine does not hold is told as pending |
+the manager. What Wine does not enforce is reported as pending |
 | Windows | pending: the workflow runs the same checks there |
 | macOS | pending: on Linux the level runs with everything of Linux taken away, behind a stand-in for `sandbox-exec` \
-that notes its words (tests/other_systems.py); the workflow runs attacks on a Mac (tests/programs/macos_checks.py) |
+that records its arguments (tests/other_systems.py); \
+the workflow runs attacks on a Mac (tests/programs/macos_checks.py) |
 
 ## Deviations on Windows, by name
 

@@ -137,8 +137,8 @@ _RESOURCES = Group(title="ResourceMonitor", rows=(
             proof=named("unit/monitor/test_meter", "what_went_through_the_gateway_is_its_network",
                         "the_hosts_network_is_not_counted_as_the_sandboxs")),
     limited("`max_file_operations`",
-            "Calls of the read and write family. Counted to the end of each execution at `strict` and as root, "
-            "elsewhere up to the last check; there are ten a second.", Name("ringfence.ResourceLimits"),
+            "Calls of the read and write family, counted to the end of each execution. Of orphans, and of children of "
+            "a parent that ignores SIGCHLD, only what a check saw.", Name("ringfence.ResourceLimits"),
             proof=named(_MANAGER, "operations_are_counted_for_each_execution_alone_and_to_its_end")),
     limited("the monitor takes less than 5 % of a core",
             f"`python -m bench monitoring` measures it; {_FIGURE}", File("bench/monitoring.py"),

@@ -47,7 +47,7 @@ def add_policy_flags(parser: argparse.ArgumentParser, level: str) -> None:
     parser.add_argument("--network", metavar="RULE",
                         help="none, host, or the hosts to reach, separated by commas: api.example.com (ports 80 "
                              "and 443), '*.example.org:443' (sub-domains), 10.1.2.0/24:5432, '[2001:db8::1]:1-99' "
-                             "(absent: strict none, else host; hosts need strict)")  # fmt: skip
+                             "(absent: strict none, else host; hosts need strict, or container as root)")  # fmt: skip
     for name, text in PATH_FLAGS.values():
         parser.add_argument(f"--{name}", action="append", default=[], metavar="PATH", help=f"{text}; may be repeated")
     parser.add_argument("--root", metavar="DIR",
