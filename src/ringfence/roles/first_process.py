@@ -9,10 +9,11 @@ lets it go. The caller's own identity stays, and it holds nothing of the sandbox
 from __future__ import annotations
 
 import os
+import time
 from _collections_abc import Callable, Sequence
 
 from ringfence.kernel.mount import namespaces
-from ringfence.kernel.proc import processes
+from ringfence.kernel.proc import processes, procfs
 from ringfence.roles import job_start
 from ringfence.steps import executor as plan
 from ringfence.steps import zygote_steps
@@ -22,6 +23,8 @@ from ringfence.transport import passing
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.transport.request import Step, VisitRequest
+
+_LOOKS, _LOOK_S = 40, 0.005
 
 
 def make(
@@ -54,9 +57,23 @@ def make(
         for name in SETUP.trees.keys() - before:
             os.close(SETUP.trees.pop(name))
         tell_parent(pid)
-    _map_ids(pid, request["heard"]["ids"])
-    passing.send(door, passing.GO, [])
+    try:
+        _map_ids(pid, request["heard"]["ids"])
+        passing.send(door, passing.GO, [])
+    except OSError:
+        if not _ends_by_itself(pid):
+            raise
     return pid
+
+
+def _ends_by_itself(pid: int) -> bool:
+    """Whether a step of its own has failed: it reports that better than we can. Else it waits to be let go."""
+    for _ in range(_LOOKS):
+        row = procfs.stat(pid)
+        if row is None or row.zombie:
+            return True
+        time.sleep(_LOOK_S)
+    return False
 
 
 def lean(request: VisitRequest) -> VisitRequest:

@@ -49,7 +49,7 @@ def place_descriptors(sources: Sequence[int], keep_open: Sequence[int], leave_op
     floor = len(sources) + len(keep_open)
     if any(descriptor < floor for descriptor in leave_open):
         raise OSError("a descriptor that is to stay has the number of another")
-    moved = [duplicate(source, floor) for source in (*sources, *keep_open)]
+    moved = [source if source >= floor else duplicate(source, floor) for source in (*sources, *keep_open)]
     for target, source in enumerate(moved):
         os.dup2(source, target, inheritable=target < len(sources))
     start = floor

@@ -17,6 +17,7 @@ from ringfence.backends import groups
 from ringfence.errors import SetupError, SupervisionError
 from ringfence.kernel.cgroup import group as cgroups
 from ringfence.kernel.proc import procfs
+from ringfence.roles import first_process
 
 pytestmark = [
     pytest.mark.system,
@@ -82,6 +83,17 @@ def test_a_sandbox_whose_group_can_not_be_entered_runs_nothing(
     assert not proof.exists()
     monkeypatch.undo()
     assert _carried_out(way, ["touch", str(proof)], policy).ok and proof.exists(), "the control"
+
+
+def test_pid_1_that_has_failed_is_told_apart_from_one_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that has failed, whoever makes it does not report that its files in /proc are closed by then."""
+    monkeypatch.setattr(first_process, "_LOOKS", 3)
+    with subprocess.Popen(["sleep", "60"]) as waits:
+        assert not first_process._ends_by_itself(waits.pid)
+        waits.kill()
+        os.waitid(os.P_PID, waits.pid, os.WEXITED | os.WNOWAIT)
+        assert first_process._ends_by_itself(waits.pid)
+    assert first_process._ends_by_itself(waits.pid)
 
 
 def _carried_out(way: str, argv: list[str], policy: SandboxPolicy) -> Outcome:
