@@ -127,9 +127,9 @@ class HostWalls:
     def refuse_standby(self) -> None:
         """What is granted depends on the job."""
         if self._no_namespaces:
-            raise UnavailableError("a sandbox can't stand by without user namespaces", missing=("namespaces",),
+            raise UnavailableError("there are no standby sandboxes without user namespaces", missing=("namespaces",),
                                    hint=self._no_namespaces)  # fmt: skip
-        raise UnavailableError("a sandbox can't stand by behind walls", missing=("standby",),
+        raise UnavailableError("there are no standby sandboxes behind walls", missing=("standby",),
                                hint="use isolation strict, or name no paths")  # fmt: skip
 
     def steps(self, job: Job, folder: str, scratch: Scratch, limits: Steps) -> Steps:

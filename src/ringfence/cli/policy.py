@@ -1,4 +1,4 @@
-"""Show the policy that ``ringfence run`` holds, or check a policy file: every error names file, line, column and field.
+"""Show the policy that ``ringfence run`` uses, or check a policy file: every error names file, line, column and field.
 
 If nothing sets ``isolation``, it is strict; for ``ringfence test`` and in Python it is process.
 """

@@ -35,7 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file", metavar="FILE", help="a configuration (YAML)")
     parser.add_argument("--image", help="what the container is made of")
     parser.add_argument("--timeout", metavar="S", type=int, help="seconds until it is killed")
-    parser.add_argument("--no-validate", action="store_true", help="skip the check of the code; the container holds")
+    parser.add_argument("--no-validate", action="store_true",
+                        help="skip the check of the code; the container still confines it")  # fmt: skip
     parser.add_argument("--log-json", action="store_true", help="life-cycle events as lines of JSON on stderr")
     parser.add_argument("--json", action="store_true", help="print all fields of the result")
 

@@ -9,8 +9,8 @@ examples:
   %(prog)s --verdict out/verdict.json --pubkey 3f1c…     exit code 0: signed by that key and consistent
   %(prog)s --verdict out/verdict.json --pubkey 3f1c… --json
 
-A verdict holds digests of records, artifacts and environment. verify-bundle checks those too.
-Exit code 0 when it holds, 2 when not.
+A verdict contains digests of records, artifacts and environment. verify-bundle checks those too.
+Exit code 0 when it is valid, 2 when not.
 """
 
 

@@ -12,7 +12,7 @@ examples:
   %(prog)s --bundle out/bundle.json --pubkey 3f1c… --nonce 9a0b…        only the run of that challenge
 
 Without --pubkey or --trust the best result is «intact, signer unknown»: anybody could have made it.
-Exit code 0 when the bundle holds and its signer is known, 2 when not. docs/reference/formats.md lists the steps,
+Exit code 0 when the bundle is valid and its signer is known, 2 when not. docs/reference/formats.md lists the steps,
 docs/explanation/bundle.md says what a verified bundle proves and what it does not.
 """
 

@@ -118,7 +118,7 @@ def runtime(value: object) -> object:
 
 def network(value: object) -> object:
     if isinstance(value, list):
-        raise ValueError("a list of hosts is not held here: use ringfence run --strict --network")
+        raise ValueError("a list of hosts is not enforced here: use ringfence run --strict --network")
     if value not in _NETWORKS:
         raise ValueError(f"{value!r} is not one of {', '.join(_NETWORKS)}; others join what is not the container's own")
     return value

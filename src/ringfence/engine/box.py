@@ -50,7 +50,7 @@ def open(
     *,
     transaction: Transaction | None = None,
 ) -> Box:
-    """A living sandbox; its policy's limits hold for all visits together, its wall time for each.
+    """A living sandbox; its policy's limits apply to all visits together, its wall time for each.
 
     ``workspace``: a directory that the box shows at its own path and changes in a layer only; absent: a private one.
     ``transaction``: the box works on its directories, in its layers, which stay when the box closes; ``workspace`` is

@@ -71,7 +71,7 @@ class ExecutionResult:
     rolled_back: bool = False
     rollback: RollbackResult | None = None
     partial: bool = False
-    """Something that was asked for was not held here (only with ``allow_partial``)."""
+    """Something that was asked for was not enforced here (only with ``allow_partial``)."""
     outcome: Outcome | None = None
     """Everything that is known; absent in plain data."""
 

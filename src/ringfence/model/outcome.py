@@ -97,10 +97,10 @@ class Enforcement:
     requested: object
     applied: bool
     mechanism: str
-    """What holds it, for people."""
+    """What enforces it, for people."""
     details: str = ""
     by: tuple[Mechanism, ...] = ()
-    """What holds it, for programs; empty: nothing does."""
+    """What enforces it, for programs; empty: nothing does."""
 
 
 @record

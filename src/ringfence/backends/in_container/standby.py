@@ -60,7 +60,7 @@ class Standby:
 
     def start(self, job: Job, streams: tuple[int, ...]) -> PlaceVisit:
         if job.cwd:
-            raise UsageError("a sandbox that stands by has a directory of its own", hint="give files, or use run()")
+            raise UsageError("a standby sandbox has its own directory", hint="give files, or use run()")
         if job.channel and not job.python:
             raise UsageError("a command of a pool has no channel", hint="write pool.call(function, argument, …)")
         if self.place.ended():

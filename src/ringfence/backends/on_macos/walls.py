@@ -84,7 +84,7 @@ class SeatbeltWalls:
         return
 
     def refuse_standby(self) -> None:
-        raise UnavailableError("a sandbox can't stand by behind walls", missing=("standby",),
+        raise UnavailableError("there are no standby sandboxes behind walls", missing=("standby",),
                                hint="name no paths and leave the network open")  # fmt: skip
 
     def copies(self) -> list[str]:
