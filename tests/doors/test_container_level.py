@@ -50,7 +50,7 @@ def control(code: str, *options: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=False).stdout
 
 
-@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", (*conformance.CHECKS, *conformance.APART), ids=lambda check: check.name)
 def test_the_promise_holds_in_a_container(check: conformance.Check) -> None:
     level = IsolationLevel.CONTAINER
     finding = conformance.perform_one(run, level, check, traits=traits_of(level))

@@ -159,6 +159,25 @@ CHECKS: tuple[Check, ...] = (
                 " if line.startswith('NoNewPrivs') and line.split()[1] == '0': print('ESCAPED')"),
 )  # fmt: skip
 
+_BAIT = "import os, sys\nbait = os.path.join(os.path.dirname(sys.argv[1]), 'bait')\n"
+APART: tuple[Check, ...] = (
+    Check(name="hidden file", promise="a file of the host that the policy does not show can't be read",
+          expect=Status.OK, probe=_BAIT + "try:\n if open(bait).read(): print('ESCAPED')\nexcept OSError: pass"),
+    Check(name="host file", promise="a file of the host that the policy does not show can't be changed",
+          expect=Status.OK,
+          probe=_BAIT + "try:\n with open(bait, 'r+') as file: file.write('x')\n print('ESCAPED')\n"
+                        "except OSError: pass"),
+    Check(name="host process", promise="the host's other processes can't be seen", expect=Status.OK,
+          probe="import sys\npid, start = sys.argv[4].split()\ntry: text = open(f'/proc/{pid}/stat').read()\n"
+                "except OSError: text = ''\nif start in text.rpartition(')')[2].split(): print('ESCAPED')"),
+    Check(name="network", promise="the host's network can't be reached, not even its loopback", expect=Status.OK,
+          probe="import socket, sys\ntry: socket.create_connection(('127.0.0.1', int(sys.argv[3])), 5); "
+                "print('ESCAPED')\nexcept OSError: pass"),
+    Check(name="system calls", promise="dangerous system calls are closed: no new user namespace can be made",
+          expect=Status.OK, probe="import ctypes\nif ctypes.CDLL(None).unshare(0x10000000) == 0: print('ESCAPED')"),
+)  # fmt: skip
+"""For levels whose jobs have only those of the host's files that are shown to them."""
+
 
 _FORKS, _SIGNALS = "there is no fork", "there are no signals"
 ON_WINDOWS: Mapping[str, tuple[str, str]] = {
@@ -183,16 +202,17 @@ ON_WINDOWS: Mapping[str, tuple[str, str]] = {
 attack there. Without such a check, Windows does not get the promise."""
 
 
-def checks_here(windows: bool = os.name == "nt") -> tuple[Check, ...]:
-    """Return those that this system can run."""
-    return tuple(check for check in CHECKS if not (windows and check.name in ON_WINDOWS))
+def checks_here(windows: bool = os.name == "nt", traits: Traits = _HERE) -> tuple[Check, ...]:
+    """Return those that this system can run, for a level with these traits."""
+    checks = (*CHECKS, *APART) if traits.files_apart else CHECKS
+    return tuple(check for check in checks if not (windows and check.name in ON_WINDOWS))
 
 
 def perform(
     run: Run, level: IsolationLevel, policy: SandboxPolicy | None = None, traits: Traits = _HERE
 ) -> Iterator[Finding]:
     """Every check that this system can run on one level, one after the other."""
-    for check in checks_here():
+    for check in checks_here(traits=traits):
         yield perform_one(run, level, check, policy, traits)
 
 
@@ -223,7 +243,7 @@ def attack(
 def _attack(run: Run, policy: SandboxPolicy, check: Check, bait: _Bait, settle_s: float, traits: Traits) -> str:
     marker = bait.marker("attack")
     python = (traits.python, *_PYTHON[1:]) if traits.python else _PYTHON
-    outcome = run(Job(argv=(*python, check.probe, marker, _session())), policy)
+    outcome = run(Job(argv=(*python, check.probe, marker, *bait.words())), policy)
     if ESCAPED in outcome.stdout:
         return "the probe escaped"
     if check.expect is not None and outcome.status not in _expected(check.expect, traits):
@@ -244,7 +264,7 @@ def _control(check: Check, bait: _Bait) -> float | None:
     """How long the probe takes to succeed without protection; None: it does not, so the attack proves nothing."""
     start = time.monotonic()
     marker = bait.marker("control")
-    command = [*_PYTHON, check.probe, marker, _session()]
+    command = [*_PYTHON, check.probe, marker, *bait.words()]
     plain = subprocess.Popen(command, stdout=subprocess.PIPE, close_fds=False, cwd=bait.folder)
     assert plain.stdout is not None
     if check.aftermath:
@@ -258,9 +278,13 @@ def _control(check: Check, bait: _Bait) -> float | None:
     return time.monotonic() - start if escaped else None
 
 
-def _session() -> str:
-    """The caller's, for the check that asks for it."""
-    return str(os.getsid(0)) if hasattr(os, "getsid") else ""
+def _own_start() -> str:
+    """When this process began, in the kernel's ticks: with its pid, that is a process and no other."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode("ascii")
+    except OSError:
+        return "-"
 
 
 def _appears(path: str, within_s: float) -> bool:
@@ -284,9 +308,10 @@ def _end_session_strays(marker: str) -> None:
 
 
 class _Bait:
-    """What the probes are after: a variable, an inheritable descriptor, a place for markers."""
+    """What the probes are after: a variable, an inheritable descriptor, a file, a server, a place for markers."""
 
     def __enter__(self) -> _Bait:
+        import socket
         import tempfile
 
         self._folder = tempfile.TemporaryDirectory(prefix="ringfence-check-")
@@ -298,12 +323,19 @@ class _Bait:
             file.write(CANARY)
         self._descriptor = os.open(bait, os.O_RDONLY)
         os.set_inheritable(self._descriptor, True)
+        self._server = socket.create_server(("127.0.0.1", 0))
         return self
 
     def __exit__(self, *_: object) -> None:
         os.environ.pop(CANARY, None)
         os.close(self._descriptor)
+        self._server.close()
         self._folder.cleanup()
+
+    def words(self) -> tuple[str, ...]:
+        """What probes are told, after their marker: the caller's session, a port that it listens on, its process."""
+        session = str(os.getsid(0)) if hasattr(os, "getsid") else ""
+        return session, str(self._server.getsockname()[1]), f"{os.getpid()} {_own_start()}"
 
     def marker(self, name: str) -> str:
         return os.path.join(self.folder, name)
