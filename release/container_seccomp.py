@@ -34,9 +34,9 @@ ANY: Args = ()
 OPENED: Mapping[str, tuple[Args, str]] = {
     "clone3": (ANY, "pid 1 of a sandbox is born in its namespaces; a filter can't read this call's flags"),
     "unshare": (ANY, "a user namespace, and in it all others: an ordinary user has no other way to any"),
-    "setns": ((_equal(1, _CLONE_NEWNET),), "tight sandboxes use one network namespace after each other; no other kind"),
+    "setns": ((_equal(1, _CLONE_NEWNET),), "tight sandboxes take turns in one network namespace; no other kind"),
     "mount": (ANY, "file systems of the sandbox: its root, /proc, /tmp, layers over workspaces"),
-    "umount2": (ANY, "the container's root is let go of"),
+    "umount2": (ANY, "the container's root is detached"),
     "pivot_root": (ANY, "the sandbox's root becomes the root"),
     "open_tree": (ANY, "what is shown is taken by a descriptor, and never through a link"),
     "move_mount": (ANY, "and is attached by one"),

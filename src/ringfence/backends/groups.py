@@ -111,7 +111,7 @@ def throttle_folders(
         if not policy.allow_partial:
             problem = f"isolation level 'strict' cannot enforce this policy on this host: io requires {missing.missing}"
             raise UnavailableError(problem, missing=("io",), hint=missing.fix)
-        details = f"missing: {missing.missing}; to have it: {missing.fix}"
+        details = f"missing: {missing.missing}; to enable it: {missing.fix}"
         return {"io": not_applied(policy.io_bytes_per_s, details)}
     from ringfence.kernel.cgroup import group as cgroups
 

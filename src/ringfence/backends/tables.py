@@ -129,7 +129,7 @@ def entries(
     """What becomes of each of these capabilities. Rows that Landlock holds name its version."""
     lacking = {lack.capability: lack for lack in lacks}
     return {
-        name: not_applied(requested, f"missing: {lacking[name].missing}; to have it: {lacking[name].fix}")
+        name: not_applied(requested, f"missing: {lacking[name].missing}; to enable it: {lacking[name].fix}")
         if name in lacking else _applied(requested, landlock_abi, *mechanisms[name])
         for name, requested in asked.items()
     }  # fmt: skip

@@ -23,7 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "jupyter": ("jupyter", "install a kernel for Jupyter whose cells run in a sandbox"),
     "probe": ("probe", "what this host can enforce, and how to enable what is missing"),
     "policy": ("policy", "show or check a policy file"),
-    "validate": ("validate", "read Python code and say what in it does not belong into a sandbox"),
+    "validate": ("validate", "read Python code and say what in it does not belong in a sandbox"),
     "serve": ("serve", "serve runs and boxes over HTTP, with a live page"),
     "metrics": ("metrics", "serve metrics to Prometheus"),
     "strategy": ("strategy", "run a strategy in a container"),

@@ -176,14 +176,16 @@ def _without_network(outcome: Outcome) -> list[str]:
 def _unheard(outcome: Outcome) -> dict[tuple[str, int], str]:
     """Ports and addresses that were asked for in vain without reaching the gateway."""
     entry = outcome.enforced.get("network")
-    calls = (event.details for event in outcome.events if event.kind is EventKind.EGRESS)
+    calls = [event.details for event in outcome.events if event.kind is EventKind.EGRESS]
     asked = [str(call.get("path")) for call in calls if call.get("operation") == "connect"]
-    if entry is None or not isinstance(entry.requested, list | tuple) or not asked:
+    sent = [str(call.get("path")) for call in calls
+            if call.get("operation") == "sendto" and call.get("aim") == "outward"]  # fmt: skip
+    if entry is None or not isinstance(entry.requested, list | tuple) or not asked + sent:
         return {}
-    from ringfence.cli.unheard import reasons
+    from ringfence.cli.unheard import datagrams, reasons
     from ringfence.model.network_list import read_rules
 
-    return reasons(read_rules(entry.requested), asked)
+    return datagrams(sent) | reasons(read_rules(entry.requested), asked)
 
 
 def ending(status: str, reason: str, limits_hit: Sequence[str]) -> list[str]:

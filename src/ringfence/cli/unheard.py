@@ -37,6 +37,12 @@ def reasons(rules: Iterable[NetworkRule], asked: Iterable[str]) -> dict[tuple[st
     return told
 
 
+def datagrams(sent: Iterable[str]) -> dict[tuple[str, int], str]:
+    """Return the same for what was sent without a connection. The job sees success: nobody answers a datagram."""
+    found = filter(None, map(_parts, dict.fromkeys(sent)))
+    return {(host, port): f"{host} port {port} by UDP, which a network list does not carry" for host, port in found}
+
+
 _NAMED = (TargetKind.NAME, TargetKind.ADDRESS)
 
 

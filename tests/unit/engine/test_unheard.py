@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringfence.cli.unheard import reasons
+from ringfence.cli.unheard import datagrams, reasons
 from ringfence.model.network_list import read_rules
 
 LIST = ["api.example.com", "*.example.org", "10.1.0.0/16:5432"]
@@ -37,3 +37,8 @@ def test_who_lists_localhost_is_told_to_list_its_address(asked: str, add: str) -
     assert f'is a loopback address; add "{add}" to network' in reason
     assert reasons(read_rules(["localhost:8083"]), [asked]) == {}, "another port is the sandbox' own business"
     assert reasons(read_rules(["localhost:8082", add]), [asked]) == {}
+
+
+def test_a_datagram_is_told_once_though_the_job_sees_success() -> None:
+    told = datagrams(["192.0.2.7:9", "192.0.2.7:9", "[2001:db8::1]:53", "unix /run/x:1"])
+    assert list(told) == [("192.0.2.7", 9), ("2001:db8::1", 53)] and "by UDP" in told["192.0.2.7", 9]
