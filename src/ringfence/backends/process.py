@@ -45,10 +45,10 @@ _SIGKILL = 9
 # acts first on a job that stays in it: it counts other pages than the watchdog.
 _NET = 1.25
 _NOT_HERE = {
-    "cpu_share": ("cgroups", "use isolation strict, which holds it with cpu.max"),
-    "io": ("cgroups", "use isolation strict, which holds it with io.max"),
+    "cpu_share": ("cgroups at this level", "use isolation strict, which enforces it with cpu.max"),
+    "io": ("cgroups at this level", "use isolation strict, which enforces it with io.max"),
     "network": ("a network namespace", "use isolation strict, which makes one"),
-    "syscalls": ("seccomp", "use isolation strict"),
+    "syscalls": ("seccomp at this level", "use isolation strict"),
 }
 
 
