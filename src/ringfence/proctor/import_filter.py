@@ -87,10 +87,10 @@ def sift(
     now_ns: int = 1 << 62,
 ) -> Sifted:  # fmt: skip
     """``forbidden``: absolute, as the agent sees them. ``now_ns``: no file is younger."""
-    if problem := too_much(layer):
-        return Sifted(tree={}, own=frozenset(), problem=problem)
     closed = closed_paths(forbidden, mount_at)
     told = first(path for path in ordered(written(base, layer, closed)) if not same(path)) if closed else ()
+    if problem := too_much(layer):
+        return Sifted(tree={}, own=frozenset(), forbidden=told, problem=problem)
     left = {path: entry for path, entry in layer.items() if not is_closed(path, closed)} if closed else layer
     unwanted = reasons(left)
     kept = {path: _plain(entry, now_ns) for path, entry in left.items() if path not in unwanted}
@@ -146,7 +146,7 @@ def written(base: Manifest, layer: Manifest, closed: frozenset[str]) -> list[str
             touched = entry.kind != FOLDER or was is None or was.kind != FOLDER or entry.opaque
             found += [path] if touched and not (entry.kind == DELETED and was is None) else []
         elif hides_base(entry):
-            found += [top for top in closed if within(top, path) and top in base]
+            found += [top for top in closed if within(top, path) and (top in base or entry.kind == LINK)]
     return found
 
 
@@ -226,6 +226,9 @@ def _restore(tree: dict[str, Entry], base: Manifest, closed: frozenset[str]) -> 
             if not _is_folder(tree.get(above)):
                 tree[above] = base[above]
         tree[path] = base[path]
+    for above in (above for top in closed for above in ancestors(top)):
+        if above in tree and tree[above].kind == LINK and tree[above] is not base.get(above):
+            tree.pop(above)  # it would put something else at the closed path
     if closed:
         for path in ordered(tree):  # below a file that a directory has become again, or the other way round
             if parent(path) and not _is_folder(tree.get(parent(path))):

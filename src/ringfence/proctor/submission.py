@@ -107,15 +107,34 @@ def _taken(
     try:
         found = _read(layer)
     except _TooMuch as error:
-        return Submission(folder=target.path, problem=str(error))
+        there = _forbidden_alone(layer, below, import_filter.closed_paths(forbidden, mount_at))
+        return Submission(folder=target.path, forbidden=_named(there, mount_at), problem=str(error))
     staged = _read_base(below)
     sifted = import_filter.sift(
         staged, found, mount_at, forbidden, lambda path: _is_same(path, layer, below), time.time_ns()
     )
     problem = sifted.problem or _write(sifted, layer, below, target)
-    named = tuple(entries.shown(f"{mount_at.rstrip('/')}/{path}") for path in sifted.forbidden)
-    return Submission(folder=target.path, dropped=sifted.dropped, settings=sifted.settings, forbidden=named,
-                      problem=problem)  # fmt: skip
+    return Submission(folder=target.path, dropped=sifted.dropped, settings=sifted.settings,
+                      forbidden=_named(sifted.forbidden, mount_at), problem=problem)  # fmt: skip
+
+
+def _named(paths: Sequence[str], mount_at: str) -> tuple[str, ...]:
+    return tuple(entries.shown(f"{mount_at.rstrip('/')}/{path}") for path in paths)
+
+
+def _forbidden_alone(layer: Scan, below: Scan, closed: frozenset[str]) -> tuple[str, ...]:
+    """What was written although the task forbids it, of a layer that is too much to be read whole: an agent that adds a
+    flood of files must not hide it."""
+    near: dict[str, entries.Entry] = {}
+    try:
+        for top in closed:
+            for path in (*entries.ancestors(top), top):
+                seen = layer.one(path, UNREAD) if path else None
+                near |= {path: seen.entry} if seen is not None else {}
+            near |= entries.of_index(layer.below(top, UNREAD, cut=True, most=import_filter.MAX_NAMED))
+    except (CheckpointError, OSError):
+        pass  # what was read so far is named
+    return import_filter.first(entries.ordered(import_filter.written(_read_base(below), near, closed)))
 
 
 class _TooMuch(Exception):

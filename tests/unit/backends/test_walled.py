@@ -150,7 +150,7 @@ def test_calls_are_filtered_by_the_profile_that_is_asked_for(tree: Path) -> None
 
 
 def test_no_sandbox_stands_by_behind_walls(tree: Path) -> None:
-    with pytest.raises(UnavailableError, match="stand by"):
+    with pytest.raises(UnavailableError, match="standby"):
         ringfence.Pool(walls(tree), warm=1)
 
 

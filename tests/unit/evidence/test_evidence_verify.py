@@ -214,6 +214,20 @@ def test_a_fifo_in_the_artifacts_folder_does_not_hang(tmp_path: Any) -> None:
         )
 
 
+def test_a_file_of_holes_in_the_artifacts_folder_is_not_read(tmp_path: Any) -> None:
+    for name, content in evidence_tampering.folders(s.ringfence_bundle())["artifacts"].items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    os.truncate(tmp_path / "final.diff", 1 << 40)
+    with pytest.raises(VerificationError, match=r"final\.diff' on disk is not the one"):
+        verify_bundle(
+            read("good-ringfence-3-plain.json"),
+            trust=Trust.pinned(s.OPERATOR.public_hex),
+            artifacts_folder=str(tmp_path),
+        )
+
+
 def blind(step: Step) -> Step:
     """The same step with its verdict thrown away: what it found out stays, what it refuses passes."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -183,3 +184,15 @@ def test_a_tree_is_read_no_further_than_it_has_to_be() -> None:
             assert [len(procfs.descendants(tree.pid, most)) for most in (0, 3, 8, 9)] == [1, 4, 9, 9]
         finally:
             os.killpg(tree.pid, signal.SIGKILL)
+
+
+def test_a_process_that_has_ended_has_no_memory_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its resident memory, as a look before saw it, would be charged once for each that shared it."""
+    row = procfs.stat(os.getpid())
+    assert row is not None and procfs.proportional_bytes(row) > 0
+
+    def gone(path: str) -> bytes:
+        raise ProcessLookupError(errno.ESRCH, "gone")
+
+    monkeypatch.setattr(procfs, "_read", gone)
+    assert procfs.proportional_bytes(row) == 0

@@ -237,3 +237,21 @@ def test_names_are_told_so_that_no_terminal_and_no_reader_stumbles(monkeypatch: 
 def test_a_whiteout_of_nothing_is_nothing() -> None:
     found = sift(BASE, {"nowhere": Entry(kind=DELETED)}, HOME, ["/workspace/nowhere"])
     assert found.tree == BASE and not found.forbidden and not found.dropped
+
+
+@pytest.mark.parametrize("closed", ["tests/settings.sh", "absent/settings.sh", "tests"])
+def test_a_link_above_a_forbidden_path_puts_nothing_there_and_is_named(closed: str) -> None:
+    """Also where the base has nothing at that path."""
+    above = closed.partition("/")[0]
+    layer = {above: _link("own"), "own": DIR, "own/settings.sh": NEW}
+    found = sift(BASE, layer, HOME, [f"/workspace/{closed}"])
+    assert found.forbidden == (closed,) and not [path for path in found.tree if found.tree[path].kind == LINK]
+    assert found.tree["own/settings.sh"].size == NEW.size and closed not in found.tree.keys() - BASE.keys()
+    assert sift(BASE, layer, HOME).tree[above].kind == LINK, "the control"
+
+
+def test_a_flood_of_paths_does_not_hide_a_forbidden_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_filter, "MAX_ENTRIES", 2)
+    layer = {"src": DIR, "src/a.py": NEW, "tests": DIR, "tests/t.py": NEW}
+    found = sift(BASE, layer, HOME, ["/workspace/tests"])
+    assert found.problem and found.forbidden == ("tests/t.py",)

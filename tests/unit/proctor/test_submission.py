@@ -156,6 +156,17 @@ def test_too_many_and_too_deep_are_the_agents_fail_and_no_error(made: Run, monke
     assert "directories" in found.problem and os.listdir(made.target) == []
 
 
+def test_more_paths_than_are_read_hide_no_forbidden_write(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "MAX_ENTRIES", 5)
+    for number in range(12):
+        (made.upper / f"a{number}").touch()
+    (made.upper / "src").mkdir()
+    (made.upper / "src" / "new.py").touch()
+    (made.upper / "old").symlink_to("src")
+    found = made.take("/workspace/src", "/workspace/old/deep", "/workspace/gone.txt")
+    assert found.problem and found.forbidden == ("/workspace/old/deep", "/workspace/src/new.py")
+
+
 def test_more_paths_than_are_read_are_the_agents_fail(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(12):
         (made.upper / str(number)).touch()

@@ -123,6 +123,23 @@ def test_what_the_manifest_says_of_a_bundle_is_what_the_bundle_says(tmp_path: Pa
         manifest.checked(_signed([better]), str(tmp_path), TRUST)
 
 
+@pytest.mark.parametrize("name", ["tasks", "verdicts", "passed", "failed", "compromised", "without_verdict"])
+def test_a_summary_that_its_tasks_do_not_come_to_fails_by_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, told = _rows(tmp_path), manifest.summary_of
+    monkeypatch.setattr(manifest, "summary_of", lambda rows: {**told(rows), name: 7})
+    with pytest.raises(EvidenceError, match=f"the summary says {name} 7"):
+        manifest.checked(_signed(rows), str(tmp_path), TRUST)
+
+
+def test_bundles_beside_a_suite_without_verdicts_fail_and_an_empty_suite_does_not(tmp_path: Path) -> None:
+    _rows(tmp_path)
+    with pytest.raises(EvidenceError, match="is not in the manifest"):
+        manifest.checked(_signed([s.without("four")]), str(tmp_path), TRUST)
+    assert manifest.checked(_signed([s.without("four")]), str(tmp_path / "absent"), TRUST).summary["tasks"] == 1
+
+
 def test_the_signature_is_of_the_trusted_key_and_over_all_of_it(tmp_path: Path) -> None:
     rows = _rows(tmp_path)
     with pytest.raises(EvidenceError, match=r"no trusted key"):

@@ -172,6 +172,8 @@ def proportional_bytes(process: Process) -> int:
     libraries. Slow, so asked only in doubt."""
     try:
         text = _read(f"/proc/{process.asked}/smaps_rollup")
+    except ProcessLookupError:
+        return 0  # it has ended, and its memory with it
     except OSError:
         return process.rss_bytes  # it may have made itself unreadable to look small
     if b"Pss_Anon:" not in text:  # before Linux 5.9

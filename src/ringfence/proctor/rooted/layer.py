@@ -64,10 +64,10 @@ def sift(
 ) -> Sifted:  # fmt: skip
     """``base``: what the image has at the paths of the layer, above them and where programs lie. ``hidden``: hidden
     from the agent, so what it put there is not its work. ``look``: looks up everything else in the image. Pure."""
-    if problem := import_filter.too_much(layer):
-        return Sifted(layer={}, problem=problem)
     closed = import_filter.closed_paths(task.policy.forbidden_writes, "/")
     told = import_filter.first(ordered(import_filter.written(base, layer, closed)) if closed else ())
+    if problem := import_filter.too_much(layer):
+        return Sifted(layer={}, forbidden=tuple(f"/{path}" for path in told), problem=problem)
     reasons = _Reasons(layer, base, task, content, closed, hidden, look or base.get)
     unwanted = {path: reason for path in ordered(layer) if (reason := reasons.of(path, layer[path]))}
     kept: dict[str, Entry] = {}

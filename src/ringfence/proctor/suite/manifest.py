@@ -26,7 +26,7 @@ from ringfence.model.record import record
 from ringfence.proctor.suite.completeness import BUNDLE, MAX_BYTES
 from ringfence.proctor.suite.entry import folder_name, nonce_of
 from ringfence.proctor.suite.output import TASKS
-from ringfence.proctor.suite.results import Row, summary_of
+from ringfence.proctor.suite.results import Row, counts_of, summary_of
 
 NAME = "manifest.json"
 PREDICATE_TYPE = "urn:ringfence:suite:1"
@@ -84,6 +84,7 @@ def checked(data: bytes, folder: str, trust: Trust) -> Checked:
     content = shaped(parse(payload), _STATEMENT, "manifest")
     predicate = content["predicate"]
     _check_places(content["subject"], predicate["tasks"])
+    _check_counts(predicate)
     _check_others(folder, content["subject"])
     for subject, task in zip(content["subject"], predicate["tasks"], strict=True):
         try:
@@ -124,13 +125,31 @@ def _check_places(subjects: Sequence[Mapping[str, Any]], tasks: Sequence[Mapping
             seen[value] = task["id"]
 
 
+def _check_counts(predicate: Mapping[str, Any]) -> None:
+    """What is printed of a suite must follow from its tasks, each of which is compared with its bundle."""
+    verdicts = [(task["pass"], task["status"]) for task in predicate["tasks"]]
+    counted = counts_of(verdicts, len(predicate["without_verdict"]))
+    for name, value in counted.items():
+        if predicate["summary"][name] != value:
+            raise EvidenceError(f"the summary says {name} {predicate['summary'][name]}, and its tasks say {value}")
+
+
 def _check_others(folder: str, subjects: Sequence[Mapping[str, Any]]) -> None:
     """A bundle beside the signed ones is not part of the suite, but would pass for one."""
     names = {each["name"] for each in subjects}
-    for name in sorted(os.listdir(os.path.join(folder, TASKS))) if names else ():
+    for name in sorted(_listed(os.path.join(folder, TASKS))):
         place = f"{TASKS}/{name}/{BUNDLE}"
         if place not in names and os.path.lexists(os.path.join(folder, place)):
             raise EvidenceError(f"{place!a} is not in the manifest")
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []  # a bundle that is missing there is named later
+    except OSError as error:
+        raise EvidenceError(f"{TASKS} can't be listed: {error.strerror}") from error
 
 
 def _checked_bundle(

@@ -115,16 +115,23 @@ def cost_of(phases: Sequence[Mapping[str, Any]]) -> Cost:
     )
 
 
+def counts_of(verdicts: Sequence[tuple[bool, str]], without_verdict: int) -> dict[str, int]:
+    """``verdicts``: whether each passed, and its status."""
+    return {
+        "tasks": len(verdicts) + without_verdict,
+        "verdicts": len(verdicts),
+        "passed": sum(passed and status == "clean" for passed, status in verdicts),
+        "failed": sum(not passed and status == "clean" for passed, status in verdicts),
+        "compromised": sum(status == "compromised" for _, status in verdicts),
+        "without_verdict": without_verdict,
+    }
+
+
 def summary_of(rows: Sequence[Row]) -> dict[str, object]:
     """Counts and sums over all."""
     judged = [row for row in rows if row.has_verdict]
     return {
-        "tasks": len(rows),
-        "verdicts": len(judged),
-        "passed": sum(row.passed and row.status == "clean" for row in judged),
-        "failed": sum(not row.passed and row.status == "clean" for row in judged),
-        "compromised": sum(row.status == "compromised" for row in judged),
-        "without_verdict": len(rows) - len(judged),
+        **counts_of([(bool(row.passed), row.status) for row in judged], len(rows) - len(judged)),
         "mean_score": sum(row.score for row in rows) / len(rows) if rows else 0.0,
         "cpu_s": round(sum(row.cost.cpu_s for row in rows), 3),
         "wall_s": round(sum(row.cost.wall_s for row in rows), 3),
