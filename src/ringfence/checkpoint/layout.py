@@ -13,7 +13,7 @@ from ringfence.checkpoint.late import LATE_FILE
 from ringfence.checkpoint.records.documents import Documents
 from ringfence.checkpoint.records.seal import JOURNAL_FILE, Seal
 from ringfence.checkpoint.store import Store
-from ringfence.checkpoint.tree import Tree
+from ringfence.checkpoint.tree import LAYER_MODE, Tree
 from ringfence.errors import CheckpointError, UsageError
 from ringfence.model.mounted_names import every_name
 from ringfence.model.own_files import check_private, make_private
@@ -66,7 +66,7 @@ class Layout:
     def open_upper(self, number: int) -> Tree:
         """The directory that overlayfs writes; its top is what a job sees as the base itself."""
         for name in ("upper", "work"):
-            self.tree.make(f"layers/{number}/{name}", 0o755)
+            self.tree.make(f"layers/{number}/{name}", LAYER_MODE)
         return self.tree.below(f"layers/{number}/upper")
 
     def layer(self, number: int) -> str:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
 _SETID = 0o6000
+LAYER_MODE = 0o755
+"""Of the top of a layer, which a job sees as the base itself."""
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _FLAGS
 _WAY_FLAGS = _FOLDER_FLAGS | getattr(os, "O_PATH", 0)
@@ -272,10 +274,20 @@ class Tree:
 
     def open_top(self) -> None:
         """Let us into the directory itself, if it is ours and a program has changed its mode. That mode is part of no
-        layer, so the change is not reported, and it stays."""
+        layer, so the change is not reported, and it stays until a rollback."""
         status = os.fstat(self._top) if self._top >= 0 else None
         if status is not None and status.st_mode & 0o700 != 0o700 and os.geteuid() == status.st_uid != 0:
             os.fchmod(self._top, stat.S_IMODE(status.st_mode) | 0o700)
+
+    def reset_top(self, kept: str) -> None:
+        """Give the directory itself the mode that it was made with, and take away what a program noted at it, except
+        attributes whose names begin with ``kept``: they are part of no layer, so nothing else puts them back."""
+        if self._top < 0 or not hasattr(os, "listxattr"):
+            return
+        os.fchmod(self._top, LAYER_MODE)
+        for name in os.listxattr(self._top):
+            if name.startswith("user.") and not name.startswith(kept):
+                os.removexattr(self._top, name)
 
     def attributes(self, path: str) -> dict[str, bytes]:
         """Extended attributes; empty if the system or the file system has none. PermissionError if we may not read the

@@ -94,6 +94,8 @@ def _reached(report: Report, policy: SandboxPolicy, applied: Applied) -> Iterato
         yield name, f"the limit of {name} was reached (job object)"
     if "cpu_time" in applied and _used_s(report) >= policy.cpu_time_s:
         yield "cpu_time", f"it used {_used_s(report):.1f} s of {policy.cpu_time_s:g} s processor time"
+    if "disk" in applied and policy.disk_bytes is not None and report.written_bytes > policy.disk_bytes:
+        yield "disk", f"it wrote {format_size(report.written_bytes)} of {format_size(policy.disk_bytes)}"
     if "nofile" in applied and report.exit_descriptors >= policy.nofile:
         yield "nofile", f"a process that failed had {report.exit_descriptors} descriptors open"
 

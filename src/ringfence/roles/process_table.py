@@ -8,6 +8,7 @@ The same functions as ``kernel.proc.procfs``, slower and coarser; used on macOS.
 from __future__ import annotations
 
 import os
+from _collections_abc import Collection
 
 from ringfence.kernel.proc import procfs
 
@@ -83,6 +84,11 @@ def usage(pid: int) -> tuple[int, ...]:
 def proportional_bytes(process: procfs.Process) -> int:
     """No system but Linux tells; the resident size stands in for it."""
     return process.rss_bytes
+
+
+def has_its_parents_memory(process: procfs.Process, tree: Collection[int]) -> bool:
+    """Not known here."""
+    return False
 
 
 def written_bytes(asked: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from _collections_abc import Callable, Sequence
+from _collections_abc import Callable, Collection, Sequence
 
 from ringfence.roles.layer_room import GoneRoom, LayerRoom
 from ringfence.roles.processor_time import GroupTime, ProcessorTime
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         def descendants(self, root: int, most: float = ...) -> Sequence[Process]: ...
         def usage(self, pid: int) -> tuple[int, ...]: ...
         def proportional_bytes(self, process: Process) -> int: ...
+        def has_its_parents_memory(self, process: Process, tree: Collection[int]) -> bool: ...
         def written_bytes(self, asked: int) -> int | None: ...
         def written_chars(self, pid: int) -> int: ...
         def operations(self, asked: int) -> int | None: ...
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         def kill(self, process: Process, number: int) -> None: ...
 
 TICK_NS = 25_000_000
+_SUMS_MORE = 3
 # Faster than a processor fills the page cache: until a tree that writes this fast could have passed its limit, root
 # does not look, so that a wide limit costs nothing. Other users must look: of a zombie they know only what they saw
 # while it lived.
@@ -168,18 +170,17 @@ class Watchdog:
 
         ``root``: another process than this one.
         """
-        return self._passed(self.rows(root))
+        return self._passed(self.rows(root), root)
 
     def look_last(self, root: int = 0) -> None:
         """The look before everything is ended: processes that nobody waits for afterwards are in no other count."""
         tree = self.rows(root)
-        self._passed(tree)
+        self._passed(tree, root)
         self._counted(tree)
 
-    def _passed(self, tree: Sequence[Process]) -> tuple[str, float] | None:
+    def _passed(self, tree: Sequence[Process], root: int) -> tuple[str, float] | None:
         cpu_s = self.processor_time.used_s(tree) + self.answering_s()
-        theirs = [row for row in tree if row.pid != self.first]  # the memory of pid 1 is ours
-        resident = sum(row.rss_bytes for row in theirs)
+        resident = sum(row.rss_bytes for row in self._theirs(tree))
         # The dead that nobody has waited for hold a pid and have used processor time, too.
         tasks = sum(1 if row.zombie else row.threads for row in tree)
         self.peak_memory = max(self.peak_memory, resident)
@@ -187,7 +188,7 @@ class Watchdog:
         if tasks > self.limits["pids"]:
             return "pids", tasks
         if resident > self.limits["memory"]:
-            resident = sum(self.table.proportional_bytes(row) for row in theirs)
+            resident = self._proportional(tree, root)
             if resident > self.limits["memory"]:
                 return "memory", resident
         if cpu_s >= self._latest_cpu_s:
@@ -197,6 +198,25 @@ class Watchdog:
             if written > self.limits["disk"]:
                 return "disk", written
         return None
+
+    def _theirs(self, tree: Sequence[Process]) -> list[Process]:
+        """Without pid 1, whose memory is ours."""
+        return [row for row in tree if row.pid != self.first]
+
+    def _proportional(self, tree: Sequence[Process], root: int) -> int:
+        """The least of some sums. Processes that start a program or end meanwhile are counted with memory that others
+        were counted with, so one sum may be too much."""
+        least = self._sum(tree)
+        for _ in range(_SUMS_MORE):
+            if least <= self.limits["memory"]:
+                break
+            least = min(least, self._sum(self.rows(root)))
+        return least
+
+    def _sum(self, tree: Sequence[Process]) -> int:
+        pids = {row.pid for row in self._theirs(tree)}
+        own = [row for row in self._theirs(tree) if not self.table.has_its_parents_memory(row, pids)]
+        return sum(self.table.proportional_bytes(row) for row in own)
 
     def _written(self, tree: Sequence[Process]) -> int:
         """Also sets when to look again: not before the remaining bytes can be written."""

@@ -524,3 +524,16 @@ def test_a_base_that_was_swapped_for_another_folder_is_refused(tmp_path: Path) -
     Path(tmp_path / "a").rename(tmp_path / "b")
     Path(tmp_path / "c").rename(tmp_path / "a")
     Transaction.open(tmp_path / "tx").close()
+
+
+def test_what_a_job_gave_to_the_top_itself_is_gone_after_a_rollback(tmp_path: Path) -> None:
+    """Its mode and notes are part of no layer, and a later job would find them."""
+    (tmp_path / "base").mkdir()
+    with Transaction.create(tmp_path / "kept", [tmp_path / "base"]) as made:
+        upper = Path(made.layers[0][1]) / "upper"
+        before, mark = upper.stat().st_mode, made.create_checkpoint("empty")
+        for undo in (lambda: made.rollback(mark.checkpoint_id), made.discard):
+            upper.chmod(0o703)
+            os.setxattr(upper, "user.note", b"of a run that was undone")
+            undo()
+            assert upper.stat().st_mode == before and "user.note" not in os.listxattr(upper)

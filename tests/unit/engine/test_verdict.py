@@ -193,6 +193,13 @@ def test_a_shell_says_of_which_child_the_processor_time_was_used_up() -> None:
     assert judged(report).limits_hit == judged(Report(exit_code=0), b"CPU time limit exceeded").limits_hit == ()
 
 
+@pytest.mark.parametrize(("written", "hit"), [(2**20, ()), (2**20 + 1, ("disk",))])
+def test_more_than_may_be_written_is_named_also_where_the_job_ended_before_anybody_looked(
+    written: int, hit: tuple[str, ...]
+) -> None:
+    assert judged(Report(exit_code=0, written_bytes=written)).limits_hit == hit
+
+
 def test_where_a_group_holds_memory_no_peak_proves_a_refusal() -> None:
     report = Report(exit_code=1, largest_bytes=LIMIT, exit_memory_bytes=LIMIT, refused_bytes=LIMIT)
     assert judged(report, applied=GROUPED).status is Status.FAILED

@@ -12,6 +12,7 @@ import time
 import pytest
 from tests.escape.raw_calls import WITHOUT_ITS_FIRST_THREAD
 
+from ringfence.kernel import syscalls
 from ringfence.kernel.proc import procfs
 
 pytestmark = [
@@ -196,3 +197,17 @@ def test_a_process_that_has_ended_has_no_memory_any_more(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(procfs, "_read", gone)
     assert procfs.proportional_bytes(row) == 0
+
+
+@pytest.mark.system
+def test_a_child_that_shares_its_parents_memory_is_known() -> None:
+    row = procfs.stat(os.getpid())
+    assert row is not None and not procfs.has_its_parents_memory(row, {1 << 22})
+    row.parent = row.pid
+    try:
+        syscalls.call("kcmp", row.pid, row.pid, 1, 0, 0)
+    except OSError:
+        return  # this kernel does not tell
+    assert procfs.has_its_parents_memory(row, {row.pid}), "it has its own"
+    row.parent = os.getppid()
+    assert not procfs.has_its_parents_memory(row, {row.parent})

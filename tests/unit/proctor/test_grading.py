@@ -171,10 +171,12 @@ OPENED, MODIFIED, WRITTEN, READ, MOVED = 0x20, 0x2, 0x8, 0x10, 0x800
     ([OPENED, WRITTEN, OPENED, WRITTEN], 2, False),
     ([OPENED, WRITTEN, MOVED], 1, True),
     ([0x4000], 0, True),
+    ([MODIFIED, OPENED, WRITTEN, MODIFIED, OPENED, READ], 1, True),  # cut, and looked at
+    ([OPENED, WRITTEN, MODIFIED, OPENED, MODIFIED, WRITTEN], 2, False),  # emptied by a second writer
 ])  # fmt: skip
 def test_who_opens_the_reward_file_does_so_in_turns(events: list[int], writers: int, touched: bool) -> None:
     watch = grader_process.Watch.__new__(grader_process.Watch)
-    watch.writers, watch.touched, watch._is_open = 0, set(), False
+    watch.writers, watch.touched, watch._is_open, watch._is_cut = 0, set(), False, False
     for mask in events:
         watch._note(mask)
     assert (watch.writers, bool(watch.touched)) == (writers, touched)

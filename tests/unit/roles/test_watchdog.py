@@ -104,6 +104,35 @@ def test_of_a_zombie_what_was_seen_of_it_counts(free: list[int]) -> None:
     assert count.of([], 0, -1) == 0
 
 
+class Workers:
+    """Processes that share memory: those that end while they are added up are counted with what others had."""
+
+    TICKS_PER_S = 100
+
+    def __init__(self, *sums: int) -> None:
+        self.sums = [*sums]
+
+    def descendants(self, _: int, most: float = 0) -> list[object]:
+        one = SimpleNamespace(pid=7, asked=7, rss_bytes=900, threads=1, zombie=False, cpu_ticks=0, own_ticks=0, start=0)
+        return [one]
+
+    def proportional_bytes(self, _: object) -> int:
+        return self.sums.pop(0)
+
+    def has_its_parents_memory(self, _: object, tree: set[int]) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(("sums", "found"), [
+    ([600, 600, 600, 600], ("memory", 600)), ([600, 700, 650, 640], ("memory", 600)), ([600, 400], None),
+    ([900, 800, 700, 499], None), ([500], None),
+])  # fmt: skip
+def test_memory_is_over_its_limit_only_if_every_sum_says_so(sums: list[int], found: tuple[str, float] | None) -> None:
+    dog = watchdog.Watchdog(Workers(*sums), FREE | {"memory": 500}, -1)
+    dog.processor_time.used_s = lambda tree: 0.0
+    assert dog.look() == found
+
+
 def test_a_near_limit_is_looked_at_every_time(clock: list[int]) -> None:
     table = Table()
     dog = watchdog.Watchdog(table, FREE | {"disk": 4 << 20}, -1)

@@ -7,7 +7,7 @@ belong to a new process a moment later, so a process is known by its pid *and* i
 from __future__ import annotations
 
 import os
-from _collections_abc import Callable
+from _collections_abc import Callable, Collection
 
 PAGE_BYTES = 4096 if not hasattr(os, "sysconf") else os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = 100 if not hasattr(os, "sysconf") else os.sysconf("SC_CLK_TCK")
@@ -17,6 +17,7 @@ _CLOCK_OF_PROCESS = 2
 _STATE, _PARENT, _SESSION, _UTIME, _THREADS, _START, _RSS = 0, 1, 3, 11, 17, 19, 21
 _ENDED = (b"Z", b"X")
 _TRIES = 5
+_KCMP_VM = 1
 
 
 class Process:
@@ -179,6 +180,18 @@ def proportional_bytes(process: Process) -> int:
     if b"Pss_Anon:" not in text:  # before Linux 5.9
         return _number_after(text, b"Pss:") * 1024 or process.rss_bytes
     return sum(_number_after(text, name) for name in (b"Pss_Anon:", b"Pss_Shmem:")) * 1024
+
+
+def has_its_parents_memory(process: Process, tree: Collection[int]) -> bool:
+    """Whether its memory is that of its parent, which is one of these: between vfork and exec. Asked only in doubt."""
+    if process.parent not in tree:
+        return False
+    from ringfence.kernel import syscalls
+
+    try:
+        return syscalls.call("kcmp", process.asked, process.parent, _KCMP_VM, 0, 0) == 0
+    except OSError:
+        return False  # one has ended, or this kernel does not tell
 
 
 def written_bytes(asked: int) -> int | None:

@@ -46,6 +46,7 @@ _OF_THE_FOLDER = _ATTRIB | _DELETE_SELF | _MOVE_SELF
 """A mode that keeps the script out would make an earlier write the only one that counts."""
 _TOUCHES = {_ATTRIB: "linked, removed or given another mode", _DELETE_SELF: "removed", _MOVE_SELF: "moved",
             _OVERFLOW: "used too often to be watched"}  # fmt: skip
+_CUT = "changed without being opened"
 _EVENT = struct.Struct("iIII")
 _END_S = 10.0
 _SIGKILL = 9  # the module ``signal`` loads more than all else here
@@ -149,7 +150,7 @@ class Watch:
         self._add(path, _WATCHED)
         self.writers = 0
         self.touched: set[str] = set()
-        self._is_open = False
+        self._is_open = self._is_cut = False
 
     def _add(self, path: str, events: int) -> int:
         number: int = libc.inotify_add_watch(self.queue, os.fsencode(path), events)
@@ -177,6 +178,11 @@ class Watch:
         """Two equal events may have become one, so openings and closings must alternate. A process that holds the file
         open while another writes is seen at its opening, however close the two closings are."""
         self.writers += bool(mask & _CLOSE_WRITE)
+        # Whoever opens a file and empties it changes it before it counts as open, and will have written. A change that
+        # no writer follows was made without opening it.
+        self._is_cut = bool(mask & _MODIFY and not self._is_open) or (self._is_cut and not mask & _CLOSE_WRITE)
+        if self._is_cut and mask & _CLOSE_NOWRITE:
+            self.touched.add(_CUT)
         self.touched |= {text for bit, text in _TOUCHES.items() if mask & bit}
         if mask & (_OPEN | _CLOSE_WRITE | _CLOSE_NOWRITE):
             if self._is_open == bool(mask & _OPEN):
@@ -186,6 +192,7 @@ class Watch:
     def report(self) -> dict[str, object]:
         """Read through our own descriptor: whatever is at the path now, this is the file that was watched."""
         self.look()
+        self.touched |= {_CUT} if self._is_cut else set()
         data = os.pread(self._file, MAX_REWARD_BYTES, 0)
         return {"data": data.hex(), "writers": self.writers, "touched": sorted(self.touched)}
 
