@@ -14,6 +14,9 @@ import time
 from _collections_abc import Callable, Iterator, Sequence
 
 _TURN_NS = 10_000_000
+_TRIES = 6
+"""How often processes are asked again because one of them had ended by then. Programs that start others all the time
+are soon asked in a moment in which none does."""
 _CLOCK_STEP_S = 0.1
 """The kernel's clock for files moves in steps, and may lag by that much."""
 
@@ -45,7 +48,8 @@ class LayerRoom:
         """What had gone when the last sum began."""
         self._sum = 0
         """The last sum."""
-        self._adding: Iterator[int] | None = None
+        self._asked: Sequence[int] = ()
+        self._adding: Iterator[int | None] | None = None
         self.given: int | None = None
         """What was in them before, if that was added up; absent: files not changed since then do not count."""
 
@@ -61,14 +65,17 @@ class LayerRoom:
         if not self._folders:
             return 0
         self._gone.look()
-        return self._add_up(most_bytes, asked) if self.most > most_bytes else 0
+        self._asked = asked
+        return self._add_up(most_bytes) if self.most > most_bytes else 0
 
-    def _add_up(self, most_bytes: float, asked: Sequence[int]) -> int:
+    def _add_up(self, most_bytes: float) -> int:
         """The sum when it is complete, or enough; 0 before: the next call goes on."""
         if self._adding is None:
-            self._adding, self._gone_before = self._sums(asked), self._gone.bytes
+            self._adding, self._gone_before = self._sums(), self._gone.bytes
         until_ns = time.monotonic_ns() + _TURN_NS
         for found in self._adding:
+            if found is None:
+                return 0
             if found > most_bytes:
                 self._adding, self._sum = None, found
                 return found
@@ -77,20 +84,25 @@ class LayerRoom:
         self._adding = None
         return self._sum
 
-    def _sums(self, asked: Sequence[int]) -> Iterator[int]:
-        """What was found so far, after each piece of work. The final sum is what was found; if that is uncertain, all
-        room that has gone."""
+    def _sums(self) -> Iterator[int | None]:
+        """What was found so far, after each piece of work; None: go on when the processes are listed anew. The final
+        sum is what was found; if that is uncertain, all room that has gone."""
         from ringfence.kernel.folder_sum import FolderSum
         from ringfence.kernel.proc.held_files import HeldFiles
 
         held, folders, given = HeldFiles(), FolderSum(self._since_s()), self.given or 0
-        for _ in held.pieces(asked):
-            yield held.bytes - given
+        for _ in range(_TRIES):
+            held = HeldFiles()
+            for _ in held.pieces(self._asked):
+                yield held.bytes - given
+            if not held.missed:
+                break
+            yield None
         for folder in self._folders:
             for _ in folders.pieces(folder):
                 yield held.bytes + folders.bytes - given
         found = max(0, held.bytes + folders.bytes - given)
-        is_doubtful = held.has_more or folders.is_partial
+        is_doubtful = held.has_more or held.missed or folders.is_partial
         self._sum = max(found, self._gone.bytes) if is_doubtful else found
 
     def _since_s(self) -> float:

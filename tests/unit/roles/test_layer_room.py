@@ -202,6 +202,19 @@ def test_in_doubt_all_room_that_went_is_charged_and_none_is_set_off(
     assert made.taken(30 * MIB, ()) == 40 * MIB
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="there is no /proc")
+@pytest.mark.parametrize(("asked", "charged"), [(1 << 22, 40 * MIB), (os.getpid(), 0)])
+def test_processes_that_are_always_gone_when_they_are_asked_leave_a_doubt(
+    room: tuple[LayerRoom, Free], asked: int, charged: int
+) -> None:
+    """They may pass on to their children what they hold."""
+    made, free = room
+    made.taken(30 * MIB, (asked,))
+    free.left -= 40 * MIB
+    found = [made.taken(30 * MIB, (asked,)) for _ in range(layer_room._TRIES + 1)]
+    assert max(found) == charged if charged else max(found) < 30 * MIB
+
+
 def test_a_tree_too_deep_to_keep_open_leaves_a_doubt_and_no_descriptor(tmp_path: Path) -> None:
     folder = tmp_path
     for _ in range(folder_sum._DEEPEST + 2):

@@ -27,6 +27,8 @@ class HeldFiles:
         self.bytes = 0
         self.has_more = False
         """They hold something whose size nobody can tell."""
+        self.missed = False
+        """One had ended when it was asked: what it held, a child that is not asked may hold now."""
         self._seen: set[tuple[int, int]] = set()
         self._numbers: set[int] = set()
         """Of the same inodes: on an overlay a mapping names another device than a descriptor does."""
@@ -39,7 +41,9 @@ class HeldFiles:
         for each in asked:
             self._note_mounts(each)
             self._count_program(each)
-            for thread in procfs.threads(each):
+            threads = procfs.threads(each)
+            self.missed = self.missed or not threads
+            for thread in threads:
                 yield from self._descriptors(f"/proc/{each}/task/{thread}")  # threads may have tables of their own
         for each in asked:
             yield from self._mappings(each)
