@@ -7,7 +7,7 @@ from pathlib import Path
 from ringfence.backends.conformance import ON_WINDOWS, checks_here
 from ringfence.backends.on_macos.walls import SEATBELT
 from ringfence.backends.on_windows.process import NOT_HERE, lacks_of, mechanisms
-from ringfence.backends.tables import ON_LINUX, ON_MACOS, Mechanisms
+from ringfence.backends.tables import ON_LINUX, ON_MACOS, WALLS, Mechanisms
 from ringfence.model.policy import SandboxPolicy
 from ringfence.windows.host import Host
 
@@ -72,7 +72,8 @@ In a clone, `make run`, `make test` and `make probe` set everything up first the
 def table() -> str:
     """Return one row for each capability, one column for each system."""
     policy = SandboxPolicy.from_dict(EVERYTHING)
-    columns = [_posix(ON_LINUX, ()), _posix({**ON_MACOS, **SEATBELT}, _LINUX_ONLY), _windows(policy, WINDOWS),
+    walls = {name: f"where the policy names paths, {row[0]}: {row[1]}" for name, row in WALLS.items()}
+    columns = [walls | _posix(ON_LINUX, ()), _posix({**ON_MACOS, **SEATBELT}, _LINUX_ONLY), _windows(policy, WINDOWS),
                _windows(policy, WINE)]  # fmt: skip
     rows = ["| capability | Linux | macOS | Windows | Wine |", "|---|---|---|---|---|"]
     for name in policy.requested():
