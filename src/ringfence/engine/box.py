@@ -52,6 +52,7 @@ def open(
 ) -> Box:
     """A living sandbox; its policy's limits apply to all visits together, its wall time for each.
 
+    ``policy``: absent: strict. One that names no ``isolation`` is ``process``, here too.
     ``workspace``: a directory that the box shows at its own path and changes in a layer only; absent: a private one.
     ``transaction``: the box works on its directories, in its layers, which stay when the box closes; ``workspace`` is
     then the one of them in which visits begin, absent: the first.

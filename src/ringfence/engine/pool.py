@@ -48,11 +48,12 @@ _DESCRIPTORS_EACH, _SPARE_DESCRIPTORS = 4, 64
 
 
 class Pool:
-    """Sandboxes that stand by, and a line in front of them.
+    """Standby sandboxes, and a queue in front of them.
 
-    ``warm``: how many stand by. ``preload``: modules that Python jobs find imported. ``at_once``: how many jobs run at
-    a time, None: as many as ``warm``, or as there are processors if that is more. ``queue_limit``: how many more may
-    wait, None: any number. ``idle_s``: after this long without a job all but one are let go.
+    ``policy``: absent: strict. One that names no ``isolation`` is ``process``, here too. ``warm``: how many stand by.
+    ``preload``: modules that Python jobs find imported. ``at_once``: how many jobs run at a time, None: as many as
+    ``warm``, or as there are processors if that is more. ``queue_limit``: how many more may wait, None: any number.
+    ``idle_s``: after this long without a job all but one are let go.
     """
 
     def __init__(
