@@ -35,7 +35,8 @@ The answer was not in its sandbox, and the attempt is on record. Check it:
     ringfence verify-bundle --bundle bundle.json --artifacts . --pubkey "$(cat signer.pub)"
 
 It says `bundle OK`, and `pass=false status=compromised`. Change a value in `bundle.json` (white space is not
-signed), or a byte of a file that its `manifest` names, and it says which step fails. `ringfence verify-page` prints a page that checks it in a browser.
+signed), or a byte of a file that its `manifest` names, and it says which step fails. `ringfence verify-page` prints
+a page that checks it in a browser.
 Of the kernel's version only the first two numbers are kept.
 `python -m tests.example_bundle` in the repository makes all of it anew, with a new key.
 """

@@ -156,7 +156,7 @@ def test_a_file_of_the_current_folder_that_is_missed_gives_a_hint(
     words = ["test", "test_c.py", "--pids", "64", "--memory", "2G", "--", *arguments]
     done = _ringfence(ringfence_command, *words, cwd=folder)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert done.stderr.endswith("--here runs the tests there\n")
+    assert done.stderr.endswith("--here runs tests there\n")
     assert _ringfence(ringfence_command, "test", "--here", "test_c.py", cwd=folder).returncode == 0
 
 

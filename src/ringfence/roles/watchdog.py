@@ -114,6 +114,10 @@ class DiskCount:
         return sum(each.f_bavail * each.f_frsize for each in found.values())
 
 
+def _are_same(before: Sequence[Process], now: Sequence[Process]) -> bool:
+    return {(row.pid, row.start) for row in before} == {(row.pid, row.start) for row in now}
+
+
 class Watchdog:
     """Looks at everything below this process, and remembers the most that it saw."""
 
@@ -204,13 +208,14 @@ class Watchdog:
         return [row for row in tree if row.pid != self.first]
 
     def _proportional(self, tree: Sequence[Process], root: int) -> int:
-        """The least of some sums. Processes that start a program or end meanwhile are counted with memory that others
+        """The sum; if processes came or ended meanwhile, the least of some: they are counted with memory that others
         were counted with, so one sum may be too much."""
         least = self._sum(tree)
         for _ in range(_SUMS_MORE):
-            if least <= self.limits["memory"]:
+            before, tree = tree, self.rows(root)
+            if least <= self.limits["memory"] or _are_same(before, tree):
                 break
-            least = min(least, self._sum(self.rows(root)))
+            least = min(least, self._sum(tree))
         return least
 
     def _sum(self, tree: Sequence[Process]) -> int:

@@ -109,12 +109,12 @@ class Workers:
 
     TICKS_PER_S = 100
 
-    def __init__(self, *sums: int) -> None:
-        self.sums = [*sums]
+    def __init__(self, *sums: int, come_and_go: bool = True) -> None:
+        self.sums, self.listed, self.come_and_go = [*sums], 0, come_and_go
 
     def descendants(self, _: int, most: float = 0) -> list[object]:
-        one = SimpleNamespace(pid=7, asked=7, rss_bytes=900, threads=1, zombie=False, cpu_ticks=0, own_ticks=0, start=0)
-        return [one]
+        self.listed += self.come_and_go
+        return [SimpleNamespace(pid=7, asked=7, rss_bytes=900, threads=1, zombie=False, start=self.listed)]
 
     def proportional_bytes(self, _: object) -> int:
         return self.sums.pop(0)
@@ -131,6 +131,13 @@ def test_memory_is_over_its_limit_only_if_every_sum_says_so(sums: list[int], fou
     dog = watchdog.Watchdog(Workers(*sums), FREE | {"memory": 500}, -1)
     dog.processor_time.used_s = lambda tree: 0.0
     assert dog.look() == found
+
+
+def test_one_sum_is_enough_where_no_process_came_or_ended_meanwhile() -> None:
+    table = Workers(600, 400, come_and_go=False)
+    dog = watchdog.Watchdog(table, FREE | {"memory": 500}, -1)
+    dog.processor_time.used_s = lambda tree: 0.0
+    assert dog.look() == ("memory", 600) and table.sums == [400]
 
 
 def test_a_near_limit_is_looked_at_every_time(clock: list[int]) -> None:
