@@ -45,6 +45,7 @@ def test_stdin_is_passed_through(ringfence_command: list[str]) -> None:
 
 @pytest.mark.parametrize("asks, told", [
     ("connect(('192.0.2.7', 80))", "192.0.2.7:80: there is no network. Allow it with --network 192.0.2.7:80"),
+    ("sendto(b'x', ('192.0.2.7', 9))", "192.0.2.7:9 by UDP: there is no network. Only --network host carries UDP"),
     ("connect(('127.0.0.1', 53))", "a name: there is no network. Allow a host with --network NAME"),
     ("connect(('127.0.0.1', 80))", ""),
 ])  # fmt: skip

@@ -166,7 +166,10 @@ def _without_network(outcome: Outcome) -> list[str]:
     if entry is None or not entry.applied or entry.requested != "none":
         return []
     calls = [event.details for event in outcome.events if event.kind is EventKind.EGRESS]
-    outside = next((call.get("path") for call in calls if call.get("aim") == "outward"), "")
+    first = next((call for call in calls if call.get("aim") == "outward"), None)
+    outside = first.get("path") if first is not None else ""
+    if first is not None and first.get("operation") == "sendto":
+        return [f"ringfence: refused: {outside} by UDP: there is no network. Only --network host carries UDP"]
     if outside:
         return [f"ringfence: refused: {outside}: there is no network. Allow it with --network {outside}"]
     named = any(call.get("path") in _NAME_SERVICE for call in calls)

@@ -113,11 +113,19 @@ _ON_OVERLAY = (
     "volume or a tmpfs there (docker run --tmpfs {path}), or set {variable} to a directory on one"
 )
 
+_MAKE_NAMESPACES = ("enter zygote", "enter namespaces", "own group namespace")
+_USED_UP = (
+    "this user has as many namespaces as the host allows: end some sandboxes, or have root raise the limit "
+    "(sysctl user.max_user_namespaces, and user.max_mnt_namespaces, user.max_net_namespaces and so on)"
+)
+
 
 def hint(step: str, number: int) -> str:
     """What helps if a step has failed with this error; empty: unknown."""
     if (step, number) == ("enter zygote", errno.EPERM) or (step == "lead" and not namespaces.can_be_made(["user"])):
         return f"the kernel refuses user namespaces to this process, as in a chroot. If this is one, {CHROOT[1]}"
+    if number == errno.ENOSPC and step in _MAKE_NAMESPACES:
+        return _USED_UP
     if (step, number) == ("file system /proc", errno.EPERM):
         return f"the kernel refuses this where any part of /proc is covered; if this is a container, {COVERED[1]}"
     if number != errno.EINVAL:

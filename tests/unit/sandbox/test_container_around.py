@@ -113,3 +113,9 @@ def _told_by_a_child(root: Path | None) -> str:
 def _write(root: Path, name: str, text: str) -> None:
     (root / "proc/self").mkdir(parents=True, exist_ok=True)
     (root / "proc" / (name if name == "timer_list" else f"self/{name}")).write_text(text)
+
+
+@pytest.mark.parametrize("step", ["enter zygote", "enter namespaces"])
+def test_namespaces_that_are_used_up_are_told_with_the_limit(step: str) -> None:
+    assert "user.max_user_namespaces" in around.hint(step, errno.ENOSPC)
+    assert around.hint("exec", errno.ENOSPC) == ""
