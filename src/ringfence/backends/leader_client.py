@@ -229,7 +229,7 @@ class LeaderClient:
         self._send(bytes((wire.TELL,)))
         while self._pages_heard == before and not self.has_left:
             if self.is_over or self._reports < 0 or time.monotonic() > give_up:
-                return False
+                return self.has_left or self._pages_heard != before  # another thread may have heard it just now
             self.await_word(_ASK_LOOK_S)  # not for long: another thread may take what is waited for
         return True
 

@@ -65,7 +65,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     add_policy_flags(parser, "strict")
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON, nothing else")
-    parser.add_argument("--quiet", action="store_true", help="print nothing about the run on stderr, not even the ID of kept changes")
+    parser.add_argument("--quiet", action="store_true",
+                        help="print nothing about the run on stderr, not even the ID of kept changes")  # fmt: skip
     changes = parser.add_mutually_exclusive_group()
     changes.add_argument("--commit", action="store_true", help="carry over what it changed (strict)")
     changes.add_argument("--discard", action="store_true", help="throw away what it changed (strict)")

@@ -54,6 +54,10 @@ class LayerRoom:
         """What was in them before, if that was added up; absent: files not changed since then do not count."""
 
     @property
+    def is_adding(self) -> bool:
+        return self._adding is not None
+
+    @property
     def most(self) -> float:
         """The most that can be taken; inf: it is being added up."""
         return self._sum + self._gone.bytes - self._gone_before if self._adding is None else float("inf")
@@ -61,7 +65,7 @@ class LayerRoom:
     def taken(self, most_bytes: float, asked: Sequence[int]) -> int:
         """What the job takes, if that may exceed ``most_bytes``; 0 while it can't, or while it is being added up.
 
-        ``asked``: a thread of each of its processes."""
+        ``asked``: a thread of each of its processes; those that have ended leave a doubt."""
         if not self._folders:
             return 0
         self._gone.look()

@@ -212,7 +212,7 @@ class Leader:
         self._guarded(self._note, "wall_time", self.limits["wall_time"])
 
     def _tick(self) -> None:
-        self._next = self.loop.look_at(time.monotonic_ns() + TICK_NS, self._tick)
+        self._next = self.loop.look_at(time.monotonic_ns() + self.watchdog.tick_ns, self._tick)
         self._guarded(self._look)
 
     def _look(self) -> None:

@@ -51,8 +51,8 @@ def _table() -> list[list[str]]:
     return [row for row in rows if len(row) == 5 and row[0] != str(ps.pid)]
 
 
-def descendants(root: int, most: float = float("inf")) -> list[Process]:
-    """Every process below ``root``; the whole table of ps is at hand anyway."""
+def descendants(root: int, most: float = float("inf"), lost: list[int] | None = None) -> list[Process]:
+    """Every process below ``root``; the whole table of ps is at hand anyway, so none is lost on the way."""
     below: dict[int, list[list[str]]] = {}
     for row in _table():
         below.setdefault(int(row[1]), []).append(row)

@@ -106,7 +106,7 @@ class SandboxWatchdog(Watchdog):
 
     def rows(self, root: int) -> list[Process]:
         first = self.table.stat(self.first) if self.first else None
-        return [] if first is None else [first, *self.table.descendants(self.first, self.limits["pids"])]
+        return [] if first is None else [first, *self.table.descendants(self.first, self.limits["pids"], self._lost)]
 
     def written_chars(self, living: Sequence[int] = ()) -> int:
         return sum(self.table.written_chars(pid) for pid in living) + self._tree.written_chars

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
         def stat(self, pid: int) -> Process | None: ...
         def children(self, pid: int) -> list[int]: ...
-        def descendants(self, root: int, most: float = ...) -> Sequence[Process]: ...
+        def descendants(self, root: int, most: float = ..., lost: list[int] | None = ...) -> Sequence[Process]: ...
         def usage(self, pid: int) -> tuple[int, ...]: ...
         def proportional_bytes(self, process: Process) -> int: ...
         def has_its_parents_memory(self, process: Process, tree: Collection[int]) -> bool: ...
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         def kill(self, process: Process, number: int) -> None: ...
 
 TICK_NS = 25_000_000
+_ADDING_TICK_NS = 10_000_000
 _SUMS_MORE = 3
 # Faster than a processor fills the page cache: until a tree that writes this fast could have passed its limit, root
 # does not look, so that a wide limit costs nothing. Other users must look: of a zombie they know only what they saw
@@ -131,6 +132,8 @@ class Watchdog:
         """Processor time of this process that the job caused, which is charged to the job."""
         self.table = table
         self.limits = limits
+        self._lost: list[int] = []
+        """Processes that ended during the last look, before they were read."""
         self.peak_memory = 0
         self.peak_tasks = 0
         self.most_written = 0
@@ -169,11 +172,17 @@ class Watchdog:
         user_us, system_us = max((user_us, system_us), self.processor_time.most_us(), key=sum)
         return (user_us, system_us + int(self.answering_s() * 1e6), *rest)
 
+    @property
+    def tick_ns(self) -> int:
+        """When to look again. While a sum is under way, soon: the job goes on writing."""
+        return _ADDING_TICK_NS if self._layers.is_adding else TICK_NS
+
     def look(self, root: int = 0) -> tuple[str, float] | None:
         """(the limit that is passed, what was measured: bytes, tasks or milliseconds), or None.
 
         ``root``: another process than this one.
         """
+        self._lost.clear()
         return self._passed(self.rows(root), root)
 
     def look_last(self, root: int = 0) -> None:
@@ -225,7 +234,8 @@ class Watchdog:
 
     def _written(self, tree: Sequence[Process]) -> int:
         """Also sets when to look again: not before the remaining bytes can be written."""
-        written = max(self._counted(tree), self._layers.taken(self.limits["disk"], [row.asked for row in tree]))
+        asked = [row.asked for row in tree] + self._lost
+        written = max(self._counted(tree), self._layers.taken(self.limits["disk"], asked))
         if os.geteuid() == 0:
             left_s = max(0.0, self.limits["disk"] - max(written, self._layers.most)) / FASTEST_BYTES_PER_S
             self._next_disk_look_ns = time.monotonic_ns() + int(left_s * 1e9)
@@ -246,7 +256,7 @@ class Watchdog:
         return waited_for + counted
 
     def rows(self, root: int) -> list[Process]:
-        return list(self.table.descendants(root or os.getpid(), self.limits["pids"]))
+        return list(self.table.descendants(root or os.getpid(), self.limits["pids"], self._lost))
 
     def written_chars(self, living: Sequence[int] = ()) -> int:
         """Bytes passed to write calls by the same processes, whatever they were written to."""

@@ -187,3 +187,23 @@ def test_who_leads_many_and_ends_one_not_though_asked_is_looked_at(balanced, mon
     visit.close()
     for descriptor in source.held:
         os.close(descriptor)
+
+
+class HeardElsewhere(LeaderClient):
+    """Its leader leaves while it is asked, and another thread hears that and hangs up."""
+
+    def __init__(self, *, leaves: bool) -> None:
+        self._leaves, self._pages_heard, self.has_left = leaves, 0, False
+
+    def _send(self, message: bytes) -> None:
+        pass
+
+    @property
+    def is_over(self) -> bool:  # type: ignore[override]
+        self.has_left = self._leaves
+        return True
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_leader_that_left_in_another_threads_hearing_has_said_all(leaves: bool) -> None:
+    assert HeardElsewhere(leaves=leaves).ask(1.0) is leaves

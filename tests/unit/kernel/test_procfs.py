@@ -187,6 +187,38 @@ def test_a_tree_is_read_no_further_than_it_has_to_be() -> None:
             os.killpg(tree.pid, signal.SIGKILL)
 
 
+def test_a_process_that_ends_before_it_is_read_is_lost(sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: list[int] = []
+    assert sleeper.pid in {row.pid for row in procfs.descendants(os.getpid(), lost=lost)} and sleeper.pid not in lost
+    monkeypatch.setattr(procfs, "stat", lambda pid: None)
+    assert procfs.descendants(os.getpid(), lost=lost) == [] and sleeper.pid in lost
+
+
+_THREADS = """
+import ctypes, threading, time
+ready = threading.Barrier(4)
+def stay(apart):
+    if apart: assert ctypes.CDLL(None).unshare(0x400) == 0
+    ready.wait(); time.sleep(99)
+for apart in (False, {apart}, False): threading.Thread(target=stay, args=(apart,), daemon=True).start()
+ready.wait(); print(1, flush=True); time.sleep(99)
+"""
+
+
+@pytest.mark.parametrize(("apart", "fewest", "most"), [(False, 1, 1), (True, 2, 3)])
+def test_a_table_of_descriptors_is_named_once(apart: bool, fewest: int, most: int) -> None:
+    """Threads share it, unless one parts."""
+    command = [sys.executable, "-c", _THREADS.format(apart=apart)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"1\n"
+            assert len(procfs.threads(process.pid)) == 4
+            assert fewest <= len(procfs.tables_of_descriptors(process.pid)) <= most
+        finally:
+            process.kill()
+    assert procfs.tables_of_descriptors(1 << 22) == []
+
+
 def test_a_process_that_has_ended_has_no_memory_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its resident memory, as a look before saw it, would be charged once for each that shared it."""
     row = procfs.stat(os.getpid())

@@ -20,7 +20,7 @@ class Table:
     def __init__(self) -> None:
         self.written, self.asked = 0, 0
 
-    def descendants(self, _: int, most: float = 0) -> list[object]:
+    def descendants(self, _: int, most: float = 0, lost: object = None) -> list[object]:
         return []
 
     def written_bytes(self, pid: int) -> int:
@@ -112,7 +112,7 @@ class Workers:
     def __init__(self, *sums: int, come_and_go: bool = True) -> None:
         self.sums, self.listed, self.come_and_go = [*sums], 0, come_and_go
 
-    def descendants(self, _: int, most: float = 0) -> list[object]:
+    def descendants(self, _: int, most: float = 0, lost: object = None) -> list[object]:
         self.listed += self.come_and_go
         return [SimpleNamespace(pid=7, asked=7, rss_bytes=900, threads=1, zombie=False, start=self.listed)]
 
@@ -138,6 +138,35 @@ def test_one_sum_is_enough_where_no_process_came_or_ended_meanwhile() -> None:
     dog = watchdog.Watchdog(table, FREE | {"memory": 500}, -1)
     dog.processor_time.used_s = lambda tree: 0.0
     assert dog.look() == ("memory", 600) and table.sums == [400]
+
+
+class Hoppers:
+    """Processes that end before they are read."""
+
+    TICKS_PER_S = 100
+
+    def descendants(self, _: int, most: float, lost: list[int]) -> list[object]:
+        lost.append(1 << 22)
+        return []
+
+    def own_written_bytes(self, _: int) -> int:
+        return 0
+
+
+def test_processes_that_end_before_they_are_read_are_asked_what_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    dog = watchdog.Watchdog(Hoppers(), FREE | {"disk": 0}, -1)
+    asked: list[list[int]] = []
+    monkeypatch.setattr(dog._layers, "taken", lambda most, whom: asked.append([*whom]) or 0)
+    dog.look()
+    dog.look()
+    assert asked == [[1 << 22], [1 << 22]]
+
+
+def test_it_looks_sooner_while_a_sum_is_under_way() -> None:
+    dog = watchdog.Watchdog(Table(), FREE, -1)
+    assert dog.tick_ns == watchdog.TICK_NS
+    dog._layers._adding = iter(())
+    assert dog.tick_ns < watchdog.TICK_NS
 
 
 def test_a_near_limit_is_looked_at_every_time(clock: list[int]) -> None:

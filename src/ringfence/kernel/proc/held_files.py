@@ -41,10 +41,10 @@ class HeldFiles:
         for each in asked:
             self._note_mounts(each)
             self._count_program(each)
-            threads = procfs.threads(each)
-            self.missed = self.missed or not threads
-            for thread in threads:
-                yield from self._descriptors(f"/proc/{each}/task/{thread}")  # threads may have tables of their own
+            tables = procfs.tables_of_descriptors(each)
+            self.missed = self.missed or not tables
+            for thread in tables:
+                yield from self._descriptors(f"/proc/{each}/task/{thread}")
         for each in asked:
             yield from self._mappings(each)
 

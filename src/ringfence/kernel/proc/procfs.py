@@ -17,7 +17,7 @@ _CLOCK_OF_PROCESS = 2
 _STATE, _PARENT, _SESSION, _UTIME, _THREADS, _START, _RSS = 0, 1, 3, 11, 17, 19, 21
 _ENDED = (b"Z", b"X")
 _TRIES = 5
-_KCMP_VM = 1
+_KCMP_VM, _KCMP_FILES = 1, 2
 
 
 class Process:
@@ -110,20 +110,24 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def descendants(root: int, most: float = float("inf")) -> list[Process]:
+def descendants(root: int, most: float = float("inf"), lost: list[int] | None = None) -> list[Process]:
     """Every process below ``root`` that can be seen in one pass; a busy tree needs several passes.
 
     ``most``: stop once there are more than this many. A tree that grows faster than a busy machine lets us
-    read is never read to its end.
+    read is never read to its end. ``lost`` gets those that ended before they were read: they may have left children.
     """
     seen: dict[int, Process] = {}
     waiting = children(root)
     while waiting and len(seen) <= most:
         pid = waiting.pop()
-        process = None if pid in seen else stat(pid)
+        if pid in seen:
+            continue
+        process = stat(pid)
         if process is not None:
             seen[pid] = process
             waiting += children(pid)
+        elif lost is not None:
+            lost.append(pid)
     return list(seen.values())
 
 
@@ -186,10 +190,24 @@ def has_its_parents_memory(process: Process, tree: Collection[int]) -> bool:
     """Whether its memory is that of its parent, which is one of these: between vfork and exec. Asked only in doubt."""
     if process.parent not in tree:
         return False
+    return _share(_KCMP_VM, process.asked, process.parent)
+
+
+def tables_of_descriptors(pid: int) -> list[int]:
+    """A thread for each: threads share one unless they part. None: it is gone. A program with many threads and
+    descriptors would else take long to look at."""
+    found: list[int] = []
+    for thread in threads(pid):
+        if not found or not _share(_KCMP_FILES, found[-1], thread):
+            found.append(thread)
+    return found
+
+
+def _share(kind: int, first: int, second: int) -> bool:
     from ringfence.kernel import syscalls
 
     try:
-        return syscalls.call("kcmp", process.asked, process.parent, _KCMP_VM, 0, 0) == 0
+        return syscalls.call("kcmp", first, second, kind, 0, 0) == 0
     except OSError:
         return False  # one has ended, or this kernel does not tell
 
