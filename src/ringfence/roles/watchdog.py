@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from _collections_abc import Callable, Collection, Sequence
+from _collections_abc import Callable, Collection, Iterator, Sequence
 
 from ringfence.roles.layer_room import GoneRoom, LayerRoom
 from ringfence.roles.processor_time import GroupTime, ProcessorTime
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 TICK_NS = 25_000_000
 _ADDING_TICK_NS = 10_000_000
+_MEMORY_TURN_NS = 10_000_000
 _SUMS_MORE = 3
 # Faster than a processor fills the page cache: until a tree that writes this fast could have passed its limit, root
 # does not look, so that a wide limit costs nothing. Other users must look: of a zombie they know only what they saw
@@ -115,6 +116,59 @@ class DiskCount:
         return sum(each.f_bavail * each.f_frsize for each in found.values())
 
 
+class MemorySum:
+    """The memory of a tree with shared pages counted once; asked only when its resident memory exceeds the limit. The
+    kernel walks all pages of a process to tell, and many processes may share many: it is added up a few milliseconds at
+    a time, so that no tree delays the deadline of another.
+
+    If processes came or ended meanwhile, the least of some sums counts: those are counted with memory that others were
+    counted with, so one sum may be too much."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._adding: Iterator[None] | None = None
+        self._least = 0
+
+    @property
+    def is_adding(self) -> bool:
+        return self._adding is not None
+
+    def give_up(self) -> None:
+        self._adding = None
+
+    def of(self, tree: Sequence[Process], most_bytes: float, again: Callable[[], Sequence[Process]]) -> int:
+        """The memory of these, which ``again`` lists anew; 0 while it is added up: the next call goes on."""
+        if self._adding is None:
+            self._adding = self._sums(tree, most_bytes, again)
+        until_ns = time.monotonic_ns() + _MEMORY_TURN_NS
+        for _ in self._adding:
+            if time.monotonic_ns() > until_ns:
+                return 0
+        self._adding = None
+        return self._least
+
+    def _sums(
+        self, tree: Sequence[Process], most_bytes: float, again: Callable[[], Sequence[Process]]
+    ) -> Iterator[None]:
+        yield from self._sum(tree)
+        least = self._least
+        for _ in range(_SUMS_MORE):
+            before, tree = tree, again()
+            if least <= most_bytes or _are_same(before, tree):
+                break
+            yield from self._sum(tree)
+            least = min(least, self._least)
+        self._least = least
+
+    def _sum(self, tree: Sequence[Process]) -> Iterator[None]:
+        found, pids = 0, {row.pid for row in tree}
+        for row in tree:
+            if not self._table.has_its_parents_memory(row, pids):
+                found += self._table.proportional_bytes(row)
+            yield
+        self._least = found
+
+
 def _are_same(before: Sequence[Process], now: Sequence[Process]) -> bool:
     return {(row.pid, row.start) for row in before} == {(row.pid, row.start) for row in now}
 
@@ -149,6 +203,7 @@ class Watchdog:
         # Up to a second later than RLIMIT_CPU, which says it better; RLIMIT_CPU knows whole seconds only.
         self._latest_cpu_s = limits["cpu_time"] + min(1.0, limits["cpu_time"])
         self._next_disk_look_ns = 0
+        self._memory = MemorySum(table)
         self._disk = DiskCount(table, written)
         self._layers = LayerRoom(layers, DiskCount(table, layers).free_bytes)
         self._group: GroupTime | None = None
@@ -175,7 +230,7 @@ class Watchdog:
     @property
     def tick_ns(self) -> int:
         """When to look again. While a sum is under way, soon: the job goes on writing."""
-        return _ADDING_TICK_NS if self._layers.is_adding else TICK_NS
+        return _ADDING_TICK_NS if self._layers.is_adding or self._memory.is_adding else TICK_NS
 
     def look(self, root: int = 0) -> tuple[str, float] | None:
         """(the limit that is passed, what was measured: bytes, tasks or milliseconds), or None.
@@ -201,9 +256,11 @@ class Watchdog:
         if tasks > self.limits["pids"]:
             return "pids", tasks
         if resident > self.limits["memory"]:
-            resident = self._proportional(tree, root)
+            resident = self._memory.of(self._theirs(tree), self.limits["memory"], lambda: self._theirs(self.rows(root)))
             if resident > self.limits["memory"]:
                 return "memory", resident
+        else:
+            self._memory.give_up()
         if cpu_s >= self._latest_cpu_s:
             return "cpu_time", cpu_s * 1000
         if "disk" in self.limits and time.monotonic_ns() >= self._next_disk_look_ns:
@@ -215,22 +272,6 @@ class Watchdog:
     def _theirs(self, tree: Sequence[Process]) -> list[Process]:
         """Without pid 1, whose memory is ours."""
         return [row for row in tree if row.pid != self.first]
-
-    def _proportional(self, tree: Sequence[Process], root: int) -> int:
-        """The sum; if processes came or ended meanwhile, the least of some: they are counted with memory that others
-        were counted with, so one sum may be too much."""
-        least = self._sum(tree)
-        for _ in range(_SUMS_MORE):
-            before, tree = tree, self.rows(root)
-            if least <= self.limits["memory"] or _are_same(before, tree):
-                break
-            least = min(least, self._sum(tree))
-        return least
-
-    def _sum(self, tree: Sequence[Process]) -> int:
-        pids = {row.pid for row in self._theirs(tree)}
-        own = [row for row in self._theirs(tree) if not self.table.has_its_parents_memory(row, pids)]
-        return sum(self.table.proportional_bytes(row) for row in own)
 
     def _written(self, tree: Sequence[Process]) -> int:
         """Also sets when to look again: not before the remaining bytes can be written."""

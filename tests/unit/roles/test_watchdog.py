@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -123,21 +124,63 @@ class Workers:
         return False
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole sum in one turn, however busy the machine is."""
+    monkeypatch.setattr(watchdog, "_MEMORY_TURN_NS", 10**12)
+
+
 @pytest.mark.parametrize(("sums", "found"), [
     ([600, 600, 600, 600], ("memory", 600)), ([600, 700, 650, 640], ("memory", 600)), ([600, 400], None),
     ([900, 800, 700, 499], None), ([500], None),
 ])  # fmt: skip
-def test_memory_is_over_its_limit_only_if_every_sum_says_so(sums: list[int], found: tuple[str, float] | None) -> None:
+def test_memory_is_over_its_limit_only_if_every_sum_says_so(
+    sums: list[int], found: tuple[str, float] | None, patient: None
+) -> None:
     dog = watchdog.Watchdog(Workers(*sums), FREE | {"memory": 500}, -1)
     dog.processor_time.used_s = lambda tree: 0.0
     assert dog.look() == found
 
 
-def test_one_sum_is_enough_where_no_process_came_or_ended_meanwhile() -> None:
+def test_one_sum_is_enough_where_no_process_came_or_ended_meanwhile(patient: None) -> None:
     table = Workers(600, 400, come_and_go=False)
     dog = watchdog.Watchdog(table, FREE | {"memory": 500}, -1)
     dog.processor_time.used_s = lambda tree: 0.0
     assert dog.look() == ("memory", 600) and table.sums == [400]
+
+
+class Large(Workers):
+    """Nine processes whose memory takes long to add up; ``clock`` goes on meanwhile."""
+
+    def __init__(self, clock: list[int]) -> None:
+        super().__init__()
+        self.clock, self.rss_bytes = clock, 900
+
+    def descendants(self, _: int, most: float = 0, lost: object = None) -> list[object]:
+        return [SimpleNamespace(pid=pid, asked=pid, rss_bytes=self.rss_bytes, threads=1, zombie=False, start=1)
+                for pid in range(1, 10)]  # fmt: skip
+
+    def proportional_bytes(self, _: object) -> int:
+        self.clock[0] += watchdog._MEMORY_TURN_NS // 2
+        return 100
+
+
+def test_memory_that_takes_long_to_add_up_is_added_up_in_turns(clock: list[int]) -> None:
+    """One tree must not keep the leader of many from their deadlines."""
+    dog = watchdog.Watchdog(Large(clock), FREE | {"memory": 500}, -1)
+    dog.processor_time.used_s = lambda tree: 0.0
+    looks = [(clock[0], dog.look()) for _ in range(4)]
+    assert [found for _, found in looks] == [None, None, None, ("memory", 900)]
+    assert max(after - before for (before, _), (after, _) in pairwise(looks)) < 2 * watchdog._MEMORY_TURN_NS
+
+
+def test_a_sum_is_given_up_when_the_resident_memory_is_low_again(clock: list[int]) -> None:
+    table = Large(clock)
+    dog = watchdog.Watchdog(table, FREE | {"memory": 500}, -1)
+    dog.processor_time.used_s = lambda tree: 0.0
+    assert dog.look() is None and dog.tick_ns < watchdog.TICK_NS
+    table.rss_bytes = 1
+    assert dog.look() is None and dog.tick_ns == watchdog.TICK_NS
 
 
 class Hoppers:
