@@ -44,9 +44,9 @@ ON_LINUX: Mechanisms = {
 }  # fmt: skip
 ON_MACOS: Mechanisms = {
     **ON_LINUX,
-    "memory": ("watchdog", "resident memory of the tree as ps tells it; best effort, no limit of the kernel holds",
+    "memory": ("watchdog", "resident memory of the tree as ps reports it; best effort, the kernel enforces no limit",
                Mechanism.WATCHDOG),
-    "pids": ("watchdog", "processes of the tree as ps tells them, no threads; RLIMIT_NPROC as a net under it",
+    "pids": ("watchdog", "processes of the tree as ps reports them, no threads; RLIMIT_NPROC as a net under it",
              Mechanism.WATCHDOG),
     "file_size": ("RLIMIT_FSIZE", "each file", Mechanism.RLIMIT),
 }  # fmt: skip
@@ -66,10 +66,10 @@ ON_WINDOWS: Mechanisms = {
 }  # fmt: skip
 UNHELD_ON_WINDOWS: Mechanisms = {
     "cpu_time": ("watchdog", "user and kernel time of the tree, looked at every 25 ms", Mechanism.WATCHDOG),
-    "memory": ("watchdog", "committed memory of the tree, looked at every 25 ms; the job object takes a limit and does "
-               "not hold it here", Mechanism.WATCHDOG),
-    "pids": ("watchdog", "processes of the tree, looked at every 25 ms; the job object takes a limit and does not hold "
-             "it here", Mechanism.WATCHDOG),
+    "memory": ("watchdog", "committed memory of the tree, looked at every 25 ms; the job object accepts a limit but "
+               "does not enforce it here", Mechanism.WATCHDOG),
+    "pids": ("watchdog", "processes of the tree, looked at every 25 ms; the job object accepts a limit but does "
+             "not enforce it here", Mechanism.WATCHDOG),
 }  # fmt: skip
 """Where the job object was tried and held nothing: Wine."""
 LOW_INTEGRITY: Mechanisms = {
@@ -98,7 +98,7 @@ WALLS: Mechanisms = {
                        Mechanism.LANDLOCK),
     "hidden_paths": ("Landlock", "refused with EACCES, not absent; in a directory that holds something hidden nothing "
                      "new can be made", Mechanism.LANDLOCK),
-    "syscalls": ("seccomp", "a filter that the job can't take off; nobody is told of what it refuses",
+    "syscalls": ("seccomp", "a filter that the job can't remove; refused calls are not recorded",
                  Mechanism.SECCOMP),
 }  # fmt: skip
 """What walls on the host's own root hold."""
@@ -113,7 +113,7 @@ STRICT: Mechanisms = {
     "readable_paths": ("mount namespace", "shown read-only; what is not shown is not there", Mechanism.MOUNT_NAMESPACE),
     "writable_paths": ("mount namespace", "shown writable", Mechanism.MOUNT_NAMESPACE),
     "hidden_paths": ("mount namespace", "absent", Mechanism.MOUNT_NAMESPACE),
-    "syscalls": ("seccomp", "a filter that the job can't take off", Mechanism.SECCOMP),
+    "syscalls": ("seccomp", "a filter that the job can't remove", Mechanism.SECCOMP),
 }  # fmt: skip
 
 

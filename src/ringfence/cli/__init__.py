@@ -246,5 +246,6 @@ def _top_level_help(program: str, commands: Mapping[str, tuple[str, str]], name:
     width = max(map(len, commands))
     lines = [f"usage: {program} COMMAND …", "", "commands:"]
     lines += [f"  {command:<{width}}  {help_line}" for command, (_, help_line) in commands.items()]
-    print("\n".join([*lines, "", f"{program} COMMAND --help tells more."]), file=sys.stdout if name else sys.stderr)
+    lines += ["", f"{program} COMMAND --help has the details."]
+    print("\n".join(lines), file=sys.stdout if name else sys.stderr)
     return 0 if name else 2

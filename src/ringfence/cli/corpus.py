@@ -21,7 +21,7 @@ A runner is called as CMD TASK AGENT OUT: the directory of a task (workspace/, o
 policy.yaml), the script of an agent, and an empty directory into which it writes result.json, such as
 {"reward": 0.0, "recorded": true}.
 The default is our own proctor. The exit code is 0 when all is as expected, else 1.
-docs/reference/corpus.md tells more.
+docs/reference/corpus.md has the details.
 """
 
 

@@ -56,7 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def _show(policy: SandboxPolicy, *, strict_available: bool) -> None:
     """For people."""
     available = "available" if strict_available else "not available"
-    print(f"{_title()}: strict isolation {available}  ·  ringfence probe tells more\n")
+    print(f"{_title()}: strict isolation {available}  ·  ringfence probe has the details\n")
     print(f"▸ a hostile script under isolation {policy.isolation}  ({_limits(policy)})")
     outcomes = []
     with _bait() as bait:

@@ -49,12 +49,13 @@ class Parser(argparse.ArgumentParser):
         return f"there is no option {options[0]}{did_you_mean(options[0], self._option_string_actions)}"
 
     def error(self, message: str) -> NoReturn:
+        hint = f"{self.prog} --help has the details"
         if self._as_json:
             from ringfence.cli.json_text import error_object, print_json
 
-            print_json(error_object(UsageError(f"{self.prog}: {message}", hint=f"{self.prog} --help tells more"), 2))
+            print_json(error_object(UsageError(f"{self.prog}: {message}", hint=hint), 2))
         else:
-            print(f"{self.prog}: {message}\n  {self.prog} --help tells more", file=sys.stderr)
+            print(f"{self.prog}: {message}\n  {hint}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -22,7 +22,7 @@ examples:
   %(prog)s --level strict && ringfence run -- make
   %(prog)s --json | jq '.levels.process'
 
-The exit code is 0 when the level that you name can be had here with a default policy, else 1. Without --level that is
+The exit code is 0 if the level that you name is available here with a default policy, else 1. Without --level that is
 process, the default in Python; `ringfence run` has strict.
 """
 

@@ -23,7 +23,7 @@ examples:
 A suite is a directory of tasks, whose format shows in their files, or a data set of SWE-bench. Started again with the
 same output directory, it continues where it was interrupted: a result counts if its bundle verifies and binds the same
 task, agent and policy. Exit code 0 when every task has a verdict, 1 when one has none, 2 for bad usage, 130 when it was
-interrupted. docs/reference/proctor/suites.md tells the rest.
+interrupted. docs/reference/proctor/suites.md describes the rest.
 """
 _ENDINGS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 

@@ -21,7 +21,7 @@ examples:
 
 With --task or --answers the submission is searched for known answers. Exit code of create: 0 when the file was
 written; of verify: 0 when all is as the manifest says and no answer is in it, else 2.
-docs/reference/proctor/manifest.md tells more.
+docs/reference/proctor/manifest.md has the details.
 """
 
 

@@ -26,7 +26,7 @@ examples:
 The agent gets the instruction as the file /task/instruction.md, in PROCTOR_INSTRUCTION and on standard input. The
 output directory must be new or empty; without --out it is a new one, ./proctor-out/TASK-TIME. Exit code 0 when a
 verdict was written, also for a fail or a compromised run, 1 when there is none, 2 for bad usage.
-docs/reference/proctor.md tells the rest; `proctor init` writes a task to start from.
+docs/reference/proctor.md describes the rest; `proctor init` writes a task to start from.
 """
 
 FLAGS = QuickFlags(
@@ -54,8 +54,8 @@ def configure_run(parser: argparse.ArgumentParser, *, agent_needed: bool = True)
         "--scaffold", metavar="PATH", action="append", default=[],
         help="a file or directory that the agent may read; bound by the evidence (repeatable)",
     )  # fmt: skip
-    parser.add_argument("--manifest", metavar="FILE", help="what is handed in, as `proctor manifest create` wrote it: "
-                        "there is no run where that is not what is there")  # fmt: skip
+    parser.add_argument("--manifest", metavar="FILE", help="what is handed in, as `proctor manifest create` wrote it; "
+                        "the run is refused if the files differ")  # fmt: skip
     parser.add_argument(
         "--instructions", metavar="PATH", action="append", default=[],
         help="with --manifest: a file of instructions that the agent may read (repeatable)",

@@ -22,7 +22,7 @@ examples:
 The agent has the repository at its base commit in /testbed and the problem statement as its instruction. Without
 --grade nothing is graded: no pass, no reward. `--agent oracle` applies the instance's own patch, `--agent nop` does
 nothing. Exit code 0 when a verdict was written, 1 when there is none, 2 for bad usage.
-docs/reference/proctor/swebench.md tells the rest.
+docs/reference/proctor/swebench.md describes the rest.
 """
 
 

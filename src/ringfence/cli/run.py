@@ -39,7 +39,7 @@ examples:
 All of the current directory is shown, and there is no network unless --network names one.
 A directory that was there before can't be renamed in one step: git mv DIR says «cross-device link»
 (use mv, then git add -A), and git clone . needs --no-hardlinks. docs/reference/programs.md has the rest.
-Ctrl-Z suspends it with all that it started, and fg continues it; its deadline goes on counting meanwhile.
+Ctrl-Z suspends it with all that it started, and fg continues it; its deadline does not move.
 
 The exit code is the command's own, or 124 (deadline), 152 (processor time), 137 (memory, killed),
 143 (terminated), 159 (forbidden system call), 126/127 (can't be executed, not found),

@@ -18,7 +18,7 @@ examples:
   ringfence serve --host 0.0.0.0 --tokens tokens.yaml
 
 Without tokens it listens on loopback only, and anybody who can connect may use it.
-docs/reference/service.md tells more.
+docs/reference/service.md has the details.
 """
 
 

@@ -14,9 +14,11 @@ import sys
 
 EXAMPLES = """\
 examples:
-  ringfence setup apparmor --dry-run      print the profile, change nothing
-  sudo ringfence setup apparmor           write it to /etc/apparmor.d/ringfence and load it
+  ringfence setup apparmor --dry-run                  print the profile, change nothing
+  sudo /opt/ringfence/bin/ringfence setup apparmor    write it to /etc/apparmor.d/ringfence and load it
 
+The installation must be one that only root can change: one in a home directory is refused. sudo does not search the
+PATH of a virtual environment: give the full path. docs/deploy/apparmor.md has the commands that install it for root.
 The profile is for the two commands of this installation, by their paths. A Python program that uses ringfence as a
 library needs one for its own path: change the line in the printed profile. To undo it:
 sudo apparmor_parser -R /etc/apparmor.d/ringfence && sudo rm /etc/apparmor.d/ringfence
@@ -76,7 +78,7 @@ def refuse(folder: str, switch: str = SWITCH) -> None:
         raise UsageError("AppArmor takes no user namespaces away here, so there is nothing to set up",
                          hint="ringfence probe tells what this host can enforce")  # fmt: skip
     if os.geteuid() != 0:
-        raise UsageError("only root can load a profile", hint="sudo ringfence setup apparmor")
+        raise UsageError("only root can load a profile", hint='sudo "$(command -v ringfence)" setup apparmor')
     from shutil import which
 
     if which("apparmor_parser") is None:

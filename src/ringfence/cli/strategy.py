@@ -24,7 +24,7 @@ examples:
 
 A file that ends in .json is what run() is called with. The result is printed as JSON. The exit code is 0 with a result,
 1 where the strategy failed, was rejected or was killed, 2 where there is no container engine.
-docs/how-to/containers/quick-start.md tells more.
+docs/how-to/containers/quick-start.md has the details.
 """
 
 

@@ -18,7 +18,7 @@ examples:
   %(prog)s *.whl --attestation release.dsse.json --pubkey 3f1c… --json
 
 A file that is altered, missing, or not part of the release fails by name. Take the public key from a place that is not
-where the files came from. Exit code 0 when all is valid, 2 when not. docs/release.md tells more.
+where the files came from. Exit code 0 when all is valid, 2 when not. docs/release.md has the details.
 """
 
 

@@ -18,7 +18,7 @@ examples:
   %(prog)s --manifest out/manifest.json --trust trust.json --json
 
 A bundle that is altered, missing, duplicated, or from another task or run fails by name. Exit code 0 when all is valid,
-2 when not. docs/reference/proctor/suites.md tells more.
+2 when not. docs/reference/proctor/suites.md has the details.
 """
 
 

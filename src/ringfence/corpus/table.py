@@ -16,7 +16,7 @@ _HEAD = """\
 `make corpus` writes this file. A cheat *wins* against a careless grader, which shows that it could succeed here;
 *blocked*: under `proctor run` its score is 0; *recorded*: the verdict or the grading says so («not needed»: there was
 nothing to reach for, and an honest agent may do the same); *clean, passes*: the honest twin is rewarded, and nothing is
-held against it. docs/reference/corpus.md tells more.
+held against it. docs/reference/corpus.md has the details.
 """
 
 NOT_YET: Mapping[str, str] = {}

@@ -63,7 +63,7 @@ KEYS: tuple[Key, ...] = (
     _number("docker.pids_limit", values.count, "processes and threads of one container"),
     _number("docker.nofile_limit", values.count, "open descriptors of each process"),
     Key(path="docker.log_size", check=values.size, help="what the engine keeps of a container's output"),
-    Key(path="docker.data_limit", check=values.size, help="the largest data that is handed to a strategy"),
+    Key(path="docker.data_limit", check=values.size, help="the largest data or file that is handed to a strategy"),
     Key(path="docker.result_limit", check=values.size, help="the largest result that is read"),
     _number("docker.max_containers", values.count, "containers at one time, warm ones included"),
     _number("docker.warm_containers", values.count_or_none, "containers that stand by; 0: none"),

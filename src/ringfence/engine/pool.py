@@ -53,7 +53,7 @@ class Pool:
     ``policy``: absent: strict. One that names no ``isolation`` is ``process``, here too. ``warm``: how many stand by.
     ``preload``: modules that Python jobs find imported. ``at_once``: how many jobs run at a time, None: as many as
     ``warm``, or as there are processors if that is more. ``queue_limit``: how many more may wait, None: any number.
-    ``idle_s``: after this long without a job all but one are let go.
+    ``idle_s``: after this long without a job all standby sandboxes but one are closed.
     """
 
     def __init__(

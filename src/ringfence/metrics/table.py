@@ -51,7 +51,7 @@ METRICS: tuple[Metric, ...] = (
     _counter("resource_limit_exceeded_total", "ended by a limit of memory, processes or processor time",
              "isolation", "resource"),
     _counter("security_rejections_total", "code that the validator refused, by what was wrong", "reason"),
-    _counter("docker_fallback_total", "strategies that ran at another level for want of an engine", "level"),
+    _counter("docker_fallback_total", "strategies sent to fallback_level because there was no engine", "level"),
     _counter("container_creation_failed_total", "containers that could not be made", "reason"),
     _counter("container_cleanup_total", "containers that were to be removed", "success"),
     _gauge("orphaned_containers", "containers that could not be removed yet"),

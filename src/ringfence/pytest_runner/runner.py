@@ -28,7 +28,7 @@ _COVERAGE = ("COVERAGE_PROCESS_START", "COVERAGE_FILE")
 def run_pytests(paths: list[str], timeout_s: int) -> tuple[int, str]:
     """Run pytest with a wall-clock timeout; (return code, stdout and stderr).
 
-    The processor-time limit is set so high that only the timeout binds, as it always did here.
+    The processor-time limit is set so high that the timeout comes first.
     """
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
         raise UsageError(f"timeout_s: {timeout_s!r} is not a number of seconds")

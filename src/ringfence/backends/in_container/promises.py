@@ -39,7 +39,7 @@ CONTAINER: Mechanisms = {
                        Mechanism.MOUNT_NAMESPACE),
     "hidden_paths": ("mount namespace", "empty, or absent; whoever runs while one comes or is exchanged can see it",
                      Mechanism.MOUNT_NAMESPACE),
-    "syscalls": ("seccomp", "a filter that the job can't take off; nobody is told of what it refuses",
+    "syscalls": ("seccomp", "a filter that the job can't remove; refused calls are not recorded",
                  Mechanism.SECCOMP),
 }  # fmt: skip
 
