@@ -360,6 +360,17 @@ def test_a_reader_that_goes_away_does_not_cause_a_traceback(ringfence_command: l
     assert done.returncode == 141
 
 
+def test_a_reader_that_is_gone_when_an_error_is_told_does_not_cause_a_traceback(ringfence_command: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([*ringfence_command, "run", "--json", "--readable", "/none", "--", "true"], stdout=writer,
+                              stderr=subprocess.PIPE, timeout=120, stdin=subprocess.DEVNULL, check=False)  # fmt: skip
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 @pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("level", ["process", "strict"])
 def test_all_of_a_long_output_is_passed_on_if_asked_for(

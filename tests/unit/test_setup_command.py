@@ -42,6 +42,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def owned_by_root(path: str, **more: bool) -> os.stat_result:
         found = list(real(path, **more))  # type: ignore[call-overload]
         found[4] = 0
+        if not str(path).startswith(str(tmp_path)):
+            found[0] &= ~0o022  # whatever umask the tests were installed with
         return os.stat_result(found)
 
     monkeypatch.setattr(setup, "PLACE", str(tmp_path / "profile"))
@@ -88,6 +90,21 @@ def test_it_refuses_where_the_command_is_not_installed(host: Path) -> None:
 @pytest.mark.parametrize("name", ["", "bin", "bin/ringfence"])
 def test_it_refuses_programs_that_others_can_change(host: Path, name: str) -> None:
     (host / name).chmod(0o775)
+    assert "by users other than root" in _refused(host)
+
+
+@pytest.mark.parametrize("part", ["package", "interpreter"])
+def test_it_refuses_a_package_or_a_python_that_others_can_change(
+    host: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (host / "lib" / "cli").mkdir(parents=True)
+    (host / "lib" / "python3").touch()
+    if part == "package":
+        monkeypatch.setattr(setup, "__file__", str(host / "lib" / "cli" / "setup.py"))
+    else:
+        monkeypatch.setattr("sys.executable", str(host / "lib" / "python3"))
+    assert _refused(host) == ""
+    (host / "lib").chmod(0o775)
     assert "by users other than root" in _refused(host)
 
 

@@ -138,14 +138,10 @@ def dispatch(
     ``own_process``: this process is the command line and nothing else. Only then is the spawner forked from it: every
     sandbox would have the memory of another program.
     """
-    from ringfence.errors import SandboxError
-
     try:
-        code = _carry_out(program, commands, argv, own_process)
+        code = _code_of(program, commands, argv, own_process)
         sys.stdout.flush()
         return code
-    except SandboxError as error:
-        return _report(program, error)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -155,6 +151,15 @@ def dispatch(
             raise
         print(f"{program}: can't write: {error.strerror}", file=sys.stderr)
         return 1
+
+
+def _code_of(program: str, commands: Mapping[str, tuple[str, str]], argv: list[str], own_process: bool) -> int:
+    from ringfence.errors import SandboxError
+
+    try:
+        return _carry_out(program, commands, argv, own_process)
+    except SandboxError as error:
+        return _report(program, error)
 
 
 def _carry_out(program: str, commands: Mapping[str, tuple[str, str]], argv: list[str], own_process: bool) -> int:

@@ -76,7 +76,7 @@ def refuse(folder: str, switch: str = SWITCH) -> None:
         blocks = False
     if not blocks:
         raise UsageError("AppArmor takes no user namespaces away here, so there is nothing to set up",
-                         hint="ringfence probe tells what this host can enforce")  # fmt: skip
+                         hint="ringfence probe shows what this host can enforce")  # fmt: skip
     if os.geteuid() != 0:
         raise UsageError("only root can load a profile", hint='sudo "$(command -v ringfence)" setup apparmor')
     from shutil import which
@@ -84,11 +84,13 @@ def refuse(folder: str, switch: str = SWITCH) -> None:
     if which("apparmor_parser") is None:
         raise UnavailableError("there is no apparmor_parser", hint="install the package apparmor")
     if os.path.lexists(PLACE):
-        raise UsageError(f"{PLACE} is there already", hint="ringfence setup apparmor --help tells how to undo it")
+        raise UsageError(f"{PLACE} is there already", hint="ringfence setup apparmor --help says how to undo it")
     program = os.path.join(folder, "ringfence")
     if not os.path.isfile(program):
         raise UsageError(f"there is no {program}", hint="run the installed command, with its whole path")
-    for path in _way_to(program):
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    parts = (program, os.path.realpath(sys.executable), package, os.path.dirname(os.__file__))
+    for path in dict.fromkeys(each for part in parts for each in _way_to(part)):
         found = os.stat(path)
         # In a sticky directory such as /tmp, others can't replace what belongs to root.
         if found.st_uid != 0 or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):

@@ -84,7 +84,8 @@ def data_of(value: object, most_bytes: int) -> Data:
         path = os.fspath(value)
         if not isinstance(path, str):
             raise UsageError("data: a path is text")
-        return Data(payload=read_file(path, most_bytes), name=os.path.basename(path) or "data", is_file=True)
+        hint = "name an existing file; docker.data_limit says how large it may be"
+        return Data(payload=read_file(path, most_bytes, hint=hint), name=os.path.basename(path) or "data", is_file=True)
     try:
         payload = json.dumps(value, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:

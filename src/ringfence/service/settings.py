@@ -24,6 +24,8 @@ from ringfence.model.ways.walk import absolute, real
 PORT = 8700
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _MIB = 2**20
+_PLAIN = (":80", ":443")
+"""Ports that ``Host`` leaves out: those of HTTP, and of HTTPS before a proxy."""
 _HOST_LEVELS = (IsolationLevel.NONE, IsolationLevel.PROCESS)
 
 
@@ -105,8 +107,9 @@ class Settings:
         """What ``Host`` may say."""
         own = ("127.0.0.1", "localhost", "[::1]") if self.is_loopback else (_literal(self.host),)
         ours = {f"{name}:{self.port}" for name in own}
-        more = {name.lower() if _has_port(name) else f"{name.lower()}:{self.port}" for name in self.names}
-        return frozenset(ours | more | ({name.removesuffix(":80") for name in ours | more if name.endswith(":80")}))
+        more = {name.lower() for name in self.names}
+        ours |= more | {f"{name}:{self.port}" for name in more if not _has_port(name)}
+        return frozenset(ours | {name.removesuffix(port) for name in ours for port in _PLAIN if name.endswith(port)})
 
     def checked(self) -> Settings:
         """UsageError if it would let in people who must not come in."""

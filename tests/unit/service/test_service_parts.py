@@ -18,6 +18,7 @@ from ringfence.service.event_log import EventLog, Feed, as_sse
 from ringfence.service.figures import COUNTERS, Figures
 from ringfence.service.run import is_attempt
 from ringfence.service.schema import told
+from ringfence.service.settings import Settings
 from ringfence.service.shapes import RUN
 from ringfence.service.store import ID, Store, new_id
 
@@ -194,3 +195,16 @@ def test_figures_are_as_prometheus_reads_them() -> None:
 
     found = {family.name for family in text_string_to_metric_families(text)}
     assert {name.removesuffix("_total") for name in COUNTERS} <= found
+
+
+@pytest.mark.parametrize(("name", "taken", "refused"), [
+    ("sandbox.example.org", ("sandbox.example.org", "sandbox.example.org:8700"), ("sandbox.example.org:1",)),
+    ("Sandbox.example.org:443", ("sandbox.example.org", "sandbox.example.org:443"), ("sandbox.example.org:8700",)),
+    ("sandbox.example.org:9000", ("sandbox.example.org:9000",), ("sandbox.example.org",)),
+])  # fmt: skip
+def test_a_name_of_the_service_is_what_a_proxy_before_it_passes_on(
+    name: str, taken: tuple[str, ...], refused: tuple[str, ...]
+) -> None:
+    """Host has no port where that is the protocol's own."""
+    found = Settings(port=8700, names=(name,)).authorities
+    assert found.issuperset(taken) and found.isdisjoint(refused)
