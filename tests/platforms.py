@@ -29,8 +29,13 @@ What isolation level `process` enforces on each system. The table is generated (
 rows that the level itself puts into `enforced`; a test compares the two. `strict` needs Linux, `container` an engine.
 `ringfence probe` finds out by trying what this host really enforces.
 
-On Linux this level protects paths, network and system calls where a policy names paths (Landlock and seccomp), and
-control groups enforce more where they are available. On macOS Seatbelt is an extra: it is used where a policy names
+**Plain `ringfence run` means `strict`, so macOS and Windows refuse it**: write `ringfence run --isolation process`. In
+Python, `open()` and `Pool()` without a policy are `strict` too, and a pool needs Linux at every level. `ringfence test`
+and `ringfence demo` need no flag.
+
+On Linux this level protects paths and system calls where a policy names paths (Landlock and seccomp). With
+`network: none` it then closes the network too; without that field such a job has the host's network. Control groups
+enforce more where they are available. On macOS Seatbelt is an extra: it is used where a policy names
 paths or closes the network, and only after a profile was tried there and worked. On Windows a job has low integrity
 where a policy names writable paths; the directories must have that label, which the caller gives them (`icacls`).
 
@@ -47,6 +52,8 @@ the manager. What Wine does not enforce is reported as pending |
 | macOS | pending: on Linux the level runs with everything of Linux taken away, behind a stand-in for `sandbox-exec` \
 that records its arguments (tests/other_systems.py); \
 the workflow runs attacks on a Mac (tests/programs/macos_checks.py) |
+| WSL 2 | not tested. It has a Linux kernel of its own: `ringfence probe` inside says what that enforces |
+| Docker Desktop, as the engine of level `container` | not tested |
 
 ## Deviations on Windows, by name
 
@@ -58,14 +65,17 @@ check of tests/programs/windows_checks.py that attacks the same. Without one the
 ## In a Windows shell
 
 ```
-py -m pip install ringfence
+py -m pip install .
 py -m ringfence probe
 py -m ringfence demo
 py -m ringfence run --isolation process -- python script.py
 ```
 
-In a clone, `make run`, `make test` and `make probe` set everything up first there too (`make.cmd`; in PowerShell
-`.\\make run`).
+The first line is for a clone ([install](../../README.md#install)). There `make run`, `make test` and `make probe` set
+everything up first too (`make.cmd`; in PowerShell `.\\make run`).
+
+Batch files (`.bat`, `.cmd`) are refused, because no quoting of their arguments is safe. Run `cmd.exe /d /c` with a line
+of your own.
 """
 
 

@@ -15,9 +15,10 @@ examples:
   ringfence jupyter install --policy policy.yaml     limits, network and paths from a file
   ringfence jupyter install --prefix .venv --name sandboxed
 
+«install» keeps only --policy: put limits into that file; what it does not name has the policy's own default.
 «kernel FILE» is what Jupyter itself starts. Needs the extra: pip install 'ringfence[jupyter]'. docs/how-to/jupyter.md
 """
-_SESSION: dict[str, object] = {"cpu_time_s": 24 * 3600, "mem_bytes": 4 * 2**30, "pids_max": 512}
+_SESSION = {"cpu_time_s": 24 * 3600, "mem_bytes": 4 * 2**30, "pids_max": 512}
 """Unless a policy file says otherwise: a notebook stays open for a long time."""
 
 
@@ -26,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("connection_file", nargs="?", help="for kernel: Jupyter's connection file")
     parser.add_argument("--name", default="ringfence", help="of the kernel spec (ringfence)")
     parser.add_argument("--prefix", default="", help="the environment to install into (absent: for this user)")
-    add_policy_flags(parser, "strict")
+    add_policy_flags(parser, "strict", _SESSION)
     parser.set_defaults(json=False)
 
 

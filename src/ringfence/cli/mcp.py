@@ -30,13 +30,13 @@ examples:
 
 The model works under the policy and can't change it. Needs the extra: pip install 'ringfence[mcp]'. docs/how-to/mcp.md
 """
-# A session is many commands; the policy's own limit of time is each command's.
-_SESSION_CPU_S = 3600
+_SESSION = {"cpu_time_s": 3600}
+"""Unless a policy file or a flag says otherwise: a session is many commands, and its wall time is each command's."""
 _ID_BYTES = 3
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_policy_flags(parser, "strict")
+    add_policy_flags(parser, "strict", _SESSION)
     parser.add_argument("--workspace", metavar="DIR",
                         help="what it works on; changes are kept aside (absent: a private directory)")  # fmt: skip
     parser.add_argument("--commit", choices=("ask", "always", "never"), default="ask",
@@ -70,7 +70,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def _policy(arguments: argparse.Namespace) -> SandboxPolicy:
     policy = policy_from(arguments, IsolationLevel.STRICT)
     said = arguments.policy or arguments.cpu_time_s is not None
-    return policy if said else policy.with_changes(cpu_time_s=_SESSION_CPU_S)
+    return policy if said else policy.with_changes(**_SESSION)
 
 
 def _server_module() -> ModuleType:

@@ -34,11 +34,12 @@ PATH_FLAGS = {
 }
 
 
-def add_policy_flags(parser: argparse.ArgumentParser, level: str) -> None:
-    """Add one flag per limit of the table, and the switches. ``level``: the default isolation, in words."""
+def add_policy_flags(parser: argparse.ArgumentParser, level: str, defaults: Mapping[str, int] | None = None) -> None:
+    """Add one flag per limit of the table, and the switches. ``level``: the default isolation, in words. ``defaults``:
+    fields for which the command has its own default, used where there is no policy file."""
     parser.add_argument("--policy", metavar="FILE", help="a policy file (YAML); flags override it")
     for limit in LIMITS:
-        parser.add_argument(limit.flag, metavar=limit.unit.upper(), dest=limit.field, help=_help(limit))
+        parser.add_argument(limit.flag, metavar=limit.unit.upper(), dest=limit.field, help=_help(limit, defaults or {}))
     levels = ",".join(map(str, BACKENDS))
     parser.add_argument("--isolation", metavar=f"{{{levels}}}",
                         help=f"how the job is isolated (default: {level})")  # fmt: skip
@@ -47,25 +48,26 @@ def add_policy_flags(parser: argparse.ArgumentParser, level: str) -> None:
     parser.add_argument("--network", metavar="RULE",
                         help="none, host, or the hosts to reach, separated by commas: api.example.com (ports 80 "
                              "and 443), '*.example.org:443' (sub-domains), 10.1.2.0/24:5432, '[2001:db8::1]:1-99' "
-                             "(absent: strict none, else host; hosts need strict, or container as root)")  # fmt: skip
+                             "(absent: none at strict and container, else host; hosts need strict, or container as "
+                             "root)")  # fmt: skip
     for name, text in PATH_FLAGS.values():
         parser.add_argument(f"--{name}", action="append", default=[], metavar="PATH", help=f"{text}; may be repeated")
     parser.add_argument("--root", metavar="DIR",
                         help="a directory to use as / inside, such as an image's files, instead of the host's system "
                              "and the current directory (strict)")  # fmt: skip
     parser.add_argument("--image", metavar="NAME",
-                        help="the image whose files a container has (container: python:3.10-slim)")  # fmt: skip
+                        help="the image whose files the job has at isolation container (python:3.10-slim)")  # fmt: skip
     parser.add_argument("--env", action="append", default=[], metavar="NAME[=TEXT]",
                         help="set a variable, or pass on one of yours; may be repeated")  # fmt: skip
     parser.add_argument("--allow-partial", action="store_true", default=None,
                         help="run even if something that was asked for can't be enforced")  # fmt: skip
 
 
-def _help(limit: Limit) -> str:
+def _help(limit: Limit, defaults: Mapping[str, int]) -> str:
     """With the default."""
     if limit.capability == "disk":
-        return f"{limit.help} (strict: {format_size(STRICT_DISK_BYTES)}, else not limited)"
-    default = getattr(SandboxPolicy(), limit.field)
+        return f"{limit.help} (strict: {format_size(STRICT_DISK_BYTES)}, container: half of --memory, else not limited)"
+    default = defaults.get(limit.field, getattr(SandboxPolicy(), limit.field))
     if default is None:
         return f"{limit.help} (not limited)"
     return f"{limit.help} ({format_size(default) if limit.unit is Unit.BYTES else default})"

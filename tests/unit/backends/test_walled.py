@@ -15,6 +15,7 @@ import pytest
 import ringfence
 from ringfence import IsolationLevel, Job, SandboxError, SandboxPolicy, UnavailableError, UsageError, run
 from ringfence.backends import walls as walled
+from ringfence.backends.conformance import APART, perform_one
 from ringfence.backends.process import ProcessBackend
 from ringfence.checkpoint.transaction import SNAPSHOT, Transaction
 from ringfence.engine.box import Box
@@ -147,6 +148,12 @@ def test_calls_are_filtered_by_the_profile_that_is_asked_for(tree: Path) -> None
     assert b"content" in shell(walls(tree), fork).stdout
     assert b"content" not in ringfence.run([PYTHON, "-c", "import os; os.fork(); print('content')"],
                                            walls(tree, syscall_profile="tight")).stdout  # fmt: skip
+
+
+def test_dangerous_calls_are_closed_behind_walls(tree: Path) -> None:
+    (check,) = (check for check in APART if check.name == "system calls")
+    finding = perform_one(run, IsolationLevel.PROCESS, check, walls(tree))
+    assert finding.held and finding.proven, finding.problem
 
 
 def test_no_sandbox_stands_by_behind_walls(tree: Path) -> None:

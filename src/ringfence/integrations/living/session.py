@@ -80,7 +80,12 @@ class Session:
     def opened(
         cls, policy: SandboxPolicy | None = None, workspace: str | os.PathLike[str] | None = None
     ) -> Iterator[Self]:
-        """A session that leaves nothing behind but its commits; ``workspace``: a directory of the host to work on."""
+        """A session that leaves nothing behind but its commits.
+
+        ``policy``: absent: strict, with the limits of ``ROOMY``. One that is given replaces all of these: what it does
+        not name has the policy's own default. ``workspace``: a directory of the host to work on, through a layer;
+        absent: a private one, which nothing is committed to.
+        """
         policy = policy or SandboxPolicy.from_dict({"isolation": "strict", **ROOMY})
         folder = tempfile.mkdtemp(prefix="session-", dir=state_folder.private_place())
         bases = [real(workspace)] if workspace is not None else []
