@@ -80,7 +80,6 @@ def test_a_wrong_argument_is_refused_in_words(wrong) -> None:
 
 @pytest.mark.parametrize(("words", "code"), [
     (["test_a.py"], 0), (["test_b.py"], 1), (["nope.py"], 4), (["test_a.py", "--network", "none"], 2),
-    (["test_a.py", "--isolation", "container"], 2),
 ])  # fmt: skip
 def test_data_and_words_have_the_same_exit_code(
     ringfence_command: list[str], folder: Path, words: list[str], code: int
@@ -89,6 +88,14 @@ def test_data_and_words_have_the_same_exit_code(
     data = _ringfence(ringfence_command, "test", *words, "--json", cwd=folder)
     assert (plain.returncode, data.returncode) == (code, code), plain.stderr + data.stderr
     assert json.loads(data.stdout)["status"] == {0: "OK", 2: "INTERNAL_ERROR"}.get(code, "FAILED")
+
+
+def test_a_level_with_a_python_of_its_own_is_refused(ringfence_command: list[str], folder: Path) -> None:
+    words = ("test", "test_a.py", "--isolation", "container")
+    plain, data = (_ringfence(ringfence_command, *words, *more, cwd=folder) for more in ((), ("--json",)))
+    assert (plain.returncode, data.returncode) == (2, 2)
+    assert "isolation container: tests run in an interpreter of the host" in plain.stderr
+    assert "interpreter of the host" in json.loads(data.stdout)["error"]
 
 
 def _waits(ready: Path) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.framework_environment import framework_environment
 
+from ringfence.cli import main
 from ringfence.errors import UsageError
 from ringfence.integrations.jupyter.frames import CLOSE, DATA, HEAD, OPEN, FrameError, Frames, frame
 from ringfence.integrations.jupyter.kernel import PORTS, read_connection
@@ -40,6 +41,11 @@ def test_a_kernel_is_reached_over_the_loopback_alone(tmp_path: Path, wrong: dict
     file.write_text(json.dumps({**good, **wrong}))
     with pytest.raises(UsageError):
         read_connection(str(file))
+
+
+def test_limits_that_would_not_reach_the_kernel_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jupyter", "install", "--memory", "1G"]) == 2
+    assert "takes only --policy" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs isolation strict")

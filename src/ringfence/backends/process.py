@@ -91,7 +91,8 @@ def _wall_rows(policy: SandboxPolicy) -> tuple[Mechanisms, tuple[Lack, ...]]:
 
 
 def _walled(policy: SandboxPolicy, rows: Mechanisms, lacks: tuple[Lack, ...]) -> ProcessBox:
-    asked, table = policy.requested(), {**PROCESS, **rows}
+    unfiltered = {each.capability: "default" for each in lacks if each.capability == "syscalls"}
+    asked, table = unfiltered | policy.requested(), {**PROCESS, **rows}
     if not _ON_LINUX:
         from ringfence.backends.on_macos.walls import SeatbeltWalls
 

@@ -70,7 +70,7 @@ def lacks(policy: SandboxPolicy, found: Kernel) -> tuple[Lack, ...]:
         missing.append(NO_EGRESS)
     elif policy.network_rule == NO_NETWORK and not found.seccomp:
         missing.append(lack("network", NO_FILTER))
-    if policy.syscall_profile is not None and not found.seccomp:
+    if not found.seccomp:
         missing.append(lack("syscalls", NO_FILTER))
     return tuple(missing)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ringfence.cli.policy_flags import add_policy_flags, policy_from
+from ringfence.cli.policy_flags import add_policy_flags, policy_from, policy_of
 from ringfence.errors import UnavailableError, UsageError
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy
@@ -15,7 +15,7 @@ examples:
   ringfence jupyter install --policy policy.yaml     limits, network and paths from a file
   ringfence jupyter install --prefix .venv --name sandboxed
 
-«install» keeps only --policy: put limits into that file; what it does not name has the policy's own default.
+«install» takes only --policy: put limits into that file; what it does not name has the policy's own default.
 «kernel FILE» is what Jupyter itself starts. Needs the extra: pip install 'ringfence[jupyter]'. docs/how-to/jupyter.md
 """
 _SESSION = {"cpu_time_s": 24 * 3600, "mem_bytes": 4 * 2**30, "pids_max": 512}
@@ -44,6 +44,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _install(arguments: argparse.Namespace) -> int:
+    if policy_from(arguments, IsolationLevel.STRICT) != policy_of(arguments.policy, IsolationLevel.STRICT):
+        raise UsageError("«install» takes only --policy: what other flags say would not reach the kernel",
+                         hint="put it into a policy file, and name that with --policy")  # fmt: skip
     from ringfence.engine.run import backend_for, refuse
     from ringfence.integrations.jupyter import spec
 

@@ -88,8 +88,10 @@ def refuse(folder: str, switch: str = SWITCH) -> None:
     program = os.path.join(folder, "ringfence")
     if not os.path.isfile(program):
         raise UsageError(f"there is no {program}", hint="run the installed command, with its whole path")
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    parts = (program, os.path.realpath(sys.executable), package, os.path.dirname(os.__file__))
+    from ringfence.model.ways.walk import real
+
+    package = os.path.dirname(os.path.dirname(real(__file__)))
+    parts = (program, real(sys.executable), package, os.path.dirname(os.__file__))
     for path in dict.fromkeys(each for part in parts for each in _way_to(part)):
         found = os.stat(path)
         # In a sticky directory such as /tmp, others can't replace what belongs to root.

@@ -44,9 +44,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from ringfence.cli.passthrough import AT_ONCE, Passthrough, write_through
-    from ringfence.pytest_runner.runner import run_pytests_v2
+    from ringfence.pytest_runner.runner import refuse_images, run_pytests_v2
 
     policy = policy_from(arguments)
+    refuse_images(policy)
     held = _is_held(policy, as_data=arguments.json)
     with Passthrough(escalation=AT_ONCE) as passthrough:
         result = run_pytests_v2(

@@ -54,8 +54,7 @@ def run_pytests_v2(
     pytest. It is the pytest of ``interpreter``, or of this one; ``attach`` gets the running visit.
     """
     policy = _checked_policy(policy)
-    if policy.root:
-        raise UsageError("root: tests run in an interpreter of the host", hint="run pytest of the image by run()")
+    refuse_images(policy)
     try:
         targets = _targets(paths)
         job = _job(targets, here, _words(arguments, "arguments"), _checked_interpreter(interpreter))
@@ -67,6 +66,13 @@ def run_pytests_v2(
         return from_refusal(_refusal(error), list(job.argv), _nothing_applied(policy, error), new_run_id())
     records = parse_records(outcome.message)
     return from_outcome(outcome, records, hints(outcome, records))
+
+
+def refuse_images(policy: SandboxPolicy) -> None:
+    """UsageError for a sandbox with a Python of its own."""
+    if policy.root or traits_of(policy.isolation).python:
+        what = "root" if policy.root else f"isolation {policy.isolation}"
+        raise UsageError(f"{what}: tests run in an interpreter of the host", hint="run pytest of the image by run()")
 
 
 def _checked_policy(policy: object) -> SandboxPolicy:

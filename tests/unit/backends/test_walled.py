@@ -126,10 +126,23 @@ def test_a_kernel_without_landlock_is_refused_with_the_fix(tree: Path, monkeypat
     policy = walls(tree, network="none")
     with pytest.raises(UnavailableError) as error:
         refuse(backend, policy)
-    assert set(error.value.missing) == {"readable_paths", "writable_paths", "hidden_paths", "network"}
+    assert set(error.value.missing) == {"readable_paths", "writable_paths", "hidden_paths", "network", "syscalls"}
     assert "landlock" in error.value.hint and "CONFIG_SECCOMP_FILTER" in error.value.hint
     box = backend.open(policy.with_changes(allow_partial=True))
     assert not box.enforced["readable_paths"].applied and box.enforced["memory"].applied
+    box.close()
+
+
+def test_a_kernel_without_seccomp_is_refused_whatever_the_network_is(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind walls dangerous calls are closed: that is promised wherever a policy names paths."""
+    monkeypatch.setattr(walled, "look", lambda: walled.Kernel(landlock_abi=7, seccomp=False))
+    with pytest.raises(UnavailableError) as error:
+        refuse(ProcessBackend(), walls(tree, network="host"))
+    assert error.value.missing == ("syscalls",)
+    box = ProcessBackend().open(walls(tree, network="host", allow_partial=True))
+    assert not box.enforced["syscalls"].applied and box.enforced["readable_paths"].applied
     box.close()
 
 
