@@ -192,7 +192,7 @@ ON_WINDOWS: Mapping[str, tuple[str, str]] = {
     "memory tree": (_FORKS, "memory_of_the_tree_is_bounded"),
     "processes": (_FORKS, "the_number_of_processes_is_bounded"),
     "threads": ("job objects count processes, not threads", ""),
-    "descriptors": ("handles of all kinds are counted, by looking every 25 ms, and not refused", "handles_are_bounded"),
+    "descriptors": ("handles of all kinds are counted, by a check every 25 ms, and not refused", "handles_are_bounded"),
     "file size": ("there is no limit for the size of a file", ""),
     "inherited descriptor": ("what is inherited are handles", "no_handle_is_inherited_but_what_is_named"),
     "terminal": ("there are no sessions; a job has a console of its own without a window", ""),

@@ -30,15 +30,15 @@ PLAIN: Mechanisms = {
 """What any level holds."""
 ON_LINUX: Mechanisms = {
     **PLAIN,
-    "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel; the tree, looked at every 25 ms, a second later",
+    "cpu_time": ("RLIMIT_CPU and watchdog", "a process by the kernel; the tree, checked every 25 ms, a second later",
                  Mechanism.RLIMIT, Mechanism.WATCHDOG),
     "memory": (f"{rlimits.MEMORY} and watchdog",
-               "private memory of a process; resident memory of the tree, looked at every 25 ms",
+               "private memory of a process; resident memory of the tree, checked every 25 ms",
                Mechanism.RLIMIT, Mechanism.WATCHDOG),
-    "pids": ("watchdog", "tasks of the tree, looked at every 25 ms; RLIMIT_NPROC as a net under it",
+    "pids": ("watchdog", "tasks of the tree, checked every 25 ms; RLIMIT_NPROC as a net under it",
              Mechanism.WATCHDOG),
     "nofile": ("RLIMIT_NOFILE", "per process", Mechanism.RLIMIT),
-    "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms; not what fallocate reserves",
+    "disk": ("watchdog", "bytes written to storage by the tree, checked every 25 ms; not what fallocate reserves",
              Mechanism.WATCHDOG),
     "file_size": ("RLIMIT_FSIZE", "each file; not what fallocate reserves behind its end", Mechanism.RLIMIT),
 }  # fmt: skip
@@ -58,17 +58,17 @@ ON_WINDOWS: Mechanisms = {
     "memory": ("job object", "committed memory of a process and of the tree; what is beyond it is refused",
                Mechanism.JOB_OBJECT),
     "pids": ("job object", "processes of the tree, no threads", Mechanism.JOB_OBJECT),
-    "nofile": ("watchdog", "open handles of each process, of files and all else, looked at every 25 ms",
+    "nofile": ("watchdog", "open handles of each process, of files and all else, checked every 25 ms",
                Mechanism.WATCHDOG),
     "disk": ("watchdog", "bytes that the tree gives to write calls, to pipes too; not what is written through mappings",
              Mechanism.WATCHDOG),
     "cpu_share": ("job object", "CPU rate control, a hard cap of the tree", Mechanism.JOB_OBJECT),
 }  # fmt: skip
 UNHELD_ON_WINDOWS: Mechanisms = {
-    "cpu_time": ("watchdog", "user and kernel time of the tree, looked at every 25 ms", Mechanism.WATCHDOG),
-    "memory": ("watchdog", "committed memory of the tree, looked at every 25 ms; the job object accepts a limit but "
+    "cpu_time": ("watchdog", "user and kernel time of the tree, checked every 25 ms", Mechanism.WATCHDOG),
+    "memory": ("watchdog", "committed memory of the tree, checked every 25 ms; the job object accepts a limit but "
                "does not enforce it here", Mechanism.WATCHDOG),
-    "pids": ("watchdog", "processes of the tree, looked at every 25 ms; the job object accepts a limit but does "
+    "pids": ("watchdog", "processes of the tree, checked every 25 ms; the job object accepts a limit but does "
              "not enforce it here", Mechanism.WATCHDOG),
 }  # fmt: skip
 """Where the job object was tried and held nothing: Wine."""
@@ -80,7 +80,7 @@ LOW_INTEGRITY: Mechanisms = {
 PROCESS = ON_LINUX if sys.platform == "linux" else ON_MACOS
 """What the process level holds here, of the systems with POSIX."""
 FILTERED: Mechanisms = {
-    "disk": ("watchdog", "bytes written to storage by the tree, looked at every 25 ms; none can be reserved unwritten",
+    "disk": ("watchdog", "bytes written to storage by the tree, checked every 25 ms; none can be reserved unwritten",
              Mechanism.WATCHDOG),
     "file_size": ("RLIMIT_FSIZE", "each file; nothing can be reserved behind its end", Mechanism.RLIMIT),
 }  # fmt: skip
@@ -106,7 +106,7 @@ STRICT: Mechanisms = {
     **PROCESS,
     **FILTERED,
     **GROUPED,
-    "disk": ("watchdog", "bytes written to storage by the tree, and room that its layers take, looked at every 25 ms; "
+    "disk": ("watchdog", "bytes written to storage by the tree, and room that its layers take, checked every 25 ms; "
              "none can be reserved unwritten", Mechanism.WATCHDOG),
     "wall_time": ("deadline", "the whole sandbox is killed at the deadline", Mechanism.DEADLINE),
     "network": ("network namespace", "empty but for its own loopback", Mechanism.NETWORK_NAMESPACE),

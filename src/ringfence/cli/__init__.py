@@ -19,7 +19,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "test": ("test", "run pytest under a policy"),
     "top": ("top", "watch the sandboxes that run now"),
     "usage": ("usage", "draw what a run used over time"),
-    "mcp": ("mcp", "serve a sandbox to an application of the Model Context Protocol"),
+    "mcp": ("mcp", "serve a sandbox to an MCP application"),
     "jupyter": ("jupyter", "install a kernel for Jupyter whose cells run in a sandbox"),
     "probe": ("probe", "what this host can enforce, and how to enable what is missing"),
     "policy": ("policy", "show or check a policy file"),

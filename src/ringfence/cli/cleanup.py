@@ -1,4 +1,4 @@
-"""Remove containers of ours whose owner is gone, running or not; those of a living process stay."""
+"""Remove ringfence containers whose owner has exited, running or not; others are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel for Jupyter whose cells run in a strict box: install it, or be it."""
+"""A kernel for Jupyter whose cells run in a strict box: install the kernel, or run it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ examples:
   ringfence jupyter install --prefix .venv --name sandboxed
 
 «install» takes only --policy: put limits into that file; what it does not name has the policy's own default.
-«kernel FILE» is what Jupyter itself starts. Needs the extra: pip install 'ringfence[jupyter]'. docs/how-to/jupyter.md
+«kernel FILE» is what Jupyter itself starts. Needs the extra jupyter, in a clone: pip install '.[jupyter]' (README,
+Install). docs/how-to/jupyter.md
 """
 _SESSION = {"cpu_time_s": 24 * 3600, "mem_bytes": 4 * 2**30, "pids_max": 512}
 """Unless a policy file says otherwise: a notebook stays open for a long time."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("install", "kernel"), help="install the kernel spec; or be the kernel")
+    parser.add_argument("action", choices=("install", "kernel"), help="install the kernel spec, or run the kernel")
     parser.add_argument("connection_file", nargs="?", help="for kernel: Jupyter's connection file")
     parser.add_argument("--name", default="ringfence", help="of the kernel spec (ringfence)")
     parser.add_argument("--prefix", default="", help="the environment to install into (absent: for this user)")
-    add_policy_flags(parser, "strict", _SESSION)
+    add_policy_flags(parser, "strict", _SESSION, {"wall_time_s": "has no effect: a kernel has no deadline"})
     parser.set_defaults(json=False)
 
 

@@ -1,4 +1,4 @@
-"""Serve one sandbox to an application of the Model Context Protocol, over stdin and stdout."""
+"""Serve one sandbox to an MCP application (Model Context Protocol), over stdin and stdout."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   ringfence mcp --workspace .                     changes there are kept aside until the operator agrees
-  ringfence mcp --policy policy.yaml --network pypi.org,files.pythonhosted.org
+  ringfence mcp --policy policy.yaml              limits, network and paths by a policy file
+  ringfence mcp --network pypi.org,files.pythonhosted.org
   ringfence mcp --workspace . --commit never      changes stay for: ringfence diff ID, ringfence commit ID
 
-The model works under the policy and can't change it. Needs the extra: pip install 'ringfence[mcp]'. docs/how-to/mcp.md
+The model works under the policy and can't change it. --network replaces the whole network list of a policy file, with
+its inject rules. Needs the extra mcp, in a clone: pip install '.[mcp]' (README, Install). docs/how-to/mcp.md
 """
 _SESSION = {"cpu_time_s": 3600}
 """Unless a policy file or a flag says otherwise: a session is many commands, and its wall time is each command's."""
@@ -36,7 +38,7 @@ _ID_BYTES = 3
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_policy_flags(parser, "strict", _SESSION)
+    add_policy_flags(parser, "strict", _SESSION, {"wall_time_s": "seconds for each call (30)"})
     parser.add_argument("--workspace", metavar="DIR",
                         help="what it works on; changes are kept aside (absent: a private directory)")  # fmt: skip
     parser.add_argument("--commit", choices=("ask", "always", "never"), default="ask",

@@ -34,12 +34,17 @@ PATH_FLAGS = {
 }
 
 
-def add_policy_flags(parser: argparse.ArgumentParser, level: str, defaults: Mapping[str, int] | None = None) -> None:
+def add_policy_flags(
+    parser: argparse.ArgumentParser, level: str, defaults: Mapping[str, int] | None = None,
+    helps: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
     """Add one flag per limit of the table, and the switches. ``level``: the default isolation, in words. ``defaults``:
-    fields for which the command has its own default, used where there is no policy file."""
+    fields for which the command has its own default, used where there is no policy file. ``helps``: fields that mean
+    something else there."""
     parser.add_argument("--policy", metavar="FILE", help="a policy file (YAML); flags override it")
     for limit in LIMITS:
-        parser.add_argument(limit.flag, metavar=limit.unit.upper(), dest=limit.field, help=_help(limit, defaults or {}))
+        parser.add_argument(limit.flag, metavar=limit.unit.upper(), dest=limit.field,
+                            help=(helps or {}).get(limit.field) or _help(limit, defaults or {}))  # fmt: skip
     levels = ",".join(map(str, BACKENDS))
     parser.add_argument("--isolation", metavar=f"{{{levels}}}",
                         help=f"how the job is isolated (default: {level})")  # fmt: skip
@@ -49,7 +54,7 @@ def add_policy_flags(parser: argparse.ArgumentParser, level: str, defaults: Mapp
                         help="none, host, or the hosts to reach, separated by commas: api.example.com (ports 80 "
                              "and 443), '*.example.org:443' (sub-domains), 10.1.2.0/24:5432, '[2001:db8::1]:1-99' "
                              "(absent: none at strict and container, else host; hosts need strict, or container as "
-                             "root)")  # fmt: skip
+                             "root). Replaces the network list of a policy file")  # fmt: skip
     for name, text in PATH_FLAGS.values():
         parser.add_argument(f"--{name}", action="append", default=[], metavar="PATH", help=f"{text}; may be repeated")
     parser.add_argument("--root", metavar="DIR",

@@ -13,7 +13,7 @@ examples:
   %(prog)s --task ./hello-world --agent my-agent --allow api.example.com --out ./out --image
 
 A task's Dockerfile says what its agent has. --image builds that with docker or podman and runs agent and grader on its
-root; --rootfs host runs them on this host's root, if that has everything the task asks for. Say one of the two. stderr
+root; --rootfs host runs them on this host's root, if that has everything the task asks for. Choose one. stderr
 lists where the run differs from the task's format; docs/reference/proctor/terminal-bench.md lists the keys. Exit code 0
 when a verdict was written, also for a fail or a compromised run, 1 when there is none, 2 for bad usage.
 """

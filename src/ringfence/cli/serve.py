@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", metavar="DIR", help="where boxes and results are kept")
     parser.add_argument("--log", choices=["info", "warning"], default="info", help="how much is logged (info)")
     parser.add_argument("--new-token", metavar="NAME", help="add a token to the file, print it once, and end")
-    parser.add_argument("--scope", action="append", metavar="SCOPE", help="what the new token may do (read, run, box)")
+    parser.add_argument("--scope", action="append", metavar="SCOPE",
+                        help="what the new token may do: read, run, box, commit, bundle or "
+                             "operator; may be repeated (absent: read, run and box)")  # fmt: skip
 
 
 def execute(arguments: argparse.Namespace) -> int:

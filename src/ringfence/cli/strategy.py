@@ -23,7 +23,8 @@ examples:
   RINGFENCE_DOCKER__MEMORY_LIMIT=512m ringfence strategy run strategy.py
 
 A file that ends in .json is what run() is called with. The result is printed as JSON. The exit code is 0 with a result,
-1 where the strategy failed, was rejected or was killed, 2 where there is no container engine.
+1 where the strategy failed, was rejected or was killed, or its container could not be made, 2 where there is no
+container engine or it is switched off.
 docs/how-to/containers/quick-start.md has the details.
 """
 
@@ -33,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("strategy", metavar="FILE", help="the strategy (Python)")
     parser.add_argument("--data", metavar="FILE", help="what run() is called with; without it, None")
     parser.add_argument("--file", metavar="FILE", help="a configuration (YAML)")
-    parser.add_argument("--image", help="what the container is made of")
+    parser.add_argument("--image", help="the image for the container")
     parser.add_argument("--timeout", metavar="S", type=int, help="seconds until it is killed")
     parser.add_argument("--no-validate", action="store_true",
                         help="skip the check of the code; the container still confines it")  # fmt: skip

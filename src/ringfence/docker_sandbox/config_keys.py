@@ -40,7 +40,7 @@ def _number(path: str, check: Callable[[object], object], help: str) -> Key:
 
 KEYS: tuple[Key, ...] = (
     _flag("docker.enabled", "false: no container is made (the emergency switch)"),
-    Key(path="docker.image", check=values.image, help="what containers are made of"),
+    Key(path="docker.image", check=values.image, help="the image for containers"),
     Key(path="docker.memory_limit", check=values.memory, help="memory of one container"),
     Key(path="docker.memory_swap_limit", check=values.memory_or_same,
         help="memory and swap together; empty: as memory_limit, so there is no swap"),
@@ -54,8 +54,8 @@ KEYS: tuple[Key, ...] = (
     Key(path="docker.seccomp_profile", check=values.profile,
         help="default: the profile that is shipped; else a file in Docker's format"),
     Key(path="docker.output_dir", check=values.text, help="where results are kept, a file each; empty: nowhere"),
-    _flag("docker.cleanup_on_exit", "false: containers are stopped but not removed, to look at them"),
-    _flag("docker.fallback_to_direct", "without an engine, run at fallback_level; never bare"),
+    _flag("docker.cleanup_on_exit", "false: containers are stopped and kept for inspection"),
+    _flag("docker.fallback_to_direct", "without an engine, run at fallback_level; never unsandboxed"),
     Key(path="docker.fallback_level", check=values.level, help="strict or process: what a fallback runs in"),
     Key(path="docker.engine", check=values.engine, help="the engine's address; empty: DOCKER_HOST, else the usual"),
     Key(path="docker.runtime", check=values.runtime, help="another runtime of the engine, such as runsc (gVisor)"),

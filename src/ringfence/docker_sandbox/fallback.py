@@ -1,4 +1,4 @@
-"""If there is no engine and the configuration allows it: runs the same strategy in a sandbox of ours, never bare."""
+"""If there is no engine and the configuration allows it: runs the same strategy in a sandbox of ours."""
 
 from __future__ import annotations
 
