@@ -265,10 +265,16 @@ def _is_sealed(entry: HostMount) -> bool:
     return entry.mode == "ro" and entry.folder
 
 
-def shown_steps(root_spec: RootSpec) -> list[Step]:
-    """Shorter paths first: what lies deeper is attached on top of what contains it."""
+def shown_steps(root_spec: RootSpec, *, over_workspaces: bool = False) -> list[Step]:
+    """Shorter paths first: what lies deeper is attached on top of what contains it. What is written directly and lies
+    in a workspace comes when that is there."""
     rows = sorted(enumerate(entries(root_spec)), key=lambda pair: place(pair[1]).count("/"))
-    return [_show(number, entry) for number, entry in rows]
+    return [_show(number, entry) for number, entry in rows if _is_over(entry, root_spec) is over_workspaces]
+
+
+def _is_over(entry: HostMount, root_spec: RootSpec) -> bool:
+    tops = [place(laid) for laid in root_spec.workspaces]
+    return entry.mode == "rw" and any(place(entry) == top or is_below(place(entry), top) for top in tops)
 
 
 def _show(number: int, entry: HostMount) -> Step:
@@ -356,8 +362,9 @@ def workspace_steps(root_spec: RootSpec) -> list[Step]:
     if not root_spec.workspaces:
         # An overlay here too: for a bind mount the mount table would tell where on the host it comes from.
         return overlay_steps(WORK, "base/scratch/work", "scratch/layer", root_spec)
-    return [step for number, laid in enumerate(root_spec.workspaces) if laid != root_spec.image
+    plan = [step for number, laid in enumerate(root_spec.workspaces) if laid != root_spec.image
             for step in laid_steps(number, laid, root_spec)]  # fmt: skip
+    return [*plan, *shown_steps(root_spec, over_workspaces=True)]
 
 
 def laid_steps(number: int, laid: WorkspaceMount, root_spec: RootSpec) -> list[Step]:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import ringfence
 from ringfence import Job, SandboxPolicy, run
+from ringfence.checkpoint.transaction import OVERLAY, Transaction
+from ringfence.errors import SandboxError
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -87,3 +90,29 @@ def test_a_set_group_id_program_in_the_layer_gives_no_group(work: Path) -> None:
     script = "cp /usr/bin/id mine && chmod 2755 mine && ./mine -g && id -g"
     own, real = _run(work, script).split()
     assert own == real
+
+
+@pytest.mark.parametrize("inside", ["out", "deep/out", "", "file"])
+def test_what_is_writable_in_the_working_directory_is_the_hosts_own(work: Path, inside: str) -> None:
+    (work / "deep/out").mkdir(parents=True)
+    (work / "out").mkdir()
+    (work / "file").touch()
+    for path in (work, *work.rglob("*")):
+        os.chmod(path, 0o777)
+    target = inside if inside == "file" else f"{inside or '.'}/new"
+    _run(work, f"echo direct > {target}; echo layer > beside", writable_paths=[str(work / inside)])
+    assert (work / target).read_text() == "direct\n"
+    assert (work / "beside").exists() is (inside == ""), "what is beside it goes into the layer"
+
+
+def test_a_link_that_an_earlier_job_left_in_its_place_leads_no_writable_directory_elsewhere(work: Path) -> None:
+    (work / "out").mkdir()
+    os.chmod(work / "out", 0o777)
+    policy = SandboxPolicy(isolation="strict")
+    with Transaction.create(work.parent / "kept", [work], kind=OVERLAY) as transaction:
+        with ringfence.open(policy, transaction=transaction) as box:
+            assert box.run(["sh", "-c", "rmdir out && ln -s /etc out"]).ok
+        opened = policy.with_changes(writable_paths=(str(work / "out"),))
+        with pytest.raises(SandboxError), ringfence.open(opened, transaction=transaction) as box:
+            box.run(["sh", "-c", "echo x > /etc/new"])
+    assert not (work / "out" / "new").exists()
