@@ -229,10 +229,10 @@ class EgressVisit(GroupVisit):
 def _secrets(rules: tuple[NetworkRule, ...]) -> dict[str, str]:
     """What is injected, by the name of its variable; it goes to the gateway and nowhere else."""
     names = dict.fromkeys(rule.inject.from_env for rule in rules if rule.inject is not None)
-    missing = [name for name in names if name not in os.environ]
+    missing = [name for name in names if not os.environ.get(name, "").strip()]
     if missing:
         raise UnavailableError(
-            f"network: {missing[0]} is to be injected, and there is no such variable here", missing=("network",),
+            f"network: {missing[0]} is to be injected, and that variable is unset or empty here", missing=("network",),
             hint=f"export {missing[0]} before, or take inject out of the rule",
         )  # fmt: skip
     return {name: os.environ[name] for name in names}

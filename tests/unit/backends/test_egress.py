@@ -11,6 +11,8 @@ import pytest
 from tests.egress_world import API, EVIL, World, WorldError, egress_of
 
 from ringfence.backends import egress_link
+from ringfence.errors import UnavailableError
+from ringfence.model.network_rule import NetworkRule
 from ringfence.sandbox.networks import CERTIFICATES, TRUST_VARIABLES
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
@@ -293,6 +295,14 @@ def test_the_callers_own_authorities_are_those_of_the_sandbox(monkeypatch: pytes
     assert egress_link._bundle() == b"SYSTEM\n"
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "own.pem"))
     assert egress_link._bundle() == b"OWN\n"
+
+
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_empty_variable_is_none(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMPTY_KEY", value)
+    rule = NetworkRule.of({"host": "api.example.com", "inject": {"header": "x-key", "from_env": "EMPTY_KEY"}})
+    with pytest.raises(UnavailableError, match="EMPTY_KEY"):
+        egress_link._secrets((rule,))
 
 
 def test_what_is_to_be_injected_must_be_there(world: World) -> None:
