@@ -269,19 +269,26 @@ def shown_steps(root_spec: RootSpec, *, over_workspaces: bool = False) -> list[S
     """Shorter paths first: what lies deeper is attached on top of what contains it. What is written directly and lies
     in a workspace comes when that is there."""
     rows = sorted(enumerate(entries(root_spec)), key=lambda pair: place(pair[1]).count("/"))
-    return [_show(number, entry) for number, entry in rows if _is_over(entry, root_spec) is over_workspaces]
+    tops = over_workspaces_in(root_spec)
+    return [_show(number, entry, over_workspaces) for number, entry in rows
+            if _is_within(place(entry), tops) is over_workspaces]  # fmt: skip
 
 
-def _is_over(entry: HostMount, root_spec: RootSpec) -> bool:
-    tops = [place(laid) for laid in root_spec.workspaces]
-    return entry.mode == "rw" and any(place(entry) == top or is_below(place(entry), top) for top in tops)
+def over_workspaces_in(root_spec: RootSpec) -> list[str]:
+    """Where the job writes the host's own files in a workspace."""
+    laid = [place(each) for each in root_spec.workspaces if each != root_spec.image]
+    return [place(entry) for entry in entries(root_spec) if entry.mode == "rw" and _is_within(place(entry), laid)]
 
 
-def _show(number: int, entry: HostMount) -> Step:
-    """Something of the host at its place."""
+def _is_within(path: str, tops: list[str]) -> bool:
+    return any(path == top or is_below(path, top) for top in tops)
+
+
+def _show(number: int, entry: HostMount, over_workspaces: bool) -> Step:
+    """Something of the host at its place; nothing is made for it in a layer, which would carry that over."""
     if _is_sealed(entry):
         return ("show", place(entry), str(number))
-    return ("bind", f"base/{number}", place(entry), entry.folder)
+    return ("bind", f"base/{number}", place(entry), entry.folder, *((True,) if over_workspaces else ()))
 
 
 def device_folder() -> Step:

@@ -121,9 +121,21 @@ def _named(policy: SandboxPolicy, workspaces: tuple[str, ...], look: Look) -> fr
     return frozenset(policy.readable_paths) | set(map(look.real, policy.readable_paths))
 
 
+def _refuse_readable_within(policy: SandboxPolicy, workspaces: tuple[str, ...], look: Look) -> None:
+    """PolicyError if a readable path lies in what the job writes directly in a workspace: a workspace shows all that
+    lies in it in one layer, so the path would be writable with the rest."""
+    direct = [path for path in map(look.real, policy.writable_paths) if any(within(path, each) for each in workspaces)]
+    for path in policy.readable_paths if direct else ():
+        top = next((each for each in direct if within(look.real(path), each) and look.real(path) != each), "")
+        if top:
+            raise PolicyError("readable_paths", f"{path} can't be read-only: it lies in {top}, which the job writes "
+                              "directly in its working directory; keep it elsewhere")  # fmt: skip
+
+
 def _mounts(
     policy: SandboxPolicy, seen: list[str], workspaces: tuple[str, ...], named: frozenset[str], look: Look
 ) -> list[HostMount]:
+    _refuse_readable_within(policy, workspaces, look)
     there = filter(os.path.lexists, policy.writable_paths)
     elsewhere = {look.real(path): place for path, place in policy.shown_at.items()}
     placed = [replace(entry, at=elsewhere[rootfs.place(entry)])

@@ -140,12 +140,15 @@ def _cover_for(path: str) -> str:
     return "memory/none" if mounts.is_folder(f"root{path}") else "memory/nothing"
 
 
-def bind(source: str, target: str, folder: bool | None = None, *, read_only: bool = False) -> None:
+def bind(
+    source: str, target: str, folder: bool | None = None, is_there: bool = False, *, read_only: bool = False
+) -> None:
     """Show a part of the building in the root. ``folder``: whether it is a directory; absent: look."""
     tree = mounts.clone(source)
     if read_only:
         mounts.set_attributes(tree, mounts.READ_ONLY)
-    mounts.attach(tree, SETUP.root, target, folder=mounts.is_folder(source) if folder is None else folder)
+    is_folder = mounts.is_folder(source) if folder is None else folder
+    mounts.attach(tree, SETUP.root, target, folder=is_folder, is_there=is_there)
     os.close(tree)
 
 

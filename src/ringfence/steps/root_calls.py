@@ -60,6 +60,10 @@ class Build:
             self.how_real = self.table.block(pack("QQQ", flags, 0, _NO_SYMLINKS | _NO_MAGICLINKS))
         self.table.call("openat2", _AT, path, self.how_real, 24, store=store)
 
+    def open_existing(self, target: str) -> Slot:
+        self.open_inside(self.table.slot("root"), target.strip("/") or ".", place := self.table.slot("place"))
+        return place
+
     def open_target(self, target: str, *, folder: bool) -> Slot:
         """A mount point inside the root, made with its parents where it is missing."""
         root, place = self.table.slot("root"), self.table.slot("place")
@@ -79,8 +83,8 @@ class Build:
         self.table.skip_from(found)
         return place
 
-    def attach(self, tree: Slot, target: str, *, folder: bool) -> None:
-        place = self.open_target(target, folder=folder)
+    def attach(self, tree: Slot, target: str, *, folder: bool, is_there: bool = False) -> None:
+        place = self.open_existing(target) if is_there else self.open_target(target, folder=folder)
         self.table.call("move_mount", tree, "", place, "", _FROM_EMPTY | _TO_EMPTY)
         self.table.call("close", place)
         self.table.call("close", tree)
@@ -96,12 +100,14 @@ class Build:
     def set_attributes(self, tree: Slot, attributes: int, flags: int = _EMPTY_PATH | _RECURSIVE) -> None:
         self.table.call("mount_setattr", tree, "", flags, pack("QQQQ", attributes, 0, 0, 0), 32)
 
-    def bind(self, source: str, target: str, *, folder: bool, read_only: bool = False) -> None:
+    def bind(
+        self, source: str, target: str, *, folder: bool, is_there: bool = False, read_only: bool = False
+    ) -> None:
         tree = self.table.slot("tree")
         self.table.call("open_tree", _AT, source, _CLONE | _RECURSIVE, store=tree)
         if read_only:
             self.set_attributes(tree, mounts.READ_ONLY)
-        self.attach(tree, target, folder=folder)
+        self.attach(tree, target, folder=folder, is_there=is_there)
 
 
 def _flags(names: Iterable[str]) -> int:
@@ -240,8 +246,8 @@ def cover_mounts(build: Build, target: str, name: str) -> None:
     """If something is mounted in a workspace, the steps are executed one by one; else there is nothing to cover."""
 
 
-def bind(build: Build, source: str, target: str, folder: bool) -> None:
-    build.bind(source, target, folder=folder)
+def bind(build: Build, source: str, target: str, folder: bool, is_there: bool = False) -> None:
+    build.bind(source, target, folder=folder, is_there=is_there)
 
 
 def kernel_settings(build: Build, rows: list[tuple[str, str]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import ringfence
 from ringfence import Job, SandboxPolicy, run
 from ringfence.checkpoint.transaction import OVERLAY, Transaction
-from ringfence.errors import SandboxError
+from ringfence.errors import PolicyError, SandboxError
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -105,14 +106,45 @@ def test_what_is_writable_in_the_working_directory_is_the_hosts_own(work: Path, 
     assert (work / "beside").exists() is (inside == ""), "what is beside it goes into the layer"
 
 
-def test_a_link_that_an_earlier_job_left_in_its_place_leads_no_writable_directory_elsewhere(work: Path) -> None:
+@pytest.fixture
+def kept(work: Path) -> Iterator[Transaction]:
     (work / "out").mkdir()
-    os.chmod(work / "out", 0o777)
-    policy = SandboxPolicy(isolation="strict")
+    (work / "file").write_text("precious")
+    for path in (work / "out", work / "file"):
+        os.chmod(path, 0o777)
     with Transaction.create(work.parent / "kept", [work], kind=OVERLAY) as transaction:
-        with ringfence.open(policy, transaction=transaction) as box:
-            assert box.run(["sh", "-c", "rmdir out && ln -s /etc out"]).ok
-        opened = policy.with_changes(writable_paths=(str(work / "out"),))
-        with pytest.raises(SandboxError), ringfence.open(opened, transaction=transaction) as box:
-            box.run(["sh", "-c", "echo x > /etc/new"])
-    assert not (work / "out" / "new").exists()
+        yield transaction
+
+
+@pytest.mark.parametrize("before", ["rmdir out && ln -s /etc out", "rmdir out && rm file", "rmdir out && echo > out"])
+def test_what_an_earlier_job_left_in_its_place_leads_nothing_elsewhere_and_nothing_is_made_for_it(
+    work: Path, kept: Transaction, before: str
+) -> None:
+    policy = SandboxPolicy(isolation="strict")
+    with ringfence.open(policy, transaction=kept) as box:
+        assert box.run(["sh", "-c", before]).ok
+    changes = kept.changes()
+    paths = (str(work / "out"), *((str(work / "file"),) if "file" in before else ()))
+    with pytest.raises(SandboxError), ringfence.open(policy.with_changes(writable_paths=paths),
+                                                     transaction=kept) as box:  # fmt: skip
+        box.run(["sh", "-c", "echo x > /etc/new; echo x > out/new"])
+    assert kept.changes() == changes
+    assert not (work / "out" / "new").exists() and (work / "file").read_text() == "precious"
+
+
+def test_what_is_readable_in_what_is_written_directly_is_refused(work: Path, tmp_path: Path) -> None:
+    """It would be writable with the rest. Elsewhere it is read-only."""
+    for top in (work / "out", tmp_path / "out"):
+        (top / "ref").mkdir(parents=True)
+        (top / "ref" / "file").write_text("precious")
+        for path in (top, top / "ref", top / "ref" / "file"):
+            os.chmod(path, 0o777)
+    script = "echo x > {}/ref/file || echo refused"
+
+    def paths(top: Path) -> dict[str, object]:
+        return {"writable_paths": [str(top)], "readable_paths": [str(top / "ref")]}
+
+    assert _run(work, script.format(tmp_path / "out"), **paths(tmp_path / "out")) == "refused\n"
+    with pytest.raises(PolicyError, match="can't be read-only"):
+        _run(work, script.format("out"), **paths(work / "out"))
+    assert (work / "out/ref/file").read_text() == (tmp_path / "out/ref/file").read_text() == "precious"

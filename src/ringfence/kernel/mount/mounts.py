@@ -68,9 +68,10 @@ def _set(tree: int, attributes: int, namespace: int, flags: int) -> None:
     syscalls.call("mount_setattr", tree, b"", flags, structure, len(structure))
 
 
-def attach(tree: int, root: int, target: str, *, folder: bool) -> None:
-    """Attach a cloned tree at ``target`` inside the new root, which is made where it is missing."""
-    place = open_target(root, target, folder=folder)
+def attach(tree: int, root: int, target: str, *, folder: bool, is_there: bool = False) -> None:
+    """Attach a cloned tree at ``target`` inside the new root, which is made where it is missing. ``is_there``: an error
+    where it is missing."""
+    place = open_inside(root, target.strip("/") or ".") if is_there else open_target(root, target, folder=folder)
     try:
         syscalls.call("move_mount", tree, b"", place, b"", _MOVE_FROM_EMPTY | _MOVE_TO_EMPTY)
     finally:
