@@ -81,6 +81,11 @@ def usage(pid: int) -> tuple[int, ...]:
     return ()
 
 
+def unshared_bytes(process: procfs.Process) -> int:
+    """What ps tells of its memory, as ever."""
+    return process.rss_bytes
+
+
 def proportional_bytes(process: procfs.Process) -> int:
     """No system but Linux tells; the resident size stands in for it."""
     return process.rss_bytes

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         def descendants(self, root: int, most: float = ..., lost: list[int] | None = ...) -> Sequence[Process]: ...
         def usage(self, pid: int) -> tuple[int, ...]: ...
         def proportional_bytes(self, process: Process) -> int: ...
+        def unshared_bytes(self, process: Process) -> int: ...
         def has_its_parents_memory(self, process: Process, tree: Collection[int]) -> bool: ...
         def written_bytes(self, asked: int) -> int | None: ...
         def written_chars(self, pid: int) -> int: ...
@@ -46,6 +47,8 @@ TICK_NS = 25_000_000
 _ADDING_TICK_NS = 10_000_000
 _MEMORY_TURN_NS = 10_000_000
 _SUMS_MORE = 3
+_WALKED_BYTES, _WALKED_LIMITS = 4 << 30, 4
+"""Pages of this many bytes, and of this many times the limit, are walked at once: that takes a tenth of a second."""
 # Faster than a processor fills the page cache: until a tree that writes this fast could have passed its limit, root
 # does not look, so that a wide limit costs nothing. Other users must look: of a zombie they know only what they saw
 # while it lived.
@@ -119,7 +122,8 @@ class DiskCount:
 class MemorySum:
     """The memory of a tree with shared pages counted once; asked only when its resident memory exceeds the limit. The
     kernel walks all pages of a process to tell, and many processes may share many: it is added up a few milliseconds at
-    a time, so that no tree delays the deadline of another.
+    a time, so that no tree delays the deadline of another. A process that maps far more than that (the same pages a
+    thousand times) is not walked; there each time counts.
 
     If processes came or ended meanwhile, the least of some sums counts: those are counted with memory that others were
     counted with, so one sum may be too much."""
@@ -150,21 +154,22 @@ class MemorySum:
     def _sums(
         self, tree: Sequence[Process], most_bytes: float, again: Callable[[], Sequence[Process]]
     ) -> Iterator[None]:
-        yield from self._sum(tree)
+        walked = max(_WALKED_BYTES, _WALKED_LIMITS * most_bytes)
+        yield from self._sum(tree, walked)
         least = self._least
         for _ in range(_SUMS_MORE):
             before, tree = tree, again()
             if least <= most_bytes or _are_same(before, tree):
                 break
-            yield from self._sum(tree)
+            yield from self._sum(tree, walked)
             least = min(least, self._least)
         self._least = least
 
-    def _sum(self, tree: Sequence[Process]) -> Iterator[None]:
+    def _sum(self, tree: Sequence[Process], walked_bytes: float) -> Iterator[None]:
         found, pids = 0, {row.pid for row in tree}
         for row in tree:
-            if not self._table.has_its_parents_memory(row, pids):
-                found += self._table.proportional_bytes(row)
+            read = self._table.proportional_bytes if row.rss_bytes <= walked_bytes else self._table.unshared_bytes
+            found += 0 if self._table.has_its_parents_memory(row, pids) else read(row)
             yield
         self._least = found
 

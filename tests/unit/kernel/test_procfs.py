@@ -219,6 +219,26 @@ def test_a_table_of_descriptors_is_named_once(apart: bool, fewest: int, most: in
     assert procfs.tables_of_descriptors(1 << 22) == []
 
 
+_TWICE = """
+import mmap, os, time
+held = os.memfd_create("held"); os.truncate(held, 32 << 20)
+maps = [mmap.mmap(held, 32 << 20) for _ in range(2)]
+for each in maps: each[:] = bytes(32 << 20)
+print(1, flush=True); time.sleep(99)
+"""
+
+
+def test_pages_that_are_mapped_twice_are_counted_twice_or_once() -> None:
+    with subprocess.Popen([sys.executable, "-c", _TWICE], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"1\n"
+            row = procfs.stat(process.pid)
+            assert row is not None
+            assert procfs.unshared_bytes(row) >= 64 << 20 > procfs.proportional_bytes(row) >= 32 << 20
+        finally:
+            process.kill()
+
+
 def test_a_process_that_has_ended_has_no_memory_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its resident memory, as a look before saw it, would be charged once for each that shared it."""
     row = procfs.stat(os.getpid())

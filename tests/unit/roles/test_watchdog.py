@@ -174,6 +174,18 @@ def test_memory_that_takes_long_to_add_up_is_added_up_in_turns(clock: list[int])
     assert max(after - before for (before, _), (after, _) in pairwise(looks)) < 2 * watchdog._MEMORY_TURN_NS
 
 
+def test_a_process_that_maps_the_same_pages_a_thousand_times_is_not_walked(patient: None) -> None:
+    """The kernel can't be interrupted in that, and other jobs have deadlines."""
+    table = Workers(100, come_and_go=False)
+    table.unshared_bytes = lambda row: row.rss_bytes  # type: ignore[attr-defined]
+    for rss, found in ((watchdog._WALKED_BYTES, None), (watchdog._WALKED_BYTES + 1, watchdog._WALKED_BYTES + 1)):
+        row = SimpleNamespace(pid=7, asked=7, rss_bytes=rss, threads=1, zombie=False, start=1)
+        dog = watchdog.Watchdog(table, FREE | {"memory": 500}, -1)
+        dog.processor_time.used_s = lambda tree: 0.0
+        dog.rows = lambda root, row=row: [row]  # type: ignore[method-assign, misc]
+        assert dog.look() == (found and ("memory", found))
+
+
 def test_a_sum_is_given_up_when_the_resident_memory_is_low_again(clock: list[int]) -> None:
     table = Large(clock)
     dog = watchdog.Watchdog(table, FREE | {"memory": 500}, -1)
