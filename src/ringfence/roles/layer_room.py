@@ -11,12 +11,12 @@ time, since a job can fill its directories with names. Room that the job keeps u
 from __future__ import annotations
 
 import time
-from _collections_abc import Callable, Iterator, Sequence
+from _collections_abc import Callable, Iterable, Iterator, Sequence
 
 _TURN_NS = 10_000_000
 _TRIES = 6
-"""How often processes are asked again because one of them had ended by then. Programs that start others all the time
-are soon asked in a moment in which none does."""
+"""How often processes are asked again because one of them had ended by then. Each is asked as soon as it is found, so
+that happens seldom even to programs that start others all the time."""
 _CLOCK_STEP_S = 0.1
 """The kernel's clock for files moves in steps, and may lag by that much."""
 
@@ -48,8 +48,8 @@ class LayerRoom:
         """What had gone when the last sum began."""
         self._sum = 0
         """The last sum."""
-        self._asked: Sequence[int] = ()
-        self._adding: Iterator[int | None] | None = None
+        self._asked: Callable[[], Iterable[int]] = tuple
+        self._adding: Iterator[int] | None = None
         self.given: int | None = None
         """What was in them before, if that was added up; absent: files not changed since then do not count."""
 
@@ -62,10 +62,10 @@ class LayerRoom:
         """The most that can be taken; inf: it is being added up."""
         return self._sum + self._gone.bytes - self._gone_before if self._adding is None else float("inf")
 
-    def taken(self, most_bytes: float, asked: Sequence[int]) -> int:
+    def taken(self, most_bytes: float, asked: Callable[[], Iterable[int]]) -> int:
         """What the job takes, if that may exceed ``most_bytes``; 0 while it can't, or while it is being added up.
 
-        ``asked``: a thread of each of its processes; those that have ended leave a doubt."""
+        ``asked`` lists a thread of each of its processes; those that have ended leave a doubt."""
         if not self._folders:
             return 0
         self._gone.look()
@@ -78,8 +78,6 @@ class LayerRoom:
             self._adding, self._gone_before = self._sums(), self._gone.bytes
         until_ns = time.monotonic_ns() + _TURN_NS
         for found in self._adding:
-            if found is None:
-                return 0
             if found > most_bytes:
                 self._adding, self._sum = None, found
                 return found
@@ -88,20 +86,19 @@ class LayerRoom:
         self._adding = None
         return self._sum
 
-    def _sums(self) -> Iterator[int | None]:
-        """What was found so far, after each piece of work; None: go on when the processes are listed anew. The final
-        sum is what was found; if that is uncertain, all room that has gone."""
+    def _sums(self) -> Iterator[int]:
+        """What was found so far, after each piece of work. The final sum is what was found; if that is uncertain, all
+        room that has gone."""
         from ringfence.kernel.folder_sum import FolderSum
         from ringfence.kernel.proc.held_files import HeldFiles
 
         held, folders, given = HeldFiles(), FolderSum(self._since_s()), self.given or 0
         for _ in range(_TRIES):
             held = HeldFiles()
-            for _ in held.pieces(self._asked):
+            for _ in held.pieces(self._asked()):
                 yield held.bytes - given
             if not held.missed:
                 break
-            yield None
         for folder in self._folders:
             for _ in folders.pieces(folder):
                 yield held.bytes + folders.bytes - given

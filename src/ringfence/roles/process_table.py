@@ -8,7 +8,7 @@ The same functions as ``kernel.proc.procfs``, slower and coarser; used on macOS.
 from __future__ import annotations
 
 import os
-from _collections_abc import Collection
+from _collections_abc import Collection, Iterator
 
 from ringfence.kernel.proc import procfs
 
@@ -51,8 +51,13 @@ def _table() -> list[list[str]]:
     return [row for row in rows if len(row) == 5 and row[0] != str(ps.pid)]
 
 
-def descendants(root: int, most: float = float("inf"), lost: list[int] | None = None) -> list[Process]:
-    """Every process below ``root``; the whole table of ps is at hand anyway, so none is lost on the way."""
+def walk(root: int, most: float, lost: list[int]) -> Iterator[Process]:
+    """The same, one by one; none is lost on the way."""
+    return iter(descendants(root, most))
+
+
+def descendants(root: int, most: float = float("inf")) -> list[Process]:
+    """Every process below ``root``; the whole table of ps is at hand anyway."""
     below: dict[int, list[list[str]]] = {}
     for row in _table():
         below.setdefault(int(row[1]), []).append(row)

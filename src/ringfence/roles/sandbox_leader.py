@@ -11,7 +11,7 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
 import os
 import time
-from _collections_abc import Sequence
+from _collections_abc import Iterator, Sequence
 
 from ringfence.roles import first_process
 from ringfence.roles.job_tree import JobTree, become_leader
@@ -104,9 +104,11 @@ class SandboxWatchdog(Watchdog):
         self._tree = tree
         self.processor_time.collected_s = tree.collected_s
 
-    def rows(self, root: int) -> list[Process]:
+    def walk(self, root: int, lost: list[int]) -> Iterator[Process]:
         first = self.table.stat(self.first) if self.first else None
-        return [] if first is None else [first, *self.table.descendants(self.first, self.limits["pids"], self._lost)]
+        if first is not None:
+            yield first
+            yield from self.table.walk(self.first, self.limits["pids"], lost)
 
     def written_chars(self, living: Sequence[int] = ()) -> int:
         return sum(self.table.written_chars(pid) for pid in living) + self._tree.written_chars

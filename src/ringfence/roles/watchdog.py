@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
         def stat(self, pid: int) -> Process | None: ...
         def children(self, pid: int) -> list[int]: ...
-        def descendants(self, root: int, most: float = ..., lost: list[int] | None = ...) -> Sequence[Process]: ...
+        def descendants(self, root: int, most: float = ...) -> Sequence[Process]: ...
+        def walk(self, root: int, most: float, lost: list[int]) -> Iterator[Process]: ...
         def usage(self, pid: int) -> tuple[int, ...]: ...
         def proportional_bytes(self, process: Process) -> int: ...
         def unshared_bytes(self, process: Process) -> int: ...
@@ -191,8 +192,6 @@ class Watchdog:
         """Processor time of this process that the job caused, which is charged to the job."""
         self.table = table
         self.limits = limits
-        self._lost: list[int] = []
-        """Processes that ended during the last look, before they were read."""
         self.peak_memory = 0
         self.peak_tasks = 0
         self.most_written = 0
@@ -242,7 +241,6 @@ class Watchdog:
 
         ``root``: another process than this one.
         """
-        self._lost.clear()
         return self._passed(self.rows(root), root)
 
     def look_last(self, root: int = 0) -> None:
@@ -269,7 +267,7 @@ class Watchdog:
         if cpu_s >= self._latest_cpu_s:
             return "cpu_time", cpu_s * 1000
         if "disk" in self.limits and time.monotonic_ns() >= self._next_disk_look_ns:
-            written = self._written(tree)
+            written = self._written(tree, root)
             if written > self.limits["disk"]:
                 return "disk", written
         return None
@@ -278,10 +276,10 @@ class Watchdog:
         """Without pid 1, whose memory is ours."""
         return [row for row in tree if row.pid != self.first]
 
-    def _written(self, tree: Sequence[Process]) -> int:
+    def _written(self, tree: Sequence[Process], root: int) -> int:
         """Also sets when to look again: not before the remaining bytes can be written."""
-        asked = [row.asked for row in tree] + self._lost
-        written = max(self._counted(tree), self._layers.taken(self.limits["disk"], asked))
+        taken = self._layers.taken(self.limits["disk"], lambda: self._asked(root))
+        written = max(self._counted(tree), taken)
         if os.geteuid() == 0:
             left_s = max(0.0, self.limits["disk"] - max(written, self._layers.most)) / FASTEST_BYTES_PER_S
             self._next_disk_look_ns = time.monotonic_ns() + int(left_s * 1e9)
@@ -302,7 +300,17 @@ class Watchdog:
         return waited_for + counted
 
     def rows(self, root: int) -> list[Process]:
-        return list(self.table.descendants(root or os.getpid(), self.limits["pids"], self._lost))
+        return list(self.walk(root, []))
+
+    def walk(self, root: int, lost: list[int]) -> Iterator[Process]:
+        """Each as soon as it is found; ``lost`` gets those that ended before they were read."""
+        return self.table.walk(root or os.getpid(), self.limits["pids"], lost)
+
+    def _asked(self, root: int) -> Iterator[int]:
+        """A thread of each process, listed anew: in an older list, many would have ended by now."""
+        lost: list[int] = []
+        yield from (row.asked for row in self.walk(root, lost))
+        yield from lost
 
     def written_chars(self, living: Sequence[int] = ()) -> int:
         """Bytes passed to write calls by the same processes, whatever they were written to."""

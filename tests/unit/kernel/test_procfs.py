@@ -189,9 +189,9 @@ def test_a_tree_is_read_no_further_than_it_has_to_be() -> None:
 
 def test_a_process_that_ends_before_it_is_read_is_lost(sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
     lost: list[int] = []
-    assert sleeper.pid in {row.pid for row in procfs.descendants(os.getpid(), lost=lost)} and sleeper.pid not in lost
+    assert sleeper.pid in {row.pid for row in procfs.walk(os.getpid(), 1000, lost)} and sleeper.pid not in lost
     monkeypatch.setattr(procfs, "stat", lambda pid: None)
-    assert procfs.descendants(os.getpid(), lost=lost) == [] and sleeper.pid in lost
+    assert [*procfs.walk(os.getpid(), 1000, lost)] == [] and sleeper.pid in lost
 
 
 _THREADS = """

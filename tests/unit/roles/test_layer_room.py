@@ -34,7 +34,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LayerRoom, Fr
         (tmp_path / name).write_bytes(os.urandom(MIB))
     os.link(tmp_path / "a", tmp_path / "deep/twin")
     (tmp_path / "out").symlink_to("/usr")
-    assert made.taken(MIB, ()) == 0
+    assert made.taken(MIB, tuple) == 0
     return made, free
 
 
@@ -48,20 +48,20 @@ def added_up(folder: Path, since_s: float = 0.0) -> FolderSum:
 def test_nothing_is_added_up_while_the_room_is_there(room: tuple[LayerRoom, Free], tmp_path: Path) -> None:
     made, free = room
     free.left -= MIB
-    assert made.taken(MIB, ()) == 0
-    assert LayerRoom([], free).taken(0, ()) == 0
+    assert made.taken(MIB, tuple) == 0
+    assert LayerRoom([], free).taken(0, tuple) == 0
 
 
 def test_everything_below_counts_once_and_no_link_is_followed(room: tuple[LayerRoom, Free]) -> None:
     made, free = room
     free.left -= 50 * MIB
-    assert 3 * MIB <= made.taken(10 * MIB, ()) < 4 * MIB
+    assert 3 * MIB <= made.taken(10 * MIB, tuple) < 4 * MIB
 
 
 def test_no_more_is_added_up_than_has_to_be_known(room: tuple[LayerRoom, Free]) -> None:
     made, free = room
     free.left -= 50 * MIB
-    assert MIB < made.taken(MIB, ()) <= 3 * MIB
+    assert MIB < made.taken(MIB, tuple) <= 3 * MIB
 
 
 @pytest.mark.parametrize("given_back", ["before", "meanwhile"])
@@ -69,7 +69,7 @@ def test_room_that_others_give_back_hides_nothing(room: tuple[LayerRoom, Free], 
     made, free = room
     for change in (40, -2) if given_back == "before" else (-1, 40, -1):
         free.left += change * MIB
-        taken = made.taken(MIB, ())
+        taken = made.taken(MIB, tuple)
     assert taken > MIB
 
 
@@ -78,12 +78,12 @@ def test_it_is_not_added_up_again_before_as_much_as_is_left_has_gone(
 ) -> None:
     made, free = room
     free.left -= 50 * MIB
-    assert 3 * MIB <= made.taken(10 * MIB, ()) < 4 * MIB < made.most + MIB
+    assert 3 * MIB <= made.taken(10 * MIB, tuple) < 4 * MIB < made.most + MIB
     monkeypatch.setattr(made, "_add_up", lambda *_: 7)
     free.left -= 6 * MIB
-    assert made.taken(10 * MIB, ()) == 0
+    assert made.taken(10 * MIB, tuple) == 0
     free.left -= MIB
-    assert made.taken(10 * MIB, ()) == 7
+    assert made.taken(10 * MIB, tuple) == 7
 
 
 def test_a_removed_file_that_is_open_counts(room: tuple[LayerRoom, Free], tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_removed_file_that_is_open_counts(room: tuple[LayerRoom, Free], tmp_pa
         os.fsync(file.fileno())
         os.unlink(tmp_path / "gone")
         free.left -= 50 * MIB
-        assert made.taken(10 * MIB, [os.getpid()]) >= 5 * MIB
+        assert made.taken(10 * MIB, lambda: [os.getpid()]) >= 5 * MIB
 
 
 def test_what_earlier_jobs_left_in_a_kept_layer_is_not_this_ones(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_lay_there_before_is_taken_off_where_it_was_added_up(room: tuple[La
     made, free = room
     made.given = 2 * MIB
     free.left -= 50 * MIB
-    assert MIB <= made.taken(10 * MIB, ()) < 2 * MIB
+    assert MIB <= made.taken(10 * MIB, tuple) < 2 * MIB
 
 
 def test_a_clock_that_was_set_back_hides_nothing(
@@ -120,14 +120,14 @@ def test_a_clock_that_was_set_back_hides_nothing(
     made, free = room
     monkeypatch.setattr(layer_room.time, "time", lambda: 1000.0)
     free.left -= 50 * MIB
-    assert made.taken(10 * MIB, ()) >= 3 * MIB
+    assert made.taken(10 * MIB, tuple) >= 3 * MIB
 
 
 def test_the_sum_comes_in_pieces(room: tuple[LayerRoom, Free], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_room, "_TURN_NS", -1)
     made, free = room
     free.left -= 50 * MIB
-    sums = [made.taken(10 * MIB, ()) for _ in range(40)]
+    sums = [made.taken(10 * MIB, tuple) for _ in range(40)]
     assert sums[0] == 0 and max(sums) >= 3 * MIB
 
 
@@ -144,7 +144,7 @@ def test_a_folder_that_is_closed_is_charged_with_all_that_has_gone(
 
     monkeypatch.setattr(os, "open", refuse)
     free.left -= 50 * MIB
-    assert made.taken(10 * MIB, ()) == 50 * MIB
+    assert made.taken(10 * MIB, tuple) == 50 * MIB
 
 
 def test_a_folder_that_gets_another_name_while_it_is_looked_for_is_found(
@@ -198,8 +198,8 @@ def test_in_doubt_all_room_that_went_is_charged_and_none_is_set_off(
     tmp_path.joinpath(*"d" * (folder_sum._DEEPEST + 2)).mkdir(parents=True)
     for change in (-20, +50, -20):
         free.left += change * MIB
-        made.taken(1000 * MIB, ())
-    assert made.taken(30 * MIB, ()) == 40 * MIB
+        made.taken(1000 * MIB, tuple)
+    assert made.taken(30 * MIB, tuple) == 40 * MIB
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="there is no /proc")
@@ -209,9 +209,9 @@ def test_processes_that_are_always_gone_when_they_are_asked_leave_a_doubt(
 ) -> None:
     """They may pass on to their children what they hold."""
     made, free = room
-    made.taken(30 * MIB, (asked,))
+    made.taken(30 * MIB, lambda: (asked,))
     free.left -= 40 * MIB
-    found = [made.taken(30 * MIB, (asked,)) for _ in range(layer_room._TRIES + 1)]
+    found = [made.taken(30 * MIB, lambda: (asked,)) for _ in range(layer_room._TRIES + 1)]
     assert max(found) == charged if charged else max(found) < 30 * MIB
 
 

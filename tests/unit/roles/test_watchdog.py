@@ -21,7 +21,7 @@ class Table:
     def __init__(self) -> None:
         self.written, self.asked = 0, 0
 
-    def descendants(self, _: int, most: float = 0, lost: object = None) -> list[object]:
+    def walk(self, _: int, most: float, lost: list[int]) -> list[object]:
         return []
 
     def written_bytes(self, pid: int) -> int:
@@ -113,7 +113,7 @@ class Workers:
     def __init__(self, *sums: int, come_and_go: bool = True) -> None:
         self.sums, self.listed, self.come_and_go = [*sums], 0, come_and_go
 
-    def descendants(self, _: int, most: float = 0, lost: object = None) -> list[object]:
+    def walk(self, _: int, most: float, lost: list[int]) -> list[object]:
         self.listed += self.come_and_go
         return [SimpleNamespace(pid=7, asked=7, rss_bytes=900, threads=1, zombie=False, start=self.listed)]
 
@@ -156,7 +156,7 @@ class Large(Workers):
         super().__init__()
         self.clock, self.rss_bytes = clock, 900
 
-    def descendants(self, _: int, most: float = 0, lost: object = None) -> list[object]:
+    def walk(self, _: int, most: float, lost: list[int]) -> list[object]:
         return [SimpleNamespace(pid=pid, asked=pid, rss_bytes=self.rss_bytes, threads=1, zombie=False, start=1)
                 for pid in range(1, 10)]  # fmt: skip
 
@@ -200,7 +200,7 @@ class Hoppers:
 
     TICKS_PER_S = 100
 
-    def descendants(self, _: int, most: float, lost: list[int]) -> list[object]:
+    def walk(self, _: int, most: float, lost: list[int]) -> list[object]:
         lost.append(1 << 22)
         return []
 
@@ -211,7 +211,7 @@ class Hoppers:
 def test_processes_that_end_before_they_are_read_are_asked_what_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     dog = watchdog.Watchdog(Hoppers(), FREE | {"disk": 0}, -1)
     asked: list[list[int]] = []
-    monkeypatch.setattr(dog._layers, "taken", lambda most, whom: asked.append([*whom]) or 0)
+    monkeypatch.setattr(dog._layers, "taken", lambda most, whom: asked.append([*whom()]) or 0)
     dog.look()
     dog.look()
     assert asked == [[1 << 22], [1 << 22]]

@@ -84,7 +84,7 @@ class WorkingCopies:
         """How much they have grown, if that is more than allowed; 0 if it is not, or is still being added up."""
         if self._most is None:
             return 0
-        grown = self._room.taken(self._most, pids)
+        grown = self._room.taken(self._most, lambda: pids)
         return grown if grown > self._most else 0
 
     def _free(self) -> int:

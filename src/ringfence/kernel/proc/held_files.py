@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from _collections_abc import Iterator, Sequence
+from _collections_abc import Iterable, Iterator
 
 from ringfence.kernel.proc import procfs
 
@@ -35,17 +35,19 @@ class HeldFiles:
         self._memory = {_device_of_memory()}
         self._mounts: set[int] = set()
 
-    def pieces(self, asked: Sequence[int]) -> Iterator[None]:
+    def pieces(self, asked: Iterable[int]) -> Iterator[None]:
         """Look at each process through one of its threads; yield after each piece of work. Descriptors come first: they
         tell the size of a file that another process only maps."""
+        seen = []
         for each in asked:
+            seen.append(each)
             self._note_mounts(each)
             self._count_program(each)
             tables = procfs.tables_of_descriptors(each)
             self.missed = self.missed or not tables
             for thread in tables:
                 yield from self._descriptors(f"/proc/{each}/task/{thread}")
-        for each in asked:
+        for each in seen:
             yield from self._mappings(each)
 
     def _note_mounts(self, asked: int) -> None:

@@ -7,7 +7,7 @@ belong to a new process a moment later, so a process is known by its pid *and* i
 from __future__ import annotations
 
 import os
-from _collections_abc import Callable, Collection
+from _collections_abc import Callable, Collection, Iterator
 
 PAGE_BYTES = 4096 if not hasattr(os, "sysconf") else os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = 100 if not hasattr(os, "sysconf") else os.sysconf("SC_CLK_TCK")
@@ -110,25 +110,29 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def descendants(root: int, most: float = float("inf"), lost: list[int] | None = None) -> list[Process]:
+def descendants(root: int, most: float = float("inf")) -> list[Process]:
     """Every process below ``root`` that can be seen in one pass; a busy tree needs several passes.
 
     ``most``: stop once there are more than this many. A tree that grows faster than a busy machine lets us
-    read is never read to its end. ``lost`` gets those that ended before they were read: they may have left children.
+    read is never read to its end.
     """
-    seen: dict[int, Process] = {}
+    return list(walk(root, most, []))
+
+
+def walk(root: int, most: float, lost: list[int]) -> Iterator[Process]:
+    """The same, each as soon as it is found. ``lost`` gets those that ended before they were read: they may have left
+    children."""
+    seen: set[int] = set()
     waiting = children(root)
     while waiting and len(seen) <= most:
         pid = waiting.pop()
-        if pid in seen:
-            continue
-        process = stat(pid)
+        process = None if pid in seen else stat(pid)
         if process is not None:
-            seen[pid] = process
+            seen.add(pid)
+            yield process
             waiting += children(pid)
-        elif lost is not None:
+        elif pid not in seen:
             lost.append(pid)
-    return list(seen.values())
 
 
 def usage(pid: int) -> tuple[int, ...]:
