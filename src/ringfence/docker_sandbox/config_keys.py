@@ -70,7 +70,7 @@ KEYS: tuple[Key, ...] = (
     _flag("docker.pull", "fetch an image that is missing, once"),
     _flag("docker.validate", "check code before a container is made; a fast refusal, not the boundary"),
     Key(path="docker.validator_rules", check=values.text, help="a file with rules for the validator; empty: its own"),
-    _flag("monitoring.export_container_stats", "read memory and processor use of containers from the engine"),
+    _flag("monitoring.export_container_stats", "export memory and processor use of containers"),
     _number("monitoring.alert_on_orphaned_containers", values.count_or_none,
             "more containers than this that could not be removed raise the alert"),
     _number("monitoring.prometheus_port", values.port, "where ringfence metrics serve listens"),

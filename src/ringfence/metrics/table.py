@@ -41,7 +41,7 @@ def _histogram(name: str, help: str, *labels: str) -> Metric:
 
 METRICS: tuple[Metric, ...] = (
     _gauge("active_containers", "sandboxes that run now, warm containers included", "isolation"),
-    _gauge("container_memory_usage_bytes", "memory that the containers use, as the engine says"),
+    _gauge("container_memory_usage_bytes", "memory that the containers use"),
     _gauge("container_cpu_usage_percent", "processor use of the containers; 100 is one core"),
     _counter("executions_total", "jobs and strategies that ended", "isolation", "status"),
     _histogram("execution_duration_seconds", "from the start of the program to its end", "isolation"),

@@ -79,6 +79,14 @@ def test_an_expression_asks_for_metrics_that_exist(expression: str) -> None:
     assert found and found <= SERIES, found - SERIES
 
 
+@pytest.mark.parametrize("expression", [*alerts(), *panels()])
+def test_two_series_are_divided_only_with_the_same_labels(expression: str) -> None:
+    """Series with other labels do not match in Prometheus, and the quotient is empty: such an alert never fires."""
+    sums = [re.match(r"\s*(sum(?: by \([^)]*\))?) \(", part) for part in expression.split(" / ")]
+    if len(sums) > 1:
+        assert all(sums) and len({found[1] for found in sums if found}) == 1, expression
+
+
 def test_the_check_sees_a_metric_that_is_not_there() -> None:
     assert asked("rate(no_such_metric_total[5m]) > 1") == {"no_such_metric_total"}
 
