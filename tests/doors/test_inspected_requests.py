@@ -1,4 +1,4 @@
-"""Requests of a strict sandbox under rules with methods, paths and inject: what a server hears, what a guest has.
+"""Requests of a sandbox under rules with methods, paths and inject: what a server hears, what a guest has.
 
 The server is on this host's loopback and listed by its address, so nobody needs a namespace or a resolver for it.
 """
@@ -144,3 +144,43 @@ def test_a_server_that_is_not_certified_hears_nothing(server: Server) -> None:
     assert b"certificate" in outcome.stdout and b"not valid" in outcome.stdout and server.heard == []
     ((decision, reason),) = told(outcome)
     assert decision == "ended" and "certificate" in str(reason)
+
+
+ASK = """
+import os, sys, urllib.error, urllib.request
+for name in ("/proc/self/environ", "/proc/1/environ", "/proc/1/cmdline", os.environ["SSL_CERT_FILE"]):
+    try: print(open(name, errors="replace").read())
+    except OSError as error: print(error)
+for line in sys.argv[1:]:
+    method, url = line.split()
+    request = urllib.request.Request(url, method=method, headers={"X-API-Key": "mine"})
+    try: print(urllib.request.urlopen(request, timeout=30).read().decode())
+    except urllib.error.HTTPError as error: print(error.read().decode())
+"""
+
+
+def ask_in_a_container(*lines: str, rule: dict[str, object]) -> Outcome:
+    policy = SandboxPolicy(isolation=IsolationLevel.CONTAINER, network=[rule], wall_time_s=60)  # type: ignore[list-item]
+    return ringfence.run(["python3", "-I", "-c", ASK, *lines], policy)
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("docker_address", "python_image")
+def test_in_a_container_the_server_hears_the_secret_and_only_what_is_allowed(server: Server) -> None:
+    lines = [f"GET {server.url('/v1/x')}", f"DELETE {server.url('/v1/x')}", f"GET {server.url('/v2/x')}"]
+    outcome = ask_in_a_container(*lines, rule=server.rule(methods=["GET"], paths=["/v1/*"]))
+    said = outcome.stdout.decode("latin-1")
+    assert "hello" in said and 'add "DELETE" to methods' in said and "/v2/x is not allowed" in said, said[-2000:]
+    (head,) = server.heard
+    assert f"x-api-key: {SECRET}\r\n" in head and "mine" not in head
+    assert HALF not in json.dumps(outcome.to_dict(), default=str) + repr(outcome) + said
+    assert [decision for decision, _ in told(outcome)] == ["allowed", "refused", "refused"]
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("docker_address", "python_image")
+def test_in_a_container_a_server_that_is_not_certified_hears_nothing(server: Server) -> None:
+    server.authority = Authority([HERE])
+    outcome = ask_in_a_container(f"GET {server.url('/v1/x')}", rule=server.rule())
+    assert b"certificate" in outcome.stdout and b"not valid" in outcome.stdout, outcome
+    assert server.heard == []

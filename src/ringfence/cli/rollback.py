@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  ringfence rollback 3f2a                       undo the last run that went on in it
+  ringfence rollback 3f2a                       undo the last run in this sandbox
   ringfence rollback 3f2a 5e0c91                to a checkpoint, by the beginning of its id or by its name
   ringfence rollback 3f2a 5e0c91 src/a.py       only this
 
