@@ -61,7 +61,7 @@ class SandboxPolicy:
     isolation: IsolationLevel = IsolationLevel.PROCESS
     on_output_limit: OutputOverflow = OutputOverflow.TRUNCATE
     disk_bytes: int | None = None
-    """Absent: 10 GiB at isolation ``strict``, elsewhere not limited."""
+    """Absent: 10 GiB at isolation ``strict``, half of ``mem_bytes`` at ``container``, elsewhere not limited."""
     file_bytes: int | None = None
     """Absent: the size of one file is not limited."""
     cpu_share: float | None = None

@@ -1,6 +1,6 @@
 """The warden: one process that leads all sandboxes of a template, by one loop.
 
-Runs as: warden, one for each template of a strict pool without a network list
+Runs as: warden, one for a strict pool without a network list, under load one for every two processors
 Parent: spawner
 Holds: its socket, drafts of requests, and of each sandbox both pipes and what a leader holds. Its memory is hidden
 Must not have: any job, its input or its output; the caller's memory or environment
