@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import ringfence
-from bench.harness import Answer, Effort, race, timed_ms
+from bench import installing, peers
+from bench.harness import Answer, Effort, NotHere, Table, race, timed_ms
 
-PROCESS, STRICT = "ringfence run, process", "ringfence run, strict"
+NONE, PROCESS, STRICT = "ringfence run, none", "ringfence run, process", "ringfence run, strict"
 QUESTION = "ringfence run -- /bin/true against python -I -S -c pass"
 
 
@@ -20,11 +21,30 @@ def ask(effort: Effort) -> Answer:
     commands = {
         "python -I -S -c pass": [sys.executable, "-I", "-S", "-c", "pass"],
         "python -c pass": [sys.executable, "-c", "pass"],
+        NONE: [*_ringfence(), "run", "--isolation", "none", "--allow-partial", "--quiet", "--", "/bin/true"],
         PROCESS: [*_ringfence(), "run", "--isolation", "process", "--", "/bin/true"],
         STRICT: [*_ringfence(), "run", "--strict", "--", "/bin/true"],
     }
+    return Answer(tables=(_raced("command line", commands, effort), *_beside_bubblewrap(effort)))
+
+
+def _beside_bubblewrap(effort: Effort) -> tuple[Table, ...]:
+    """The same snippet, each typed once; nothing where bubblewrap is not to be had."""
+    snippet = [peers.PYTHON, "-c", "pass"]
+    try:
+        program = installing.from_debian("bwrap", ["bubblewrap"])
+    except NotHere:
+        return ()
+    commands = {
+        "bubblewrap + python3, same mounts": [program, *peers.same_mounts(), *snippet],
+        STRICT: [*_ringfence(), "run", "--strict", "--", *snippet],
+    }
+    return (_raced("command line, python3 -c pass in a sandbox", commands, effort),)
+
+
+def _raced(title: str, commands: dict[str, list[str]], effort: Effort) -> Table:
     turns = {name: timed_ms(partial(_call, words)) for name, words in commands.items()}
-    return Answer(tables=(race("command line", turns, turns=effort.pick(40, 10)),))
+    return race(title, turns, turns=effort.pick(40, 10))
 
 
 def _ringfence() -> list[str]:

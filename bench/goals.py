@@ -208,7 +208,7 @@ def _standing(effort: Effort) -> Measured:
 
 
 def _command_line(effort: Effort) -> Measured:
-    (table,) = cli_start.ask(effort).tables
+    table = cli_start.ask(effort).tables[0]
     yield (
         table,
         (
