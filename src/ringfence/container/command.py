@@ -50,7 +50,8 @@ def environment() -> dict[str, str]:
 
 def run(argv: Sequence[str], *, deadline_s: float, step: str) -> Said:
     """Run it to its end; SetupError where it takes too long."""
-    with _started(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with _Command(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        process = command.start()
         parts: list[bytearray] = [bytearray(), bytearray()]
         assert process.stdout is not None and process.stderr is not None
         readers = [threading.Thread(target=_collect, args=(stream, part), daemon=True)
@@ -66,7 +67,8 @@ def run(argv: Sequence[str], *, deadline_s: float, step: str) -> Said:
 def run_logged(argv: Sequence[str], log: str, *, deadline_s: float, step: str, **also: str) -> Said:
     """Run it with all that it says in a new file; the end of that is what it said. ``also``: more variables."""
     os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    with _started(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **also) as process:
+    with _Command(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **also) as command:
+        process = command.start()
         assert process.stdout is not None
         copier = threading.Thread(target=_copy, args=(process.stdout, log), daemon=True)
         copier.start()
@@ -80,7 +82,8 @@ def run_logged(argv: Sequence[str], log: str, *, deadline_s: float, step: str, *
 @contextmanager
 def streamed(argv: Sequence[str], *, step: str) -> Iterator[IO[bytes]]:
     """Its standard output, to be read to the end; SetupError afterwards where the command failed."""
-    with _started(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with _Command(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        process = command.start()
         assert process.stdout is not None and process.stderr is not None
         wrong = bytearray()
         reader = threading.Thread(target=_collect, args=(process.stderr, wrong), daemon=True)
@@ -93,31 +96,49 @@ def streamed(argv: Sequence[str], *, step: str) -> Iterator[IO[bytes]]:
         raise SetupError(step, Said(code=code, stderr=bytes(wrong)).last_line)
 
 
-@contextmanager
-def _started(argv: Sequence[str], *, stdout: int, stderr: int, **also: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start it in a session of its own: Ctrl-C reaches only us, and we end the command ourselves. Another thread starts
-    it, since an interrupt in the middle of the start would leave it running."""
-    made: list[subprocess.Popen[bytes]] = []
-    failed: list[OSError] = []
+class _Command:
+    """A command in a session of its own: Ctrl-C reaches only us, and we end the command ourselves, when the ``with`` is
+    left. Entering it starts nothing: an interrupt before its first line would leave the command running.
+    """
 
-    def start() -> None:
+    def __init__(self, argv: Sequence[str], *, stdout: int, stderr: int, **also: str) -> None:
+        self._argv, self._also = argv, also
+        self._stdout, self._stderr = stdout, stderr
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failed: OSError | None = None
+        self._begun, self._done = False, threading.Event()
+
+    def __enter__(self) -> _Command:
+        return self
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start it in another thread, since an interrupt in the middle of the start would leave it running. The thread
+        is not joined: a join that was interrupted takes the thread for ended."""
+        self._begun = True
+        threading.Thread(target=self._start, daemon=True).start()
+        self._done.wait()
+        if self._process is None:
+            assert self._failed is not None
+            reason = f"{self._failed.strerror}"
+            raise SetupError(f"start {self._argv[0]}", reason, errno=self._failed.errno or 0) from self._failed
+        return self._process
+
+    def _start(self) -> None:
         try:
-            made.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
-                                         env={**environment(), **also}, start_new_session=True))  # fmt: skip
+            self._process = subprocess.Popen(
+                self._argv, stdin=subprocess.DEVNULL, stdout=self._stdout, stderr=self._stderr,
+                env={**environment(), **self._also}, start_new_session=True,
+            )  # fmt: skip
         except OSError as error:
-            failed.append(error)
+            self._failed = error
+        finally:
+            self._done.set()
 
-    starter = threading.Thread(target=start)
-    try:
-        starter.start()
-        starter.join()
-        for error in failed:
-            raise SetupError(f"start {argv[0]}", f"{error.strerror}", errno=error.errno or 0) from error
-        yield made[0]
-    finally:
-        starter.join()
-        for process in made:
-            _end(process)  # the reader of its streams closes them
+    def __exit__(self, *_: object) -> None:
+        if self._begun and not self._done.wait(_GRACE_S):  # the thread itself was never made
+            return
+        if self._process is not None:
+            _end(self._process)  # the reader of its streams closes them
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from tests.patience import eventually
 
 from ringfence.checkpoint.transaction import Transaction
-from ringfence.container import images
+from ringfence.container import command, images
 from ringfence.container.engine import Engine, Image, find_engine, read_image
 from ringfence.errors import SetupError, UnavailableError, UsageError
 from ringfence.model import state_folder
@@ -183,6 +184,24 @@ def test_a_build_that_takes_too_long_is_ended(fake: Fake) -> None:
     with pytest.raises(SetupError, match="longer than 2 s"):
         fake.build(deadline_s=2)
     assert not is_alive(int((fake.folder / "pid").read_text()))
+
+
+@pytest.mark.system
+def test_an_interrupt_in_the_middle_of_a_start_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[subprocess.Popen[bytes]] = []
+    whole, waiting = subprocess.Popen, threading.get_ident()
+
+    def slow(*words: object, **also: object) -> subprocess.Popen[bytes]:
+        time.sleep(0.2)  # until the caller waits for this thread
+        signal.pthread_kill(waiting, signal.SIGINT)
+        time.sleep(0.2)
+        made.append(whole(*words, **also))  # type: ignore[call-overload]
+        return made[-1]
+
+    monkeypatch.setattr("ringfence.container.command.subprocess.Popen", slow)
+    with pytest.raises(KeyboardInterrupt):
+        command.run(["sleep", "60"], deadline_s=60, step="sleep")
+    assert made and not is_alive(made[0].pid)
 
 
 @pytest.mark.system
