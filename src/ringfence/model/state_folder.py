@@ -17,6 +17,7 @@ from ringfence.model.paths import lies_in, within
 from ringfence.model.ways.walk import absolute, real, walk
 
 _NAME = "ringfence"
+_IN_A_HOME = os.path.join(".local", "state", _NAME)
 IMAGES = "images"
 """The directory in it with the unpacked roots of images (``container/images``), each in a directory of its own."""
 _KEY, _KEY_BYTES = "key", 32
@@ -32,11 +33,11 @@ def state_folder() -> str:
 
 
 def _usual() -> str:
-    """The directory if no variable is set."""
-    home = os.path.expanduser("~")
+    """The directory if no variable is set. Asked for with each job: ``expanduser`` only where it knows more."""
+    home = (os.environ.get("HOME") if os.name == "posix" else "") or os.path.expanduser("~")
     if not os.path.isabs(home):  # the home is unknown; otherwise we would use a directory «~» in the current one
         raise UsageError("there is no home directory to keep it in", hint="set HOME or XDG_STATE_HOME")
-    return os.path.join(absolute(home), ".local", "state", _NAME)
+    return os.path.join(absolute(home), _IN_A_HOME)
 
 
 def own_places() -> tuple[str, ...]:
@@ -59,13 +60,13 @@ def own_stamp() -> tuple[object, ...]:
 
 def _state_folders() -> list[str]:
     """This directory, and the usual one if it exists: other programs of the same user use it."""
-    found = []
-    for path, is_ours in ((state_folder, True), (_usual, False)):
-        try:
-            found += [path()] if is_ours or os.path.lexists(path()) else []
-        except UsageError:
-            continue
-    return list(dict.fromkeys(found))
+    found: list[str] = []
+    try:
+        found.append(state_folder())
+        usual = _usual()
+    except UsageError:  # there is no home
+        return found
+    return [*found, usual] if usual != found[0] and os.path.lexists(usual) else found
 
 
 def refuse_ours(ours: tuple[str, ...], shown: Iterable[str], writable: Collection[str]) -> None:

