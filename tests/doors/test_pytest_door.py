@@ -193,6 +193,16 @@ def test_pythonpath_is_propagated(suite: Path, monkeypatch: pytest.MonkeyPatch) 
     assert run_pytests_v2([_write(suite, "import far_module\ndef test_a(): pass\n")])["status"] == "OK"
 
 
+def test_variables_of_the_policy_win_over_the_callers(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (suite / "lib").mkdir()
+    (suite / "lib" / "far_module.py").write_text("X = 1\n")
+    monkeypatch.setenv("PYTHONPATH", str(suite / "elsewhere"))
+    body = "import far_module, os\ndef test_a(): assert os.environ['PYTHONHASHSEED'] == '7'\n"
+    policy = SandboxPolicy(environment={"PYTHONPATH": str(suite / "lib"), "PYTHONHASHSEED": "7"})
+    result = run_pytests_v2([_write(suite, body)], policy)
+    assert result["status"] == "OK", result["stdout"]
+
+
 def test_coverage_of_a_subprocess_is_measured(
     suite: Path, monkeypatch: pytest.MonkeyPatch, unmeasured_spawner: None
 ) -> None:

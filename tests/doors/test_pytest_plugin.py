@@ -121,6 +121,16 @@ def test_a_plug_in_of_the_project_that_pytest_loads_too_early_is_refused(project
     assert _pytest(project, "-k", "ok").returncode == 0, "the control"
 
 
+@pytest.mark.privileges
+def test_the_search_path_of_the_policy_is_used(project: Path) -> None:
+    (project / "lib").mkdir()
+    (project / "lib" / "far_module.py").write_text("X = 1\n")
+    (project / "test_a.py").write_text("import far_module\ndef test_ok(): pass\n")
+    (project / "with_lib.yaml").write_text(f"environment: {{PYTHONPATH: {project}/lib}}\n")
+    done = _pytest(project, "--ringfence", "--ringfence-policy=with_lib.yaml", "-q", "test_a.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("end", ["os._exit(0)", "pytest.exit('all is well', 0)"])
 def test_a_test_that_ends_the_process_does_not_pass(project: Path, end: str) -> None:
     (project / "test_a.py").write_text(f"import os, pytest\ndef test_end(): {end}\ndef test_bad(): assert 0\n")

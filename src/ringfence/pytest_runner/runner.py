@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ringfence.engine.run import run, traits_of
 from ringfence.engine.supervision import Attach, new_run_id
@@ -57,7 +57,8 @@ def run_pytests_v2(
     refuse_images(policy)
     try:
         targets = _targets(paths)
-        job = _job(targets, here, _words(arguments, "arguments"), _checked_interpreter(interpreter))
+        words, program = _words(arguments, "arguments"), _checked_interpreter(interpreter)
+        job = _job(targets, here, words, program, policy.environment)
     except FileNotFoundError as error:
         raise UsageError("the current directory is not there any more", hint="change to one that is") from error
     try:
@@ -113,13 +114,13 @@ def _targets(paths: object) -> list[str]:
     return targets
 
 
-def _job(targets: list[str], here: bool, arguments: list[str], interpreter: str) -> Job:
+def _job(targets: list[str], here: bool, arguments: list[str], interpreter: str, asked: Mapping[str, str]) -> Job:
     # The cache goes into the private directory: nothing of a run may change the next one.
     options = ["-p", "ringfence_reporter", "-o", "cache_dir=$TMPDIR/pytest-cache"]
     return Job(
         argv=(interpreter, os.path.join(GUEST_FOLDER, "start.py"), *options, *arguments, *targets),
         cwd=os.getcwd(),
-        environment=_environment() | ({} if here else {"RINGFENCE_TEST_FOLDER": "$TMPDIR/work"}),
+        environment=_environment(asked) | ({} if here else {"RINGFENCE_TEST_FOLDER": "$TMPDIR/work"}),
         channel=True,
     )
 
@@ -143,12 +144,14 @@ def _absolute(target: str) -> str:
     return absolute(path) + separator + rest
 
 
-def _environment() -> dict[str, str]:
-    search = [GUEST_FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
+def _environment(asked: Mapping[str, str]) -> dict[str, str]:
+    """``asked``: what the policy sets, which wins over the caller's own variables and over the usual values."""
+    search = [GUEST_FOLDER, *filter(None, [asked.get("PYTHONPATH", os.environ.get("PYTHONPATH"))])]
     paths = {name: absolute(os.environ[name]) for name in _COVERAGE if os.environ.get(name)}
     return {
         **_DETERMINISTIC,
         **paths,
+        **{name: asked[name] for name in (*_DETERMINISTIC, *_COVERAGE) if name in asked},
         "PYTHONPATH": os.pathsep.join(search),
         "RINGFENCE_CHANNEL": str(CHANNEL_FD),
     }

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatch
 
@@ -129,30 +129,31 @@ def _tests_elsewhere(config: pytest.Config) -> Iterator[str]:
             yield folder
 
 
-def _job(config: pytest.Config) -> Job:
+def _job(config: pytest.Config, asked: Mapping[str, str]) -> Job:
     words = [os.fspath(word) for word in config.invocation_params.args]
     words = [word for word in words if word != FLAG and not word.startswith(f"{FLAG}=")]
     if _is_terminal() and getattr(config.known_args_namespace, "color", "auto") == "auto":
         words.insert(0, "--color=yes")
     start = os.path.join(GUEST_FOLDER, "start.py")
     return Job(argv=(sys.executable, start, "-p", "ringfence_reporter", *words), cwd=str(config.invocation_params.dir),
-               environment=_environment(), channel=True, stdin=b"")  # fmt: skip
+               environment=_environment(asked), channel=True, stdin=b"")  # fmt: skip
 
 
 def _is_terminal() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _environment() -> dict[str, str]:
+def _environment(asked: Mapping[str, str]) -> dict[str, str]:
+    """``asked``: what the policy sets; its search path wins over the caller's own."""
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    search = [GUEST_FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
+    search = [GUEST_FOLDER, *filter(None, [asked.get("PYTHONPATH", os.environ.get("PYTHONPATH"))])]
     columns = str(shutil.get_terminal_size().columns)
     return {"COLUMNS": columns, **passed, INSIDE_VARIABLE: "inside", "PYTHONPATH": os.pathsep.join(search),
             "PYTHONDONTWRITEBYTECODE": "1", "RINGFENCE_CHANNEL": str(CHANNEL_FD)}  # fmt: skip
 
 
 def _run(config: pytest.Config, policy: SandboxPolicy) -> int:
-    job = _job(config)
+    job = _job(config, policy.environment)
     with _Signals() as signals:
         if not traits_of(policy.isolation).has_layer:
             outcome = run(job, policy, on_output=_pass_on, attach=signals.attach)
