@@ -95,7 +95,8 @@ def digest_of(token: str) -> bytes:
 def read_tokens(path: str) -> Tokens:
     """Read the file; UsageError if others could have put a token of their own into it."""
     _refuse_others(path)
-    data = read_file(path, _MAX_FILE_BYTES, hint="make one: ringfence serve --new-token NAME --tokens FILE")
+    hint = f"the service runs as user {os.geteuid()}, who must be able to read it"
+    data = read_file(path, _MAX_FILE_BYTES, hint=hint)
     tenants = parse_policy(path, data, _tenants, texts=("[].sha256",))
     if not tenants:
         raise UsageError(f"{path} has no token", hint="ringfence serve --new-token NAME --tokens FILE adds one")
@@ -107,7 +108,10 @@ def _refuse_others(path: str) -> None:
         status = os.stat(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="ringfence serve --new-token NAME --tokens FILE") from error
-    if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_uid not in (0, os.geteuid()):
+        raise UsageError(f"{path} can be written by others: it belongs to user {status.st_uid}",
+                         hint=f"chown {os.geteuid()} {path}")  # fmt: skip
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UsageError(f"{path} can be written by others", hint=f"chmod 600 {path}")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from ringfence.service.schema import told
 from ringfence.service.settings import Settings
 from ringfence.service.shapes import RUN
 from ringfence.service.store import ID, Store, new_id
+from ringfence.service.tokens import add_token, read_tokens
 
 
 @given(st.binary())
@@ -208,3 +211,26 @@ def test_a_name_of_the_service_is_what_a_proxy_before_it_passes_on(
     """Host has no port where that is the protocol's own."""
     found = Settings(port=8700, names=(name,)).authorities
     assert found.issuperset(taken) and found.isdisjoint(refused)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="users have numbers")
+def test_a_file_of_tokens_that_the_service_cannot_trust_or_read_says_whose_it_must_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "tokens.yaml")
+    add_token(path, "ci", ("run",))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", _refused)
+        with pytest.raises(UsageError, match="Permission denied") as unread:
+            read_tokens(path)
+    assert f"user {os.geteuid()}" in unread.value.hint
+    if os.geteuid() == 0:  # its files are trusted, whoever reads them
+        os.chown(path, 4712, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    with pytest.raises(UsageError, match="written by others: it belongs to user") as foreign:
+        read_tokens(path)
+    assert foreign.value.hint == f"chown 4711 {path}"
+
+
+def _refused(*_: object) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied")
