@@ -7,7 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.documented_flags import sandbox_pods
 from tests.testable import not_testable_here
+
+from ringfence.service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "ringfence.service"
@@ -17,11 +20,22 @@ CLOSING = ("ProtectProc", "ProcSubset", "ProtectKernelTunables", "ProtectControl
            "ProtectHostname", "PrivateUsers", "MemoryDenyWriteExecute")  # fmt: skip
 
 
+def _of_the_unit() -> dict[str, str]:
+    return dict(line.split("=", 1) for line in UNIT.read_text().splitlines() if "=" in line and line[0] != "#")
+
+
 def test_the_unit_takes_nothing_away_that_a_sandbox_needs() -> None:
-    given = dict(line.split("=", 1) for line in UNIT.read_text().splitlines() if "=" in line and line[0] != "#")
+    given = _of_the_unit()
     assert given["RestrictNamespaces"] == "no" and "pids" in given["Delegate"]
     assert not set(CLOSING) & set(given)
     assert given["NoNewPrivileges"] == "yes" and given["CapabilityBoundingSet"] == ""
+
+
+def test_supervisors_wait_for_longer_than_the_service_drains() -> None:
+    given = _of_the_unit()
+    (pod,) = sandbox_pods(ROOT / "deploy" / "kubernetes" / "ringfence.yaml")
+    for seconds in (int(given["TimeoutStopSec"]), pod["terminationGracePeriodSeconds"]):
+        assert seconds >= Settings().drain_s + 20, "runs that are ended must be written down, and boxes parked"
 
 
 @pytest.mark.long
