@@ -1,7 +1,7 @@
 """docs/reference/command-line.md and python-api.md, from the code: ``python -m tests.reference_pages`` writes both.
 
 The command line is read off the parsers, not off ``--help``, whose layout is another with each version of Python; the
-API is read off the source of the public names.
+API is read off the source of the public names and of the client's classes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 import ringfence
 from ringfence.cli import COMMANDS, PROCTOR_COMMANDS
 from ringfence.cli.parser import Parser
+from ringfence.client.box import RemoteBox, RemoteHandle
+from ringfence.client.client import Client, RemotePool
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 COMMAND_LINE, PYTHON_API = FOLDER / "command-line.md", FOLDER / "python-api.md"
@@ -86,11 +88,25 @@ def python_api() -> str:
     """The page about the public names."""
     names = sorted(name for name in ringfence._PUBLIC if not name.startswith("_"))
     parts = [_HEAD, "# Python API\n", "Every name of `import ringfence`. Each is loaded when it is first used.\n"]
-    parts += [f"[`{name}`](#{name.lower()})" + (" ·" if name != names[-1] else "") for name in names]
+    parts += [*(f"[`{name}`](#{name.lower()}) ·" for name in names), "[`ringfence.client`](#ringfenceclient)"]
     parts.append("")
     for name in names:
         parts += _public(name)
+    parts += _client()
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _client() -> Iterator[str]:
+    yield "## ringfence.client\n"
+    yield "The same over HTTP, for [a service](service.md). You make a `Client`; its methods return the others.\n"
+    yield "`Command` is a `Job` or a list of words, `Policy` a name, a mapping or a `SandboxPolicy`.\n"
+    for value in (Client, RemoteBox, RemoteHandle, RemotePool):
+        yield f"### {value.__name__}\n"
+        if value is Client:
+            yield "`from ringfence.client import Client`.\n"
+        node = _source(value)
+        assert isinstance(node, ast.ClassDef)
+        yield from _class(node, constructor=value is Client)
 
 
 def _public(name: str) -> Iterator[str]:
@@ -117,7 +133,7 @@ def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def _class(node: ast.ClassDef) -> Iterator[str]:
+def _class(node: ast.ClassDef, *, constructor: bool = True) -> Iterator[str]:
     bases = ", ".join(map(ast.unparse, node.bases))
     yield f"```text\nclass {node.name}{f'({bases})' if bases else ''}\n```\n"
     yield f"{_doc(node)}\n"
@@ -127,7 +143,9 @@ def _class(node: ast.ClassDef) -> Iterator[str]:
         yield from fields
         yield ""
     for each in node.body:
-        if isinstance(each, ast.FunctionDef) and (not each.name.startswith("_") or each.name == "__init__"):
+        if isinstance(each, ast.FunctionDef) and (
+            not each.name.startswith("_") or (constructor and each.name == "__init__")
+        ):
             yield from _function(each, f"{node.name}.{each.name}")
 
 

@@ -20,7 +20,7 @@ _KEPT_BYTES = 1 << 20
 
 
 class RemoteBox:
-    """A place that takes jobs, elsewhere."""
+    """A box of the service, by the names of the library's ``Box`` (docs/reference/boxes.md)."""
 
     def __init__(self, connection: Connection, box_id: str) -> None:
         self.id = box_id
@@ -58,12 +58,14 @@ class RemoteBox:
     # ---- files
 
     def put(self, name: str | os.PathLike[str], content: bytes) -> None:
+        """Write a file of the box."""
         if not isinstance(content, bytes | bytearray | memoryview):
             raise UsageError(f"{name!r}: the content of a file is bytes, not {type(content).__name__}")
         self._connection.octets("PUT", f"{self._path}/file", bytes(content),
                                 {"content-type": "application/octet-stream"}, {"path": os.fspath(name)})  # fmt: skip
 
     def get(self, name: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> bytes:
+        """Read a file of the box."""
         data = self._connection.octets("GET", f"{self._path}/file", query={"path": os.fspath(name)})
         if len(data) > max_bytes:
             raise UsageError(f"{name!r} is larger than {max_bytes} bytes", hint="allow more with max_bytes")
@@ -83,6 +85,7 @@ class RemoteBox:
         return Changes(read_changes(found["changes"]), complete=found["complete"])
 
     def diff(self, path: str | None = None) -> str:
+        """The same as text."""
         query = {"path": path} if path is not None else None
         return self._connection.octets("GET", f"{self._path}/diff", query=query).decode("utf-8")
 
@@ -91,6 +94,7 @@ class RemoteBox:
         return str(self._connection.json("POST", f"{self._path}/checkpoints", {"name": name})["id"])
 
     def checkpoints(self) -> list[dict[str, Any]]:
+        """Its checkpoints, with id and name."""
         found: list[dict[str, Any]] = self._connection.json("GET", f"{self._path}/checkpoints")["checkpoints"]
         return found
 
@@ -100,6 +104,7 @@ class RemoteBox:
         return int(made["files_restored"])
 
     def discard(self) -> int:
+        """Drop all changes; how many files were restored. What runs in the box ends."""
         return int(self._connection.json("POST", f"{self._path}/discard", {})["files_restored"])
 
     def commit(self, paths: Sequence[str] | None = None, *, on_conflict: str = "refuse") -> dict[str, Any]:
@@ -124,7 +129,11 @@ class RemoteBox:
 
 
 class RemoteHandle(BackgroundStreams):
-    """A run in the background: its output as it comes, its input, signals, and how it ends."""
+    """A run in the background: its output as it comes, its input, signals, and how it ends.
+
+    ``stdout`` and ``stderr`` have what has come so far; ``read_stdout(since, timeout_s=…)`` and ``read_stderr`` wait
+    for more.
+    """
 
     def __init__(
         self, connection: Connection, run_id: str, on_event: OnEvent | None, on_output: OnOutput | None
@@ -162,18 +171,23 @@ class RemoteHandle(BackgroundStreams):
 
     @property
     def done(self) -> bool:
+        """Whether it has ended."""
         return self._over.is_set()
 
     def write(self, data: bytes) -> None:
+        """Write to its standard input, if ``start`` got no ``input``."""
         self._connection.json("POST", f"{self._path}/input", {"data": from_bytes(bytes(data))})
 
     def close_input(self) -> None:
+        """End its standard input."""
         self._connection.json("POST", f"{self._path}/input", {"close": True})
 
     def signal(self, number: int) -> None:
+        """Send it a signal."""
         self._connection.json("POST", f"{self._path}/signal", {"signal": number})
 
     def join(self, timeout_s: float | None = None) -> None:
+        """Wait until it has ended, or this long."""
         self._over.wait(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> Outcome:

@@ -27,17 +27,18 @@ VARIABLE = "RINGFENCE_TOKEN"
 class Client:
     """A service, by the names of the library.
 
-    ``policy``: the operator's policy for calls that name none. A call may name another, or tighten it by a mapping or a
+    ``address``: absent: ``http://127.0.0.1:8700``. ``token``: absent: that of ``RINGFENCE_TOKEN``. ``policy``: the
+    operator's policy for calls that name none. A call may name another, or tighten it by a mapping or a
     ``SandboxPolicy``; asking for more is a PolicyError.
+    ``patience_s``: how long a full service is asked again. ``timeout_s``: how long a connection may be silent, so a run
+    that is waited for may take no longer. ``plain_http``: the connection to another machine is secured by other means,
+    so a token may be sent unencrypted.
     """
 
     def __init__(
         self, address: str = ADDRESS, *, token: str | None = None, policy: str = "default", patience_s: float = 60.0,
         timeout_s: float = 600.0, plain_http: bool = False,
     ) -> None:  # fmt: skip
-        """``token``: absent: that of ``RINGFENCE_TOKEN``. ``patience_s``: how long a full service is asked again.
-        ``plain_http``: the connection to another machine is secured by other means, so a token may be sent
-        unencrypted."""
         given = os.environ.get(VARIABLE, "") if token is None else token
         self.connection = Connection(address, given, patience_s, timeout_s, plain_http=plain_http)
         self._policy = policy
@@ -48,17 +49,17 @@ class Client:
         bundle: bool = False,
     ) -> Outcome:  # fmt: skip
         """One job in a sandbox of its own, as ``ringfence.run``; ``bundle``: ``bundle_of`` has evidence of it after."""
-        spec = {**spec_of(job, input, timeout, env), **self.chosen(policy)}
+        spec = {**spec_of(job, input, timeout, env), **self._chosen(policy)}
         spec |= {"bundle": True} if bundle else {}
-        return self.carried_out("/v1/runs", spec, on_event, on_output)
+        return self._carried_out("/v1/runs", spec, on_event, on_output)
 
     def run_source(self, source: str | bytes, policy: Policy = None, **given: Any) -> Outcome:
         """Python source, as ``Pool.run_source`` of the library."""
-        return self.carried_out("/v1/runs", {**source_spec(source, **given), **self.chosen(policy)})
+        return self._carried_out("/v1/runs", {**source_spec(source, **given), **self._chosen(policy)})
 
     def open(self, policy: Policy = None, workspace: str | None = None) -> RemoteBox:
         """A box, as ``ringfence.open``; ``workspace``: one that the operator has named."""
-        spec = {**self.chosen(policy), **({"workspace": workspace} if workspace else {})}
+        spec = {**self._chosen(policy), **({"workspace": workspace} if workspace else {})}
         made = self.connection.json("POST", "/v1/boxes", spec)
         return RemoteBox(self.connection, made["id"])
 
@@ -70,7 +71,7 @@ class Client:
         self, policy: Policy = None, *, warm: int = 2, preload: Sequence[str] = (), at_once: int = 8
     ) -> RemotePool:
         """A pool, as ``ringfence.Pool``; ``at_once``: how many jobs of ``map`` are under way."""
-        spec = {**self.chosen(policy), "warm": warm, "preload": list(preload)}
+        spec = {**self._chosen(policy), "warm": warm, "preload": list(preload)}
         return RemotePool(self, self.connection.json("POST", "/v1/pools", spec)["id"], at_once)
 
     def bundle_of(self, run_id: str) -> dict[str, Any]:
@@ -79,10 +80,12 @@ class Client:
         return found
 
     def status(self) -> dict[str, Any]:
+        """How full the service is, and what this token may have."""
         found: dict[str, Any] = self.connection.json("GET", "/v1/status")
         return found
 
     def close(self) -> None:
+        """Close this thread's connection. Runs, boxes and pools of the service stay."""
         self.connection.close()
 
     def __enter__(self) -> Client:
@@ -91,9 +94,9 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- for those who ask in other ways
+    # ---- for pools too
 
-    def chosen(self, policy: Policy) -> dict[str, object]:
+    def _chosen(self, policy: Policy) -> dict[str, object]:
         """The name of a policy, and what to tighten in it."""
         if policy is None or isinstance(policy, str):
             return {"policy": policy or self._policy}
@@ -102,7 +105,7 @@ class Client:
             policy = {name: wanted[name] for name in field_names(policy) if wanted[name] != usual[name]}
         return {"policy": self._policy, "tighten": dict(policy)}
 
-    def carried_out(
+    def _carried_out(
         self, path: str, spec: dict[str, object], on_event: OnEvent | None = None, on_output: OnOutput | None = None
     ) -> Outcome:
         key = secrets.token_hex(16)
@@ -168,27 +171,31 @@ class RemotePool:
         self, job: Command, *, input: bytes | None = None, timeout: float | None = None,
         env: Mapping[str, str] | None = None, on_output: OnOutput | None = None,
     ) -> Outcome:  # fmt: skip
-        return self._client.carried_out(self._path, spec_of(job, input, timeout, env), None, on_output)
+        """Any command, as ``Pool.run`` of the library."""
+        return self._client._carried_out(self._path, spec_of(job, input, timeout, env), None, on_output)
 
     def run_source(self, source: str | bytes, *, on_output: OnOutput | None = None, **given: Any) -> Outcome:
-        return self._client.carried_out(self._path, source_spec(source, **given), None, on_output)
+        """Python source, as ``Pool.run_source`` of the library."""
+        return self._client._carried_out(self._path, source_spec(source, **given), None, on_output)
 
     def call(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
         """What the function returns; CallError with the guest's own traceback where it raises."""
         return self.try_call(function, *args, **kwargs).value
 
     def try_call(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> CallResult:
+        """The same, with everything known of how it ended, and never an exception of the guest's choice."""
         from ringfence.python_jobs import pack
 
         call = {"function": from_bytes(pack.pack(function)), "name": pack.name_of(function),
                 "arguments": from_bytes(pack.pack_arguments(args, kwargs))}  # fmt: skip
-        return call_result(self._client.carried_out(self._path, {"call": call}))
+        return call_result(self._client._carried_out(self._path, {"call": call}))
 
     def map(self, function: Callable[..., Any], items: Iterable[object]) -> list[Any]:
         """The function's value for every item, in order."""
         return self._map(lambda item: self.call(function, item), items)
 
     def try_map(self, function: Callable[..., Any], items: Iterable[object]) -> list[CallResult]:
+        """The same of ``try_call``."""
         return self._map(lambda item: self.try_call(function, item), items)
 
     def _map(self, one: Callable[[object], Any], items: Iterable[object]) -> list[Any]:
@@ -197,6 +204,7 @@ class RemotePool:
         return map_in_order(one, list(items), self._at_once, progress=False)
 
     def close(self) -> None:
+        """End its sandboxes."""
         self._client.connection.json("DELETE", f"/v1/pools/{self.id}")
 
     def __enter__(self) -> RemotePool:
