@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,11 +17,12 @@ from ringfence import errors
 from ringfence.client.wire import from_bytes, plain_error, read_error, to_bytes
 from ringfence.errors import ConflictError, PolicyError, SandboxError, SetupError, UsageError
 from ringfence.model.events import Event, EventKind
+from ringfence.model.record import field_names
 from ringfence.service.event_log import EventLog, Feed, as_sse
 from ringfence.service.figures import COUNTERS, Figures
 from ringfence.service.run import is_attempt
 from ringfence.service.schema import told
-from ringfence.service.settings import Settings
+from ringfence.service.settings import Settings, from_plain
 from ringfence.service.shapes import RUN
 from ringfence.service.store import ID, Store, new_id
 from ringfence.service.tokens import add_token, read_tokens
@@ -211,6 +213,16 @@ def test_a_name_of_the_service_is_what_a_proxy_before_it_passes_on(
     """Host has no port where that is the protocol's own."""
     found = Settings(port=8700, names=(name,)).authorities
     assert found.issuperset(taken) and found.isdisjoint(refused)
+
+
+def test_the_example_of_settings_has_the_defaults_that_its_page_says() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/reference/service.md").read_text(encoding="utf-8")
+    example = page.partition("## Settings")[2].partition("```yaml\n")[2].partition("```")[0]
+    values = yaml.safe_load(example)
+    names = list(values)
+    shown = ["host", "port", *names[names.index("spare_bytes") : names.index("connections") + 1]]
+    assert from_plain({name: values[name] for name in shown}) == Settings()
+    assert set(names) == set(field_names(Settings))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="users have numbers")
