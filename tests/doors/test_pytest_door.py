@@ -231,6 +231,23 @@ def test_pytest_cov_works_and_its_data_reaches_the_caller(
     assert (suite / ".coverage").exists()
 
 
+def test_reports_leave_a_strict_run_by_a_writable_path(
+    suite: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, unmeasured_spawner: None
+) -> None:
+    for name in ("COVERAGE_PROCESS_START", "COVERAGE_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    (suite / "product.py").write_text("def double(x):\n    return 2 * x\n")
+    name = _write(suite, "import product\ndef test_a(): assert product.double(2) == 4\n")
+    reports = tmp_path_factory.mktemp("reports")
+    policy = SandboxPolicy(isolation="strict", writable_paths=(str(reports),))
+    asked = ["--cov=product", f"--cov-report=xml:{reports}/coverage.xml", f"--junitxml={reports}/junit.xml"]
+    result = run_pytests_v2([name], policy, arguments=asked)
+    assert result["status"] == "OK", result["stdout"]
+    assert sorted(path.name for path in reports.iterdir()) == ["coverage.xml", "junit.xml"]
+    assert 'line-rate="1"' in (reports / "coverage.xml").read_text()
+    assert sorted(path.name for path in suite.iterdir()) == ["product.py", name]
+
+
 def test_xdist_works_and_counts_are_right(suite: Path) -> None:
     body = "import pytest\n@pytest.mark.parametrize('n', range(12))\ndef test_n(n): assert n != 5\n"
     policy = SandboxPolicy(pids_max=64, wall_time_s=60)
