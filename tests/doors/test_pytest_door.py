@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence import SandboxPolicy, run_pytests, run_pytests_v2
+from ringfence import IsolationLevel, SandboxPolicy, run_pytests, run_pytests_v2
 from ringfence.cli.json_text import json_text
 from ringfence.pytest_runner import records
 from ringfence.pytest_runner.records import parse_records
@@ -239,7 +239,7 @@ def test_reports_leave_a_strict_run_by_a_writable_path(
     (suite / "product.py").write_text("def double(x):\n    return 2 * x\n")
     name = _write(suite, "import product\ndef test_a(): assert product.double(2) == 4\n")
     reports = tmp_path_factory.mktemp("reports")
-    policy = SandboxPolicy(isolation="strict", writable_paths=(str(reports),))
+    policy = SandboxPolicy(isolation=IsolationLevel.STRICT, writable_paths=(str(reports),))
     asked = ["--cov=product", f"--cov-report=xml:{reports}/coverage.xml", f"--junitxml={reports}/junit.xml"]
     result = run_pytests_v2([name], policy, arguments=asked)
     assert result["status"] == "OK", result["stdout"]
