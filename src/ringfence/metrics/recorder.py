@@ -103,6 +103,12 @@ def observe(name: str, value: float, **labels: str) -> None:
         _child(name, labels).observe(value)
 
 
+def show(name: str, **labels: str) -> None:
+    """Show a series with 0, before anything is counted in it."""
+    if _made:
+        _child(name, labels)
+
+
 def _child(name: str, labels: dict[str, str]) -> _Child:
     found = _made[name]
     return found.labels(**labels) if labels else found  # type: ignore[attr-defined, return-value]

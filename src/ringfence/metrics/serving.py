@@ -8,7 +8,7 @@ from collections.abc import Callable
 from wsgiref.simple_server import WSGIServer
 
 from ringfence.errors import UsageError
-from ringfence.metrics import recorder
+from ringfence.metrics import known_series, recorder
 
 HOST, PORT = "127.0.0.1", 8000
 
@@ -29,6 +29,7 @@ class Served:
 def serve(port: int = PORT, host: str = HOST, folder: str = "") -> Served:
     """Serve ``/metrics``. ``folder``: of all processes that count there, see ``recorder``."""
     recorder.enable(folder)
+    known_series.show()
     from prometheus_client import start_http_server
 
     registry = recorder.registry()

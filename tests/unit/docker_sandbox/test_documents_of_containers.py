@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ringfence.docker_sandbox import gate
 from ringfence.docker_sandbox.config import EMERGENCY, DockerConfig
 from ringfence.docker_sandbox.config_keys import KEYS
 from ringfence.docker_sandbox.result import StrategyStatus
+from ringfence.errors import PolicyError
+from ringfence.metrics import known_series
 from ringfence.metrics.table import METRICS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,8 +55,8 @@ def test_the_table_of_errors_names_statuses_metrics_and_events_that_exist() -> N
     table = rows("errors.md")
     statuses = {row[1].strip("`") for row in table if row[1].startswith("`")}
     assert statuses == {*map(str, StrategyStatus)} - {"ok"}
-    metrics = {name for row in table for name in row[3].replace("`", "").split(", ")}
-    assert metrics <= {metric.name for metric in METRICS}
+    assert {name for row in table for name in re.findall("`([a-z_]+)`", row[3])} <= {each.name for each in METRICS}
+    assert all(row[3] for row in table)
     assert {name for row in table for name in re.findall("`([a-z_]+)`", row[4])} <= EVENTS
 
 
@@ -100,6 +103,28 @@ def test_the_dashboard_shows_every_metric() -> None:
 def test_the_alert_on_orphans_and_on_fallbacks_is_there() -> None:
     together = " ".join(alerts())
     assert "orphaned_containers_alert" in together and "docker_fallback_total" in together
+
+
+def test_what_an_alert_asks_for_is_shown_before_its_first_event() -> None:
+    wanted = {name for expression in alerts() for name in asked(expression)}
+    events = {metric.name for metric in METRICS if metric.kind != "gauge" and wanted & {*metric.series}}
+    assert events == {*known_series.KNOWN}
+
+
+def test_the_known_values_of_labels_are_those_of_the_code() -> None:
+    assert {*known_series.STRATEGY_STATUSES} == {*map(str, StrategyStatus)}
+    assert {*known_series.REJECTED} == {*gate.CATEGORIES, gate.OTHER}
+    assert {*known_series.NOT_CREATED} == {*re.findall(r'^_IMAGE, _CREATE = "(\w+)", "(\w+)"$', SOURCES, re.M)[0]}
+    assert {*known_series.STRATEGY_RESOURCES} == {*re.findall(r'self\._limit\("(\w+)"', SOURCES)}
+    assert {*known_series.FALLBACK_LEVELS} == {level for level in known_series.LEVELS if is_a_fallback(level)}
+
+
+def is_a_fallback(level: str) -> bool:
+    try:
+        DockerConfig(fallback_level=level)
+    except PolicyError:
+        return False
+    return True
 
 
 def test_the_emergency_procedure_names_the_switch_that_is_tested() -> None:

@@ -120,6 +120,36 @@ def test_processes_that_count_in_a_folder_are_added_up(tmp_path: Path) -> None:
         server.communicate()
 
 
+SERVED = """
+import urllib.request
+from ringfence.metrics import recorder, serving
+served = serving.serve(0, folder={!r})
+recorder.add("docker_fallback_total", level="strict")
+print(urllib.request.urlopen(f"http://127.0.0.1:{{served.port}}/metrics").read().decode())
+served.close()
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("where", ["", "figures"])
+def test_a_server_shows_what_alerts_ask_for_before_the_first_event(tmp_path: Path, where: str) -> None:
+    """Prometheus sees no increase in a counter that first appears at 1."""
+    shown = python(SERVED.format(where and str(tmp_path / where)), RINGFENCE_METRICS="").splitlines()
+    assert {'docker_fallback_total{level="strict"} 1.0', 'docker_fallback_total{level="process"} 0.0',
+            'container_creation_failed_total{reason="image"} 0.0', 'security_rejections_total{reason="other"} 0.0',
+            'execution_timeout_total{isolation="none"} 0.0', 'executions_total{isolation="container",status="ok"} 0.0',
+            'executions_total{isolation="strict",status="LOST"} 0.0',
+            'resource_limit_exceeded_total{isolation="process",resource="memory"} 0.0',
+            'start_latency_seconds_bucket{isolation="container",le="+Inf"} 0.0'} <= {*shown}  # fmt: skip
+
+
+@pytest.mark.system
+def test_a_process_that_only_counts_keeps_no_series_of_nothing() -> None:
+    code = "from ringfence.metrics import recorder as r; r.enable(); r.add('docker_fallback_total', level='strict'); "
+    code += "print([s.labels for m in r.registry().collect() for s in m.samples if s.name == 'docker_fallback_total'])"
+    assert python(code, RINGFENCE_METRICS="on") == "[{'level': 'strict'}]\n"
+
+
 def _free_port() -> int:
     import socket
 
