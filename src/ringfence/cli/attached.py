@@ -38,7 +38,7 @@ def need_layer(policy: SandboxPolicy, flag: str) -> None:
         return
     backend = backend_for(policy.isolation)
     if not backend.traits.has_layer:
-        raise UsageError(f"{flag} needs isolation strict: without it the current directory itself is changed",
+        raise UsageError(f"{flag} needs isolation strict: no other level keeps changes in a layer",
                          hint="leave out --isolation, or write --strict")  # fmt: skip
     lack = backend.lacks(policy)[0]  # what the level is built on; --allow-partial would do without a layer too
     raise UnavailableError(f"{flag} needs a layer, and isolation {policy.isolation} has none on this host: "

@@ -76,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="the command is a Python file and its arguments; - is stdin")  # fmt: skip
     parser.add_argument("--interpreter", metavar="PYTHON", help=f"with --python: {INTERPRETER_HELP}")
     parser.add_argument("--here-anyway", action="store_true",
-                        help="show the current directory although it is a home or /etc (strict)")  # fmt: skip
+                        help="show the current directory although it is a home or /etc")  # fmt: skip
     parser.add_argument("--usage", action="store_true", help="record what it uses over time; see ringfence usage")
     parser.add_argument("--usage-file", metavar="FILE", help="the same, into this file")
     parser.add_argument("--bundle", metavar="FILE", help="leave signed evidence of the run in this new file")

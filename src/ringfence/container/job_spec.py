@@ -20,7 +20,7 @@ from ringfence.model.limits import MIB, SyscallProfile
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.ways import led
 from ringfence.model.ways.walk import Look, real
-from ringfence.sandbox import hiding, host
+from ringfence.sandbox import hiding, host, workplaces
 from ringfence.sandbox.hidden import HiddenPaths
 
 HOME = "/tmp"
@@ -119,6 +119,8 @@ def _shown(policy: SandboxPolicy, job: Job) -> list[Bind]:
     if job.cwd is not None:
         if not os.path.isdir(job.cwd):
             raise UsageError(f"{job.cwd}: no such directory", hint="the working directory must exist")
+        if real(job.cwd) != "/":  # which can't be shown at all, see below
+            workplaces.refuse_everywhere(real(job.cwd), policy)
         places.setdefault(job.cwd, not is_writable(job.cwd, policy))
     led.refuse(policy, () if job.cwd is None else (job.cwd,), Look())
     for path in places:

@@ -1,4 +1,4 @@
-"""Which directory of the host can be a workspace under STRICT, and which only if the caller names it (ADR 0053).
+"""Which directory of the host can be a workspace, and which only if the caller names it (ADR 0053).
 
 The whole workspace is shown to the job. Programs are started in a home, or in /etc, by accident more often than on
 purpose.
@@ -16,17 +16,22 @@ from ringfence.sandbox import root as rootfs
 
 _CHANGE = "change to a directory of your own first"
 _KERNELS = ("/proc", "/sys", "/dev")
-_SHARED = ("/var", "/boot", "/run")
+_SHARED = ("/var", "/boot", "/run", "/home")
 
 
 def refuse(path: str, policy: SandboxPolicy) -> None:
-    """UsageError if this real path can't be a workspace, or shows more than the caller may want."""
+    """UsageError if this real path can't be a workspace under STRICT, or shows more than the caller may want."""
+    if path not in ("/", rootfs.HOME) and within(rootfs.HOME, path):
+        raise UsageError(f"{path} can't be a workspace: the sandbox has its own {rootfs.HOME} in it", hint=_CHANGE)
+    refuse_everywhere(path, policy)
+
+
+def refuse_everywhere(path: str, policy: SandboxPolicy) -> None:
+    """The same at any level that shows nothing but the workspace: also in a container, which has no such home."""
     if path == "/" or path in rootfs.SYSTEM_FOLDERS:
         raise UsageError(f"{path} can't be a workspace", hint=_CHANGE)
     if any(within(path, top) for top in _KERNELS) and not within(path, "/dev/shm"):
         raise UsageError(f"{path} can't be a workspace: what is there is the kernel's", hint=_CHANGE)
-    if path != rootfs.HOME and within(rootfs.HOME, path):
-        raise UsageError(f"{path} can't be a workspace: the sandbox has its own {rootfs.HOME} in it", hint=_CHANGE)
     kind = _holds(path)
     if kind and path not in map(real, (*policy.readable_paths, *policy.writable_paths)):
         problem = f"{path} is {kind}, and a job that works there can read all of it"

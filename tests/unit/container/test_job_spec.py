@@ -68,6 +68,27 @@ def test_what_is_not_there_is_refused() -> None:
         spec(cwd="/")
 
 
+@pytest.mark.parametrize("folder", ["/usr", "/proc", "/proc/self", "/sys", "/dev"])
+def test_the_systems_own_directories_are_no_workspace(folder: str) -> None:
+    with pytest.raises(UsageError, match="can't be a workspace"):
+        spec(cwd=folder)
+
+
+def test_a_home_is_a_workspace_only_if_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under strict: whoever starts a job there by accident would show it all keys."""
+    home = tmp_path / "homes" / "me"
+    (home / "project").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(home)
+    monkeypatch.setenv("HOME", str(home))
+    for folder in (home, tmp_path / "link", home.parent, Path("/etc"), Path("/var"), Path("/home")):
+        with pytest.raises(UsageError, match="can read all of it") as refused:
+            spec(cwd=str(folder))
+        assert "--here-anyway" in refused.value.hint
+    assert spec({"readable_paths": (str(home),)}, cwd=str(home)).workdir == str(home)
+    assert spec({"writable_paths": (str(home),)}, cwd=str(home)).workdir == str(home)
+    assert spec(cwd=str(home / "project")).workdir == str(home / "project")
+
+
 @pytest.mark.parametrize(("disk", "memory"), [
     (None, 512 << 20), (4 << 20, 512 << 20), (8 << 30, 64 << 20), (100, 8 << 20),
 ])  # fmt: skip
