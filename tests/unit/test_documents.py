@@ -25,4 +25,7 @@ def test_the_table_of_decisions_names_each_once_in_order_and_without_gaps() -> N
     decisions = ROOT / "docs" / "adr"
     listed = re.findall(r"^\| \[\d+\]\(([^)]+)\)", (decisions / "README.md").read_text("utf-8"), re.MULTILINE)
     assert listed == sorted(path.name for path in decisions.glob("[0-9]*.md"))
+    superseded = [path.name for path in decisions.glob("[0-9]*.md") if "\nSuperseded by" in path.read_text("utf-8")]
+    table = (decisions / "README.md").read_text("utf-8")
+    assert superseded == re.findall(r"^\| \[\d+\]\(([^)]+)\).*\. Superseded by ", table, re.MULTILINE)
     assert [int(name[:4]) for name in listed] == [*range(1, len(listed) + 1)], "a number is missing, or there twice"
