@@ -10,9 +10,10 @@ import argparse
 import ast
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import ringfence
 from ringfence.cli import COMMANDS, PROCTOR_COMMANDS
@@ -22,6 +23,16 @@ from ringfence.client.client import Client, RemotePool
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 COMMAND_LINE, PYTHON_API = FOLDER / "command-line.md", FOLDER / "python-api.md"
+SOURCE = Path(ringfence.__file__).resolve().parent.parent
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_ALSO = (("ringfence.integrations.rewards.grading", "Reward"),)
+"""What other doors return, and pages of the documents name."""
+_OF_OURS = (("ringfence.backends.process_images", "Confinement"),)
+"""What only other parts of the package have a use for."""
+_CLOSED_SET = "StrEnum"
+_CLIENT = "ringfence.client"
+_NO_ENUM = ("A closed set of texts. `StrEnum` is ringfence's own class, not `enum.StrEnum` "
+            "([ADR 0059](../adr/0059-closed-sets-are-no-enums.md)).\n")  # fmt: skip
 _HEAD = "<!-- Written by python -m tests.reference_pages. A test holds it to the code. -->\n"
 
 
@@ -85,74 +96,167 @@ def _cell(text: str) -> str:
 
 
 def python_api() -> str:
-    """The page about the public names."""
+    """The page about the public names, and about the classes whose objects they return."""
     names = sorted(name for name in ringfence._PUBLIC if not name.startswith("_"))
-    parts = [_HEAD, "# Python API\n", "Every name of `import ringfence`. Each is loaded when it is first used.\n"]
-    parts += [*(f"[`{name}`](#{name.lower()}) ·" for name in names), "[`ringfence.client`](#ringfenceclient)"]
+    described = {name: _found(getattr(ringfence, name)) for name in names}
+    others = _returned(described.values())
+    titles = [*names, *(_title(each, names) for each in others), _CLIENT]
+    parts = [_HEAD, "# Python API\n", "Every name of `import ringfence`. Each is loaded when it is first used. "
+             "[The classes](#classes-that-these-return) whose objects they return come last.\n"]  # fmt: skip
+    parts += [f"[`{title}`](#{_anchor(title)})" + (" ·" if title != titles[-1] else "") for title in titles]
     parts.append("")
-    for name in names:
-        parts += _public(name)
-    parts += _client()
+    for name, found in described.items():
+        parts += [f"## {name}\n", f"`from ringfence import {name}`, defined in `{found.module}`.\n"]
+        parts += _shown(found, titles)
+    told = "They are no names of `import ringfence`: for an annotation, import them from their module.\n"
+    parts += ["## Classes that these return\n", told]
+    everything = [*described.values(), *others]
+    for each in others:
+        parts += [f"### {_title(each, names)}\n", _origin(each, everything), *_shown(each, titles, made=False)]
+    parts += _client(titles)
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _client() -> Iterator[str]:
-    yield "## ringfence.client\n"
+def _client(titles: list[str]) -> Iterator[str]:
+    yield f"## {_CLIENT}\n"
     yield "The same over HTTP, for [a service](service.md). You make a `Client`; its methods return the others.\n"
     yield "`Command` is a `Job` or a list of words, `Policy` a name, a mapping or a `SandboxPolicy`.\n"
     for value in (Client, RemoteBox, RemoteHandle, RemotePool):
         yield f"### {value.__name__}\n"
         if value is Client:
-            yield "`from ringfence.client import Client`.\n"
-        node = _source(value)
-        assert isinstance(node, ast.ClassDef)
-        yield from _class(node, constructor=value is Client)
+            yield f"`from {_CLIENT} import Client`.\n"
+        yield from _shown(_found(value), titles, made=value is Client)
 
 
-def _public(name: str) -> Iterator[str]:
-    value = getattr(ringfence, name)
-    yield f"## {name}\n"
-    node = _source(value)
-    yield f"`from ringfence import {name}`, defined in `{value.__module__}`.\n"
-    if isinstance(node, ast.ClassDef):
-        yield from _class(node)
-    elif isinstance(node, ast.FunctionDef):
-        yield from _function(node, name)
+def _title(found: Found, names: list[str]) -> str:
+    return f"{found.name} of {found.module}" if found.name in names else found.name
 
 
-def _source(value: object) -> ast.stmt:
-    module = inspect.getmodule(value)
-    path = Path(inspect.getsourcefile(module) or "")  # type: ignore[arg-type]
-    own: str = value.__name__  # type: ignore[attr-defined]
-    found = [each for each in _tree(path).body if getattr(each, "name", "") == own]
-    return found[-1]
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-").replace(".", "")
+
+
+class Found(NamedTuple):
+    """A class or a function of ours, and where it stands."""
+
+    module: str
+    name: str
+    node: Definition
+
+    @property
+    def members(self) -> Iterator[tuple[str, list[Found]]]:
+        """(name, classes of ours in its type) of what it gives: of a class, fields and methods, its bases' too."""
+        if not isinstance(self.node, ast.ClassDef):
+            yield self.name, _named_in(self.module, self.node.returns)
+            return
+        for each in self.node.body:
+            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and each.target.id[0] != "_":
+                yield f"{self.name}.{each.target.id}", _named_in(self.module, each.annotation)
+            elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name[0] != "_":
+                yield f"{self.name}.{each.name}", _named_in(self.module, each.returns)
+        for base in _bases(self):
+            yield from base._replace(name=self.name).members
+
+
+def _found(value: object) -> Found:
+    module: str = value.__module__  # type: ignore[attr-defined]
+    name: str = value.__name__  # type: ignore[attr-defined]
+    return Found(module, name, _defined(module)[name])
 
 
 @cache
-def _tree(path: Path) -> ast.Module:
+def _defined(module: str) -> dict[str, Definition]:
+    """The classes and functions at the top of a module; of overloads, the last."""
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return {each.name: each for each in _tree(module).body if isinstance(each, kinds)}
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    path = SOURCE.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def _class(node: ast.ClassDef, *, constructor: bool = True) -> Iterator[str]:
+@cache
+def _class_named(module: str, name: str) -> Found | None:
+    """The class of ours that a name means in a module, by what the module defines or imports."""
+    node = _defined(module).get(name)
+    if node is not None:
+        return Found(module, name, node) if isinstance(node, ast.ClassDef) else None
+    for each in ast.walk(_tree(module)):
+        if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("ringfence"):
+            for alias in each.names:
+                if (alias.asname or alias.name) == name and each.module != module:
+                    return _class_named(str(each.module), alias.name)
+    return None
+
+
+def _named_in(module: str, annotation: ast.expr | None) -> list[Found]:
+    names = [each.id for each in ast.walk(annotation) if isinstance(each, ast.Name)] if annotation else []
+    return [found for name in names if (found := _class_named(module, name)) is not None]
+
+
+def _bases(found: Found) -> list[Found]:
+    named = (_class_named(found.module, each.id) for each in found.node.bases if isinstance(each, ast.Name))
+    return [each for each in named if each is not None and each.name != _CLOSED_SET]
+
+
+def _returned(public: Iterable[Found]) -> list[Found]:
+    """The classes of ours that the types of the public names lead to, by name."""
+    known = {*_OF_OURS, *(each[:2] for each in public)}
+    others = [Found(module, name, _defined(module)[name]) for module, name in _ALSO]
+    waiting = [*public, *others]
+    for each in waiting:
+        for found in (one for _, named in each.members for one in named):
+            if found[:2] not in known:
+                known.add(found[:2])
+                others.append(found)
+                waiting.append(found)
+    return sorted(others, key=lambda each: (each.name, each.module))
+
+
+def _origin(found: Found, everything: list[Found]) -> str:
+    """Where it stands, and what gives it."""
+    by = [name for each in everything if each != found for name, named in each.members
+          if any(one[:2] == found[:2] for one in named)]  # fmt: skip
+    given = f" You get one from {', '.join(f'`{name}`' for name in dict.fromkeys(by))}." if by else ""
+    return f"Defined in `{found.module}`.{given}\n"
+
+
+def _shown(found: Found, titles: list[str], *, made: bool = True) -> Iterator[str]:
+    """``made``: by users too, so what it takes is shown."""
+    if isinstance(found.node, ast.ClassDef):
+        yield from _class(found, titles, made)
+    else:
+        yield from _function(found.node, found.name)
+
+
+def _class(found: Found, titles: list[str], made: bool) -> Iterator[str]:
+    node = found.node
     bases = ", ".join(map(ast.unparse, node.bases))
     yield f"```text\nclass {node.name}{f'({bases})' if bases else ''}\n```\n"
     yield f"{_doc(node)}\n"
+    if bases == _CLOSED_SET:
+        yield _NO_ENUM
     fields = [*_fields(node.body)]
     if fields:
         yield "| field | type | default | meaning |\n|---|---|---|---|"
         yield from fields
         yield ""
-    for each in node.body:
-        if isinstance(each, ast.FunctionDef) and (
-            not each.name.startswith("_") or (constructor and each.name == "__init__")
-        ):
-            yield from _function(each, f"{node.name}.{each.name}")
+    for place in (found, *(each for each in _bases(found) if each.name not in titles)):
+        for each in place.node.body:
+            if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            ours = any(one[:2] in _OF_OURS for one in _named_in(place.module, each.returns))
+            if not ours and (each.name[0] != "_" or (made and each.name == "__init__")):
+                yield from _function(each, f"{node.name}.{each.name}")
 
 
 def _fields(body: list[ast.stmt]) -> Iterator[str]:
     for place, each in enumerate(body):
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and each.target.id[0] != "_":
-            kind, default = ast.unparse(each.annotation), ast.unparse(each.value) if each.value else ""
+            kind, default = ast.unparse(each.annotation), _default(each.value)
             name = each.target.id
         elif isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and each.targets[0].id.isupper():
             kind, default, name = "", ast.unparse(each.value), each.targets[0].id
@@ -162,6 +266,16 @@ def _fields(body: list[ast.stmt]) -> Iterator[str]:
         yield f"| {' | '.join(code)} | {_cell(_below(body, place))} |"
 
 
+def _default(value: ast.expr | None) -> str:
+    """As a caller would write it; nothing where a function of ours finds it out."""
+    if not isinstance(value, ast.Call) or ast.unparse(value.func) not in ("made_by", "MappingProxyType"):
+        return ast.unparse(value) if value else ""
+    if not value.keywords:
+        return ast.unparse(value.args[0])
+    factory = ast.unparse(value.keywords[0].value)
+    return "" if factory.startswith("_") else {"list": "[]", "dict": "{}"}.get(factory, f"{factory}()")
+
+
 def _below(body: list[ast.stmt], place: int) -> str:
     """The text in the line under a field."""
     after = body[place + 1] if place + 1 < len(body) else None
@@ -169,20 +283,20 @@ def _below(body: list[ast.stmt], place: int) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _function(node: ast.FunctionDef, shown: str) -> Iterator[str]:
+def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, shown: str) -> Iterator[str]:
     words = {ast.unparse(each).partition(".")[0] for each in node.decorator_list}
     if "overload" in words:
         return
     arguments = ast.unparse(node.args).removeprefix("self, ").removeprefix("cls, ")
     arguments = "" if arguments in ("self", "cls") else arguments
     returns = f" -> {ast.unparse(node.returns)}" if node.returns and node.name != "__init__" else ""
-    name = shown.removesuffix(".__init__")
+    name = ("await " if isinstance(node, ast.AsyncFunctionDef) else "") + shown.removesuffix(".__init__")
     yield f"```text\n{name}{'' if 'property' in words else f'({arguments})'}{returns}\n```\n"
     if node.name != "__init__" and _doc(node):
         yield f"{_doc(node)}\n"
 
 
-def _doc(node: ast.ClassDef | ast.FunctionDef) -> str:
+def _doc(node: Definition) -> str:
     """The docstring, with its examples as blocks."""
     text, out, inside = ast.get_docstring(node) or "", [], False
     for line in text.split("\n"):

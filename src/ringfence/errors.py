@@ -24,7 +24,7 @@ from __future__ import annotations
 
 
 class SandboxError(Exception):
-    """The root of the tree: catch this to catch all that ringfence itself gets wrong or refuses."""
+    """The base class: catch it to catch every error and every refusal of ringfence itself."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -58,10 +58,10 @@ class FieldError(UsageError, TypeError):
 
 
 class PolicyError(UsageError):
-    """A policy that contradicts itself, is out of range or has an unknown key; ``field`` names it.
+    """A policy contradicts itself, is out of range or has an unknown key; ``field`` names it.
 
     ``where`` is ``file:line:column: `` for a policy read from a file; ``more`` holds the further
-    errors of the same policy, so that a user can mend them all at once.
+    errors of the same policy, so that a user can fix them all at once.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PolicyError(UsageError):
 class UnavailableError(SandboxError):
     """This host cannot keep a promise that the policy asks for; nothing was run.
 
-    Where several things help, or several are needed, ``fixes`` has them one by one.
+    If several things help, or several are needed, ``fixes`` lists them one by one.
     """
 
     def __init__(
@@ -99,12 +99,12 @@ class SetupError(SandboxError):
 
 
 class SupervisionError(SandboxError):
-    """We lost track of a running job; it was killed first."""
+    """ringfence has lost track of a running job, after it killed the job."""
 
 
 class FileError(SandboxError):
-    """A file of a box could not be put or got; ``errno`` is that of the call that failed in the box, EFBIG where
-    the file is larger than was asked for, 0 where a limit ended the transfer."""
+    """A file could not be put into a box, or taken out of it. ``errno`` is that of the call that failed in the box;
+    EFBIG: the file is larger than was asked for; 0: a limit ended the transfer."""
 
     def __init__(self, message: str, *, errno: int = 0, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -112,10 +112,10 @@ class FileError(SandboxError):
 
 
 class CallError(SandboxError):
-    """Somebody asked for the value of a call that has none; what is told of the guest is the guest's word.
+    """The call has no value. What this error says about the guest comes from the guest.
 
-    ``type_name``, ``problem`` and ``traceback_text`` are of the exception that the function raised; the type and
-    the traceback are empty where it was something else that ended the call.
+    ``type_name``, ``problem`` and ``traceback_text`` describe the exception that the function raised. If something
+    else ended the call, the type and the traceback are empty.
     """
 
     def __init__(self, problem: str, *, type_name: str = "", traceback_text: str = "", hint: str = "") -> None:
@@ -128,7 +128,7 @@ class CallError(SandboxError):
 
 
 class RefusedError(SandboxError):
-    """A tool call of an agent was not allowed; it was not run."""
+    """An agent's tool call was not allowed, and was not run."""
 
     def __init__(self, tool: str, problem: str, *, risk_score: float = 0.0, hint: str = "") -> None:
         super().__init__(f"{tool}: {problem}", hint=hint)
@@ -137,7 +137,7 @@ class RefusedError(SandboxError):
 
 
 class AttackError(RefusedError):
-    """Calls that together are an attack. The agent runs nothing more until somebody resets it."""
+    """Several tool calls together are an attack. The agent runs nothing more until somebody resets it."""
 
     def __init__(
         self, tool: str, problem: str, *, findings: tuple[str, ...] = (), risk_score: float = 0.0, hint: str = ""
@@ -151,8 +151,8 @@ class CheckpointError(SandboxError):
 
 
 class ConflictError(CheckpointError):
-    """The base was changed by somebody else; nothing of theirs was overwritten. ``paths`` names what, ``problem`` says
-    what is wrong with all of them."""
+    """Somebody else changed the same files in the base; nothing of theirs was overwritten. ``paths`` names the files,
+    ``problem`` says what is wrong with all of them."""
 
     def __init__(self, message: str, *, paths: tuple[str, ...] = (), hint: str = "", problem: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -161,8 +161,8 @@ class ConflictError(CheckpointError):
 
 
 class LateAttemptError(CheckpointError):
-    """A process that an earlier visit left running has tried something forbidden, and no result has told of it yet.
-    ``attempts`` names what; ``since``: the checkpoints before these visits, empty for the beginning."""
+    """A process that an earlier visit left running has tried something forbidden, and no result has reported it yet.
+    ``attempts`` names what it tried; ``since`` names the checkpoints before these visits, '' the beginning."""
 
     def __init__(
         self, message: str, *, attempts: tuple[str, ...] = (), since: tuple[str, ...] = (), hint: str = ""
@@ -173,7 +173,7 @@ class LateAttemptError(CheckpointError):
 
 
 class BusyError(CheckpointError):
-    """Another process holds the transaction. ``pid`` is that process; 0: it is not known."""
+    """Another process holds the transaction. ``pid`` is the id of that process, or 0 if it is not known."""
 
     def __init__(self, message: str, *, pid: int = 0, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -181,7 +181,7 @@ class BusyError(CheckpointError):
 
 
 class ForeignError(CheckpointError):
-    """A record on disk has no valid seal of ours: who wrote it is not known, so nothing that it says is done."""
+    """A record on disk has no valid seal of ours: who wrote it is not known, so ringfence does not act on it."""
 
 
 class EvidenceError(SandboxError):

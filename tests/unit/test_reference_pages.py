@@ -23,3 +23,20 @@ def test_the_page_about_the_api_is_current_and_has_every_public_name() -> None:
     written = reference_pages.PYTHON_API.read_text(encoding="utf-8")
     assert written == reference_pages.python_api(), "run python -m tests.reference_pages"
     assert all(f"## {name}\n" in written for name in ringfence._PUBLIC)
+
+
+def test_what_public_names_return_is_described_too() -> None:
+    page = reference_pages.python_api()
+    for name in ("Box", "CallResult", "Change", "Changes", "Committed", "Handle", "Reward", "StrategyStatus", "Ticket"):
+        assert f"\n### {name}\n" in page, name
+    assert "\nawait Pool.run_async(" in page
+    assert "\nHandle.read_stdout(" in page and "\n### Heard\n" in page, "of a base class"
+
+
+def test_no_class_of_ours_in_a_type_is_left_out() -> None:
+    page = reference_pages.python_api()
+    public = [reference_pages._found(getattr(ringfence, name)) for name in ringfence._PUBLIC]
+    described = [*public, *reference_pages._returned(public)]
+    named = {one[:2] for each in described for _, classes in each.members for one in classes}
+    missing = named - {each[:2] for each in described} - {*reference_pages._OF_OURS}
+    assert not missing and all(f"class {name}" in page for _, name in named - {*reference_pages._OF_OURS})

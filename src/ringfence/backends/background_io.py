@@ -31,7 +31,7 @@ class BackgroundStreams:
     def read_stdout(self, since: int = 0, *, timeout_s: float | None = 0) -> Heard:
         """What has come since a position: that of the last reading, or 0.
 
-        If nothing has come, wait this long for it; None: until something comes, or nothing more can.
+        If nothing has come, wait up to ``timeout_s`` for it; None: until something comes, or nothing more can.
         """
         return self._output["stdout"].read(since, timeout_s)
 
@@ -46,7 +46,7 @@ class BackgroundStreams:
             newest.end()
 
     def write(self, data: bytes) -> None:
-        """To its standard input, if no other was given; waits while it does not read."""
+        """Write to its standard input, if it was given no other; waits while it does not read."""
         with self._input_lock:
             if self._input < 0:
                 raise UsageError("its input was given with the job, or is closed")
@@ -60,6 +60,7 @@ class BackgroundStreams:
             os.close(ours)
 
     def close_input(self) -> None:
+        """It reads the end of its input."""
         with self._input_lock:
             ours, self._input = self._input, -1
         if ours >= 0:

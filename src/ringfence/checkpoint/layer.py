@@ -44,9 +44,10 @@ class Rollback:
 
     checkpoint_id: str
     partial: bool
+    """Only some paths were restored."""
     files_restored: int
     state_data: Mapping[str, Any] | None
-    """The checkpoint's. Absent after a partial rollback: it would not fit the rest."""
+    """The data of the checkpoint. Absent after a partial rollback: they would not fit the rest."""
 
 
 @record
@@ -65,9 +66,10 @@ class Planned:
 
 @record
 class Committed:
-    """What a commit did."""
+    """What a commit did, by absolute paths."""
 
     paths: tuple[str, ...]
+    """What was carried over."""
     left: tuple[str, ...]
     """Sockets, FIFOs and devices, which stay in the layer."""
     theirs: tuple[str, ...] = ()

@@ -41,12 +41,12 @@ def new_checkpoint_id() -> str:
 
 @record
 class Checkpoint:
-    """A state of the workspace that one can go back to."""
+    """A state of the layers that you can go back to."""
 
     checkpoint_id: str
     name: str
     number: int
-    """Later checkpoints have higher ones."""
+    """Later checkpoints have higher numbers."""
     created_s: float
     state_data: Mapping[str, Any]
     """The caller's own, as JSON."""

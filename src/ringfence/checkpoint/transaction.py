@@ -70,14 +70,15 @@ class Transaction:
         hidden: Iterable[str] = (),
         root: str = "",
     ) -> Transaction:
-        """A new one. Without bases it lies over a private directory of its own, ``workspace``. ``root``: the directory
-        of many that it is one of, which no job sees."""
+        """Create a transaction. Without bases it lies over a private directory of its own, ``workspace``. ``root``: a
+        directory of many transactions that it is one of, which no job sees."""
         return cls(*opening.made(folder, bases, kind, hidden, root))
 
     @classmethod
     def open(cls, folder: Path | Tree, *, finish: bool = True) -> Transaction:
-        """One that is there, and ours: ForeignError where we did not write it. What was broken off is finished, or is
-        an error; ConflictError, once, where somebody else was faster. A tree is closed with it."""
+        """Open an existing transaction; ForeignError if we did not write it. An interrupted operation is finished
+        first, or is an error without ``finish``; ConflictError, once, if somebody else changed the same files
+        meanwhile. A ``Tree`` is closed with it."""
         return cls(*opening.opened(folder, finish=finish))
 
     def _open_all(self) -> None:
@@ -142,24 +143,25 @@ class Transaction:
         return f"{place}/{inside[0]}" if inside else place
 
     def give_to(self, owner: tuple[int, int]) -> None:
-        """Give its working copies to these ids, for jobs whose ids are not ours. No box may work on it."""
+        """Give its working copies to these ids, for jobs with ids of their own. No box may work on the transaction."""
         for workspace in self._workspaces:
             if isinstance(workspace.layer, Snapshot):
                 workspace.layer.give_to(owner)
 
     def note_box(self, private_folder: str) -> None:
-        """A box works on it now. If this process is killed, the next to open it waits until that directory is gone."""
+        """Note that a box works on it. If this process is killed, the next one to open it waits until that directory is
+        gone."""
         self._lock.note(os.fsencode(private_folder))
 
     @property
     def ours(self) -> tuple[str, ...]:
-        """Directories of ours, which no job sees wherever they lie."""
+        """Directories of ringfence's own, which no job sees wherever they lie."""
         return self._layout.ours
 
     def hide(self, paths: Iterable[str]) -> None:
-        """From now on these are hidden from jobs, so no commit reaches them; what an earlier job made of them goes.
+        """Hide these paths from jobs from now on, so that no commit reaches them. What earlier jobs did there is lost.
 
-        For a working copy it is too late. No box may work on it.
+        A working copy is not changed. No box may work on the transaction.
         """
         more = [path for path in paths if path not in self.hidden]
         if not more or self.kind == SNAPSHOT:
@@ -197,7 +199,7 @@ class Transaction:
         return "".join(self.diffs(None if path is None else [path], most=MAX_TEXT_CHARS))
 
     def diffs(self, paths: Iterable[Path] | None = None, *, most: int = sys.maxsize) -> Iterator[str]:
-        """The same part by part; of each base, what comes after so many characters is only named."""
+        """The same part by part; after ``most`` characters of a base, further changes are only named."""
         self._look_anew()
         for number, inside in self._layout.parts(paths).items():
             yield from self._workspaces[number].diffs(inside, title=self._title(number), most=most)
@@ -208,7 +210,7 @@ class Transaction:
     # ---- checkpoints: one is there once the first base has it, which gets it last
 
     def create_checkpoint(self, name: str = "", state_data: Mapping[str, Any] | None = None) -> Checkpoint:
-        """Keep the layers as they are now, and some data of the caller's with them."""
+        """Keep the layers as they are now, with some data of the caller's."""
         self.recover()
         made = new_checkpoint_id()
         try:
@@ -220,7 +222,7 @@ class Transaction:
         return self._merged(self._workspaces[0].store.load(made))
 
     def checkpoints(self) -> list[Checkpoint]:
-        """The oldest first."""
+        """All checkpoints, the oldest first."""
         return [self._merged(each) for each in self._workspaces[0].checkpoints()]
 
     def _merged(self, first: Checkpoint) -> Checkpoint:
@@ -230,7 +232,7 @@ class Transaction:
 
     @property
     def current(self) -> str:
-        """The checkpoint that was made or gone back to last; empty where there is none."""
+        """The id of the checkpoint that was set, or gone back to, last; empty if there is none."""
         return self._workspaces[0].current if self._workspaces else ""
 
     def delete_checkpoint(self, checkpoint_id: str) -> None:
@@ -294,7 +296,7 @@ class Transaction:
         return count
 
     def seal(self) -> str:
-        """A name of all that the layers hold now, for a commit of just that."""
+        """A seal over all that the layers hold now, for a commit of exactly that."""
         self._look_anew()
         return seal(workspace.contents() for workspace in self._workspaces)
 
@@ -306,11 +308,12 @@ class Transaction:
         sealed: str = "",
         on_conflict: str = OnConflict.REFUSE,
     ) -> Committed:
-        """Carry the layers over into the bases, all or some paths, or nothing at all where there is a conflict.
+        """Carry the layers over into the bases, all or some paths; if there is a conflict, nothing at all.
 
-        This ends the history: checkpoints go. ``mounted``: somebody works on the layers, so they stay as they are.
-        ``sealed``: only if they hold what they did at that ``seal()``, and all of it. ``on_conflict``: who wins where
-        somebody else changed the same: ``theirs``, ``mine``, or ``merge`` for both, line by line.
+        ``paths``: a relative one starts at the only base. This ends the history: all checkpoints go. ``mounted``:
+        somebody works on the layers, so they stay as they are. ``sealed``: only if the commit is exactly what they held
+        at that ``seal()``. ``on_conflict``: which version wins if somebody else changed the same file: ``theirs``,
+        the base's; ``mine``, the layer's; or ``merge`` for both changes, line by line.
         """
         how = on_conflict_of(on_conflict, free=not (mounted or sealed))
         self._look_anew()
@@ -338,7 +341,7 @@ class Transaction:
     # ---- after a crash
 
     def recover(self) -> None:
-        """Finish what was broken off. What others changed since stays theirs, and is named."""
+        """Finish an interrupted operation. What others changed since stays as it is; a ConflictError names it."""
         if not self._journal.exists():
             return
         theirs = [path for number, each in self._numbered() for path in self._until_conflict(number, each.recover)]
@@ -388,7 +391,7 @@ class Transaction:
         self._workspaces = []
 
     def close(self) -> None:
-        """Let go of it; it stays on disk."""
+        """Release it; it stays on disk."""
         self.late.collect = None
         self._close_workspaces()
         opening.let_go(self._layout, self._lock)

@@ -25,7 +25,7 @@ _STARTS = tuple(f"{PREFIX}{section.upper()}__" for section in _SECTIONS)
 
 @record(kw_only=False)
 class DockerConfig:
-    """All that can be set; ``config_keys.KEYS`` says what each is."""
+    """All settings; docs/how-to/containers/configuration.md explains each."""
 
     image: str = "python:3.10-slim"
     memory_limit: str = "2g"
@@ -60,7 +60,7 @@ class DockerConfig:
     alert_on_orphaned_containers: int = 3
     prometheus_port: int = 8000
     origins: Mapping[str, str] = MappingProxyType({})
-    """Where a value comes from that is no default: the file with its name, the variable, or ``argument``."""
+    """The origin of each value that is not a default: the file with its name, the variable, or ``argument``."""
 
     def __post_init__(self) -> None:
         checked = _all_checked({key.path: (getattr(self, key.field), "") for key in KEYS})
@@ -81,7 +81,7 @@ class DockerConfig:
         cls, path: str | os.PathLike[str] | None = None, environment: Mapping[str, str] | None = None,
         **arguments: object,
     ) -> DockerConfig:  # fmt: skip
-        """The same, where a file that is named has to be there."""
+        """The same, but a file that is named must exist."""
         found = _of_file(os.fspath(path)) if path is not None else {}
         found |= _of_environment(os.environ if environment is None else environment)
         found |= _of_arguments(arguments)
@@ -90,7 +90,7 @@ class DockerConfig:
         return cls(**values, origins=MappingProxyType(origins))  # type: ignore[arg-type]
 
     def origin(self, field: str) -> str:
-        """Where its value comes from."""
+        """Where the value of a field comes from."""
         if field not in BY_FIELD:
             raise _unknown(field, "")
         changed = getattr(self, field) != getattr(DockerConfig, field)
@@ -112,7 +112,7 @@ class DockerConfig:
         return size_bytes(self.memory_swap_limit or self.memory_limit)
 
     def bytes_of(self, field: str) -> int:
-        """A size as a number."""
+        """The size in a field, as a number of bytes."""
         return size_bytes(getattr(self, field))
 
 

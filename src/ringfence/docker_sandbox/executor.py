@@ -40,8 +40,8 @@ _IMAGE, _CREATE = "image", "create"
 
 
 class DockerExecutor:
-    """Runs strategies. Use it as a context manager: what stands by is removed when it is closed, or at the exit.
-    docs/how-to/containers has examples, which a test runs."""
+    """Runs strategies. Use it as a context manager: standby containers are removed when it is closed, or at exit.
+    docs/how-to/containers has examples."""
 
     def __init__(
         self, config: DockerConfig | None = None, *, validator: Validator | None = None,
@@ -86,7 +86,7 @@ class DockerExecutor:
     def execute(
         self, code: str, data: object = None, *, timeout: int | None = None, trace_id: str = ""
     ) -> DockerExecutionResult:
-        """Call ``run(data)`` of the code in a container. ``data``: JSON-able, or the path of a file."""
+        """Call the code's ``run(data)`` in a container. ``data``: a value for JSON, or the path of a file."""
         if not isinstance(code, str):
             raise UsageError(f"code: text, not {type(code).__name__}")
         if self._closed or os.getpid() != self._owner:
@@ -179,7 +179,7 @@ class DockerExecutor:
             pool.discard(job.living, background=background)
 
     def cleanup_orphaned_containers(self) -> int:
-        """Find and remove containers whose owner is gone, and what could not be removed before; say how many went."""
+        """Remove containers whose owner is gone, and those that could not be removed before; return how many."""
         client = self._engine()
         found = orphans.find(client)
         gone, problems = orphans.remove(client, found)
@@ -193,7 +193,7 @@ class DockerExecutor:
         return count
 
     def close(self) -> None:
-        """Remove all that stands by and wait for removals under way. A second call does nothing."""
+        """Remove all standby containers, and wait for removals in progress. A second call does nothing."""
         with self._lock:
             if self._closed or os.getpid() != self._owner:
                 return  # a fork of ours owns none of its containers

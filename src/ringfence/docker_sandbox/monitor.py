@@ -17,7 +17,7 @@ MEGABYTE = 1 << 20
 
 @record
 class Used:
-    """What one container uses: the largest memory seen, and its processor time until now."""
+    """What one container uses: the most memory seen, and its processor time so far."""
 
     memory_bytes: int = 0
     cpu_s: float = 0.0
@@ -62,7 +62,7 @@ class ContainerMonitor:
         return used
 
     def record_run_begins(self, container_id: str, stats: Mapping[str, object]) -> None:
-        """Processor use is counted from here."""
+        """Count processor use from here."""
         before_s = _number(stats, "cpu_stats", "cpu_usage", "total_usage") / 1e9
         with self._lock:
             self._used[container_id] = Used(since=time.monotonic(), before_s=before_s)
@@ -97,7 +97,7 @@ class ContainerMonitor:
 
     @property
     def orphans(self) -> frozenset[str]:
-        """Which could not be removed yet."""
+        """The containers that could not be removed yet."""
         with self._lock:
             return frozenset(self._orphans)
 

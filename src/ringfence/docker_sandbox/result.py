@@ -9,24 +9,28 @@ from ringfence.model.str_enum import StrEnum
 
 
 class StrategyStatus(StrEnum):
-    """The closed set of ends."""
+    """How an execution ended."""
 
     OK = "ok"
     FAILED = "failed"
     """The strategy raised, or ended without a result."""
     BAD_RESULT = "bad_result"
+    """The result can't be read, or is too large."""
     TIMEOUT = "timeout"
     RESOURCE_LIMIT = "resource_limit"
     REJECTED = "rejected"
+    """The validator refused the code, and nothing ran."""
     CREATION_FAILED = "creation_failed"
+    """The container could not be made."""
     UNAVAILABLE = "unavailable"
     """There is no engine, or it was lost, and no fallback is configured."""
     DISABLED = "disabled"
+    """Containers are switched off, and no fallback is configured."""
 
 
 @record(kw_only=False)
 class DockerExecutionResult:
-    """The specification's fields, then ours. ``metrics`` and the error of a strategy are its own words."""
+    """The result of a strategy. ``metrics``, and the error that a strategy raised, come from the strategy itself."""
 
     success: bool
     metrics: dict[str, object]

@@ -50,9 +50,9 @@ def open(
     *,
     transaction: Transaction | None = None,
 ) -> Box:
-    """A living sandbox; its policy's limits apply to all visits together, its wall time for each.
+    """A sandbox that stays open for many visits. The wall time applies to each visit, the other limits to all together.
 
-    ``policy``: absent: strict. One that names no ``isolation`` is ``process``, here too.
+    ``policy``: absent: strict. A policy that names no ``isolation`` means ``process``, here too.
     ``workspace``: a directory that the box shows at its own path and changes in a layer only; absent: a private one.
     ``transaction``: the box works on its directories, in its layers, which stay when the box closes; ``workspace`` is
     then the one of them in which visits begin, absent: the first.
@@ -66,7 +66,7 @@ def open(
 
 
 class Box:
-    """A place that takes jobs."""
+    """A sandbox that stays open and takes jobs, several at a time too."""
 
     def __init__(
         self,
@@ -100,11 +100,12 @@ class Box:
 
     @property
     def enforced(self) -> Mapping[str, Enforcement]:
+        """By capability: what was asked for, and what enforces it."""
         return self._box.enforced
 
     @property
     def ended(self) -> bool:
-        """It takes no more visits: a limit of all of them together has ended it, or somebody has."""
+        """It takes no more visits: a limit on all of them together has ended it, or somebody has closed it."""
         return self._occupancy.closing or self._box.ended()
 
     @property
@@ -137,7 +138,7 @@ class Box:
     ) -> Outcome:
         """One visit, to its end. What it leaves running in the background stays.
 
-        ``cwd``, ``input`` and ``env`` as with ``ringfence.run``; ``timeout``: less time than the policy gives a visit.
+        ``cwd``, ``input`` and ``env`` as with ``ringfence.run``; ``timeout`` can only shorten the policy's time.
         """
         job = self._checked(job_of(job, **beside))
         deadline_s = deadline_of(self.policy, timeout, "box")
@@ -149,7 +150,7 @@ class Box:
 
     @property
     def counts_operations(self) -> bool:
-        """Whether ``start`` can hold a visit to a number of ``operations``."""
+        """Whether ``start`` can limit the ``operations`` of a visit."""
         return "operations" in getattr(self._box, "limits_of_a_visit", ())  # levels made by others count none
 
     def start(
@@ -162,8 +163,8 @@ class Box:
         on_output: OnOutput | None = None,
         **beside: Unpack[Beside],
     ) -> Handle:
-        """A visit in the background; ``input`` is its whole input, otherwise it reads what its handle writes.
-        ``operations``: the calls of the read and the write family that it may make; one that makes more is ended, and
+        """Start a visit in the background. ``input`` is its whole input; without it, it reads what its handle writes.
+        ``operations``: how many calls of the read and the write family it may make; one that makes more is ended, and
         is no success."""
         if operations is not None and not self.counts_operations:
             raise UnavailableError(f"isolation {self.policy.isolation} here counts no calls of a visit",
@@ -227,7 +228,7 @@ class Box:
             raise _failed(f"{name!r} could not be written", outcome)
 
     def get(self, name: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> bytes:
-        """A regular file of the box."""
+        """Return the content of a regular file of the box; a larger one than ``max_bytes`` is a FileError."""
         job = Job.of(("get", name))
         name = _named(job)
         if type(max_bytes) is not int or not 0 < max_bytes <= LIMIT_OF["output"].largest:

@@ -23,7 +23,7 @@ class CallResult:
 
     @property
     def ok(self) -> bool:
-        """It ended well, and with a value."""
+        """It succeeded, and there is a value."""
         return self.outcome.ok and self.reply.kind is ReplyKind.VALUE
 
     @property
@@ -42,13 +42,13 @@ class CallResult:
 
     @property
     def raised(self) -> Raised | None:
-        """The exception that ended the call; absent: it was not one, or a limit ended it first."""
+        """The exception that ended the call; None: there was none, or a limit ended it first."""
         ended_by_it = self.outcome.status in (Status.OK, Status.FAILED)
         return self.reply.raised if ended_by_it else None
 
     @property
     def problem(self) -> str:
-        """Why there is no value, in one line; empty where there is one."""
+        """Why there is no value, in one line; empty if there is one."""
         if self.ok:
             return ""
         if self.raised is not None:

@@ -113,11 +113,12 @@ class Handle(BackgroundStreams):
             self._visit.signal(number)
 
     def join(self, timeout_s: float | None = None) -> None:
+        """Wait for its end, at most this long, and raise nothing."""
         if wait_for(self._ended, timeout_s):
             self.close_input()
 
     def wait(self, timeout_s: float | None = None) -> Outcome:
-        """How it ended; TimeoutError if that takes longer."""
+        """Wait for its end and return the outcome; TimeoutError if that takes longer."""
         self.join(timeout_s)
         if not self.done:
             raise TimeoutError("the visit has not ended yet")

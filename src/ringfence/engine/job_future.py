@@ -29,7 +29,7 @@ _SIGKILL = 9
 
 
 class JobFuture(Future[Any]):
-    """Its result is the job's Outcome."""
+    """A job in a pool. Its result is the job's Outcome."""
 
     def __init__(self, pool: Pool, job: Job, told: Listeners | None = None) -> None:
         """It is in the line from now on. ``told``: who else hears of it while it runs."""
@@ -76,7 +76,7 @@ class JobFuture(Future[Any]):
             visit.signal(_SIGKILL)
 
     def kill(self) -> None:
-        """End the sandbox, at once or as soon as there is one; unlike with ``cancel`` there is an outcome."""
+        """End the sandbox, at once or as soon as there is one. Unlike after ``cancel`` there is an outcome."""
         self._killed = True
         if self._visit is not None and not self.done():
             self._visit.signal(_SIGKILL)
@@ -90,7 +90,7 @@ class JobFuture(Future[Any]):
             self.set_result(value)
 
     def cancel(self) -> bool:
-        """Take it out of the line, or end its sandbox; False if it has ended already."""
+        """Take it out of the queue, or end its sandbox; False if it has ended already."""
         if not super().cancel():
             return False
         if self._claimed.acquire(blocking=False):
@@ -110,7 +110,7 @@ class JobFuture(Future[Any]):
 
 
 class CallFuture(JobFuture):
-    """Its result is the function's value; CallError where there is none."""
+    """A call in a pool. Its result is the function's value; CallError if there is none."""
 
     _returned: CallResult | None = None
 

@@ -50,10 +50,10 @@ _DESCRIPTORS_EACH, _SPARE_DESCRIPTORS = 4, 64
 class Pool:
     """Standby sandboxes, and a queue in front of them.
 
-    ``policy``: absent: strict. One that names no ``isolation`` is ``process``, here too. ``warm``: how many stand by.
-    ``preload``: modules that Python jobs find imported. ``at_once``: how many jobs run at a time, None: as many as
-    ``warm``, or as there are processors if that is more. ``queue_limit``: how many more may wait, None: any number.
-    ``idle_s``: after this long without a job all standby sandboxes but one are closed.
+    ``policy``: absent: strict. A policy that names no ``isolation`` means ``process``, here too. ``warm``: how many
+    stand by. ``preload``: modules that are imported before Python jobs begin. ``at_once``: how many jobs run at a time;
+    None: as many as ``warm``, or as there are processors if that is more. ``queue_limit``: how many more may wait;
+    None: any number. ``idle_s``: after this long without a job all standby sandboxes but one are closed.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Pool:
         on_output: OnOutput | None = None,
         **beside: Unpack[Beside],
     ) -> Outcome:
-        """Any command, with the keywords of ``ringfence.run``; ``timeout``: less time than the policy gives it."""
+        """Run any command, with the keywords of ``ringfence.run``; ``timeout`` can only shorten the policy's time."""
         _refuse_function(job, "call")
         job = job_of(job, **beside)
         return self._within(timeout)._run(job, on_output)
@@ -133,7 +133,7 @@ class Pool:
         timeout: float | None = None,
         on_output: OnOutput | None = None,
     ) -> Outcome:
-        """Python source, as ``python FILE`` would run it, without the start of an interpreter.
+        """Run Python source as ``python FILE`` would, without the start of an interpreter.
 
         >>> pool = Pool(warm=1)
         >>> pool.run_source("print(1 + 1)").stdout
@@ -145,7 +145,7 @@ class Pool:
         return self._within(timeout)._run(job, on_output)
 
     def call(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
-        """What the function returns; CallError with the guest's own traceback where it raises.
+        """Return what the function returns; CallError with the guest's own traceback if it raises.
 
         >>> with Pool(warm=1) as pool:
         ...     pool.call(lambda a, b: a * b, 6, 7)
@@ -154,7 +154,7 @@ class Pool:
         return self.try_call(function, *args, **kwargs).value
 
     def try_call(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> CallResult:
-        """The same, with everything known of how it ended, and never an exception of the guest's choice."""
+        """The same as data: a value, or why there is none. Nothing that the guest does raises here."""
         packed, arguments = callables.pack(function), callables.pack_arguments(args, kwargs)
         return self._call(packed, arguments, callables.name_of(function))
 
@@ -180,8 +180,8 @@ class Pool:
     ) -> list[Any]:
         """The function's value for every item, in order, as many at a time as the pool runs.
 
-        The first failure, in the order of the items, is raised when those that run have ended; no more are begun.
-        ``timeout``: of each item, less than the policy gives it.
+        The first failure, in the order of the items, is raised when the running ones have ended; no more are begun.
+        ``timeout``: for each item; it can only shorten the policy's time.
         """
         return self._map(function, items, lambda done: done.value, progress, timeout)
 
@@ -236,9 +236,9 @@ class Pool:
     def submit_many(self, jobs: Iterable[Handed], *, timeout: float | None = None) -> list[JobFuture]:
         """Any number of jobs in one call, without a thread each: a future for each, in order, which can be awaited.
 
-        Text or bytes are a Python source, a list of texts or a ``Job`` is a command: the result is an Outcome. A
-        function, or a tuple of one and its arguments, is a call: the result is its value. One that can't be made is a
-        UsageError, and then none begins.
+        All are checked and queued before this returns. Text or bytes are a Python source, a list of texts or a ``Job``
+        is a command: the result is an Outcome. A function, or a tuple of one and its arguments, is a call: the result
+        is its value. If one of them is invalid, that is a UsageError, and none begins.
 
         >>> with Pool(warm=1) as pool:
         ...     [future.result() for future in pool.submit_many([(max, 3, 4), (len, "abc")])]

@@ -60,13 +60,13 @@ def run(
 ) -> Outcome:
     """Run a job under a policy and say how it ended.
 
-    ``cwd``, ``input`` and ``env`` complete a job; ``env`` adds to the small clean environment. ``timeout`` is the wall
-    time in place of the policy's: when it is over, the outcome says TIMEOUT, and nothing is raised.
+    ``cwd``, ``input`` and ``env`` complete a job; ``env`` adds to the small clean environment. ``timeout`` replaces the
+    policy's wall time: when it is over, the outcome says TIMEOUT, and nothing is raised.
 
-    What the program does is in the outcome; only what we or the caller get wrong is an exception. With ``commit`` what
-    it changed in its workspace is carried over; else a level with a layer throws it away, or makes a transaction of it
-    in the new directory ``keep``, as it does with what can't be carried over. With ``transaction`` it works on that
-    one's directories.
+    What the program does is in the outcome; only errors of ringfence or of the caller are exceptions. With ``commit``
+    what it changed in its workspace is carried over. Else a level with a layer throws the changes away, or makes a
+    transaction of them in the new directory ``keep``, as it does with those that can't be carried over. With
+    ``transaction`` it works on the directories of that one.
 
     >>> run(["echo", "hello"]).stdout
     b'hello\\n'
@@ -124,7 +124,7 @@ def _kept(box: Box, outcome: Outcome, folder: str) -> Outcome:
 
 
 def transaction_kind(policy: SandboxPolicy) -> str:
-    """What kind of transaction a job under this policy can work on here: ``Transaction.create(…, kind=…)``."""
+    """The kind of transaction that a job under this policy can work on here, for ``Transaction.create(…, kind=…)``."""
     return backend_for(policy.isolation).transaction_kind()
 
 

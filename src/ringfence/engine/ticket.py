@@ -26,7 +26,7 @@ NEVER = "job cancelled before it started: {}"
 
 
 class Ticket:
-    """A job under way in a pool."""
+    """A job in a pool, waiting or running."""
 
     def __init__(self, pool: Pool, job: Job, on_output: OnOutput | None = None) -> None:
         self._pool = pool
@@ -67,7 +67,7 @@ class Ticket:
             visit.signal(_SIGKILL)
 
     def cancel(self) -> None:
-        """End it, or take it out of the line; its place is free at once."""
+        """End it, or take it out of the queue; its place is free at once."""
         self._cancelled = True
         if self._pool._queue.withdraw(self._turn, "it was cancelled"):
             # Told now: the threads of the pool may be at work for long.

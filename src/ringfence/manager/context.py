@@ -17,7 +17,7 @@ from ringfence.monitor.limits import ResourceLimits
 
 @record(kw_only=False, eq=False)
 class SandboxContext:
-    """A place that takes executions, until it is destroyed."""
+    """A sandbox that takes executions until it is destroyed."""
 
     sandbox_id: str
     isolation_level: IsolationLevel
@@ -31,9 +31,9 @@ class SandboxContext:
     resource_limits: ResourceLimits
     config: SandboxConfig
     folder: Path
-    """Of the sandbox on disk."""
+    """The directory of the sandbox on disk."""
     state_data: dict[str, Any] = made_by(default_factory=dict)
-    """The caller's own data, changed freely; kept with every checkpoint and put back by a full rollback. JSON."""
+    """The caller's own data, as JSON. Every checkpoint keeps it, and a full rollback restores it."""
 
     def __repr__(self) -> str:
         """Leaves out what is the same for many sandboxes, or says no more than the id."""

@@ -106,7 +106,7 @@ class SandboxManager:
 
     @contextmanager
     def sandbox(self, config: SandboxConfig | None = None) -> Iterator[SandboxContext]:
-        """A sandbox for the length of a ``with``; changes that were not committed go with it."""
+        """A sandbox for the length of a ``with``; changes that were not committed are gone at its end."""
         context = self.create_sandbox(config)
         try:
             yield context
@@ -142,7 +142,7 @@ class SandboxManager:
         """Open one that is on disk, after a restart; BusyError if somebody else has it open.
 
         ``config``: what it may do from now on; absent: what is stored, which is refused if it is weaker than this
-        manager's own config. ``trust``: accept records that we did not write, and what was broken off in it.
+        manager's own config. ``trust``: accept records that we did not write, with an operation interrupted in it.
         """
         self._check()
         registry = self._registry(self.config)
@@ -191,7 +191,7 @@ class SandboxManager:
         return opened
 
     def detach(self, sandbox_id: str) -> None:
-        """End what runs in it and let go of it; it stays on disk, for ``attach``."""
+        """End what runs in it and release it; it stays on disk, for ``attach``."""
         found = self._find(sandbox_id)
         self._forget(found)
         registry = _registry_of(found)
@@ -207,7 +207,7 @@ class SandboxManager:
             self._living.pop(sandbox.context.sandbox_id, None)
 
     def destroy_sandbox(self, sandbox_id: str) -> None:
-        """End what runs in it, and leave nothing of it, whether it is open here or only on disk."""
+        """End what runs in it and remove it, whether it is open here or only on disk."""
         self._check()
         self._registry(self.config).folder(sandbox_id)  # which refuses anything that is no id
         with self._lock:
@@ -219,15 +219,15 @@ class SandboxManager:
         self._forget(found)
 
     def list_active_sandboxes(self) -> list[SandboxContext]:
-        """Those that are open here."""
+        """The sandboxes that are open here."""
         return [sandbox.context for sandbox in self._all()]
 
     def stored_sandboxes(self) -> list[Metadata | Damaged]:
-        """All that are on disk, open or not."""
+        """All sandboxes on disk, open or not."""
         return list(self._registry(self.config).all())
 
     def close(self) -> None:
-        """Detach all of them; nothing runs any more."""
+        """Detach all sandboxes; nothing in them runs any more."""
         problems = []
         for sandbox in self._all() if os.getpid() == self._owner else ():
             try:
@@ -267,7 +267,7 @@ class SandboxManager:
         *,
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
-        """``tool_fn(**params)`` inside; what it does is in the result, never an exception here."""
+        """Call ``tool_fn(**params)`` inside. What it does is in the result, and never raises here."""
         if not isinstance(params or {}, Mapping) or not all(isinstance(name, str) for name in params or {}):
             raise UsageError(f"params: {params!r:.80} is not a mapping of names to values")
         if not callable(tool_fn):
@@ -285,14 +285,14 @@ class SandboxManager:
     def run(
         self, context: SandboxContext, job: Job | Sequence[str | os.PathLike[str]], *, on_output: OnOutput | None = None
     ) -> ExecutionResult:
-        """A command inside, to its end; what it leaves running in the background stays."""
+        """Run a command inside, to its end; what it leaves running in the background stays."""
         make = lambda outcome, more: result.of_command(outcome, context.sandbox_id, more)  # noqa: E731
         return self._execute(self._of(context), Job.of(job), make, on_output)
 
     def start(
         self, context: SandboxContext, job: Job | Sequence[str | os.PathLike[str]], *, on_output: OnOutput | None = None
     ) -> Handle:
-        """A command in the background, with a handle to stream, signal and wait."""
+        """Start a command in the background; the handle streams its output, sends signals and waits."""
         return self._of(context).start(Job.of(job), on_output)
 
     def restored(self, context: SandboxContext) -> tuple[RestoredTree, ...]:
@@ -335,7 +335,7 @@ class SandboxManager:
         return self._of(context).diff(path)
 
     def seal(self, context: SandboxContext) -> str:
-        """A name for everything that has changed, to commit just that: processes in the sandbox may change more."""
+        """A seal over all changes up to now, to commit exactly these: processes in the sandbox may change more."""
         return self._of(context).seal()
 
     def commit(
@@ -361,7 +361,7 @@ class SandboxManager:
         checkpoint_id: str | None = None,
         paths: Iterable[str | os.PathLike[str]] | None = None,
     ) -> RollbackResult:
-        """Go back to a checkpoint; absent: to the last one, or if there is none to the beginning."""
+        """Go back to a checkpoint; absent: to the last one, or to the beginning if there is none."""
         sandbox = self._of(context)
         with sandbox.at_rest() as transaction:
             wanted = checkpoint_id or transaction.current

@@ -30,9 +30,9 @@ class RollbackResult:
     state_restored: bool
     error: str | None = None
     processes_ended: tuple[str, ...] = ()
-    """What ran in the sandbox when it was restarted: pid on the host and command; the command is the guest's word."""
+    """What ran in the sandbox when it was restarted: pid on the host, and the command, which the guest chose."""
     processes_restored: tuple[str, ...] = ()
-    """The processes of the checkpoint that run again, under the names of then. If they do not, ``success`` is false."""
+    """The processes of the checkpoint that run again, by their old names. If one does not, ``success`` is false."""
 
     def to_dict(self) -> dict[str, Any]:
         listed = ("processes_ended", "processes_restored")
@@ -47,7 +47,7 @@ class ExecutionResult:
     """It ended by itself, with a value, and nothing forbidden was tried."""
     sandbox_id: str
     value: object = None
-    """What the function returned; of a command, None."""
+    """What the function returned; None for a command."""
     error: str | None = None
     """Why it did not succeed, in one line."""
     error_type: str = ""
@@ -63,8 +63,7 @@ class ExecutionResult:
     """Forbidden things that were tried, and limits that were reached."""
     usage: Usage = Usage()
     resource_usage: ResourceUsage | None = None
-    """Of this execution: the mean of the processor, the peak of the memory, and sums of the rest. Absent: it is not a
-    manager's result."""
+    """Of this execution: mean CPU use, peak memory, and totals of the rest. Absent: it is not a manager's result."""
     duration_s: float = 0.0
     checkpoint_id: str = ""
     """The state before the execution; empty: none was kept."""
@@ -76,7 +75,7 @@ class ExecutionResult:
     """Everything that is known; absent in plain data."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data but for ``value``, which is as the function gave it: numbers, texts, bytes, lists and so on."""
+        """Plain data, except ``value``, which stays as the function returned it: numbers, texts, bytes, lists…"""
         plain = {name: item for name, item in self.__dict__.items() if name != "outcome"}
         plain["resource_usage"] = dict(vars(self.resource_usage)) if self.resource_usage else None
         plain |= {"status": str(self.status), "violations": list(self.violations), "usage": dict(self.usage.__dict__)}

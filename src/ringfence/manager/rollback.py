@@ -32,18 +32,18 @@ KEPT_AUTOMATIC = 32
 
 @record(kw_only=False)
 class Checkpoint:
-    """A state of a sandbox to which one can go back."""
+    """A state of a sandbox that you can go back to."""
 
     checkpoint_id: str
     timestamp: datetime
     sandbox_id: str
     filesystem_snapshot: Path
-    """A directory with the files as of then; with several allowed paths, each at its absolute path below it. It is made
-    when first asked for, while the sandbox is open, and goes with the checkpoint."""
+    """A directory with the files of that time; with several allowed paths, each at its absolute path below it. It is
+    made when it is first read, while the sandbox is open, and removed with the checkpoint."""
     state_data: dict[str, Any]
     metadata: dict[str, Any]
     processes: tuple[str, ...] | None = None
-    """The running processes that are part of it: pid on the host then, and command. None: they were not asked for."""
+    """The running processes in it, each with its pid on the host at that time and its command. None: nobody asked."""
 
     def __getattribute__(self, name: str) -> Any:
         """Lazy: a checkpoint is made before every execution, and a copy of the files costs as much as the tree."""
@@ -55,7 +55,8 @@ class Checkpoint:
 
 
 class RollbackSystem:
-    """Sets checkpoints and goes back, in the sandboxes of one manager or, made alone, in all of this process."""
+    """Sets checkpoints and rolls back to them, in the sandboxes of one manager; without a manager, in all of this
+    process."""
 
     def __init__(
         self,
@@ -75,10 +76,10 @@ class RollbackSystem:
         *,
         processes: bool = False,
     ) -> Checkpoint:
-        """Keep the sandbox as it is now; ``state_data``: the caller's own, absent: the context's.
+        """Keep the sandbox as it is now; ``state_data``: data of the caller's, absent: the context's.
 
-        ``processes``: what runs in it too, as of the same moment; UnavailableError where this host can't,
-        CheckpointError for a process that can't be kept. Then there is no checkpoint.
+        ``processes``: keep the running processes too, as of the same moment. UnavailableError if this host can't do
+        that, CheckpointError if a process can't be kept; then there is no checkpoint.
         """
         sandbox = self._find(sandbox_id)
         state = sandbox.context.state_data if state_data is None else state_data
@@ -91,7 +92,7 @@ class RollbackSystem:
         return _checkpoint(made, sandbox)
 
     def before_execution(self, sandbox: Sandbox) -> str:
-        """An automatic one; of those only the youngest are kept."""
+        """Sets an automatic checkpoint; only the newest are kept. Returns its id."""
         with sandbox.locked() as transaction:
             made = self.create_checkpoint(sandbox.context.sandbox_id, {"automatic": True}).checkpoint_id
             sandbox.automatic.append(made)
@@ -111,8 +112,8 @@ class RollbackSystem:
     ) -> RollbackResult:
         """Go back, or forward, to a checkpoint; with ``paths``, only these and what is below them.
 
-        ``processes``: those that the checkpoint has are restored; never by a rollback of some paths. A rollback that
-        fails is a result with ``rollback_type`` ``failed``; only an unknown id is an error.
+        ``processes``: restore those of the checkpoint; a rollback of some paths never does. A rollback that fails is a
+        result with ``rollback_type`` ``failed``; only an unknown id is an error.
         """
         sandbox = self._holder(checkpoint_id)
         with sandbox.at_rest() as transaction:
@@ -142,7 +143,7 @@ class RollbackSystem:
         )
 
     def discard(self, sandbox: Sandbox) -> RollbackResult:
-        """Back to the beginning; the caller's own state is not touched."""
+        """Go back to the beginning; the caller's own state is not touched."""
         with sandbox.at_rest() as transaction:
             ended = sandbox.close_box()
             try:
@@ -155,7 +156,7 @@ class RollbackSystem:
         )  # fmt: skip
 
     def list_checkpoints(self, sandbox_id: str) -> list[Checkpoint]:
-        """The oldest first."""
+        """All checkpoints, the oldest first."""
         sandbox = self._find(sandbox_id)
         with sandbox.locked() as transaction:
             found = [_checkpoint(each, sandbox) for each in transaction.checkpoints()]
@@ -181,7 +182,7 @@ class RollbackSystem:
         return deleted
 
     def auto_rollback_on_violation(self, sandbox_id: str, violation: str) -> RollbackResult:
-        """End everything in the sandbox and go back to its last checkpoint; where there is none, it only ends."""
+        """End everything in the sandbox and go back to its last checkpoint, if there is one."""
         sandbox = self._find(sandbox_id)
         with sandbox.at_rest() as transaction:
             last = transaction.current
@@ -191,7 +192,7 @@ class RollbackSystem:
         return failed("", f"{violation}: there is no checkpoint to go back to; what ran was ended", ended)
 
     def undo_execution(self, sandbox: Sandbox, before: str, outcome: Outcome, why: str) -> RollbackResult:
-        """To the state before it, or before the execution whose leftover process has tried something meanwhile."""
+        """Go back to before this execution, or to before the one whose leftover process has tried something since."""
         since = late_since(outcome.recorder)
         try:
             if since:
@@ -203,7 +204,7 @@ class RollbackSystem:
             return failed(before, str(error))
 
     def undo_late(self, sandbox: Sandbox, error: LateAttemptError) -> LateAttemptError:
-        """The execution that left the process is undone, as it would have been had it tried the same itself."""
+        """Undo the execution that left the process running, as if it had made the attempt itself."""
         if sandbox.context.config.enable_auto_rollback:
             undone = self.go_back_before(sandbox, error.since)
             error.hint = "rolled back to before what tried it" if undone.success else f"not rolled back: {undone.error}"

@@ -29,7 +29,7 @@ class Job:
     environment: Mapping[str, str] = MappingProxyType({})
     """Set for this job, over what the policy sets."""
     stdin: bytes | int | None = None
-    """Bytes to feed, or a descriptor to hand over (under ``strict`` a file is fed); absent: the null device."""
+    """Bytes, or a descriptor to hand over (``strict`` passes a file's content on); absent: the null device."""
     files: Mapping[str, bytes] = MappingProxyType({})
     """Written below the working directory before the start, by relative path; absent: none."""
     channel: bool = False
@@ -40,7 +40,7 @@ class Job:
     """With a terminal: leave stderr a pipe, for a caller whose own stderr goes somewhere else."""
 
     python: bytes = b""
-    """Python work of ``python_jobs.job``, for a sandbox that stands by; the command then only names it."""
+    """Python work of ``python_jobs.job``, for a standby sandbox; ``argv`` then only names it."""
     foreign: bool = False
     """Somebody other than the caller chose its arguments and variables, e.g. a client of the service: what these name
     never decides what of the host is shown."""
@@ -58,7 +58,7 @@ class Job:
 
     @classmethod
     def of(cls, what: Job | Sequence[str | os.PathLike[str]]) -> Job:
-        """A job as it is, or one made of a command."""
+        """Return a job as it is, or make one from a command."""
         if isinstance(what, Job):
             return what
         if isinstance(what, str | bytes):

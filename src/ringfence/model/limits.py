@@ -19,7 +19,7 @@ _TIME_UNITS = {"": 1.0, "MS": 0.001, "S": 1.0, "M": 60.0, "H": 3600.0}
 
 
 class IsolationLevel(StrEnum):
-    """How the job is kept apart from the host; each level is one file in ``backends/``."""
+    """How the job is isolated from the host."""
 
     NONE = "none"
     PROCESS = "process"

@@ -11,7 +11,7 @@ from ringfence.model.str_enum import StrEnum
 
 
 class Status(StrEnum):
-    """How the job ended. The status, not the return code, tells two ends apart."""
+    """How the job ended. Decide by the status: two different ends may have the same return code."""
 
     OK = "OK"
     FAILED = "FAILED"
@@ -24,9 +24,9 @@ class Status(StrEnum):
     DISK_LIMIT = "DISK_LIMIT"
     OUTPUT_LIMIT = "OUTPUT_LIMIT"
     NETWORK_LIMIT = "NETWORK_LIMIT"
-    """Only a monitor sees this one."""
+    """Only in results of a manager, whose monitor counts it."""
     OPERATIONS_LIMIT = "OPERATIONS_LIMIT"
-    """Only for a visit with a limit of calls: an execution of the manager."""
+    """Only for a visit with a limit on calls, such as an execution of the manager."""
     KILLED_TERM = "KILLED_TERM"
     KILLED_KILL = "KILLED_KILL"
     KILLED_SIGNAL = "KILLED_SIGNAL"
@@ -92,7 +92,7 @@ class Mechanism(StrEnum):
 
 @record
 class Enforcement:
-    """What was asked for one capability, and what was done."""
+    """What was asked of one capability, and what was done about it."""
 
     requested: object
     applied: bool
@@ -112,8 +112,8 @@ class Usage:
     cpu_user_s: float = 0.0
     cpu_system_s: float = 0.0
     peak_memory_bytes: int = 0
-    """The most at one time: what the control group counted, or the sum over the processes if that was more. The sum has
-    shared pages in it, such as those of an interpreter, and may be some MiB over the limit of the group."""
+    """The most at one time: what the control group counted, or the sum over the processes if that was more. The sum
+    counts shared pages, such as an interpreter's, more than once, and may be some MiB over the limit of the group."""
     processes: int = 0
     """The most that were seen alive at one time."""
     written_bytes: int = 0
@@ -125,7 +125,7 @@ class Usage:
 
 
 class ChangeKind(StrEnum):
-    """What happened to one path of the workspace."""
+    """What happened to one path."""
 
     ADDED = "added"
     MODIFIED = "modified"
@@ -136,16 +136,18 @@ class ChangeKind(StrEnum):
 
 @record
 class Change:
-    """One path of the workspace that the job changed; the path is relative to it, and the job's choice."""
+    """One path that a job changed. Its name is the job's choice."""
 
     path: str
+    """Relative to the workspace; absolute if a transaction, also one of a manager, holds the changes."""
     kind: ChangeKind
 
 
 class Changes(tuple[Change, ...]):
-    """What changed, and whether the list is complete. What is not listed is not committed either."""
+    """What changed: a tuple, and whether it is complete. What is not listed is not committed either."""
 
     complete: bool = True
+    """False: more has changed than can be listed; a commit refuses that."""
 
     def __new__(cls, rows: Iterable[Change] = (), *, complete: bool = True) -> Changes:
         made = super().__new__(cls, rows)
@@ -164,7 +166,7 @@ class Outcome:
     reason: str
     """The evidence for the status, for people: which limit, what was measured, which signal."""
     stdout: bytes = b""
-    """At most ``output_bytes`` and, where it was cut, a marker that says so."""
+    """At most ``output_bytes`` and, if it was cut, a marker that says so."""
     stderr: bytes = b""
     stdout_dropped: int = 0
     """Bytes that were printed and not kept."""
@@ -180,13 +182,13 @@ class Outcome:
     limits_hit: tuple[str, ...] = ()
     """Capabilities whose limit was reached, whether or not that ended the job."""
     near_limits: tuple[str, ...] = ()
-    """Limits of each process that a failed job may have reached, by the kernel's numbers, which do not prove it."""
+    """Per-process limits that a failed job may have reached: the kernel's numbers suggest it, but do not prove it."""
     partial: bool = False
     """Something that was asked for was not applied (only with ``allow_partial``)."""
     message: bytes | None = None
     """What the job wrote into its channel; untrusted. Absent: it has no channel, or wrote too much."""
     changes: tuple[Change, ...] = ()
-    """What the job changed in its workspace, where it works on a layer; empty elsewhere."""
+    """What the job changed in its workspace, if it works on a layer. With a transaction: all that is in it."""
     changes_complete: bool = True
     """False: it changed more than can be listed, too deep or too much; a commit refuses that."""
     committed: bool = False

@@ -71,7 +71,7 @@ class SandboxPolicy:
     network: str | tuple[str | Mapping[str, object] | NetworkRule, ...] | None = None
     """``none``, ``host``, or who may be reached, as ``NetworkRule.of`` reads it; absent: see ``network_rule``."""
     network_limits: Mapping[str, int | float] = MappingProxyType({})
-    """How much a sandbox with a list may have in all: ``connections``, ``connections_per_second``, ``bytes``,
+    """How much a sandbox with a network list may use in total: ``connections``, ``connections_per_second``, ``bytes``,
     ``bytes_out``, ``bytes_in``, ``idle_s``, ``total_s``; absent: see docs/reference/policy.md."""
     readable_paths: tuple[str, ...] = ()
     """Absent: what the isolation level shows by itself."""
@@ -110,14 +110,14 @@ class SandboxPolicy:
 
     @property
     def network_rule(self) -> str | tuple[NetworkRule, ...]:
-        """The network rule in force when the field is absent too."""
+        """The network rule in force, also if the field is absent."""
         if self.network is not None:
             return self.network  # type: ignore[return-value]  # what else was given was made rules of
         closed = self.enforce_network or self.isolation in _CLOSED_LEVELS
         return NO_NETWORK if closed else HOST_NETWORK
 
     def requested(self) -> dict[str, object]:
-        """Every capability that this policy asks for, with what it asks."""
+        """Every capability that this policy asks for, with the value that it asks for."""
         asked: dict[str, object] = {**self.numbers()}
         if self.network_rule != HOST_NETWORK:
             rule = self.network_rule
@@ -133,16 +133,16 @@ class SandboxPolicy:
         return {name: value for name, value in asked.items() if value is not None}
 
     def with_changes(self, **changes: object) -> SandboxPolicy:
-        """The same policy with some fields changed, checked anew."""
+        """The same policy with some fields changed, checked again."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, object]:
-        """Plain data: ``from_dict`` makes an equal policy of it."""
+        """Plain data, from which ``from_dict`` makes an equal policy."""
         return {name: _plain(getattr(self, name)) for name in field_names(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> SandboxPolicy:
-        """Make a policy of plain data; sizes and times may be text such as ``512M`` and ``90s``."""
+        """Make a policy from plain data; sizes and times may be text such as ``512M`` and ``90s``."""
         if not isinstance(values, Mapping):
             raise PolicyError("", f"a policy is a mapping, not {type(values).__name__}")
         problems = [unknown(key, _FIELD_NAMES) for key in values if key not in _FIELD_NAMES]

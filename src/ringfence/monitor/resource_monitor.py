@@ -55,7 +55,7 @@ class _Watch:
         return self._history.last
 
     def usage(self, *, whole: bool = False) -> ResourceUsage:
-        """As of the last sample; ``whole``: with the mean of the processor and the peak of the memory."""
+        """As of the last sample; ``whole``: with mean CPU use and peak memory."""
         with self.lock:
             last, history = self._history.last, self._history
             return ResourceUsage(
@@ -165,7 +165,7 @@ class ResourceMonitor:
         return source
 
     def get_usage(self, sandbox_id: str, *, standing: bool = False) -> ResourceUsage:
-        """As of the last sample."""
+        """What it used as of the last sample."""
         return self._watch(sandbox_id, standing=standing).usage()
 
     def check_violations(self, sandbox_id: str) -> list[str]:
@@ -186,7 +186,7 @@ class ResourceMonitor:
     # ---- and more
 
     def stop_monitoring(self, sandbox_id: str, *, standing: bool = False) -> ResourceUsage:
-        """A last look, and the totals: the mean of the processor, the peak of the memory, sums of the rest."""
+        """A final sample and the totals: mean CPU use, peak memory, and sums of the rest."""
         with self._lock:
             watch = (self._standing if standing else self._watches).pop(sandbox_id, None)
             kept = None if standing else self._standing.get(sandbox_id)
@@ -210,7 +210,7 @@ class ResourceMonitor:
         return self._watch(sandbox_id).samples()
 
     def sample(self, sandbox_id: str, *, standing: bool = False) -> Sample:
-        """A look right now, at everything."""
+        """Take a sample of everything now."""
         watch = self._watch(sandbox_id, standing=standing)
         try:
             self._tell(sandbox_id, watch, watch.look(whole=True))
@@ -223,7 +223,7 @@ class ResourceMonitor:
             return list(dict.fromkeys((*self._watches, *self._standing)))
 
     def close(self) -> None:
-        """Stop monitoring all of them."""
+        """Stop monitoring all sandboxes."""
         for sandbox_id in self.monitored():
             for standing in (False, True):
                 try:

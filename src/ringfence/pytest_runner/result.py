@@ -20,11 +20,11 @@ class EnforcedCapability(TypedDict):
     mechanism: str
     details: str
     by: list[str]
-    """What holds it, of the closed set ``Mechanism``."""
+    """What enforces it: texts of ``Mechanism``."""
 
 
 class TestOutcome(TypedDict):
-    """How one test ended, as pytest inside the sandbox told it."""
+    """How one test ended, as pytest inside the sandbox reported it."""
 
     test: str
     outcome: str
@@ -32,7 +32,7 @@ class TestOutcome(TypedDict):
 
 
 class SandboxResultV2(TypedDict):
-    """How a run of pytest ended, under which limits, with what they were enforced by."""
+    """How a run of pytest ended, under which limits, and what enforced them."""
 
     version: int
     status: str
@@ -50,9 +50,9 @@ class SandboxResultV2(TypedDict):
     tests: list[TestOutcome]
     limits_hit: list[str]
     garbled: int
-    """How many lines of what pytest told can't be read; with any of them the result is not OK."""
+    """Lines of pytest's report that can't be read; if there are any, the result is not OK."""
     doubt: str
-    """Why pytest's exit code 0 is not believed; empty: it is, or it was another."""
+    """Why pytest's exit code 0 is not believed; empty: it is believed, or the code was another."""
     hints: list[str]
     """What to do if tests failed because of the sandbox, e.g. because a file is not in it."""
 

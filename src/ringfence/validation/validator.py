@@ -51,7 +51,7 @@ class SecurityValidator:
         return result.is_valid, result.errors
 
     def validate(self, code: str) -> SecurityValidationResult:
-        """Return all that was found. Whatever the code is, this returns."""
+        """Return everything that was found. This returns for any code."""
         try:
             return self._validate(code)
         except RecursionError:

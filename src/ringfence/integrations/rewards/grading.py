@@ -41,7 +41,7 @@ class Reward:
     reasons: tuple[str, ...] = ()
     """For each failed test, in order: the test, and what was wrong. Parts of the text may be the program's."""
     status: str = "OK"
-    """How its sandbox ended, if that was not well."""
+    """How its sandbox ended: a text of ``Status``."""
 
     @property
     def all_passed(self) -> bool:
