@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from ringfence.backends.conformance import ON_WINDOWS, checks_here
 from ringfence.backends.on_macos.walls import SEATBELT
 from ringfence.backends.on_windows.process import NOT_HERE, lacks_of, mechanisms
 from ringfence.backends.tables import ON_LINUX, ON_MACOS, WALLS, Mechanisms
+from ringfence.macos.seatbelt import _DEVICES, _SYSTEM
 from ringfence.model.policy import SandboxPolicy
+from ringfence.sandbox.root import SYSTEM_FOLDERS
+from ringfence.steps.wall_steps import DEVICES
 from ringfence.windows.host import Host
 
 PATH = Path(__file__).resolve().parent.parent / "docs" / "reference" / "platforms.md"
@@ -22,24 +26,70 @@ WINDOWS = Host(jobs=True, processes=True, memory=True, cpu_share=True, times=Tru
 WINE = Host(jobs=True)
 """As ``ringfence probe`` finds it there (Wine 8)."""
 _LINUX_ONLY = ("disk",)
+_ETC = ("/private/etc",)
+_WORDS = {5: "Five", 6: "Six", 7: "Seven", 8: "Eight"}
 _TEXT = """\
 # Platforms
 
-What isolation level `process` enforces on each system. The table is generated (`python -m tests.platforms`) from the
-rows that the level itself puts into `enforced`; a test compares the two. `strict` needs Linux, `container` an engine.
-`ringfence probe` finds out by trying what this host really enforces.
+What runs on each system, and what isolation level `process` enforces there. `strict` needs Linux, `container` an
+engine. `ringfence probe` finds out by trying what this host really enforces.
 
 **Plain `ringfence run` means `strict`, so macOS and Windows refuse it**: write `ringfence run --isolation process`. In
 Python, `open()` and `Pool()` without a policy are `strict` too, and a pool needs Linux at every level. `ringfence test`
 and `ringfence demo` need no flag.
+
+## What works where
+
+On macOS and Windows this is what the code does there; [what ran where](#what-ran-where) says what was tried.
+
+| feature | Linux | macOS | Windows |
+|---|---|---|---|
+| `ringfence run` | yes | with `--isolation process` | with `--isolation process` |
+| `run()` in Python; `ringfence test`, `demo`, `probe`, `selfcheck` | yes | yes | yes |
+| `ringfence.open` (boxes) | yes | with a policy at `process` | with a policy at `process` |
+| undo after `ringfence run`: kept changes, `--commit`, `--discard`, `--ask` | at `strict` \
+| no: the directory itself is changed | no: the directory itself is changed |
+| `Transaction`, checkpoints, commit | yes | in a working copy (`kind="snapshot"`) | in a working copy |
+| `SandboxManager` | yes | with `allow_partial=True`: the limit on the disk is not enforced \
+| yes; `allow_partial` is on |
+| `Pool`, rewards, Ray | yes | no | no |
+| `ringfence serve` | yes | with tokens, and policies at `process` without `warm` | no |
+| `ringfence mcp`, sessions for frameworks | yes | with a policy at `process` | no: their tools need `sh` and `ls` |
+| `ringfence jupyter`, `ringfence top` | yes | no | no |
+| `proctor run`, `bench`, `run-tb`, `run-swebench` | yes | no | no |
+| `keygen`, `verify`, `verify-bundle`, `verify-suite`, `verify-page`, `validate` | yes | yes | yes |
+| level `strict` | yes | no | no |
+| level `container` | with an engine | not tested | not tested |
+
+## What level `process` enforces
 
 On Linux this level protects paths and system calls where a policy names paths (Landlock and seccomp). With
 `network: none` it then closes the network too; without that field such a job has the host's network. Control groups
 enforce more where they are available. On macOS Seatbelt is an extra: it is used where a policy names
 paths or closes the network, and only after a profile was tried there and worked. On Windows a job has low integrity
 where a policy names writable paths; the directories must have that label, which the caller gives them (`icacls`).
+The table is generated (`python -m tests.platforms`) from the rows that the level itself puts into `enforced`; a test
+compares the two.
 
 {table}
+
+### What stays readable
+
+`readable_paths` adds to what a program needs from the system. On Linux any of the three lists of paths closes the rest;
+on macOS only `readable_paths` does, and without it everything but `hidden_paths` can be read.
+
+| | Linux | macOS |
+|---|---|---|
+| system directories | {linux_system} | {macos_system} |
+| settings | what programs need of `/etc`, such as certificates and fonts; not `passwd`, `hosts` and `resolv.conf` \
+| all of `/etc` |
+| the kernel's | `/proc`; {linux_devices} | {macos_devices} |
+| the job's own | its program and interpreter, the working directory, the private directory \
+| its program, ringfence's Python, the working directory, the private directory |
+| named | `readable_paths`, `writable_paths` | the same |
+
+On Linux a job with the host's network can't resolve names then, unless `readable_paths` has `/etc/hosts` and
+`/etc/resolv.conf`. Without any path in the policy, and on Windows always, the job reads what the caller can read.
 
 ## What ran where
 
@@ -57,8 +107,8 @@ the workflow runs attacks on a Mac (tests/programs/macos_checks.py) |
 
 ## Deviations on Windows, by name
 
-{count} checks of the conformance suite run there as everywhere (`ringfence selfcheck`). The others can't; most have a
-check of tests/programs/windows_checks.py that attacks the same. Without one the promise is not made there.
+{count} checks of the conformance suite run on Windows as on any system (`ringfence selfcheck`). The others can't; most
+have a check of tests/programs/windows_checks.py that attacks the same. Without one the promise is not made there.
 
 {deviations}
 
@@ -109,7 +159,16 @@ def deviations() -> str:
 
 
 def text() -> str:
-    return _TEXT.format(table=table(), deviations=deviations(), count=len(checks_here(windows=True)))
+    count = len(checks_here(windows=True))
+    return _TEXT.format(
+        table=table(), deviations=deviations(), count=_WORDS.get(count, count),
+        linux_system=_listed(SYSTEM_FOLDERS), macos_system=_listed(each for each in _SYSTEM if each not in _ETC),
+        linux_devices=_listed(DEVICES), macos_devices=_listed(_DEVICES),
+    )  # fmt: skip
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,15 @@ def test_limits_that_would_not_reach_the_kernel_are_refused(capsys: pytest.Captu
     assert "takes only --policy" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("policy", ["isolation: process", "isolation: strict\nnetwork: host"])
+def test_a_kernel_without_a_loopback_of_its_own_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str
+) -> None:
+    (tmp_path / "policy.yaml").write_text(policy + "\n")
+    assert main(["jupyter", "install", "--policy", str(tmp_path / "policy.yaml"), "--prefix", str(tmp_path)]) == 2
+    assert "a loopback of its own" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs isolation strict")
 @pytest.mark.system
 @pytest.mark.slow

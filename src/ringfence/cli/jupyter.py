@@ -7,7 +7,7 @@ import argparse
 from ringfence.cli.policy_flags import add_policy_flags, policy_from, policy_of
 from ringfence.errors import UnavailableError, UsageError
 from ringfence.model.limits import IsolationLevel
-from ringfence.model.policy import SandboxPolicy
+from ringfence.model.policy import HOST_NETWORK, SandboxPolicy
 
 EXAMPLES = """\
 examples:
@@ -21,6 +21,7 @@ Install). docs/how-to/jupyter.md
 """
 _SESSION = {"cpu_time_s": 24 * 3600, "mem_bytes": 4 * 2**30, "pids_max": 512}
 """Unless a policy file says otherwise: a notebook stays open for a long time."""
+_HOST_LEVELS = (IsolationLevel.NONE, IsolationLevel.PROCESS)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,10 +49,10 @@ def _install(arguments: argparse.Namespace) -> int:
     if policy_from(arguments, IsolationLevel.STRICT) != policy_of(arguments.policy, IsolationLevel.STRICT):
         raise UsageError("«install» takes only --policy: what other flags say would not reach the kernel",
                          hint="put it into a policy file, and name that with --policy")  # fmt: skip
+    policy = _policy(arguments)
     from ringfence.engine.run import backend_for, refuse
     from ringfence.integrations.jupyter import spec
 
-    policy = _policy(arguments)
     refuse(backend_for(policy.isolation), policy)
     where = spec.install(arguments.name, user=not arguments.prefix, prefix=arguments.prefix,
                          policy=arguments.policy or "")  # fmt: skip
@@ -71,6 +72,9 @@ def _kernel(arguments: argparse.Namespace) -> int:
 
 def _policy(arguments: argparse.Namespace) -> SandboxPolicy:
     policy = policy_from(arguments, IsolationLevel.STRICT)
+    if policy.isolation in _HOST_LEVELS or policy.network_rule == HOST_NETWORK:
+        raise UsageError("a kernel needs a loopback of its own: Jupyter's ports are open in the sandbox and outside",
+                         hint="use isolation strict, and not the host's network")  # fmt: skip
     if arguments.policy:
         return policy
     return policy.with_changes(**{name: value for name, value in _SESSION.items() if getattr(arguments, name) is None})

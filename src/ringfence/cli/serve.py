@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,9 +37,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from ringfence.errors import UsageError
+    from ringfence.errors import UnavailableError, UsageError
     from ringfence.service.settings import Settings, changed, read_settings
 
+    if os.name == "nt":
+        raise UnavailableError("the service needs Linux or macOS", missing=("Linux",), hint="run it on Linux")
     if arguments.new_token:
         return _new_token(arguments)
     settings = read_settings(arguments.config) if arguments.config else Settings()

@@ -7,6 +7,7 @@ import errno
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence import errors
+from ringfence.cli import main, serve
 from ringfence.client.wire import from_bytes, plain_error, read_error, to_bytes
 from ringfence.errors import ConflictError, PolicyError, SandboxError, SetupError, UsageError
 from ringfence.model.events import Event, EventKind
@@ -246,3 +248,11 @@ def test_a_file_of_tokens_that_the_service_cannot_trust_or_read_says_whose_it_mu
 
 def _refused(*_: object) -> None:
     raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_on_windows_the_service_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serve, "os", SimpleNamespace(name="nt"))
+    assert main(["serve", "--port", "70000"]) == 2
+    assert "needs Linux or macOS" in capsys.readouterr().err
