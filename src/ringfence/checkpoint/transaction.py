@@ -76,9 +76,8 @@ class Transaction:
 
     @classmethod
     def open(cls, folder: Path | Tree, *, finish: bool = True) -> Transaction:
-        """Open an existing transaction; ForeignError if we did not write it. An interrupted operation is finished
-        first, or is an error without ``finish``; ConflictError, once, if somebody else changed the same files
-        meanwhile. A ``Tree`` is closed with it."""
+        """Open an existing transaction; ForeignError if it is not ours. An interrupted operation is finished first, or
+        an error without ``finish``; ConflictError, once, if others changed the same files. Closes a ``Tree`` too."""
         return cls(*opening.opened(folder, finish=finish))
 
     def _open_all(self) -> None:
@@ -149,8 +148,7 @@ class Transaction:
                 workspace.layer.give_to(owner)
 
     def note_box(self, private_folder: str) -> None:
-        """Note that a box works on it. If this process is killed, the next one to open it waits until that directory is
-        gone."""
+        """A box works on it now. If this process is killed, the next to open it waits for that directory to go."""
         self._lock.note(os.fsencode(private_folder))
 
     @property
@@ -160,9 +158,7 @@ class Transaction:
 
     def hide(self, paths: Iterable[str]) -> None:
         """Hide these paths from jobs from now on, so that no commit reaches them. What earlier jobs did there is lost.
-
-        A working copy is not changed. No box may work on the transaction.
-        """
+        A working copy is not changed. No box may work on the transaction."""
         more = [path for path in paths if path not in self.hidden]
         if not more or self.kind == SNAPSHOT:
             return
