@@ -29,9 +29,10 @@ nothing is written and the exit code is 1. The same content on both sides is no 
 # how conflicts are decided: (help, field of the result, words about it)
 DECISIONS = {
     "merge": ("where both changed a text: both changes, line by line; needs git", "merged", "both changes merged"),
-    "theirs": ("where both changed something: as it is now", "theirs", "left as somebody else made it"),
-    "mine": ("where both changed something: the sandbox's", "mine", "overwritten, though somebody else changed it"),
-}
+    "theirs": ("where both changed something: what the directory has now", "theirs", "left as somebody else made it"),
+    "mine": ("where both changed something: the sandbox's version", "mine",
+             "overwritten, though somebody else changed it"),
+}  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
