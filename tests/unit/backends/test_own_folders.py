@@ -107,6 +107,7 @@ def test_a_folder_of_ours_is_no_workspace(home: Path) -> None:
 
 def test_without_a_home_only_the_private_place_is_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     ours = [os.path.basename(place) for place in state_folder.own_places()]
     assert set(ours) == {f"ringfence-{os.geteuid()}"} and outcome("echo fine", tmp_path, isolation=STRICT) == "fine\n"

@@ -104,6 +104,7 @@ def test_sandboxes_are_kept_in_the_state_folder_and_never_below_the_current_one(
 
 def test_without_a_home_a_root_must_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     with pytest.raises(UsageError, match="no home"):
         Registry(SandboxConfig().sandbox_root)
