@@ -81,15 +81,14 @@ on macOS only `readable_paths` does, and without it everything but `hidden_paths
 | | Linux | macOS |
 |---|---|---|
 | system directories | {linux_system} | {macos_system} |
-| settings | what programs need of `/etc`, such as certificates and fonts; not `passwd`, `hosts` and `resolv.conf` \
+| settings | what programs need of `/etc`, such as certificates and fonts; with the host's network `hosts` and `resolv.conf`; not `passwd` \
 | all of `/etc` |
 | the kernel's | `/proc`; {linux_devices} | {macos_devices} |
 | the job's own | its program and interpreter, the working directory, the private directory \
 | its program, ringfence's Python, the working directory, the private directory |
 | named | `readable_paths`, `writable_paths` | the same |
 
-On Linux a job with the host's network can't resolve names then, unless `readable_paths` has `/etc/hosts` and
-`/etc/resolv.conf`. Without any path in the policy, and on Windows always, the job reads what the caller can read.
+Without any path in the policy, and on Windows always, the job reads what the caller can read.
 
 ## What ran where
 

@@ -190,6 +190,7 @@ class HostWalls:
         policy = self._policy
         state_folder.refuse_ours(ours, policy.readable_paths, policy.writable_paths)
         readable = [*rootfs.SYSTEM_FOLDERS, *(f"/etc/{name}" for name in rootfs.ETC_NAMES), *policy.readable_paths]
+        readable += host.RESOLVER if policy.network_rule == HOST_NETWORK else ()
         bases = self._transaction.bases if self._transaction else ()
         way = showing.search(policy, job, bases if self._bound else (), () if self._bound else bases)
         led.refuse(policy, (*own, *bases), way.look)

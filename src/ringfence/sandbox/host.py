@@ -209,9 +209,13 @@ def _public_content(path: str) -> bytes:
         os.close(descriptor)
 
 
+RESOLVER = ("/etc/resolv.conf", "/etc/hosts")
+"""The files that control name lookup on the host's network."""
+
+
 def resolver() -> tuple[tuple[str, str], ...]:
-    """(path, text) of the files that control name lookup on the host's network."""
-    return tuple((path, _text(path)) for path in ("/etc/resolv.conf", "/etc/hosts"))
+    """(path, text) of each."""
+    return tuple((path, _text(path)) for path in RESOLVER)
 
 
 def free_folder(used: list[str]) -> str:

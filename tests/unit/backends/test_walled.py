@@ -115,6 +115,14 @@ def test_there_is_no_network_unless_the_policy_has_it(tree: Path) -> None:
             assert b"content" in outcome.stdout, outcome.stderr
 
 
+def test_names_can_be_looked_up_where_the_network_is_the_hosts(tree: Path) -> None:
+    expected = Path("/etc/hosts").read_bytes()
+    assert shell(walls(tree, network="host"), "cat /etc/hosts").stdout == expected
+    assert shell(walls(tree, network="none"), "cat /etc/hosts").stdout == b""
+    hidden = walls(tree, network="host").with_changes(hidden_paths=("/etc/hosts",))
+    assert shell(hidden, "cat /etc/hosts").stdout == b""
+
+
 def test_files_stay_in_the_box_between_visits(box: Box) -> None:
     assert box.run(["sh", "-c", "echo 1 > file"]).ok
     assert box.run(["cat", "file"]).stdout == b"1\n"
