@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -425,3 +426,14 @@ def test_many_clients_at_once(here: Here) -> None:
     assert failed == []
     began = time.monotonic()
     eventually(lambda: here.service.admission.running == 0, told=lambda: time.monotonic() - began)
+
+
+def test_a_policy_that_can_not_be_enforced_ends_the_start_in_words(
+    ringfence_command: list[str], tmp_path: Path
+) -> None:
+    config = tmp_path / "service.yaml"
+    config.write_text("policies: {default: {isolation: none, warm: 1, network: none}}\n")
+    words = [*ringfence_command, "serve", "--config", str(config), "--port", "0", "--state", str(tmp_path / "state")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "cannot enforce this policy on this host" in done.stderr

@@ -31,6 +31,11 @@ class Server(uvicorn.Server):
         self._service = service
         self._ending: asyncio.Task[None] | None = None
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """An error of the application's own start would be logged with its traceback; this one is for the operator."""
+        await self._service.start()
+        await super().startup(sockets=sockets)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._ending is None:
             asyncio.get_running_loop().call_soon_threadsafe(self._begin_end)

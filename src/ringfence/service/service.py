@@ -67,7 +67,9 @@ class Service:
         """Other doors with lasting work get the same time to drain."""
 
     async def start(self) -> None:
-        """In the loop that it will live in."""
+        """In the loop that it will live in; does nothing if it was started."""
+        if self._sweeper is not None:
+            return
         settings = self.settings
         self.store = Store(settings.state, settings.result_s, settings.results_bytes)
         self.threads = ThreadPoolExecutor(min(_MOST_THREADS, settings.sandboxes + _MORE_THREADS), "ringfence-service")
