@@ -81,7 +81,8 @@ on macOS only `readable_paths` does, and without it everything but `hidden_paths
 | | Linux | macOS |
 |---|---|---|
 | system directories | {linux_system} | {macos_system} |
-| settings | what programs need of `/etc`, such as certificates and fonts; with the host's network `hosts` and `resolv.conf`; not `passwd` \
+| settings | what programs need of `/etc`, such as certificates and fonts; with the host's network also `hosts` \
+and `resolv.conf`; not `passwd` \
 | all of `/etc` |
 | the kernel's | `/proc`; {linux_devices} | {macos_devices} |
 | the job's own | its program and interpreter, the working directory, the private directory \

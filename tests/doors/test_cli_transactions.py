@@ -678,6 +678,7 @@ def test_without_a_home_nothing_is_kept_and_no_folder_is_named_after_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user whom nobody knows
     for ask in (state_folder.new_place, state_folder.sandboxes_folder):
         with pytest.raises(UsageError, match="no home directory"):

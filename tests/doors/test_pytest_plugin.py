@@ -126,7 +126,9 @@ def test_the_search_path_of_the_policy_is_used(project: Path) -> None:
     (project / "lib").mkdir()
     (project / "lib" / "far_module.py").write_text("X = 1\n")
     (project / "test_a.py").write_text("import far_module\ndef test_ok(): pass\n")
-    (project / "with_lib.yaml").write_text(f"environment: {{PYTHONPATH: {project}/lib}}\n")
+    # It takes the place of ours, by which pytest may find this package.
+    search = os.pathsep.join(filter(None, [f"{project}/lib", os.environ.get("PYTHONPATH")]))
+    (project / "with_lib.yaml").write_text(f"environment: {{PYTHONPATH: '{search}'}}\n")
     done = _pytest(project, "--ringfence", "--ringfence-policy=with_lib.yaml", "-q", "test_a.py")
     assert done.returncode == 0, done.stdout + done.stderr
 
