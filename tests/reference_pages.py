@@ -108,7 +108,7 @@ def python_api() -> str:
     for name, found in described.items():
         parts += [f"## {name}\n", f"`from ringfence import {name}`, defined in `{found.module}`.\n"]
         parts += _shown(found, titles)
-    told = "They are no names of `import ringfence`: for an annotation, import them from their module.\n"
+    told = "`ringfence` does not export them: for an annotation, import them from their module.\n"
     parts += ["## Classes that these return\n", told]
     everything = [*described.values(), *others]
     for each in others:

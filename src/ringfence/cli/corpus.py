@@ -1,4 +1,4 @@
-"""Play the cheat corpus: cheats that win against a careless grader, and their honest twins, against a sandbox."""
+"""Run the cheat corpus: cheats that win against a careless grader, and their honest twins, against a sandbox."""
 
 from __future__ import annotations
 

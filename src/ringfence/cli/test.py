@@ -26,7 +26,7 @@ examples:
 Without --interpreter it is the Python of the environment that is active: VIRTUAL_ENV, CONDA_PREFIX or pyenv's,
 else the one that ringfence itself runs on. pytest must be installed there. So tests do not run at isolation container.
 The exit code is pytest's own (0 when all passed), that of the limit that was hit, or 2 where the policy can't be
-enforced here, or 130 after Ctrl-C: pytest then sums up what it has so far, and a second Ctrl-C ends it at once.
+enforced here, or 130 after Ctrl-C: pytest then prints its summary so far, and a second Ctrl-C ends it at once.
 """
 PASSES_ON = True
 UNHELD = 2
