@@ -360,6 +360,27 @@ def test_a_reader_that_goes_away_does_not_cause_a_traceback(ringfence_command: l
     assert done.returncode == 141
 
 
+@pytest.mark.parametrize("flags", [[], ["--commit"], ["--discard"]])
+def test_what_a_job_changed_is_not_lost_with_the_reader(
+    ringfence_command: list[str], tmp_path: Path, flags: list[str]
+) -> None:
+    (tmp_path / "project").mkdir()
+    command = [*ringfence_command, "run", *flags, "--", "sh", "-c", "echo one > kept; while :; do echo line; done"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    done = subprocess.Popen(command, cwd=tmp_path / "project", env=environment, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    assert done.stdout is not None and done.stderr is not None
+    assert done.stdout.readline() == b"line\n"
+    done.stdout.close()
+    with done.stderr:
+        told = done.stderr.read().decode()
+    assert done.wait(timeout=120) == 141
+    fate = {"": "; keep: ringfence commit ", "--commit": " (carried over)", "--discard": " (thrown away)"}
+    assert told.startswith(f"ringfence: 1 path changed: kept{fate[''.join(flags)]}") and told.count("\n") == 1, told
+    assert (tmp_path / "project/kept").exists() is ("--commit" in flags)
+    assert len([*(tmp_path / "state").glob("ringfence/sandboxes/*/metadata.json")]) == (not flags)
+
+
 def test_a_reader_that_is_gone_when_an_error_is_told_does_not_cause_a_traceback(ringfence_command: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -48,7 +48,7 @@ def execute(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: S
         with StoredSandbox(Registry(sandboxes_folder()), outcome.transaction) as kept:
             outcome = _decide(kept, outcome)
     print_result(arguments, outcome)
-    return exit_code(outcome)
+    return exit_code(arguments, outcome)
 
 
 def register(outcome: Outcome, job: Job, policy: SandboxPolicy) -> Outcome:
@@ -152,7 +152,7 @@ def _resume(arguments: argparse.Namespace | SimpleNamespace, job: Job, policy: S
     if not arguments.json:
         outcome = replace(outcome, changes=tuple(replace(each, path=from_here(each.path)) for each in outcome.changes))
     print_result(arguments, outcome)
-    return exit_code(outcome)
+    return exit_code(arguments, outcome)
 
 
 def _need_its_level(kept: StoredSandbox, policy: SandboxPolicy) -> None:

@@ -29,6 +29,8 @@ MOST_REFUSED = 20
 """How many destinations are listed one by one."""
 _NAME_SERVICE = ("127.0.0.1:53", "[0000:0000:0000:0000:0000:0000:0000:0001]:53")
 """The name server that a program asks where none is configured."""
+CLOSED_PIPE = 141
+"""The exit code if nobody reads the output any more: that of a program that SIGPIPE ends."""
 LESS = "or, with less protection, where it can read and write what you can: --isolation process"
 
 
@@ -55,17 +57,18 @@ def run_attached(
     transaction: Transaction | None = None,
 ) -> Outcome:
     """Run it with everything passed through."""
-    from ringfence.cli.passthrough import Passthrough, write_through
+    from ringfence.cli.passthrough import Passthrough
 
     evidence = _evidence(arguments, job, policy, commit)
     policy = evidence.policy if evidence else policy
-    on_output = None if arguments.json else write_through
     recording = _recording(arguments, job, policy) if arguments.usage or arguments.usage_file else None
     try:
         with Passthrough(job) as passthrough:
             attach = recording.attaching(passthrough.attach) if recording else passthrough.attach
+            on_output = None if arguments.json else passthrough.pass_on
             outcome = run(job, policy, on_output=on_output, attach=attach, commit=commit, keep=keep,
                           transaction=transaction)  # fmt: skip
+        arguments.reader_gone = passthrough.reader_gone
         if recording:
             recording.finish(outcome, quiet=arguments.quiet)
         return evidence.finish(outcome) if evidence else outcome
@@ -106,8 +109,10 @@ def _evidence(
     return None
 
 
-def exit_code(outcome: Outcome) -> int:
-    """The job's own, unless something else that was asked for could not be done."""
+def exit_code(arguments: argparse.Namespace | SimpleNamespace, outcome: Outcome) -> int:
+    """The job's own, unless something else that was asked for could not be done, or nobody reads its output."""
+    if arguments.reader_gone:
+        return CLOSED_PIPE
     if outcome.bundle_problem:
         return 1
     return outcome.rc or int(bool(outcome.commit_problem or outcome.keep_problem))
@@ -125,11 +130,18 @@ def print_result(arguments: argparse.Namespace | SimpleNamespace, outcome: Outco
         from ringfence.cli.json_text import print_json
 
         print_json(outcome.to_dict())
-    elif not arguments.quiet and (lines := explain(outcome, discard=arguments.discard)):
+    elif not arguments.quiet and (lines := _lines(arguments, outcome)):
         from ringfence.model.system_text import escape_controls
 
         for line in lines:
             print(escape_controls(line), file=sys.stderr)
+
+
+def _lines(arguments: argparse.Namespace | SimpleNamespace, outcome: Outcome) -> list[str]:
+    """If nobody reads the output any more, the end is no news, but where the changes are still is."""
+    if arguments.reader_gone:
+        return _told_changes(outcome, arguments.discard)
+    return explain(outcome, discard=arguments.discard)
 
 
 def explain(outcome: Outcome, *, discard: bool = False) -> list[str]:
@@ -137,12 +149,15 @@ def explain(outcome: Outcome, *, discard: bool = False) -> list[str]:
 
     ``discard``: the caller asked to throw the changes away.
     """
-    lines = ending(outcome.status, outcome.reason, outcome.limits_hit)
-    if outcome.commit_problem:
-        lines.append(f"ringfence: not carried over: {outcome.commit_problem}")
+    lines = [*ending(outcome.status, outcome.reason, outcome.limits_hit), *_told_changes(outcome, discard)]
+    return [*lines, *refused(outcome), *lacking(name for name, entry in outcome.enforced.items() if not entry.applied)]
+
+
+def _told_changes(outcome: Outcome, discard: bool) -> list[str]:
+    lines = [f"ringfence: not carried over: {outcome.commit_problem}"] if outcome.commit_problem else []
     if outcome.changes:
         lines.append(f"ringfence: {_changes(outcome)}{' (thrown away)' if discard else _fate(outcome)}")
-    return [*lines, *refused(outcome), *lacking(name for name, entry in outcome.enforced.items() if not entry.applied)]
+    return lines
 
 
 def refused(outcome: Outcome) -> list[str]:

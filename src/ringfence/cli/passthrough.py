@@ -33,6 +33,7 @@ class Passthrough:
         self.escalation = escalation
         self.visit: Visit | None = None
         self.interrupts = 0
+        self.reader_gone = False
         self._saved_handlers: dict[int, object] = {}
         self._terminal: TerminalRelay | None = None
 
@@ -58,6 +59,18 @@ class Passthrough:
             from ringfence.cli.terminal import TerminalRelay
 
             self._terminal = TerminalRelay(streams, lambda: self.suspend(0))
+
+    def pass_on(self, stream: str, piece: bytes) -> None:
+        """As ``write_through``; when nobody reads any more, end the job, and drop what it still prints."""
+        if self.reader_gone:
+            return
+        try:
+            write_through(stream, piece)
+        except BrokenPipeError:
+            if self.visit is None:
+                raise
+            self.reader_gone = True
+            self.visit.signal(_SIGKILL)
 
     def suspend(self, whom: int) -> None:
         """Stop the job's tree, then us, or our whole group (0), until the shell continues us. Limits go on counting."""

@@ -113,7 +113,7 @@ def execute(arguments: argparse.Namespace | SimpleNamespace) -> int:
 
         outcome = after_run.register(outcome, job, policy)
     print_result(arguments, outcome)
-    return exit_code(outcome)
+    return exit_code(arguments, outcome)
 
 
 def _asked(arguments: argparse.Namespace | SimpleNamespace) -> tuple[list[str], SandboxPolicy]:
