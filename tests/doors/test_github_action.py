@@ -190,7 +190,8 @@ def test_hostile_inputs_of_the_run_are_words_and_nothing_more(tmp_path: Path, in
 
 
 @pytest.mark.parametrize("inputs", [
-    {"proctor_version": HOSTILE}, {"proctor_version": "1.0 --index-url x"}, {"proctor_ref": HOSTILE},
+    {"proctor_version": HOSTILE}, {"proctor_version": "1.0 --index-url x"}, {"proctor_version": "0.1.0"},
+    {"proctor_ref": "main", "proctor_version": "1.2.3"}, {"proctor_ref": HOSTILE},
     {"proctor_ref": "--upload-pack=touch pwned"}, {"proctor_ref": "a b"}, {"proctor_ref": "main#egg=x"},
     {"upload": "yes"}, {"upload": HOSTILE}, {"fail_on_compromised": "maybe"}, {"fail_on_compromised": HOSTILE},
 ])  # fmt: skip
@@ -211,15 +212,17 @@ def test_no_module_of_the_checkout_is_imported_by_the_installation(tmp_path: Pat
     runner.not_pwned()
 
 
-@pytest.mark.parametrize(("inputs", "installed"), [
-    ({"proctor_version": "0.1.0"}, "ringfence==0.1.0"),
-    ({"proctor_ref": "v0.1.0"}, "git+https://git.example/owner/ringfence@v0.1.0"),
-    ({"proctor_ref": "main", "proctor_version": "1.2.3"}, "ringfence==1.2.3"),
-])  # fmt: skip
-def test_a_version_or_a_ref_is_installed(tmp_path: Path, inputs: Mapping[str, str], installed: str) -> None:
-    runner = _Runner(tmp_path, run_args="run", **inputs)
+def test_a_ref_is_installed(tmp_path: Path) -> None:
+    runner = _Runner(tmp_path, run_args="run", proctor_ref="v0.1.0")
     assert runner.step("Install").returncode == 0
-    assert (tmp_path / "temp" / "installed").read_text().split()[-1] == installed
+    installed = (tmp_path / "temp" / "installed").read_text().split()[-1]
+    assert installed == "git+https://git.example/owner/ringfence@v0.1.0"
+
+
+def test_before_a_release_a_version_is_refused_in_words(tmp_path: Path) -> None:
+    """A package of this name on an index is not this one."""
+    done = _Runner(tmp_path, run_args="run", proctor_version="0.1.0").step("Install")
+    assert done.returncode == 2 and "no release is published yet" in done.stderr
 
 
 def test_a_verdict_of_another_key_has_no_outputs(tmp_path: Path) -> None:
