@@ -68,8 +68,8 @@ On Linux this level protects paths and system calls where a policy names paths (
 enforce more where they are available. On macOS Seatbelt is an extra: it is used where a policy names
 paths or closes the network, and only after a profile was tried there and worked. On Windows a job has low integrity
 where a policy names writable paths; the directories must have that label, which the caller gives them (`icacls`).
-The table is generated (`python -m tests.platforms`) from the rows that the level itself puts into `enforced`; a test
-compares the two.
+`python -m tests.platforms` generates this page. The rows of the table are those that the level itself puts into
+`enforced`; a test compares the two.
 
 {table}
 
@@ -116,9 +116,9 @@ have a check of tests/programs/windows_checks.py that attacks the same. Without 
 
 ```
 py -m pip install .
-py -m ringfence probe
-py -m ringfence demo
-py -m ringfence run --isolation process -- python script.py
+py -P -m ringfence probe
+py -P -m ringfence demo
+py -P -m ringfence run --isolation process -- python script.py
 ```
 
 The first line is for a clone ([install](../../README.md#install)). There `make run`, `make test` and `make probe` set
