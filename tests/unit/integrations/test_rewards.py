@@ -122,6 +122,12 @@ def test_a_trainers_function_gives_a_number_for_each_completion(rewards: Rewards
 
 @on_linux
 @pytest.mark.system
+def test_a_loop_may_make_many_calls(rewards: Rewards) -> None:
+    tests = "def test_all():\n    for x in range(60):\n        assert square(x) == x * x\n"
+    assert rewards.score("def square(x): return x * x", tests).score == 1.0
+    assert rewards.score("def square(x): return x * x if x < 58 else 0", tests).score == 0.0
+
+
 def test_a_program_that_never_comes_back_is_worth_nothing_and_the_others_are_graded(rewards: Rewards) -> None:
     programs = (SQUARE, "while True: pass", "def solve(n) return", SQUARE)
     ends = rewards.score_many([(program, "assert solve(3) == 9") for program in programs])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +24,10 @@ from ringfence.model.policy import SandboxPolicy
 from ringfence.model.record import record
 from ringfence.python_jobs.reply import ReplyKind
 
-MOST_ROUNDS = 50
 MOST_CALLS = 1000
+MOST_ROUNDS = 200
+_TIMES = 50
+"""How many times the wall time of a sandbox all rounds together may take."""
 _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 _DEFAULT = {"isolation": IsolationLevel.STRICT, "wall_time_s": 10, "cpu_time_s": 10, "mem_bytes": 256 * 2**20}
 _NOT_SENT = (ReplyKind.UNSENDABLE, ReplyKind.TOO_LARGE)
@@ -136,6 +139,7 @@ class Rewards:
         names = list(free_names(parsed(tests)))
         known: dict[str, tuple[object, object]] = {}
         ends: list[tuple[str, str]] = []
+        until = time.monotonic() + _TIMES * (self._timeout or self._pool.policy.wall_time_s)
         for _ in range(MOST_ROUNDS):
             (judged,) = self._pool.try_map(_verdicts, [(tests, names, list(known.values()))], timeout=self._timeout)
             try:
@@ -149,7 +153,9 @@ class Rewards:
                 return _failed(ends, str(error))
             if problem is not None:
                 return _reward([f"{label}: {problem.problem}" for label, _ in ends], problem)
-        return _failed(ends, f"with its values they call it more than {MOST_ROUNDS} times in a row")
+            if time.monotonic() > until:
+                break
+        return _failed(ends, f"with its values they call it more than {MOST_ROUNDS} times in a row, or for too long")
 
     def _learn(self, code: str, missing: list[Any], known: dict[str, tuple[object, object]]) -> CallResult | None:
         """Ask the program; return how it ended, if that was not well."""
