@@ -1,4 +1,5 @@
-"""docs/reference/command-line.md and python-api.md, from the code: ``python -m tests.reference_pages`` writes both.
+"""docs/reference/command-line.md and python-api.md, from the code: ``python -m tests.reference_pages`` writes both, and
+docs/reference/system-calls.md (tests/system_calls_page.py).
 
 The command line is read off the parsers, not off ``--help``, whose layout is another with each version of Python; the
 API is read off the source of the public names and of the client's classes.
@@ -14,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from tests import system_calls_page
 
 import ringfence
 from ringfence.cli import COMMANDS, PROCTOR_COMMANDS
@@ -314,3 +317,4 @@ def _doc(node: Definition) -> str:
 if __name__ == "__main__":
     COMMAND_LINE.write_text(command_line(), encoding="utf-8")
     PYTHON_API.write_text(python_api(), encoding="utf-8")
+    system_calls_page.PAGE.write_text(system_calls_page.page(), encoding="utf-8")

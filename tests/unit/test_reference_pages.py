@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 
 import pytest
-from tests import reference_pages
+from tests import reference_pages, system_calls_page
 
 import ringfence
 from ringfence.cli import COMMANDS
+from ringfence.kernel.seccomp import profiles, programs
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="some defaults are the system's")
@@ -40,3 +41,13 @@ def test_no_class_of_ours_in_a_type_is_left_out() -> None:
     named = {one[:2] for each in described for _, classes in each.members for one in classes}
     missing = named - {each[:2] for each in described} - {*reference_pages._OF_OURS}
     assert not missing and all(f"class {name}" in page for _, name in named - {*reference_pages._OF_OURS})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the numbers of errors are the system's")
+def test_the_page_about_system_calls_is_current_and_has_every_rule() -> None:
+    written = system_calls_page.PAGE.read_text(encoding="utf-8")
+    assert written == system_calls_page.page(), "run python -m tests.reference_pages"
+    used = [profiles.PROFILES[name] for name in (*programs._STRICT, *programs._WALLED)]
+    rules = [rule for profile in used for rule in profile.rules]
+    assert all(f"`{call}`" in written for rule in rules for call in rule.calls)
+    assert all(rule.reason in written for rule in rules)
