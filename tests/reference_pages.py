@@ -16,13 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tests import system_calls_page
-
 import ringfence
 from ringfence.cli import COMMANDS, PROCTOR_COMMANDS
 from ringfence.cli.parser import Parser
 from ringfence.client.box import RemoteBox, RemoteHandle
 from ringfence.client.client import Client, RemotePool
+from tests import system_calls_page
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 COMMAND_LINE, PYTHON_API = FOLDER / "command-line.md", FOLDER / "python-api.md"
