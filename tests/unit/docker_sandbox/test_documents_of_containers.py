@@ -16,12 +16,13 @@ from ringfence.docker_sandbox.result import StrategyStatus
 from ringfence.errors import PolicyError
 from ringfence.metrics import known_series
 from ringfence.metrics.table import METRICS
+from ringfence.service.figures import COUNTERS, GAUGES
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = ROOT / "docs" / "how-to" / "containers"
 SOURCES = "".join(path.read_text() for path in (ROOT / "src" / "ringfence" / "docker_sandbox").glob("*.py"))
 EVENTS = {*re.findall(r'tell\("([a-z_]+)"', SOURCES)}
-SERIES = {name for metric in METRICS for name in metric.series}
+SERIES = {name for metric in METRICS for name in metric.series} | {*COUNTERS, *GAUGES}
 _WORD = re.compile(r"[a-z][a-z_]+(?=[\[{)\s]|$)")
 
 
@@ -44,6 +45,14 @@ def test_the_reference_of_the_configuration_is_the_table_in_the_code() -> None:
 def test_the_table_of_metrics_is_that_in_the_code() -> None:
     expected = [[f"`{metric.name}`", metric.kind, ", ".join(metric.labels) or "-", metric.help] for metric in METRICS]
     assert rows("monitoring.md") == expected
+
+
+def test_the_table_of_the_services_metrics_is_that_in_the_code() -> None:
+    lines = (ROOT / "docs" / "reference" / "service.md").read_text().splitlines()
+    counters = [f"| `{name}` | counter | {', '.join(labels) or '-'} | {told} |"
+                for name, (told, labels) in COUNTERS.items()]  # fmt: skip
+    gauges = [f"| `{name}` | gauge | - | {told} |" for name, told in GAUGES.items()]
+    assert [line for line in lines if line.startswith("| `ringfence_service_")] == counters + gauges
 
 
 def test_every_event_is_listed() -> None:

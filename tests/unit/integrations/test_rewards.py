@@ -251,6 +251,18 @@ def test_a_program_that_breaks_the_grading_fails_its_tests(tests: str, program: 
 
 @on_linux
 @pytest.mark.system
+def test_the_status_says_that_the_sandbox_of_the_tests_was_ended() -> None:
+    """A trainer can tell a grading that did not end from a wrong program."""
+    limits = SandboxPolicy(isolation="strict", wall_time_s=60, cpu_time_s=1, mem_bytes=128 << 20)
+    killed = "import os, signal\ndef test():\n    if f(1):\n        os.kill(os.getpid(), signal.SIGKILL)"
+    endless = "def test():\n    for _ in range(f(1)):\n        pass"
+    with Rewards(limits, warm=1) as rewards:
+        ends = rewards.score_many([("def f(n): return 10 ** 12", tests) for tests in (killed, endless)])
+    assert [(each.score, each.status) for each in ends] == [(0.0, "KILLED_KILL"), (0.0, "CPU_LIMIT")]
+
+
+@on_linux
+@pytest.mark.system
 def test_tests_that_break_by_themselves_are_told_to_who_wrote_them() -> None:
     with Rewards(warm=1) as rewards, pytest.raises(UsageError):
         rewards.score("def f(n): return 2", "import os\nos._exit(3)\nassert f(1) < 3")

@@ -44,7 +44,7 @@ class Reward:
     reasons: tuple[str, ...] = ()
     """For each failed test, in order: the test, and what was wrong. Parts of the text may be the program's."""
     status: str = "OK"
-    """How its sandbox ended: a text of ``Status``."""
+    """How its sandbox, or that of its tests, ended: a text of ``Status``."""
 
     @property
     def all_passed(self) -> bool:
@@ -150,12 +150,13 @@ class Rewards:
             except UsageError as error:
                 if not known:  # nothing of the program was in it
                     raise
-                return _failed(ends, str(error))
+                return _failed(ends, str(error), judged)
             if problem is not None:
                 return _reward([f"{label}: {problem.problem}" for label, _ in ends], problem)
             if time.monotonic() > until:
                 break
-        return _failed(ends, f"with its values they call it more than {MOST_ROUNDS} times in a row, or for too long")
+        again = f"with its values they call it more than {MOST_ROUNDS} times in a row, or for too long"
+        return _failed(ends, again, None)
 
     def _learn(self, code: str, missing: list[Any], known: dict[str, tuple[object, object]]) -> CallResult | None:
         """Ask the program; return how it ended, if that was not well."""
@@ -239,9 +240,9 @@ def _key(call: object) -> str:
         raise UsageError("the tests call the program with something that can't be written out") from None
 
 
-def _failed(ends: list[tuple[str, str]], why: str) -> Reward:
+def _failed(ends: list[tuple[str, str]], why: str, judged: CallResult | None) -> Reward:
     """For tests that ran before the program's values came: an error with these values is the program's failure."""
-    return _reward([f"{label}: {why}" for label, _ in ends] or [why], None)
+    return _reward([f"{label}: {why}" for label, _ in ends] or [why], judged)
 
 
 def _reward(reasons: list[str], result: CallResult | None) -> Reward:
