@@ -47,7 +47,7 @@ def add_policy_flags(
                             help=(helps or {}).get(limit.field) or _help(limit, defaults or {}))  # fmt: skip
     levels = ",".join(map(str, BACKENDS))
     parser.add_argument("--isolation", metavar=f"{{{levels}}}",
-                        help=f"how the job is isolated (default: {level})")  # fmt: skip
+                        help=f"how the job is isolated (default: {level}); none needs --allow-partial")  # fmt: skip
     parser.add_argument("--strict", action="store_const", const="strict", dest="isolation",
                         help="the same as --isolation strict")  # fmt: skip
     parser.add_argument("--network", metavar="RULE",
