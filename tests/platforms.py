@@ -31,8 +31,8 @@ _WORDS = {5: "Five", 6: "Six", 7: "Seven", 8: "Eight"}
 _TEXT = """\
 # Platforms
 
-What runs on each system, and what isolation level `process` enforces there. `strict` needs Linux, `container` an
-engine. `ringfence probe` finds out by trying what this host really enforces.
+What runs on each system, and what isolation level `process` enforces there. `strict` needs Linux 5.11 or later, and
+5.13 with Landlock to grade with a script; `container` needs an engine. `ringfence probe` finds out by trying what this host really enforces.
 
 **Plain `ringfence run` means `strict`, so macOS and Windows refuse it**: write `ringfence run --isolation process`. In
 Python, `open()` and `Pool()` without a policy are `strict` too, and a pool needs Linux at every level. `ringfence test`
@@ -111,6 +111,20 @@ the workflow runs attacks on a Mac (tests/programs/macos_checks.py) |
 have a check of tests/programs/windows_checks.py that attacks the same. Without one the promise is not made there.
 
 {deviations}
+
+## On a Mac
+
+In a clone ([install](../../README.md#install)), with Python 3.11 or later:
+
+```
+python3 -m venv .venv && . .venv/bin/activate
+pip install .
+ringfence probe
+ringfence run --isolation process -- python3 script.py
+```
+
+For `strict` on a Mac or on Windows use a virtual machine with Linux, and ringfence in it. WSL 2 is one; it is not
+tested. `ringfence probe --level strict` inside says whether it works there.
 
 ## In a Windows shell
 
