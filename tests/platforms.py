@@ -32,7 +32,8 @@ _TEXT = """\
 # Platforms
 
 What runs on each system, and what isolation level `process` enforces there. `strict` needs Linux 5.11 or later, and
-5.13 with Landlock to grade with a script; `container` needs an engine. `ringfence probe` finds out by trying what this host really enforces.
+5.13 with Landlock to grade with a script; `container` needs an engine.
+`ringfence probe` finds out by trying what this host really enforces.
 
 **Plain `ringfence run` means `strict`, so macOS and Windows refuse it**: write `ringfence run --isolation process`. In
 Python, `open()` and `Pool()` without a policy are `strict` too, and a pool needs Linux at every level. `ringfence test`
