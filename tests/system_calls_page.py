@@ -63,7 +63,7 @@ def _parts() -> Iterator[str]:
     yield from _table(_beyond(profiles.UNIX_PAIRS.closed, default.closed))
     yield "## Closed in addition at `process`\n"
     yield "Without namespaces these calls reach other processes of the user. At this level nothing is recorded.\n"
-    yield from _table(_beyond(profiles.WALLED.closed, default.closed))
+    yield from (row.replace(", recorded", "") for row in _table(_beyond(profiles.WALLED.closed, default.closed)))
     yield "With `network: none`, `process` closes the calls for sockets as `tight` does.\n"
     yield "## Open\n"
     yield "Some of them are closed on a condition, which the tables above have.\n"
