@@ -112,8 +112,10 @@ class Usage:
     cpu_user_s: float = 0.0
     cpu_system_s: float = 0.0
     peak_memory_bytes: int = 0
-    """The most at one time: what the control group counted, or the sum over the processes if that was more. The sum
-    counts shared pages, such as an interpreter's, more than once, and may be some MiB over the limit of the group."""
+    """The most at one time, as the job's control group counted it; the limit counts the same. Without a group, or
+    without its peak (Linux before 5.19): the sum over the processes, which counts a shared page once for each. Of a
+    visit to a box whose group counts other visits too: its largest process under ``strict``, else that sum. It is never
+    more than the group held or may hold."""
     processes: int = 0
     """The most that were seen alive at one time."""
     written_bytes: int = 0

@@ -83,10 +83,21 @@ def _settled(hearing: BoxHearing, visit: Leader) -> list[tuple[str, int, int]]:
 
 def test_a_visit_takes_its_own_and_leaves_those_of_others_that_run(hearing: BoxHearing) -> None:
     one, other = _visit(hearing), _visit(hearing)
-    hearing._supervisor.notes = [_note(one.number), _note(other.number), {"decision": "refused"}]  # type: ignore[union-attr]
-    assert hearing.take(one.number, beside=True) == [_note(0), {"decision": "refused"}]
+    hearing._supervisor.notes = [_note(one.number), _note(other.number)]  # type: ignore[union-attr]
+    assert hearing.take(one.number, beside=True) == [_note(0)]
     assert _settled(hearing, one) == []
     assert hearing.take(other.number, beside=True) == [_note(0)]
+
+
+def test_what_the_gateway_tells_is_of_the_last_visit_that_has_a_result(hearing: BoxHearing) -> None:
+    one, other, _ = _visit(hearing), _visit(hearing), _visit(hearing, None)
+    hearing.enter("")  # it has not begun
+    hearing._supervisor.notes = [{"decision": "refused"}]  # type: ignore[union-attr]
+    assert hearing.take(one.number, beside=True) == []
+    assert hearing.take(other.number, beside=True) == [{"decision": "refused"}]
+    _settled(hearing, other)
+    hearing._supervisor.notes = [{"decision": "allowed"}]  # type: ignore[union-attr]
+    assert hearing.take(one.number, beside=True) == [{"decision": "allowed"}]
 
 
 def test_an_earlier_visit_is_known_by_its_number_and_its_checkpoint(hearing: BoxHearing) -> None:

@@ -123,13 +123,21 @@ class BoxHearing:
     # ---- what is heard
 
     def take(self, number: int, *, beside: bool) -> list[Note]:
-        """What the supervisor told of this visit; ``beside``: and what the gateway told since it was last taken."""
+        """What the supervisor told of this visit; ``beside``: and what the gateway told since it was last taken, unless
+        a later visit runs. The gateway knows no visits, and what began last is most likely what it tells of: a program
+        in the background would otherwise take it from a short one."""
         self._sort()
         with self._lock:
+            beside = beside and number >= self._newest()
             own = [note for note in self._told if note.get(_VISIT) == number]
             self._told = [note for note in self._told if note.get(_VISIT) != number]
             others, self._beside = (self._beside, []) if beside else ([], self._beside)
         return [*map(_plain, own), *others]
+
+    def _newest(self) -> int:
+        """The number of the last visit that runs and has a result to come; 0: there is none."""
+        running = (visit for visit in self._running.values() if visit is not None and visit.since is not None)
+        return max((visit.number for visit in running), default=0)
 
     def _sort(self) -> None:
         supervisor = self._supervisor

@@ -94,6 +94,7 @@ class VisitToBox(LeaderClient):
         return self._settled
 
     def _with_late(self, report: Report) -> Report:
+        self._take_beside()  # before it has left: an earlier visit that goes on would take it
         self._late = self._hearing.settle(self)
         for late in self._late:
             self._supervisor.hear([dict(note) for note in late.notes])
@@ -129,6 +130,7 @@ class VisitToBox(LeaderClient):
         network_bytes, network_problem = self._supervisor.network(settled=True)
         return replace(report, cause="" if never_was else report.cause, box_oom_kills=max(0, oom_kills),
                        cgroup_pids_hits=max(0, pids_hits), network_problem=network_problem,
+                       peak_memory_bytes=self._supervisor.most_memory(report.peak_memory_bytes),
                        network_bytes=network_bytes - self._bytes_before)  # fmt: skip
 
     def source(self) -> Source:
