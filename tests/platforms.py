@@ -58,6 +58,7 @@ On macOS and Windows this is what the code does there; [what ran where](#what-ra
 | `ringfence mcp`, sessions for frameworks | yes | with a policy at `process` | no: their tools need `sh` and `ls` |
 | `ringfence jupyter`, `ringfence top` | yes | no | no |
 | `proctor run`, `bench`, `run-tb`, `run-swebench` | yes | no | no |
+| `proctor init` | yes | yes | yes |
 | `keygen`, `verify`, `verify-bundle`, `verify-suite`, `verify-page`, `validate` | yes | yes | yes |
 | level `strict` | yes | no | no |
 | level `container` | with an engine | not tested | not tested |
@@ -117,7 +118,7 @@ have a check of tests/programs/windows_checks.py that attacks the same. Without 
 
 In a clone ([install](../../README.md#install)), with Python 3.11 or later:
 
-```
+```sh
 python3 -m venv .venv && . .venv/bin/activate
 pip install .
 ringfence probe
@@ -129,7 +130,7 @@ tested. `ringfence probe --level strict` inside says whether it works there.
 
 ## In a Windows shell
 
-```
+```sh
 py -m pip install .
 py -P -m ringfence probe
 py -P -m ringfence demo

@@ -364,6 +364,31 @@ def make_works_in_a_windows_shell() -> None:
     true(wrong.returncode == 2 and b"no target fly" in wrong.stderr, wrong)
 
 
+@beside
+def the_commands_of_the_page_work() -> None:
+    """Those of docs/reference/platforms.md, as they stand there; pip and its index are not here."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    with open(os.path.join(here, "..", "..", "docs", "reference", "platforms.md"), encoding="utf-8") as page:
+        lines = [line.split()[4:] for line in page if line.startswith("py -P -m ringfence ")]
+    equal([words[0] for words in lines], ["probe", "demo", "run"])
+    folder = os.path.join(_folder(), "page")
+    os.mkdir(folder)
+    _write(os.path.join(folder, "script.py"), "print(6 * 7)")
+    path = os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))
+    main = (sys.executable, "-B", os.path.join(here, "windows_main.py"), os.path.abspath(sys.argv[1]))
+    environment = os.environ | {"PATH": path, "PYTHONIOENCODING": "utf-8"}
+    refused = []
+    for words, printed in zip(lines, (b"strict", b"isolation process", b"42"), strict=True):
+        done = subprocess.run([*main, "-m", "ringfence", *words], cwd=folder, env=environment,
+                              stdin=subprocess.DEVNULL, capture_output=True, check=False)  # fmt: skip
+        if done.returncode and b"use Windows, not Wine" in done.stdout + done.stderr:
+            refused.append(words[0])
+            continue
+        true(done.returncode == 0 and printed in done.stdout, (words, done.stdout[-600:], done.stderr[-1500:]))
+    if refused:
+        raise Pending(f"Wine can't enforce a default policy, and says so: {refused}")
+
+
 # ---- boxes
 
 
@@ -379,6 +404,16 @@ def files_come_into_a_box_and_out_of_it() -> None:
             except error:
                 continue
             raise AssertionError(f"{name} was read")
+
+
+@beside
+def a_task_to_start_from_is_written() -> None:
+    from ringfence.proctor.template import FILES, write_task
+
+    task = os.path.join(_folder(), "task")
+    write_task(task)
+    for name, text in FILES.items():
+        equal(_read(os.path.join(task, name)), text)
 
 
 @beside

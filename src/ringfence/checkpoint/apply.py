@@ -16,6 +16,7 @@ from ringfence.checkpoint.entry import DELETED, FILE, FOLDER, LINK, Entry, Manif
 from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree, is_folder
 from ringfence.errors import CheckpointError
 from ringfence.model import windows_paths
+from ringfence.model.own_files import set_mode
 
 Source = Callable[[str, Entry], int]
 """A descriptor of the content of a file entry."""
@@ -278,8 +279,7 @@ class Writer:
                 self._set_xattrs(temporary, entry)
             if hasattr(os, "geteuid") and os.geteuid() == 0:  # not by a name: somebody may have put another file there
                 os.fchown(writer, *self.tree.owner)
-            if hasattr(os, "fchmod"):
-                os.fchmod(writer, entry.mode)
+            set_mode(writer, entry.mode)
             place = writer if _UTIME_BY_DESCRIPTOR else self.tree.at(temporary)[0]
             os.utime(place, ns=(entry.mtime_ns, entry.mtime_ns))
         finally:

@@ -13,6 +13,7 @@ from ringfence.checkpoint import content
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.entry import FILE, FOLDER, LINK, Entry, Manifest
 from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree
+from ringfence.model.own_files import set_mode, set_time
 
 Open = Callable[[str], int]
 """A descriptor of the content of the file at a path."""
@@ -45,16 +46,16 @@ def _write(target: Tree, path: str, entry: Entry, wanted: Manifest, open_content
         reader = open_content(path)
         try:
             name, where = target.at(path)
-            _fill(reader, os.open(name, NEW_FILE_FLAGS, 0o600, **where), entry)
+            _fill(reader, os.open(name, NEW_FILE_FLAGS, 0o600, **where), name, entry)
         finally:
             os.close(reader)
 
 
-def _fill(reader: int, writer: int, entry: Entry) -> None:
+def _fill(reader: int, writer: int, name: str, entry: Entry) -> None:
     try:
         content.pour(reader, writer)
-        os.fchmod(writer, entry.mode)
-        os.utime(writer, ns=(entry.mtime_ns, entry.mtime_ns))
+        set_mode(writer, entry.mode)
+        set_time(writer, name, entry.mtime_ns)
     finally:
         os.close(writer)
 

@@ -27,9 +27,20 @@ def new_beside(path: str, *, mode: int = 0o600, dir_fd: int | None = None) -> tu
     folder, name = os.path.split(path)
     beside = os.path.join(folder, f"{name[:_NAME_CHARS]}.{os.urandom(8).hex()}{PART}")
     descriptor = os.open(beside, NEW_FLAGS, 0o600, dir_fd=dir_fd)
-    if hasattr(os, "fchmod"):
-        os.fchmod(descriptor, mode)  # whatever the umask
+    set_mode(descriptor, mode)
     return descriptor, beside
+
+
+def set_mode(descriptor: int, mode: int) -> None:
+    """Whatever the umask, and never by a name: somebody may have put another file there. Python for Windows has no such
+    call before 3.13. The mode of a new file stays there: Windows knows only whether a file may be written."""
+    if hasattr(os, "fchmod"):
+        os.fchmod(descriptor, mode)
+
+
+def set_time(descriptor: int, path: str, time_ns: int) -> None:
+    """When the file was changed last; by its ``path`` only where no descriptor can be used (Windows)."""
+    os.utime(descriptor if os.utime in os.supports_fd else path, ns=(time_ns, time_ns))
 
 
 def new_folder(above: str, prefix: str) -> str:

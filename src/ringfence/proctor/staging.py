@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from ringfence.checkpoint import content
 from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree
 from ringfence.errors import SandboxError, UsageError
-from ringfence.model.own_files import check_private, make_private
+from ringfence.model.own_files import check_private, make_private, set_mode, set_time
 from ringfence.model.paths import quoted, within
 from ringfence.model.ways.walk import absolute, itself, real
 from ringfence.proctor.place.holding import source_of
@@ -204,8 +204,8 @@ class _Copy:
             writer = os.open(name, NEW_FILE_FLAGS, 0o600, **where)
             try:
                 content.fill(reader, writer)
-                os.fchmod(writer, status.st_mode & _MODE)
-                os.utime(writer, ns=(status.st_mtime_ns, status.st_mtime_ns))
+                set_mode(writer, status.st_mode & _MODE)
+                set_time(writer, name, status.st_mtime_ns)
             finally:
                 os.close(writer)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ringfence.errors import UsageError
+from ringfence.model.own_files import set_mode
 
 SOLUTION = (
     "awk -F, '{ sum[$1] += $2 } END { for (name in sum) print name \",\" sum[name] }' sales.csv"
@@ -104,4 +105,4 @@ def _write(path: str, text: str) -> None:
     with open(path, "x", encoding="utf-8", newline="\n") as file:
         file.write(text)
         if path.endswith(".sh"):
-            os.fchmod(file.fileno(), 0o755)
+            set_mode(file.fileno(), 0o755)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ringfence.checkpoint import tree
 from ringfence.errors import UsageError
 from ringfence.proctor import run as runs
 from ringfence.proctor import staging
@@ -38,6 +39,20 @@ def held(folder: Path, between: Callable[[], object] = lambda: None, **changes: 
     between()
     staged = staging.stage(task, str(folder.parent / "place"))
     return hold(task, given, staged, str(folder.parent / "place"))
+
+
+def test_it_is_copied_where_neither_mode_nor_time_can_be_set_by_a_descriptor(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows before Python 3.13; there every path is a whole one."""
+    monkeypatch.delattr(os, "fchmod")
+    monkeypatch.setattr(os, "supports_fd", os.supports_fd - {os.utime})
+    monkeypatch.setattr(tree, "_BY_DESCRIPTOR", False)
+    os.utime(folder / "workspace" / "a", ns=(5, 5))
+    os.utime(folder / "grade.sh", ns=(7, 7))
+    made = held(folder)
+    assert made.grader is not None and os.stat(made.grader.script).st_mtime_ns == 7
+    assert os.stat(folder.parent / "place" / staging.STAGED / "a").st_mtime_ns == 5
 
 
 def test_all_that_grades_is_copied_as_it_is(folder: Path) -> None:

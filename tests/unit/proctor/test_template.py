@@ -28,6 +28,15 @@ def test_what_is_written_is_a_task(folder: Path) -> None:
     assert os.access(task.grader.script, os.X_OK)
 
 
+def test_it_is_written_where_no_mode_can_be_set_by_a_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows before Python 3.13."""
+    monkeypatch.delattr(os, "fchmod")
+    template.write_task(str(tmp_path / "task"))
+    assert Task.from_folder(tmp_path / "task").grader is not None
+
+
 def test_the_policy_that_is_commented_out_is_right_too(folder: Path) -> None:
     policy = folder / "policy.yaml"
     text = policy.read_text().replace("\n# ", "\n").replace("\n#   ", "\n  ")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree
 from ringfence.errors import UsageError
+from ringfence.model.own_files import set_mode
 from ringfence.proctor.foreign.patches import Content, FilePatch, PatchError, applied, read_below
 from ringfence.proctor.foreign.repositories import METADATA
 from ringfence.proctor.import_filter import TEST_SETTINGS
@@ -147,7 +148,7 @@ def _put(tree: Tree, path: str, content: Content | None) -> None:
     descriptor = os.open(name, NEW_FILE_FLAGS, 0o644, **where)
     with open(descriptor, "wb") as file:
         file.write(content.data)
-        os.fchmod(descriptor, 0o755 if content.executable else 0o644)
+        set_mode(descriptor, 0o755 if content.executable else 0o644)
 
 
 def _remove(tree: Tree, path: str) -> None:

@@ -15,6 +15,7 @@ from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree
 from ringfence.errors import CheckpointError, SandboxError, UsageError
 from ringfence.evidence.digest import file_digest, tree_digest
 from ringfence.evidence.inputs import Input
+from ringfence.model.own_files import set_mode, set_time
 from ringfence.model.paths import quoted, within
 from ringfence.model.record import replace
 from ringfence.proctor.task import Task
@@ -134,8 +135,8 @@ def _fill(source: Tree, inside: str, target: str, shown: str) -> None:
         writer = os.open(target, NEW_FILE_FLAGS, 0o600)
         try:
             content.fill(reader, writer)
-            os.fchmod(writer, 0o755 if os.fstat(reader).st_mode & stat.S_IXUSR else 0o644)
-            os.utime(writer, ns=(status.st_mtime_ns, status.st_mtime_ns))
+            set_mode(writer, 0o755 if os.fstat(reader).st_mode & stat.S_IXUSR else 0o644)
+            set_time(writer, target, status.st_mtime_ns)
         finally:
             os.close(writer)
     finally:
