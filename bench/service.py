@@ -22,7 +22,7 @@ from bench.contenders import expect, open_pool
 from bench.harness import Answer, Effort, NotHere, Table, Turn, compare, race, take_turns, timed_ms
 from bench.throughput import rate
 from ringfence.client import Client
-from ringfence.errors import SandboxError
+from ringfence.errors import SandboxError, hint_for_extra
 
 QUESTION = "A Python snippet through the service, against the same pool in the library"
 LIBRARY, SERVICE = "the library's pool", "the service, over HTTP"
@@ -94,7 +94,7 @@ def _served(stack: contextlib.ExitStack) -> str:
         import starlette
         import uvicorn
     except ImportError as error:
-        raise NotHere("pip install 'ringfence[service]'") from error
+        raise NotHere(hint_for_extra("service")) from error
     del starlette, uvicorn
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     config = folder / "service.yaml"

@@ -49,6 +49,13 @@ def is_of_a_call(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno is not None
 
 
+def hint_for_extra(extra: str) -> str:
+    """How to install an extra, for a clone and for a wheel. It names no package of an index: ringfence is on none yet,
+    so a package of that name there is somebody else's."""
+    in_clone, by_wheel = f"pip install '.[{extra}]'", f"pip install './WHEEL[{extra}]'"
+    return f"install the extra {extra}: {in_clone} in a clone, {by_wheel} with the file of the wheel (README, Install)"
+
+
 class UsageError(SandboxError):
     """The caller asked for something malformed."""
 

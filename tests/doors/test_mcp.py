@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -78,3 +79,23 @@ def test_progress_comes_and_what_is_cancelled_ends(tmp_path: Path) -> None:
     assert said["running"]["text"].splitlines()[1] == "1" and said["left"]["text"].splitlines()[1] == "0"
     assert said["progress"][1:] == [60, "begun"]
     assert said["kept"]["text"] == "5"
+
+
+@pytest.mark.parametrize("value", [None, "", " "])
+def test_a_variable_that_is_to_be_injected_and_has_no_value_is_refused_at_start_as_by_run(
+    value: str | None, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("network: [{host: api.example.com, inject: {header: x-api-key, from_env: NO_SUCH_KEY}}]\n")
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    environment |= {} if value is None else {"NO_SUCH_KEY": value}
+
+    def refused(*words: str) -> tuple[int, str, str]:
+        done = subprocess.run([sys.executable, "-m", "ringfence", *words], env=environment, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=900, check=False)  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    found = refused("mcp", "--policy", str(policy))
+    assert found == refused("run", "--isolation", "strict", "--policy", str(policy), "--", "true")
+    assert found[:2] == (2, "") and "NO_SUCH_KEY is to be injected" in found[2]
+    assert not (tmp_path / "state" / "ringfence" / "sandboxes").exists(), "no sandbox was made for it"

@@ -12,6 +12,8 @@ import pytest
 from tests.framework_environment import framework_environment
 from tests.service_server import ask, running, settings
 
+from ringfence.errors import hint_for_extra
+
 if sys.platform != "linux":
     pytest.skip("needs isolation strict", allow_module_level=True)
 
@@ -78,4 +80,4 @@ def test_without_the_extra_it_says_what_is_missing(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "mcp", None)
     with running(settings(tmp_path)) as here:
         status, _, found = ask(here.port, "POST", "/mcp", {"method": "initialize"})
-    assert status == 503 and "ringfence[mcp]" in found["error"]["hint"]
+    assert status == 503 and hint_for_extra("mcp") in found["error"]["hint"]

@@ -6,9 +6,18 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.unit.source import nodes_of
+
+from ringfence.cli import mcp, serve
+from ringfence.cluster import ray_module
+from ringfence.container import sdk
+from ringfence.errors import UnavailableError, hint_for_extra
+from ringfence.evidence import timestamp
+from ringfence.metrics import recorder
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -57,6 +66,44 @@ def test_all_extras_are_in_the_one_for_all() -> None:
     extras = PROJECT["optional-dependencies"]
     (listed,) = extras["all"]
     assert set(listed.removeprefix("ringfence[").removesuffix("]").split(",")) == set(extras) - {"all", "dev", "docs"}
+
+
+def test_every_hint_names_an_extra_that_there_is_and_one_place_words_it() -> None:
+    named, elsewhere = set(), []
+    for path in sorted((ROOT / "src" / "ringfence").rglob("*.py")):
+        for node in nodes_of(path):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "hint_for_extra":
+                named |= {getattr(each, "value", None) for each in node.args}
+            elif isinstance(node, ast.Constant) and "pip install 'ringfence" in str(node.value):
+                elsewhere.append(f"{path}: {node.value}")
+    assert named >= {"docker", "mcp", "service"} and named <= set(PROJECT["optional-dependencies"]), named
+    assert not elsewhere, "ringfence is on no index: what pip found there would be somebody else's"
+
+
+def test_the_hint_holds_for_a_clone_and_for_a_wheel() -> None:
+    hint = hint_for_extra("mcp")
+    assert "pip install '.[mcp]' in a clone" in hint and "pip install './WHEEL[mcp]' with the file of the wheel" in hint
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert "pip install '.[mcp]'" in readme and ".whl[mcp]'" in readme, "README says it in full"
+
+
+@pytest.mark.parametrize(("module", "ask", "extra"), [
+    ("prometheus_client", recorder._new_registry, "metrics"),
+    ("rfc3161_client", timestamp._client, "timestamp"),
+    ("ray", ray_module.ray_module, "ray"),
+    ("docker", lambda: sdk.load("unix:///nowhere", "docker"), "docker"),
+    ("uvicorn", serve._loaded, "service"),
+    ("mcp", mcp._server_module, "mcp"),
+])  # fmt: skip
+def test_a_missing_extra_is_named(
+    module: str, ask: Callable[[], object], extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ringfence.service.server", "ringfence.integrations.mcp.server"):
+        monkeypatch.delitem(sys.modules, name, raising=False)  # loaded anew, it asks for the module again
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UnavailableError) as error:
+        ask()
+    assert hint_for_extra(extra) in error.value.hint
 
 
 def test_harbor_asks_for_the_python_that_it_needs() -> None:

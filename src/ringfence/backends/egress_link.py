@@ -49,7 +49,7 @@ class EgressLink:
         self._inspects = any(rule.needs_inspection for rule in rules)
         self.problem = ""
         """Why it is over although nobody has closed it; empty: it is not."""
-        self._registering = client.Registering(rules, self._limits, _secrets(rules), self._authorities())
+        self._registering = client.Registering(rules, self._limits, secrets_of(rules), self._authorities())
         self._registered: client.Registration | None = None
 
     @property
@@ -151,7 +151,7 @@ class EgressLink:
             self.read()
             if self.problem or not self._gateway.filenos():
                 raise UnavailableError(self.problem or "the box is closed", missing=("network",))
-            self._gateway.change(rules, self._limits, _secrets(rules), self._authorities())
+            self._gateway.change(rules, self._limits, secrets_of(rules), self._authorities())
             self.rules = rules
             self._calls.change(rules)
             self._events.append(dict(told))
@@ -226,8 +226,9 @@ class EgressVisit(GroupVisit):
         return replace(super().source(), network=self.link.network_bytes)
 
 
-def _secrets(rules: tuple[NetworkRule, ...]) -> dict[str, str]:
-    """What is injected, by the name of its variable; it goes to the gateway and nowhere else."""
+def secrets_of(rules: tuple[NetworkRule, ...]) -> dict[str, str]:
+    """What is injected, by the name of its variable; it goes to the gateway and nowhere else. UnavailableError if one
+    of these variables is unset or empty."""
     names = dict.fromkeys(rule.inject.from_env for rule in rules if rule.inject is not None)
     missing = [name for name in names if not os.environ.get(name, "").strip()]
     if missing:

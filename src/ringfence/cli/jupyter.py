@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ringfence.cli.policy_flags import add_policy_flags, policy_from, policy_of
-from ringfence.errors import UnavailableError, UsageError
+from ringfence.errors import UnavailableError, UsageError, hint_for_extra
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import HOST_NETWORK, SandboxPolicy
 
@@ -42,7 +42,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if (error.name or "").startswith("ringfence"):
             raise
         raise UnavailableError(f"the module {error.name} is not installed", missing=("jupyter",),
-                               hint="pip install 'ringfence[jupyter]'") from error  # fmt: skip
+                               hint=hint_for_extra("jupyter")) from error  # fmt: skip
 
 
 def _install(arguments: argparse.Namespace) -> int:

@@ -11,12 +11,13 @@ from ringfence.checkpoint.transaction import Transaction
 from ringfence.cli.policy_flags import add_policy_flags, policy_from
 from ringfence.cli.stored_sandbox import StoredSandbox
 from ringfence.engine.run import backend_for, refuse, transaction_kind
-from ringfence.errors import UnavailableError, UsageError
+from ringfence.errors import UnavailableError, UsageError, hint_for_extra
 from ringfence.manager.registry import Metadata, Registry
 from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy
 from ringfence.model.state_folder import sandboxes_folder
 from ringfence.model.ways.walk import real
+from ringfence.sandbox.networks import rules_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     policy = _policy(arguments)
-    server_module = _server_module()
     refuse(backend_for(policy.isolation), policy)  # before an application takes it for ready
+    _refuse_unset_variables(policy)
+    server_module = _server_module()
     registry, sandbox_id = _new_sandbox(policy, arguments.workspace)
     from ringfence.integrations.living.session import Session
 
@@ -75,6 +77,15 @@ def _policy(arguments: argparse.Namespace) -> SandboxPolicy:
     return policy if said else policy.with_changes(**_SESSION)
 
 
+def _refuse_unset_variables(policy: SandboxPolicy) -> None:
+    """Else the first call would find out, and only the model would be told."""
+    rules = rules_of(policy)
+    if rules:
+        from ringfence.backends.egress_link import secrets_of
+
+        secrets_of(rules)
+
+
 def _server_module() -> ModuleType:
     try:
         from ringfence.integrations.mcp import server
@@ -82,7 +93,7 @@ def _server_module() -> ModuleType:
         if (error.name or "").startswith("ringfence"):
             raise
         raise UnavailableError(f"the module {error.name} is not installed", missing=("mcp",),
-                               hint="pip install 'ringfence[mcp]'") from error  # fmt: skip
+                               hint=hint_for_extra("mcp")) from error  # fmt: skip
     return server
 
 

@@ -81,7 +81,7 @@ def _log_to_stderr(level: str) -> None:
 
 
 def _loaded() -> Callable[[Settings], None]:
-    from ringfence.errors import UnavailableError
+    from ringfence.errors import UnavailableError, hint_for_extra
 
     try:
         from ringfence.service.server import serve
@@ -89,5 +89,5 @@ def _loaded() -> Callable[[Settings], None]:
         if (error.name or "").startswith("ringfence"):
             raise
         raise UnavailableError(f"the service needs the package {error.name}", missing=(error.name or "starlette",),
-                               fixes=("pip install 'ringfence[service]'",)) from error  # fmt: skip
+                               fixes=(hint_for_extra("service"),)) from error  # fmt: skip
     return serve

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, cast
 
 from ringfence.cluster.authentication import check_authentication
-from ringfence.errors import UnavailableError
+from ringfence.errors import UnavailableError, hint_for_extra
 
 SLOTS = "sandbox_slots"
 """The resource of a node that says how many sandboxes may run there at once."""
@@ -49,7 +49,7 @@ def ray_module() -> RayModule:
         return cast(RayModule, import_module("ray"))
     except ImportError as error:
         raise UnavailableError(f"Ray can't be loaded: {error}", missing=("ray",),
-                               hint="pip install 'ringfence[ray]', on every node") from error  # fmt: skip
+                               hint=f"on every node, {hint_for_extra('ray')}") from error  # fmt: skip
 
 
 def connect(address: str = AUTO) -> RayModule:

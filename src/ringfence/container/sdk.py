@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from ringfence.container.engine import VARIABLE
-from ringfence.errors import UnavailableError
+from ringfence.errors import UnavailableError, hint_for_extra
 from ringfence.model.system_text import escape_controls
 
 ANSWER_S = 60.0
@@ -20,7 +20,6 @@ _FIXES = {
     "podman": ("start its service: systemctl --user start podman.socket, or podman system service",
                "or set CONTAINER_HOST to one that runs"),
 }  # fmt: skip
-_NO_SDK = ("pip install 'ringfence[docker]'",)
 _NO_SSH = ("forward its socket: ssh -L /run/other.sock:/var/run/docker.sock HOST",)
 
 
@@ -78,7 +77,7 @@ def load(url: str, kind: str) -> Sdk:
         from docker.errors import DockerException
     except ImportError as error:
         raise UnavailableError(f"the Python package docker can't be loaded: {error}", missing=("docker",),
-                               fixes=_NO_SDK) from error  # fmt: skip
+                               fixes=(hint_for_extra("docker"),)) from error  # fmt: skip
     if url.startswith("ssh:"):
         raise UnavailableError(f"{url}: an engine is reached by a socket or TCP here", missing=("engine",),
                                fixes=_NO_SSH)  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ringfence.errors import EvidenceError, UnavailableError
+from ringfence.errors import EvidenceError, UnavailableError, hint_for_extra
 
 if TYPE_CHECKING:
     import rfc3161_client
@@ -82,6 +82,6 @@ def _client() -> Any:
         raise UnavailableError(
             "RFC 3161 time stamps need the package rfc3161-client",
             missing=("rfc3161-client",),
-            hint="pip install 'ringfence[timestamp]'",
+            hint=hint_for_extra("timestamp"),
         ) from None
     return rfc3161_client

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from ringfence.errors import UnavailableError
+from ringfence.errors import UnavailableError, hint_for_extra
 from ringfence.metrics.table import COUNTER, GAUGE, METRICS, SECONDS, Metric
 from ringfence.model.own_files import make_private
 from ringfence.model.ways.walk import absolute
@@ -61,7 +61,7 @@ def _new_registry() -> CollectorRegistry:
         from prometheus_client import CollectorRegistry
     except ImportError as error:
         raise UnavailableError("metrics need the package prometheus-client", missing=("prometheus_client",),
-                               fixes=("pip install 'ringfence[metrics]'",)) from error  # fmt: skip
+                               fixes=(hint_for_extra("metrics"),)) from error  # fmt: skip
     return CollectorRegistry()
 
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
@@ -29,12 +30,19 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+        self.tell_ready: Callable[[], object] = bool
+        """Called once clients can connect."""
         self._ending: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """An error of the application's own start would be logged with its traceback; this one is for the operator."""
         await self._service.start()
-        await super().startup(sockets=sockets)
+        try:
+            await super().startup(sockets=sockets)
+        except OSError as error:  # another process listens there since the socket was bound
+            await self.lifespan.shutdown()
+            raise _unusable(self._service.settings, error) from error
+        self.tell_ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._ending is None:
@@ -62,9 +70,12 @@ def bound(settings: Settings) -> tuple[socket.socket, Settings]:
         link.bind((settings.host, settings.port))
     except OSError as error:
         link.close()
-        where = f"{settings.host}:{settings.port}"
-        raise UsageError(f"{where}: {error.strerror}", hint="choose another with --port") from error
+        raise _unusable(settings, error) from error
     return link, changed(settings, port=link.getsockname()[1])
+
+
+def _unusable(settings: Settings, error: OSError) -> UsageError:
+    return UsageError(f"{settings.host}:{settings.port}: {error.strerror}", hint="choose another with --port")
 
 
 def server_of(service: Service) -> Server:
@@ -80,13 +91,13 @@ def server_of(service: Service) -> Server:
 
 
 def serve(settings: Settings) -> None:
-    """Until a signal ends it."""
+    """Until a signal ends it. Prints its address once clients can connect."""
     settings.checked()
     link, settings = bound(settings)
     service = Service(settings)
     server = server_of(service)
     where = f"[{settings.host}]" if ":" in settings.host else settings.host
-    print(f"http://{where}:{settings.port}/", flush=True)
+    server.tell_ready = lambda: print(f"http://{where}:{settings.port}/", flush=True)
     # By default a thread that leads a sandbox may hold the interpreter for 5 ms: too long for the loop to wait.
     sys.setswitchinterval(_SWITCH_S)
     server.run(sockets=[link])

@@ -302,7 +302,7 @@ def test_an_empty_variable_is_none(value: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("EMPTY_KEY", value)
     rule = NetworkRule.of({"host": "api.example.com", "inject": {"header": "x-key", "from_env": "EMPTY_KEY"}})
     with pytest.raises(UnavailableError, match="EMPTY_KEY"):
-        egress_link._secrets((rule,))
+        egress_link.secrets_of((rule,))
 
 
 def test_what_is_to_be_injected_must_be_there(world: World) -> None:
@@ -399,6 +399,20 @@ def test_visits_at_the_same_time_each_end_and_every_connection_is_told_once(worl
     assert [each["status"] for each in outcomes] == ["OK"] * 6
     told = [row for each in outcomes for row in egress_of(each)]
     assert [row["decision"] for row in told] == ["allowed"] * 6
+
+
+BESIDE = """
+import ringfence
+with ringfence.open(ringfence.SandboxPolicy(isolation="strict", network=["api.example.com"])) as box:
+    box.start(["sleep", "1000"])
+    ran = [box.run(["curl", "-sS", f"http://a{number}.example.org"]) for number in range(8)]
+    found = [[event.details["name"] for event in each.events if "decision" in event.details] for each in ran]
+"""
+
+
+def test_a_program_in_the_background_takes_no_refusal_from_the_result_of_another(world: World) -> None:
+    found = world.ask(op="execute", code=BESIDE)["found"]
+    assert found == [[f"a{number}.example.org"] for number in range(8)]
 
 
 MEASURED = """

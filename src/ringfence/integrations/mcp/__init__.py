@@ -1,1 +1,1 @@
-"""A server of the Model Context Protocol over one sandbox: ``ringfence mcp``. Needs the extra ``ringfence[mcp]``."""
+"""A server of the Model Context Protocol over one sandbox: ``ringfence mcp``. Needs the extra ``mcp``."""

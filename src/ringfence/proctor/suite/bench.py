@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from ringfence.attest.signing import Signing, chosen_key
-from ringfence.errors import UnavailableError, UsageError
+from ringfence.errors import UnavailableError, UsageError, hint_for_extra
 from ringfence.evidence.keys import SEED_VARIABLE
 from ringfence.model.paths import within
 from ringfence.model.record import record
@@ -138,7 +138,7 @@ def _executor(plan: Plan, order: Order, folder: str, on_wait: Callable[[], None]
     try:
         module = import_module("ringfence.proctor.suite.ray_executor")
     except ModuleNotFoundError as error:
-        raise UnavailableError("--on ray is not here", missing=("ray",), hint="pip install 'ringfence[ray]'") from error
+        raise UnavailableError("--on ray is not here", missing=("ray",), hint=hint_for_extra("ray")) from error
     made: Executor = module.RayExecutor(
         order, folder, plan.jobs, address=plan.on.partition("://")[2], on_wait=on_wait
     )

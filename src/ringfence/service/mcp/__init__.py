@@ -1,1 +1,1 @@
-"""``/mcp``: the Model Context Protocol over streamable HTTP. Needs the extra ``ringfence[mcp]`` when it is used."""
+"""``/mcp``: the Model Context Protocol over streamable HTTP. Needs the extra ``mcp`` when it is used."""

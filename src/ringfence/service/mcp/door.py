@@ -14,7 +14,7 @@ from typing import Any
 from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 
-from ringfence.errors import UnavailableError
+from ringfence.errors import UnavailableError, hint_for_extra
 from ringfence.service import guard, shapes
 from ringfence.service.answer import Refused, not_found
 from ringfence.service.json_text import json_text
@@ -179,5 +179,5 @@ def _http() -> Any:
         if (error.name or "").startswith("ringfence"):
             raise
         raise UnavailableError(f"the module {error.name} is not installed", missing=("mcp",),
-                               hint="the operator installs it: pip install 'ringfence[mcp]'") from error  # fmt: skip
+                               hint=f"for the operator: {hint_for_extra('mcp')}") from error  # fmt: skip
     return http
