@@ -70,6 +70,15 @@ def from_pypi(package: str) -> str:
     return _present(str(python) if python.exists() else None, package)
 
 
+def wheel_of(package: str) -> Path:
+    """The wheel of a package (``name==version``). A source package would run its code here."""
+    folder = cache_folder() / "wheels" / package
+    if not any(folder.glob("*.whl")):
+        wanted = ["--no-deps", "--only-binary=:all:", "--dest", str(folder), package]
+        _fetch([sys.executable, "-m", "pip", "download", "-q", *wanted], what=f"pip download {package}")
+    return Path(_present(next(map(str, folder.glob("*.whl")), None), package))
+
+
 def from_npm(package: str, program: str) -> str:
     """The path of a program of an npm package."""
     folder = cache_folder() / program

@@ -25,7 +25,7 @@ NOT_QUESTIONS = {
 # By name, so that a module that asks nothing is found out: it is no question to the bench.
 QUESTIONS = sorted({module.name for module in pkgutil.iter_modules([str(ROOT / "bench")])} - NOT_QUESTIONS)
 # What only a pool or an installed peer can answer: there may be nobody.
-MAY_HAVE_NO_ROW = {"container", "thousand_idle", "tripwire_setup"}
+MAY_HAVE_NO_ROW = {"container", "thousand_idle", "tripwire_setup", "validator_packages"}
 
 
 def bench(*words: str, results: Path) -> subprocess.CompletedProcess[str]:
