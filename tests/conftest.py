@@ -56,11 +56,11 @@ def _measure_what_is_started() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def docker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def docker_address(folder_of_all_workers: Path) -> Iterator[str]:
     """A real Docker daemon, the same for all workers; its programs are found by ``DOCKER_HOST``."""
     from tests import container_engine
 
-    with container_engine.shared(_of_all_workers(tmp_path_factory)) as address:
+    with container_engine.shared(folder_of_all_workers) as address:
         yield address
 
 
@@ -78,15 +78,17 @@ def container_client(docker_address: str, python_image: str) -> Iterator[object]
 
 
 @pytest.fixture(scope="session")
-def python_image(docker_address: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def python_image(docker_address: str, folder_of_all_workers: Path) -> str:
     """The name of an image with a Python in it, which that daemon has."""
     from tests import container_image
 
-    return container_image.imported(_of_all_workers(tmp_path_factory))
+    return container_image.imported(folder_of_all_workers)
 
 
-def _of_all_workers(folders: pytest.TempPathFactory) -> Path:
-    base = folders.getbasetemp()
+@pytest.fixture(scope="session")
+def folder_of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for all workers of a session: what they share is locked by a file in it."""
+    base = tmp_path_factory.getbasetemp()
     return base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
 
 

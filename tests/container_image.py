@@ -10,6 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.image_folder import libraries
@@ -22,15 +24,23 @@ _UNWANTED = ("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "
 
 def imported(folder: Path) -> str:
     """Return its name, once the engine that ``DOCKER_HOST`` names has it; ``folder``: the same for all workers."""
-    with open(folder / "image-lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        found = subprocess.run(["docker", "image", "inspect", NAME], capture_output=True, check=False)
-        if found.returncode:
+    with lacking(NAME, folder) as is_missing:
+        if is_missing:
             _import(folder / "python-root")
     return NAME
 
 
+@contextmanager
+def lacking(name: str, folder: Path) -> Iterator[bool]:
+    """Whether the engine has no image of this name yet. Until the end of the block no other worker looks: two that make
+    one image at once would take its name from each other."""
+    with open(folder / "image-lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode != 0
+
+
 def _import(root: Path) -> None:
+    shutil.rmtree(root, ignore_errors=True)  # of a worker that was ended in the middle
     lay(root)
     changes = ("ENV PATH=/usr/local/bin:/usr/bin:/bin", 'CMD ["python3"]')
     words = [word for change in changes for word in ("--change", change)]

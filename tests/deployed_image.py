@@ -27,18 +27,25 @@ _PROGRAMS = (*container_image.PROGRAMS, "rm", "chown")
 _SYSTEM = ("/lib", "/usr/lib")
 
 
-def built(folder: Path, *options: str) -> str:
-    """Build it with the engine that ``DOCKER_HOST`` names, without BuildKit and without a network; its name."""
+def built(folder: Path, of_all_workers: Path) -> str:
+    """Build it once with the engine that ``DOCKER_HOST`` names; its name. ``folder``: of this worker alone."""
+    with container_image.lacking(NAME, of_all_workers) as is_missing:
+        if is_missing:
+            _build(folder)
+    return NAME
+
+
+def _build(folder: Path) -> None:
+    """Without BuildKit and without a network."""
     _import_base(folder / "base")
     context = folder / "dist"
     context.mkdir()
     _gather(context)
-    command = ["docker", "build", "--network=none", "--build-arg=PIP_NO_INDEX=1", *options, f"--tag={NAME}",
+    command = ["docker", "build", "--network=none", "--build-arg=PIP_NO_INDEX=1", f"--tag={NAME}",
                f"--file={DOCKERFILE}", str(context)]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False,
                           env={**os.environ, "DOCKER_BUILDKIT": "0"})  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return NAME
 
 
 def _import_base(root: Path) -> None:

@@ -46,8 +46,8 @@ EXPECTED = {"attack": "FileNotFoundError|ConnectionRefusedError", "listed": "1\n
 
 
 @pytest.fixture(scope="module")
-def image(docker_address: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return built(tmp_path_factory.mktemp("image"))
+def image(docker_address: str, folder_of_all_workers: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return built(tmp_path_factory.mktemp("image"), folder_of_all_workers)
 
 
 def _run(

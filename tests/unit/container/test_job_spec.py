@@ -16,6 +16,24 @@ from ringfence.model.limits import IsolationLevel
 from ringfence.model.policy import SandboxPolicy
 from ringfence.sandbox import host
 
+Mounted = dict[str, str]
+"""Where something is mounted, and of which kind."""
+
+
+@pytest.fixture(autouse=True)
+def mounted(monkeypatch: pytest.MonkeyPatch) -> Mounted:
+    """What is mounted on the host as these tests have it: nothing, unless one adds to it."""
+    points: Mounted = {}
+
+    def table() -> bytes:
+        rows = (f"{number} 1 0:{number} / {point} rw - {kind} {kind} rw\n"
+                for number, (point, kind) in enumerate(points.items(), 2))  # fmt: skip
+        return b"1 0 0:1 / / rw - ext4 /dev/disk rw\n" + "".join(rows).encode()
+
+    monkeypatch.setattr(host, "mount_table", table)
+    monkeypatch.setattr(submounts, "_is_reached", lambda point, _: point in points)
+    return points
+
 
 def spec(policy: dict[str, object] | None = None, socket: str = "", **job: object) -> ContainerSpec:
     made = SandboxPolicy(isolation=IsolationLevel.CONTAINER).with_changes(**(policy or {}))
@@ -145,13 +163,22 @@ def test_no_link_of_the_workspace_chooses_what_is_bound(tmp_path: Path) -> None:
     assert spec({"readable_paths": (f"{tmp_path}/repo/in",)}, cwd=f"{tmp_path}/repo")
 
 
-def test_what_is_mounted_below_is_shown_by_itself_and_read_only(tmp_path: Path) -> None:
-    points = submounts.below("/dev", submounts.read(host.mount_table()))
-    (tmp_path / "devices").symlink_to("/dev")
-    binds = {bind.source: bind for bind in spec({"readable_paths": (f"{tmp_path}/devices",)}).binds}
-    assert {*points} < {*binds} and all(binds[point].read_only for point in points)
-    assert all(binds[point].target == f"{tmp_path}/devices{point[4:]}" for point in points)
+def test_what_is_mounted_below_is_shown_by_itself_and_read_only(tmp_path: Path, mounted: Mounted) -> None:
+    top = tmp_path / "devices"
+    top.mkdir()
+    (tmp_path / "link").symlink_to("devices")
+    mounted[str(top / "pts")], mounted[str(top / "pts/deep")] = "devpts", "tmpfs"
+    mounted[str(top / "kernel")] = "proc"  # can't be shown
+    mounted[str(tmp_path / "beside")] = "tmpfs"
+    found = spec({"readable_paths": (f"{tmp_path}/link",)}).binds
+    assert [(bind.source, bind.target) for bind in found] == [
+        (f"{top}{name}", f"{tmp_path}/link{name}") for name in ("", "/pts", "/pts/deep")
+    ]
+    assert all(bind.read_only for bind in found)
+    below = spec({"writable_paths": (f"{tmp_path}/link",)}).binds
+    assert [bind.source for bind in below] == [str(top)], "what is written comes with all that is in it"
+
+
+def test_a_directory_that_is_only_read_comes_without_what_is_mounted_in_it(tmp_path: Path) -> None:
     folder = create_arguments(spec({"readable_paths": (str(tmp_path),)}))["HostConfig"]["Mounts"][0]  # type: ignore[index]
     assert folder["ReadOnly"] and folder["BindOptions"]["NonRecursive"]
-    below = spec({"writable_paths": (f"{tmp_path}/devices",)}).binds
-    assert [bind.source for bind in below] == ["/dev"], "what is written comes with all that is in it"
