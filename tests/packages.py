@@ -51,6 +51,8 @@ NEEDS = (
     _need("go", "golang-go", "programs"),
     _need("ruby", "ruby", "programs"),
     _need("psql", "postgresql-client", "egress"),
+    _need("jq", "jq", "examples"),
+    _need("npm", "npm", "examples"),
     _need("podman", "podman", "containers without Docker"),
     _need("runc", "runc", "containers without Docker"),
     _need("newuidmap", "uidmap", "containers without Docker"),
@@ -60,6 +62,7 @@ NEEDS = (
     _need("apparmor_parser", "apparmor", "the profile of containers"),
     _need("zsh", "zsh", "completion"),
     _need("fish", "fish", "completion"),
+    _need("nginx", "nginx", "examples with a proxy"),
     _need("bwrap", "bubblewrap", "benches"),
 )
 

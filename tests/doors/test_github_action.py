@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.examples import written
 
 if sys.platform != "linux":
     pytest.skip("proctored runs need Linux", allow_module_level=True)
@@ -153,6 +154,28 @@ def test_a_run_from_its_installation_to_its_outputs(tmp_path: Path) -> None:
     assert runner.step("Judge").returncode == 0
     runner.inputs["fail-on-compromised"] = "maybe"
     assert runner.step("Judge").returncode == 2
+
+
+def test_the_steps_of_the_page_run_an_agent_and_hand_its_reward_on(tmp_path: Path) -> None:
+    steps = yaml.safe_load(written("docs/reference/proctor/action.md", "- uses: OWNER"))
+    given = {name.replace("-", "_"): value if isinstance(value, str) else json.dumps(value)
+             for name, value in steps[0]["with"].items()}  # fmt: skip
+    assert given["signing_seed"] == "${{ secrets.PROCTOR_SIGNING_SEED }}"
+    runner = _Runner(tmp_path, **{**given, "signing_seed": _seed()})
+    assert [*runner.inputs] == [*ACTION["inputs"]], "an input that the action does not have"
+    agent = tmp_path / "bin" / "my-agent"
+    agent.write_text('#!/bin/sh\ntest "$1" = --solve && echo 42 > a\n')
+    agent.chmod(0o755)
+    task = _task(tmp_path / "work" / "task")
+    (task / "grade.sh").write_text('test "$(cat a)" = "$(cat /oracle/e)" && echo 0.5 > /logs/verifier/reward.txt\n')
+    (task / "task.yaml").write_text("grader: {reward_file: /logs/verifier/reward.txt}\n")
+    for name in ("Install", "Run", "Judge"):
+        done = runner.step(name)
+        assert done.returncode == 0, done.stderr
+    assert steps[1]["env"] == {"REWARD": f"${{{{ steps.{steps[0]['id']}.outputs.reward }}}}"}
+    environment = {**runner.environment, "REWARD": runner.outputs["reward"]}
+    said = subprocess.run(["bash", "-e", "-c", steps[1]["run"]], env=environment, capture_output=True, check=True)
+    assert said.stdout == b"0.5\n"
 
 
 def test_a_suite_has_outputs_too(tmp_path: Path) -> None:

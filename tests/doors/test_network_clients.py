@@ -10,12 +10,11 @@ import importlib.util
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.egress_world import API, World, egress_of, spoken
+from tests.egress_world import API, World, egress_of, offered, spoken
 from tests.packages import program as _program
 from tests.testable import not_testable_here
 
@@ -138,19 +137,8 @@ def test_git_is_refused(site: Site, way: str, says: str) -> None:
 
 def _index(site: Site) -> None:
     """Lay out an index with one wheel."""
-    folder, name = site.served / "simple" / "tiny-thing", "tiny_thing-1.0-py3-none-any.whl"
-    if folder.exists():
-        return
-    folder.mkdir(parents=True)
-    about = "tiny_thing-1.0.dist-info"
-    with zipfile.ZipFile(folder / name, "w") as wheel:
-        wheel.writestr("tiny_thing.py", "WORD = 'installed'\n")
-        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny-thing\nVersion: 1.0\n")
-        wheel.writestr(
-            f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{about}/RECORD", "")
-    (folder / "index.html").write_text(f'<!DOCTYPE html><html><body><a href="{name}">{name}</a></body></html>')
+    if not (site.served / "simple").exists():
+        offered.index(site.served, [offered.wheel(site.folder / "wheels", "tiny-thing")])
 
 
 def _pip(host: str) -> str:

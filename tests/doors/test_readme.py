@@ -1,27 +1,34 @@
-"""Every example in the documents is run as it stands there; what it prints must be what is written.
+"""Every example of the kinds ``console`` and ``python`` is run as it stands; what it prints must be what is written.
 
-``console`` blocks: lines that begin with ``$ `` are commands, ``> `` continues one, the rest is what they print on both
-streams; ``…`` stands for anything. ``python`` blocks are scripts; a ``text`` block right after one is what it prints.
-In the tutorial and the how-to pages all blocks of a page are one session, in its order and in one directory; elsewhere
-each stands for itself. ``<!-- needs: NAME -->`` above a block: it needs a container engine or a framework, and is a
-``long`` test. ``sh`` blocks are not run, since they install something, talk to the internet or are the make targets,
-one of which runs these tests: each command of ours in them must be one that the parser takes. ``json`` and ``yaml``
-must be readable, and ``py`` is a fragment that must compile. """
+In the tutorial, the how-to pages and docs/explanation/bundle.md all blocks of a page are one session, in its order and
+in one directory; elsewhere each stands for itself. ``tests/examples`` says what the kinds are, and runs the other ones.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 import shlex
-import subprocess
+import shutil
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import yaml
+from tests.examples import (
+    AS_IT_STANDS,
+    GENERATED,
+    NO_EXAMPLE,
+    ROOT,
+    STAGED,
+    WILDCARD,
+    Block,
+    blocks,
+    environment_of,
+    output_of,
+    pages,
+)
 from tests.framework_environment import framework_environment
 
 from ringfence.cli import COMMANDS, PROCTOR_COMMANDS
@@ -29,44 +36,14 @@ from ringfence.cli.parser import Parser
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
 
-ROOT = Path(__file__).resolve().parents[2]
-SESSIONS = sorted(str(page.relative_to(ROOT)) for part in ("tutorial", "how-to")
-                  for page in (ROOT / "docs" / part).rglob("*.md"))  # fmt: skip
-ALONE = ("README.md", *(f"docs/reference/{name}.md" for name in (
-    "boxes", "manager", "monitor", "policy", "pool", "safe-agent", "undo", "validator",
-)))  # fmt: skip
-WILDCARD = "…"
+SESSIONS = [*pages("docs/tutorial"), *pages("docs/how-to"), "docs/explanation/bundle.md"]
+ALONE = ["README.md", "CONTRIBUTING.md", *(page for page in pages() if page not in (*SESSIONS, *GENERATED))]
 ENGINE = "engine"
-KINDS = {"console", "python", "sh", "json", "yaml", "py", "text", "dockerfile"}
-_BLOCK = re.compile(
-    r"(?:^<!-- needs: ([\w-]+) -->\n)?^```(\w+)\n(.*?)^```\n(?:\n*```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE
-)
 _MARK = "--- end of one command ---"
 _LINK = re.compile(r"\]\(([^)#:]+)\)")
 
-
-class Block(NamedTuple):
-    """One fenced block, and the ``text`` block right under it."""
-
-    document: str
-    number: int
-    needs: str
-    kind: str
-    text: str
-    below: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.document}-{self.number}-{self.kind}"
-
-
-def blocks(document: str) -> list[Block]:
-    found = _BLOCK.findall((ROOT / document).read_text(encoding="utf-8"))
-    return [Block(document, number, *parts) for number, parts in enumerate(found)]
-
-
 ALL = [block for document in (*ALONE, *SESSIONS) for block in blocks(document)]
-RUN = [block for block in ALL if block.kind in ("console", "python")]
+RUN = [block for block in ALL if block.kind in AS_IT_STANDS]
 SINGLE = [block for block in RUN if block.document in ALONE and not block.needs]
 NEEDY = [block for block in RUN if block.needs]
 PAGES = [page for page in SESSIONS if any(block.document == page and not block.needs for block in RUN)]
@@ -91,42 +68,20 @@ def agrees(printed: str, written: str) -> bool:
     return re.fullmatch(pattern, printed.rstrip("\n"), re.DOTALL) is not None
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    """The caller's, with this interpreter and a ``ringfence`` and a ``proctor`` of its own first on the PATH."""
-    commands_folder = folder / "bin"
-    commands_folder.mkdir(exist_ok=True)
-    for name, start in (("ringfence", "main"), ("proctor", "proctor_main")):
-        command = commands_folder / name
-        code = f"import sys; from ringfence.cli import {start}; sys.exit({start}())"
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "{code}" "$@"\n', encoding="utf-8")
-        command.chmod(0o755)
-    first = (str(commands_folder), os.path.dirname(sys.executable))
-    path = os.pathsep.join((*first, os.environ.get("PATH", os.defpath)))
-    return os.environ | {"PATH": path, "LANG": "C.UTF-8", "XDG_STATE_HOME": str(folder / "state")}
-
-
-def _run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, encoding="utf-8", timeout=120, check=False,
-    )  # fmt: skip
-    return done.stdout
-
-
 def play(console: str, folder: Path, environment: dict[str, str] | None = None) -> list[tuple[str, str, str]]:
     """(command, what is written, what was printed): all in one shell, so that ``$?`` and files carry over."""
     pairs = commands(console)
     script = "".join(f"{command}\nlast=$?; printf '%s\\n' '{_MARK}'; (exit $last)\n" for command, _ in pairs)
     work = folder / "work"
     work.mkdir(exist_ok=True)
-    printed = _run(["bash", "-c", script], work, environment or _environment(folder)).split(f"{_MARK}\n")
+    printed = output_of(["bash", "-c", script], work, environment or environment_of(folder)).split(f"{_MARK}\n")
     assert len(printed) == len(pairs) + 1, f"the shell ended before the last command: {printed}"
     return [(command, written, output) for (command, written), output in zip(pairs, printed, strict=False)]
 
 
 def check(block: Block, folder: Path, more: dict[str, str] | None = None) -> None:
     """Run a block in the directory, and compare."""
-    environment = (more or {}) | _environment(folder)
+    environment = (more or {}) | environment_of(folder)
     environment |= {name: text for name, text in (more or {}).items() if name == "PYTHONPATH"}
     if block.kind == "console":
         for command, written, printed in play(block.text, folder, environment):
@@ -136,7 +91,7 @@ def check(block: Block, folder: Path, more: dict[str, str] | None = None) -> Non
     work.mkdir(exist_ok=True)
     script = folder / "example.py"
     script.write_text(block.text, encoding="utf-8")
-    printed = _run([sys.executable, str(script)], work, environment)
+    printed = output_of([sys.executable, str(script)], work, environment)
     assert agrees(printed, block.below), printed
 
 
@@ -147,6 +102,8 @@ def test_an_example_prints_what_is_written_under_it(block: Block, tmp_path: Path
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_can_be_followed_from_top_to_bottom(page: str, tmp_path: Path) -> None:
+    if any("examples/bundle" in block.text for block in blocks(page)):
+        shutil.copytree(ROOT / "examples" / "bundle", tmp_path / "work" / "examples" / "bundle")
     for block in RUN:
         if block.document == page and not block.needs:
             check(block, tmp_path)
@@ -174,7 +131,7 @@ def _own_commands(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("block", ALL, ids=[block.name for block in ALL])
 def test_what_is_not_run_can_be_read(block: Block) -> None:
-    assert block.kind in KINDS, "no test looks at such a block"
+    assert block.kind in AS_IT_STANDS | STAGED | NO_EXAMPLE, "no test looks at such a block"
     if block.kind == "json":
         json.loads(block.text)
     elif block.kind == "yaml":
@@ -206,7 +163,7 @@ def test_a_wrong_example_is_noticed(tmp_path: Path) -> None:
 def test_the_two_commands_of_the_readme_are_make_targets(target: str) -> None:
     start, *_ = (block for block in blocks("README.md") if block.kind == "sh")
     assert f"make {target} " in start.text
-    printed = _run(["make", "--dry-run", target], ROOT)
+    printed = output_of(["make", "--dry-run", target], ROOT)
     assert {"run": "ringfence demo", "test": "tests.run"}[target] in printed, printed
 
 

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -27,7 +28,7 @@ HOSTS = {
 """Names that the callers' system resolves by its file; ``flip.example.com`` is asked of the servers' DNS, which
 answers differently every time."""
 FLIPS = "flip.example.com"
-FOLDER = "RINGFENCE_WORLD_FOLDER"
+FOLDER, NAMES = "RINGFENCE_WORLD_FOLDER", "RINGFENCE_WORLD_NAMES"
 _ENTER = ["unshare", "--net", "--mount"]
 _AS_USER = ["--user", "--map-current-user", "--keep-caps"]
 
@@ -35,13 +36,15 @@ _AS_USER = ["--user", "--map-current-user", "--keep-caps"]
 class World:
     """A caller that runs sandboxes in there, and what the servers heard."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, names: Mapping[str, str] | None = None) -> None:
         """With a directory, the servers offer the files in its ``served``, and ``authority.pem`` there certifies
-        them."""
+        them. With more names, each with its address, the whole system of the callers trusts that authority, so that
+        programs need no setting."""
         become = _ENTER if os.geteuid() == 0 else [*_ENTER, *_AS_USER]
         environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         if folder is not None:
             environment |= {FOLDER: str(folder), "SSL_CERT_FILE": str(folder / "authority.pem")}
+        environment |= {NAMES: json.dumps(dict(names or {}))}
         self._process = subprocess.Popen(
             [*become, sys.executable, "-m", "tests.egress_world.inside"], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, cwd=ROOT, env=environment, text=True,
@@ -78,6 +81,13 @@ class World:
         """The same without a sandbox, in the callers' namespace."""
         return str(self.ask(op="control", argv=argv)["output"])
 
+    def shell(self, text: str, work: Path, environment: Mapping[str, str], *, timeout_s: float = 600) -> str:
+        """Run a block of a shell there, in which every command succeeds; what it prints on both streams."""
+        command = ["bash", "-euo", "pipefail", "-c", text]
+        done = self.ask(op="control", argv=command, cwd=str(work), env=dict(environment), timeout_s=timeout_s)
+        assert done["code"] == 0, f"exit status {done['code']} of\n{text}\n---\n{done['output']}"
+        return str(done["output"])
+
     def heard(self) -> list[list[object]]:
         """(address, port, what came first) of every connection and datagram that a server got since the last time."""
         found = self.ask(op="heard")["heard"]
@@ -90,6 +100,12 @@ class World:
         self._process.wait(30)
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+
+def more_names() -> dict[str, str]:
+    """The names that only this world has, each with its address."""
+    found: dict[str, str] = json.loads(os.environ.get(NAMES, "{}"))
+    return found
 
 
 class WorldError(Exception):

@@ -11,7 +11,7 @@ import tempfile
 import traceback
 from typing import Any
 
-from tests.egress_world import HOSTS, RESOLVER, open_proxy
+from tests.egress_world import FOLDER, HOSTS, RESOLVER, more_names, open_proxy, trusted
 
 _CLEAR_AMBIENT = (47, 4, 0, 0, 0)
 
@@ -65,12 +65,15 @@ def _lay_out() -> subprocess.Popen[str]:
     _ip("route", "add", "default", "via", "198.18.0.2")
     _ip("-6", "route", "add", "default", "via", "fd00:ffff::2")
     with tempfile.NamedTemporaryFile("w", delete=False) as hosts, tempfile.NamedTemporaryFile("w", delete=False) as dns:
-        hosts.write("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in HOSTS.items()))
+        names = HOSTS | more_names()
+        hosts.write("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in names.items()))
         dns.write(f"nameserver {RESOLVER}\noptions timeout:1 attempts:1\n")
     for file, place in ((hosts.name, "/etc/hosts"), (dns.name, "/etc/resolv.conf")):
         os.chmod(file, 0o644)
         subprocess.run(["mount", "--bind", file, os.path.realpath(place)], check=True)
         os.unlink(file)
+    if more_names():
+        trusted.everywhere(os.path.join(os.environ[FOLDER], "authority.pem"))
     return server
 
 
@@ -113,9 +116,12 @@ class Caller:
         self._boxes.pop(box).close()
         return {}
 
-    def control(self, argv: list[str]) -> object:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-        return {"output": done.stdout + done.stderr}
+    def control(
+        self, argv: list[str], cwd: str | None = None, env: dict[str, str] | None = None, timeout_s: float = 60
+    ) -> object:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=cwd, env=env,
+                              timeout=timeout_s, check=False)  # fmt: skip
+        return {"output": done.stdout + done.stderr, "code": done.returncode}
 
     def execute(self, code: str) -> object:
         """Python in the caller itself; what it puts into ``found`` comes back."""

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from tests.egress_world import API, API6, EVIL, FLIPS, FOLDER, METADATA, PRIVATE, RESOLVER, spoken
+from tests.egress_world import API, API6, EVIL, FLIPS, FOLDER, METADATA, PRIVATE, RESOLVER, more_names, spoken
 
 HTTP, TLS, RAW, QUIET = (80, 8080, 3128), (443, 8443), (22, 25, 5432, 6379, 9000), (7777,)
 HEARD: list[tuple[str, int, str]] = []
@@ -158,7 +158,7 @@ class Datagrams(asyncio.DatagramProtocol):
 
 def _context() -> ssl.SSLContext:
     """A self-signed certificate for any of the names."""
-    every = ("*.example.com", "*.example.org", "*.example.net", "*.pypi.example.org")
+    every = ("*.example.com", "*.example.org", "*.example.net", "*.pypi.example.org", *more_names())
     names = ",".join(f"DNS:{name}" for name in every)
     with tempfile.TemporaryDirectory() as folder:
         key, certificate = os.path.join(folder, "key"), os.path.join(folder, "certificate")
