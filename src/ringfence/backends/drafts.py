@@ -18,7 +18,7 @@ from ringfence.sandbox.spec import Spec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeVar
+    from typing import TypeVar
 
     _T = TypeVar("_T")
 
@@ -30,11 +30,13 @@ class Draft:
     """A sandbox but for its control group; the source has the request."""
 
     spec: Spec
+    shown: tuple[str, ...]
+    """What it shows of the host."""
     source: ZygoteSource
 
 
-class Drafts:
-    """Keeps the latest, of whatever is looked up at the host."""
+class Looks:
+    """Keeps the latest of what was found out, for ``GOOD_FOR_S``."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -43,20 +45,26 @@ class Drafts:
         self._making = RLock()
 
     def find(self, of: object, make: Callable[[], _T]) -> _T:
-        """The draft for this; made anew if the kept one is for something else, or the host may have changed."""
-        # Read before the draft is made: a change during that time is then noticed the next time.
-        key = (of, host.mount_table())
-        return self._found(key) or self._made(key, make)
+        """What is kept for this; made anew if that is for something else, or too old."""
+        kept = self._kept_for(of) or self._made(of, make)
+        return kept[2]  # type: ignore[return-value]  # what ``make`` made
 
-    def _found(self, key: object) -> Any:
+    def _kept_for(self, key: object) -> tuple[object, float, object] | None:
         kept = self._kept
-        return kept[2] if kept is not None and kept[0] == key and self._clock() < kept[1] + GOOD_FOR_S else None
+        return kept if kept is not None and kept[0] == key and self._clock() < kept[1] + GOOD_FOR_S else None
 
-    def _made(self, key: object, make: Callable[[], _T]) -> _T:
+    def _made(self, key: object, make: Callable[[], object]) -> tuple[object, float, object]:
         """One of the threads that come at the same time makes it; the others wait."""
         with self._making:
-            draft: _T | None = self._found(key)
-            if draft is None:
-                now, draft = self._clock(), make()
-                self._kept = (key, now, draft)
-            return draft
+            kept = self._kept_for(key)
+            if kept is None:
+                self._kept = kept = (key, self._clock(), make())
+            return kept
+
+
+class Drafts(Looks):
+    """Of drafts, as long as nothing is mounted or unmounted either."""
+
+    def find(self, of: object, make: Callable[[], _T]) -> _T:
+        # Read before the draft is made: a change during that time is then noticed the next time.
+        return super().find((of, host.mount_table()), make)

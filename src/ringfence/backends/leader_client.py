@@ -97,9 +97,9 @@ class LeaderClient:
         self._forked = self._given_up = self._asked_to_end = False
         self._asked_s = time.monotonic()
         self._stood_by = bool(request.get("standby"))
-        message = wire.encode_request(request)
+        message = wire.packed(request) if source.led_together else wire.encode_request(request)
         try:
-            self._open(streams, wire.packed(request) if source.led_together else b"")
+            self._open(streams, message if source.led_together else b"")
             if not source.led_together:
                 self._send(message)
         except BaseException as error:

@@ -13,7 +13,7 @@ from _collections_abc import Callable, Mapping
 
 from ringfence.backends import groups, tables
 from ringfence.backends.closing import Closing
-from ringfence.backends.drafts import Draft, Drafts
+from ringfence.backends.drafts import Draft, Drafts, Looks
 from ringfence.backends.facts import PythonJobs, Traits
 from ringfence.backends.groups import GroupVisit
 from ringfence.backends.layers import Layers
@@ -60,6 +60,7 @@ class StrictBackend:
 
     def __init__(self) -> None:
         self._drafts = Drafts()
+        self._blocked, self._tables = Looks(), Looks()
 
     def transaction_kind(self) -> str:
         return "overlay" if _is_linux() and not host.user_namespaces_blocked() else "snapshot"
@@ -84,7 +85,8 @@ class StrictBackend:
         """Open a box in namespaces; if there are none and the policy allows less, what is left without them."""
         blocked, hidden, lacks = self._look(policy)
         if blocked is None:
-            return StrictBox(policy, hidden, lacks, self._drafts)
+            table = self._tables.find((policy, lacks), lambda: tables.of_strict(policy, lacks))
+            return StrictBox(policy, hidden, table, self._drafts)
         from ringfence.backends import confined
 
         return confined.open_box(policy, blocked, self.traits)
@@ -94,7 +96,8 @@ class StrictBackend:
         may lead elsewhere the next time."""
         showing.refuse_absent(policy)
         showing.refuse_places(policy)
-        blocked = host.user_namespaces_blocked() if _is_linux() else None
+        # If they are taken away meanwhile, the clone fails.
+        blocked = self._blocked.find(None, host.user_namespaces_blocked) if _is_linux() else None
         if blocked:
             for name in ("shown_at", "root"):
                 if getattr(policy, name):
@@ -121,8 +124,9 @@ class StrictBox:
     limits_of_a_visit = frozenset({"operations"})
 
     def __init__(
-        self, policy: SandboxPolicy, hidden: HiddenPaths, lacks: tuple[Lack, ...], drafts: Drafts
+        self, policy: SandboxPolicy, hidden: HiddenPaths, table: Mapping[str, Enforcement], drafts: Drafts
     ) -> None:
+        """``table``: what becomes of the policy without a control group."""
         self.policy = policy
         self._hidden = hidden
         self._drafts = drafts
@@ -139,7 +143,6 @@ class StrictBox:
         if self._cgroup is not None:
             self._closing.add(self._cgroup.remove)
         self._closing.add(self._layers.close)
-        table = tables.of_strict(policy, lacks)
         self.enforced: Mapping[str, Enforcement] = tables.with_group(table, self._cgroup)
         self._gateway = networks.by_gateway(self.enforced)
         self.network_limits: dict[str, float] = dict(policy.network_limits)
@@ -263,7 +266,7 @@ class StrictBox:
         self._closing.add(hearing.finish)
         self._closing.add(visit.release)
         visit.await_ready()
-        self._watch = _watch(self._layers.stamp, spec, lambda: visit.signal(_SIGKILL))
+        self._watch = _watch(self._layers.stamp, spec, spec.shown_paths(), lambda: visit.signal(_SIGKILL))
         self._supervisor = BoxSupervisor(visit=visit, spec=spec, source=source, hearing=hearing)
 
     def ended(self) -> bool:
@@ -329,7 +332,7 @@ class StrictBox:
         stamp = state_folder.own_stamp()
         draft = self._drafts.find((self.policy, python, self.enforced, stamp), lambda: self._draft(python))
         self._adopted(draft.spec)
-        self._watch = _watch(stamp, draft.spec, self.let_go)
+        self._watch = _watch(stamp, draft.spec, draft.shown, self.let_go)
         paths = groups.paths_of(self._cgroup)
         request: StandbyRequest = {"draft": draft.source.number, "groups": paths, "standby": True}
         self._waiting = self._visit(request, (), draft.source.for_one(), self._begun_link())
@@ -339,7 +342,8 @@ class StrictBox:
     def _draft(self, python: PythonJobs) -> Draft:
         spec = self._adopted(self._spec(Job(argv=(sys.executable,)), on_disk=False))
         source = _zygote(spec, python.as_data(self._usual_environment()), led_together=not self._gateway)
-        return Draft(spec=spec, source=source.with_draft(self._request(spec, [("await job", True)])))
+        request = self._request(spec, [("await job", True)])
+        return Draft(spec=spec, shown=spec.shown_paths(), source=source.with_draft(request))
 
     def _usual_environment(self) -> dict[str, str]:
         """What most jobs have; without what is passed on from this process, which may change from job to job."""
@@ -381,11 +385,10 @@ class StrictBox:
         return self._closing.close()
 
 
-def _watch(stamp: object, spec: Spec, end: Callable[[], object]) -> OwnWatch:
+def _watch(stamp: object, spec: Spec, shown: tuple[str, ...], end: Callable[[], object]) -> OwnWatch:
     from ringfence.model.own.own_watch import OwnWatch  # not for a single run
 
-    shown = [entry.path for entry in rootfs.entries(spec.root)]
-    return OwnWatch(stamp, spec.root.ours, [*shown, *(each.path for each in spec.root.workspaces)], end)
+    return OwnWatch(stamp, spec.root.ours, shown, end)
 
 
 def _zygote(spec: Spec, python: Preload | None, *, led_together: bool = False) -> ZygoteSource:

@@ -56,15 +56,15 @@ else:
         )
 
         blank = {name: defaults.get(name, _MISSING) for name in names}  # in their order, also where given in another
-        needed = tuple(name for name in names if name not in defaults and name not in makers)
+        needed = frozenset(name for name in names if name not in defaults and name not in makers)
 
         def __init__(self, *unnamed, **values):
             if unnamed:
                 values = _named(cls.__name__, names, unnamed, values, kw_only)
             filled = blank | values
-            for name in needed:
-                if filled[name] is _MISSING:
-                    raise TypeError(f"{cls.__name__} needs {name}")
+            if not needed <= values.keys():
+                missing = next(name for name in names if name in needed and name not in values)
+                raise TypeError(f"{cls.__name__} needs {missing}")
             if len(filled) > len(blank):
                 raise refused({name: value for name, value in values.items() if name not in blank})
             for name, make in makers.items():

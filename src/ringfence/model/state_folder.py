@@ -55,7 +55,7 @@ def own_places() -> tuple[str, ...]:
 
 def own_stamp() -> tuple[object, ...]:
     """A stamp that changes once a directory was noted: cheaper than looking them all up."""
-    return tuple(noted_roots.stamp(top) for top in (*_state_folders(), places.usual()))
+    return tuple(map(noted_roots.stamp, (*_state_folders(), places.usual())))
 
 
 def _state_folders() -> list[str]:

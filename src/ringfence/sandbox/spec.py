@@ -55,6 +55,10 @@ class Spec:
     box_scopes: tuple[str, ...]
     """What Landlock keeps apart within a living box."""
 
+    def shown_paths(self) -> tuple[str, ...]:
+        """What it shows of the host, by its paths there."""
+        return (*(entry.path for entry in rootfs.entries(self.root)), *(each.path for each in self.root.workspaces))
+
 
 def spec_of(
     policy: SandboxPolicy, enforced: Mapping[str, Enforcement], laying: Laying, view: View, hidden: HiddenPaths,

@@ -23,11 +23,11 @@ pytestmark = [pytest.mark.system, pytest.mark.privileges]
 def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
     """Sizes of requests to leaders, and of drafts."""
     sizes: dict[str, list[int]] = {"requests": [], "drafts": []}
-    encode, send_draft = wire.encode_request, zygote_client.ZygoteClient._send_draft
+    pack, send_draft = wire.packed, zygote_client.ZygoteClient._send_draft
 
-    def encoded(request: wire.Request) -> bytes:
-        message = encode(request)
-        if "template" not in request:
+    def packed(request: wire.Request) -> bytes:
+        message = pack(request)
+        if "standby" in request:
             sizes["requests"].append(len(message))
         return message
 
@@ -35,7 +35,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
         sizes["drafts"].append(len(draft))
         send_draft(zygote, draft)
 
-    monkeypatch.setattr(leader_client.wire, "encode_request", encoded)
+    monkeypatch.setattr(leader_client.wire, "packed", packed)
     monkeypatch.setattr(zygote_client.ZygoteClient, "_send_draft", drafted)
     return sizes
 

@@ -120,6 +120,6 @@ def test_a_pool_shows_what_came_after_its_first_sandbox(tmp_path, monkeypatch):
 
 
 def test_a_draft_can_not_be_changed_by_who_gets_it():
-    draft = drafts.Draft(spec=None, source=None)
+    draft = drafts.Draft(spec=None, shown=(), source=None)
     with pytest.raises(dataclasses.FrozenInstanceError):
         draft.request = {}

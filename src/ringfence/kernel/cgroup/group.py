@@ -294,7 +294,7 @@ def _apply(directory: str, setting: Setting) -> str | None:
         if not is_of_a_call(error):
             raise
         raise SetupError("limit cgroup", f"{path}: {setting.text!r}: {error.strerror}") from error
-    value = (cgroup_tree.read(path) or "").strip()
+    value = (cgroup_tree.read(path, at_once=True) or "").strip()
     if not setting.holds(value):
         raise SetupError("limit cgroup", f"{path}: wrote {setting.text!r}, but it reads {value!r}")
     return value

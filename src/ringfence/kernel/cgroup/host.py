@@ -32,6 +32,7 @@ WAYS: Mapping[str, tuple[tuple[int, str], ...]] = {
     "cpu_usage": ((2, V2_CORE), (1, "cpuacct")),
 }
 """Capability → (version, controller), best first."""
+_NAMED = frozenset(controller for ways in WAYS.values() for _, controller in ways)
 
 
 @record
@@ -147,9 +148,9 @@ def _settled(host: CgroupHost) -> bool:
 
 
 def _identities(host: CgroupHost) -> list[object]:
-    """Identity and owner of the parents' directories, and what children may have. It changes when a group is removed,
-    mounted over or given away, or when a controller is taken from it."""
-    return [_identity(hierarchy) for hierarchy in host.hierarchies]
+    """Of each hierarchy that is of use: identity and owner of the parent's directory, and what children may have. It
+    changes when a group is removed, mounted over or given away, or when a controller is taken from it."""
+    return [_identity(hierarchy) for hierarchy in host.hierarchies if not _NAMED.isdisjoint(hierarchy.usable)]
 
 
 def _identity(hierarchy: Hierarchy) -> tuple[object, ...]:

@@ -43,7 +43,7 @@ def _first(directory: str, *names: str) -> int | None:
 def _text(directory: str, names: tuple[str, ...]) -> str | None:
     """The content of the first of these files that exists; the name depends on the version of cgroups."""
     for name in dict.fromkeys((_last_found.get(names, names[0]), *names)) if directory else ():
-        text = read(f"{directory}/{name}")
+        text = read(f"{directory}/{name}", at_once=True)
         if text is not None:
             _last_found[names] = name  # looking for a name that is missing takes longer than reading
             return text
