@@ -7,7 +7,7 @@
 #include "kernel.h"
 
 #define MAGIC 0x63616c6cu
-#define VERSION 3u
+#define VERSION 4u
 #define EINVAL 22
 
 enum kind { IMMEDIATE, ADDRESS, SLOT };
@@ -250,3 +250,5 @@ long ringfence_calls_run(char *table, uint64_t size, uint32_t *at)
     }
     return 0;
 }
+
+#include "orders.h"

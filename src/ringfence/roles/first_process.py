@@ -39,7 +39,7 @@ def make(
     plan.execute(request["prepare"])
     if os.geteuid() == 0:
         zygote_steps.give_pipes(streams[1:3])
-    steps = _steps_of(request)
+    steps = steps_of(request)
     # The child inherits this and must be dumpable until its ids are mapped.
     processes.show_memory()
     pid, entrances = _clone(request, as_sibling=tell_parent is not None)
@@ -61,12 +61,12 @@ def make(
         _map_ids(pid, request["heard"]["ids"])
         passing.send(door, passing.GO, [])
     except OSError:
-        if not _ends_by_itself(pid):
+        if not ends_by_itself(pid):
             raise
     return pid
 
 
-def _ends_by_itself(pid: int) -> bool:
+def ends_by_itself(pid: int) -> bool:
     """Whether a step of its own has failed: it reports that better than we can. Else it waits to be let go."""
     for _ in range(_LOOKS):
         row = procfs.stat(pid)
@@ -79,7 +79,7 @@ def _ends_by_itself(pid: int) -> bool:
 def lean(request: VisitRequest) -> VisitRequest:
     """Return the part of a request that making pid 1 needs, if tables hold its whole plan. The rest names what is
     hidden, and each child would have to drop it, which copies its pages."""
-    if _steps_of(request) == request["plan"]:
+    if steps_of(request) == request["plan"]:
         return request
     left = request.copy()
     left["plan"], left["limits"] = [], {}
@@ -87,7 +87,7 @@ def lean(request: VisitRequest) -> VisitRequest:
     return left
 
 
-def _steps_of(request: VisitRequest) -> list[Step]:
+def steps_of(request: VisitRequest) -> list[Step]:
     """The plan, as tables of calls if they say the same; a separate list, which the job forgets."""
     calls = request.get("calls", [])
     return list(calls if calls and SETUP.is_plain(_workspaces(request)) else request["plan"])
@@ -138,6 +138,4 @@ def _close_sources() -> None:
 
 
 def _map_ids(pid: int, inside: tuple[int, int]) -> None:
-    identity = SETUP.identity
-    outside = (identity, identity) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
-    namespaces.map_ids(pid, outside, (inside[0], inside[1]))
+    namespaces.map_ids(pid, namespaces.outside(SETUP.identity), (inside[0], inside[1]))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # loads nothing, see ADR 0003
 import os
-from _collections_abc import Sequence
+from _collections_abc import Callable, Sequence
 
 from ringfence.roles.endings import ENDINGS
 from ringfence.roles.standby import Waiting
@@ -23,10 +23,14 @@ from ringfence.transport import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from ringfence.transport.request import StandbyRequest, Step, VisitRequest
 
 DRAFTS: dict[int, VisitRequest] = {}
 """In a zygote and what it forks: requests without what each sandbox has of its own. They name what is hidden."""
+FORGET: list[Callable[[], object]] = [DRAFTS.clear]
+"""How a sandbox that waits for its job drops what it has inherited that names what is hidden."""
 
 
 def keep_draft(number: int, draft: VisitRequest, most: int = wire.MOST_DRAFTS) -> None:
@@ -88,20 +92,42 @@ def become_job(
             keep_open, streams = [*keep_open, *streams], _nothing()
         kept = plan.place_descriptors(streams, keep_open, leave_open)
         writer = kept[0]
-        if request.get("witness") and not request.get("contained"):
-            observe.keep_door(kept[1])
-        if request.get("contained"):
-            _prepare_building(*kept[1:4], certificates=request.pop("certificates", b""))
         steps = list(request["plan"]) if steps is None else steps
-        if request.get("standby"):
-            _prepare_waiting(request, steps, kept)
-        plan.execute(steps, ENDINGS)
-    except plan.StepFailed as failed:
-        os.write(writer, wire.failure(failed.step, failed.errno, failed.problem))
+        _carry_out(request, steps, kept)
     except OSError as error:
         os.write(writer, wire.failure("descriptors", error.errno or 0, str(error)))
     finally:
         os._exit(127)
+
+
+def go_on(request: VisitRequest, steps: list[Step], kept: Sequence[int]) -> NoReturn:
+    """The same for a child whose descriptors are in place, and that has other steps behind it."""
+    try:
+        signal.set_wakeup_fd(-1)
+        _carry_out(request, steps, kept)
+    finally:
+        os._exit(127)
+
+
+def fail(failed: plan.StepFailed, writer: int) -> NoReturn:
+    """Never returns."""
+    try:
+        os.write(writer, wire.failure(failed.step, failed.errno, failed.problem))
+    finally:
+        os._exit(127)
+
+
+def _carry_out(request: VisitRequest, steps: list[Step], kept: Sequence[int]) -> None:
+    try:
+        if request.get("witness") and not request.get("contained"):
+            observe.keep_door(kept[1])
+        if request.get("contained"):
+            _prepare_building(*kept[1:4], certificates=request.pop("certificates", b""))
+        if request.get("standby"):
+            _prepare_waiting(request, steps, kept)
+        plan.execute(steps, ENDINGS)
+    except plan.StepFailed as failed:
+        fail(failed, kept[0])
 
 
 def _nothing() -> list[int]:
@@ -114,7 +140,8 @@ def _prepare_waiting(request: VisitRequest, steps: list[Step], kept: Sequence[in
         for named in (request.get("heard", {}), request):  # both name what is hidden, and nobody reads them again
             dict.clear(named)  # type: ignore[arg-type]
         steps.clear()
-        DRAFTS.clear()
+        for drop in FORGET:
+            drop()
 
     Waiting.problems, Waiting.post = kept[0], kept[-1]
     Waiting.forget = forget

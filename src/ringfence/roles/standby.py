@@ -68,6 +68,11 @@ def await_job(python: bool) -> None:
     """The last step of the plan of a sandbox that stands by; ``python``: also for Python jobs. Never returns."""
     Waiting.forget()
     Waiting.problems, Waiting.post = plan.place_descriptors((0, 1, 2), [Waiting.problems, Waiting.post])
+    await_in_place(python)
+
+
+def await_in_place(python: bool) -> None:
+    """The same once nothing is open but what is needed. Never returns."""
     interpreter = _rehearsed() if python else None
     os.write(Waiting.problems, READY)
     kind, descriptors, body = passing.receive_with_body(Waiting.post, INLINE_BYTES)

@@ -7,8 +7,6 @@ has to look before it acts (tripwires, names that are absent in a workspace), an
 
 from __future__ import annotations
 
-import marshal
-
 from ringfence.model.record import record
 from ringfence.steps import job_calls, root_calls
 from ringfence.steps.root_calls import Build
@@ -62,11 +60,6 @@ def compiled(plan: list[Step]) -> list[Step]:
 def _step(build: Build) -> Step:
     """Return the step that executes a table: its bytes, slots by name, labels, trees left open, which call splits."""
     table = build.table
-    labels: list[tuple[int, str]] = []
-    for number, call in enumerate(table.calls):
-        if not labels or labels[-1][1] != call.step:
-            labels.append((number, call.step))
     split = next((number for number, call in enumerate(table.calls) if call.name == "split"), -1)
     slots = {name: int(slot) for name, slot in table.slots.items()}
-    packed = marshal.dumps(labels)  # many, and read only if a call fails
-    return ("calls", table.compiled(), slots, packed, sorted(build.open_trees), split)
+    return ("calls", table.compiled(), slots, table.labels(), sorted(build.open_trees), split)

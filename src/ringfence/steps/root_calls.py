@@ -146,20 +146,15 @@ def clone_sources(build: Build, sources: list[tuple[str, str, str, tuple[int, ..
     steps executed one by one instead."""
     for name, path, mode, _ in sources:
         tree = build.tree(name)
-        plain = mode.removeprefix(mounts.REAL)
-        attributes, kinds = _TAKEN[plain]
-        below = _RECURSIVE if plain == "rw" else 0
-        if mode == "base" or mode.startswith(mounts.REAL):
-            _clone_real(build, path, tree, below)
-        else:
-            build.table.call("open_tree", _AT, path, _CLONE | below, store=tree)
-        _refuse_other_kinds(build, tree, kinds)
+        attributes, kinds = TAKEN[mode.removeprefix(mounts.REAL)]
+        clone_source(build, path, tree, mode)
+        refuse_other_kinds(build, tree, kinds)
         build.set_attributes(tree, attributes)
         build.open_trees.add(name)
 
 
 _FOLDER, _FILE = (stat.S_IFDIR,), (stat.S_IFREG, stat.S_IFLNK)
-_TAKEN = {
+TAKEN = {
     "ro": (mounts.READ_ONLY, _FOLDER),
     "file": (mounts.READ_ONLY, _FILE),
     "base": (mounts.READ_ONLY, _FOLDER),
@@ -168,15 +163,23 @@ _TAKEN = {
 }
 
 
+def clone_source(build: Build, path: str, tree: Slot, mode: str) -> None:
+    below = _RECURSIVE if mode.removeprefix(mounts.REAL) == "rw" else 0
+    if mode == "base" or mode.startswith(mounts.REAL):
+        _clone_real(build, path, tree, below)
+    else:
+        build.table.call("open_tree", _AT, path, _CLONE | below, store=tree)
+
+
 def _clone_real(build: Build, path: str, tree: Slot, below: int) -> None:
     """Clone by a path without links; a link on the way by now is an error."""
     place = build.table.slot("place")
     build.open_real(path, place)
     build.table.call("open_tree", place, "", 1 | os.O_CLOEXEC | _EMPTY_PATH | below, store=tree)
-    build.table.call("close", place)
+    build.table.call("close", place, store=place)
 
 
-def _refuse_other_kinds(build: Build, tree: Slot, kinds: tuple[int, ...]) -> None:
+def refuse_other_kinds(build: Build, tree: Slot, kinds: tuple[int, ...]) -> None:
     """Of what was cloned, not of what its path leads to by now."""
     found, mode = build.table.block(bytes(_STATX_BYTES)), build.table.slot("mode")
     build.table.call("statx", tree, "", _EMPTY_PATH, _STATX_TYPE, found)

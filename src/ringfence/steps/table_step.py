@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import marshal
 import os
+from _collections_abc import Mapping, Sequence
 
 from ringfence.kernel.calls import native
 from ringfence.kernel.calls.execute import CallFailed, execute
@@ -13,7 +14,8 @@ from ringfence.steps import pid1
 from ringfence.steps.state import SETUP
 from ringfence.steps.step import StepFailed
 
-_TREE = "tree "
+TREE = "tree "
+"""What a slot begins with that has the descriptor of a cloned source."""
 _NO_OVERLAY = "no overlay can be laid over its file system, and nothing is shown without; copy what is needed"
 
 
@@ -22,19 +24,29 @@ def execute_table(
 ) -> None:
     """``labels``: packed, the steps by the number of their first calls. ``left_open``: the sources that are cloned here
     and attached later. ``split``: the call that splits the two."""
-    given = {**SETUP.thread, **_descriptors()}
-    given.update({f"{_TREE}{name}": tree for name, tree in SETUP.trees.items()})
-    values = {slot: given[name] for name, slot in slots.items() if name in given}
+    trees = {f"{TREE}{name}": tree for name, tree in SETUP.trees.items()}
+    values = given(slots, {**_descriptors(), **trees})
     by_python = split >= 0 and (SETUP.init < 0 or native.library() is None)
     try:
         found = _split(table, values, split) if split >= 0 and not by_python else execute(table, values, _fork)
     except CallFailed as failed:
-        raise _explained(table, labels, failed) from failed
+        raise explained(table, labels, failed) from failed
+    keep(slots, left_open, found)
+
+
+def given(slots: Mapping[str, int], own: Mapping[str, int]) -> dict[int, int]:
+    """What is in the slots of a table at its beginning; ``own``: what this sandbox has of its own."""
+    known = {**SETUP.thread, **own}
+    return {slot: known[name] for name, slot in slots.items() if name in known}
+
+
+def keep(slots: Mapping[str, int], left_open: Sequence[str], found: memoryview[int]) -> None:
+    """Note for later steps what a table has left behind."""
     for name in slots:
-        if name.startswith(_TREE):
-            SETUP.trees.pop(name[len(_TREE) :], None)
+        if name.startswith(TREE):
+            SETUP.trees.pop(name[len(TREE) :], None)
     for name in left_open:
-        SETUP.trees[name] = found[slots[f"{_TREE}{name}"]]
+        SETUP.trees[name] = found[slots[f"{TREE}{name}"]]
     if "root" in slots:
         SETUP.root = found[slots["root"]]
 
@@ -65,7 +77,8 @@ def _split(table: bytes, values: dict[int, int], split: int) -> memoryview[int]:
     return found
 
 
-def _explained(table: bytes, labels: bytes, failed: CallFailed) -> StepFailed:
+def explained(table: bytes, labels: bytes, failed: CallFailed) -> StepFailed:
+    """The step that the call belongs to, as what has failed."""
     step = next(label for first, label in reversed(marshal.loads(labels)) if first <= failed.number)
     name = _name(CALL.unpack_from(table, HEAD.size + failed.number * CALL.size)[6])
     if step.startswith("show /") and failed.errno == errno.EINVAL:

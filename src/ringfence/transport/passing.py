@@ -15,7 +15,8 @@ from struct import Struct, calcsize
 
 MAX_DESCRIPTORS = 8
 _ONE = Struct("i")
-_MESSAGE_BYTES = 2
+HEAD_BYTES = 2
+"""What says the kind of a message and the number of its descriptors."""
 # macOS has no SEQPACKET for Unix sockets; a stream keeps messages with descriptors apart as well.
 _KIND = _socket.SOCK_SEQPACKET if sys.platform == "linux" else _socket.SOCK_STREAM
 
@@ -94,20 +95,20 @@ def receive_with_body(door: int, body_bytes: int) -> tuple[bytes, list[int], byt
     link = _socket.socket(_socket.AF_UNIX, _KIND, 0, door)
     try:
         room = _socket.CMSG_SPACE(MAX_DESCRIPTORS * calcsize("i"))
-        message, ancillary, _, _ = link.recvmsg(_MESSAGE_BYTES + body_bytes, room, _CLOSE_ON_EXEC)
+        message, ancillary, _, _ = link.recvmsg(HEAD_BYTES + body_bytes, room, _CLOSE_ON_EXEC)
     except ConnectionResetError:
         return b"", [], b""
     finally:
         link.detach()
     rights = b"".join(data for level, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
     found = [number for (number,) in _ONE.iter_unpack(rights[: len(rights) - len(rights) % _ONE.size])]
-    if len(message) >= _MESSAGE_BYTES and message[1] != len(found):  # the kernel drops those without room
+    if len(message) >= HEAD_BYTES and message[1] != len(found):  # the kernel drops those without room
         for descriptor in found:
             os.close(descriptor)
         return message[:1], [], b""
     for descriptor in found if not _CLOSE_ON_EXEC else ():
         os.set_inheritable(descriptor, False)
-    return message[:1], found, message[_MESSAGE_BYTES:]
+    return message[:1], found, message[HEAD_BYTES:]
 
 
 TOO_MANY_UNDER_WAY = errno.ETOOMANYREFS

@@ -89,11 +89,11 @@ def test_pid_1_that_has_failed_is_told_apart_from_one_that_waits(monkeypatch: py
     """Of one that has failed, whoever makes it does not report that its files in /proc are closed by then."""
     monkeypatch.setattr(first_process, "_LOOKS", 3)
     with subprocess.Popen(["sleep", "60"]) as waits:
-        assert not first_process._ends_by_itself(waits.pid)
+        assert not first_process.ends_by_itself(waits.pid)
         waits.kill()
         os.waitid(os.P_PID, waits.pid, os.WEXITED | os.WNOWAIT)
-        assert first_process._ends_by_itself(waits.pid)
-    assert first_process._ends_by_itself(waits.pid)
+        assert first_process.ends_by_itself(waits.pid)
+    assert first_process.ends_by_itself(waits.pid)
 
 
 def _carried_out(way: str, argv: list[str], policy: SandboxPolicy) -> Outcome:

@@ -220,7 +220,7 @@ def test_a_zygote_keeps_of_a_draft_only_what_the_making_of_a_sandbox_takes() -> 
     kept = first_process.lean(draft)
     assert "/hidden/key" not in repr(kept) and "/hidden/key" in repr(draft)
     assert kept["heard"] == {"ids": (1000, 1000)} and kept["prepare"] == draft["prepare"]
-    assert first_process._steps_of(kept) == draft["calls"]
+    assert first_process.steps_of(kept) == draft["calls"]
 
 
 def test_a_draft_without_tables_is_kept_whole() -> None:

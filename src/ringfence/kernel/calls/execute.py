@@ -43,11 +43,7 @@ def execute(table: bytes, values: Mapping[int, int], split: Split | None = None)
 
     ``values``: what is in slots at the beginning. ``split``: what does that operation without the native part.
     """
-    memory = bytearray(table)
-    _check(memory)
-    slots = _slots_of(memory)
-    for slot, value in values.items():
-        slots[slot] = value
+    memory, slots = filled(table, values)
     library = native.library()
     if library is None:
         _Interpreter(memory, slots).run(split)
@@ -56,6 +52,16 @@ def execute(table: bytes, values: Mapping[int, int], split: Split | None = None)
         if code:
             raise CallFailed(number, code)
     return slots
+
+
+def filled(table: bytes, values: Mapping[int, int]) -> tuple[bytearray, memoryview[int]]:
+    """Return a copy of the table with these values in its slots, and its slots."""
+    memory = bytearray(table)
+    _check(memory)
+    slots = slots_of(memory)
+    for slot, value in values.items():
+        slots[slot] = value
+    return memory, slots
 
 
 def _check(table: bytearray) -> None:
@@ -68,7 +74,8 @@ def _check(table: bytearray) -> None:
     raise CallFailed(0, errno.EINVAL)
 
 
-def _slots_of(table: bytearray) -> memoryview[int]:
+def slots_of(table: bytearray) -> memoryview[int]:
+    """Return what its slots hold; it is changed through this."""
     return memoryview(table)[len(table) - HEAD.unpack_from(table)[3] * SLOT_BYTES :].cast("q")
 
 

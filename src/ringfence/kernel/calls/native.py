@@ -20,6 +20,7 @@ FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.ab
 
 _library: list[Library | None] = []
 _address: list[Callable[[bytearray], int]] = []
+_hooks: list[Callable[[], None]] = []
 
 
 def address_of(memory: bytearray) -> int:
@@ -43,6 +44,9 @@ class Library:
         self._run = opened["ringfence_calls_run"]
         self._run.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)
         self._run.restype = ctypes.c_long
+        self._serve = opened["ringfence_orders_serve"]
+        self._serve.argtypes = (ctypes.c_long, ctypes.c_void_p, ctypes.c_uint64, *(ctypes.c_void_p,) * 2, ctypes.c_long)
+        self._serve.restype = None
         self._thread_pointer = opened["ringfence_thread_pointer"]
         self._thread_pointer.argtypes, self._thread_pointer.restype = (), ctypes.c_long
 
@@ -51,6 +55,12 @@ class Library:
         at = bytearray(8)
         code: int = self._run(address_of(table), len(table), address_of(at))
         return int.from_bytes(at[:4], "little"), -code
+
+    def serve(
+        self, door: int, drafts: bytearray, count: int, idmaps: bytearray, served: bytearray, again: bool
+    ) -> None:
+        """Carry out orders; ``orders.Orders`` knows what the bytes are."""
+        self._serve(door, address_of(drafts), count, address_of(idmaps), address_of(served), again)
 
     def thread_pointer(self) -> int:
         """Return where the C library keeps what belongs to this thread."""
@@ -89,12 +99,15 @@ def _opened() -> Library | None:
 
 def fork_hooks() -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
     """Return what the interpreter does before a fork, after it in the child, and after it in the parent."""
-    import ctypes
+    if not _hooks:
+        import ctypes
 
-    found = [ctypes.pythonapi[f"PyOS_{name}"] for name in ("BeforeFork", "AfterFork_Child", "AfterFork_Parent")]
-    for hook in found:
-        hook.argtypes, hook.restype = (), None
-    return found[0], found[1], found[2]
+        found = [ctypes.pythonapi[f"PyOS_{name}"] for name in ("BeforeFork", "AfterFork_Child", "AfterFork_Parent")]
+        for hook in found:
+            hook.argtypes, hook.restype = (), None
+        _hooks[:] = found
+    before, child, parent = _hooks
+    return before, child, parent
 
 
 def init_path() -> str:

@@ -8,12 +8,13 @@ loops: a call may skip some of those after it, so every table ends. ``native/cal
 from __future__ import annotations
 
 import errno
+import marshal
 import os
 from struct import Struct
 
 from ringfence.kernel.syscall_numbers import NUMBERS, architecture
 
-MAGIC, VERSION = 0x63616C6C, 3
+MAGIC, VERSION = 0x63616C6C, 4
 HEAD = Struct("=IIIIQ")
 """Magic, version, number of calls, number of slots, bytes of memory; calls and memory follow, the slots at its end."""
 CALL = Struct("=6qiii6B6B")
@@ -146,6 +147,15 @@ class Table:
     def point(self, block: Address, offset: int, target: Argument, width: int = 8) -> None:
         """Have a block contain the address of another one, or the value of a slot."""
         self.call("put", Address(block + offset), target, width)
+
+    def labels(self) -> bytes:
+        """Return what the calls belong to, by the number of the first of each, packed: they are many, and read only if
+        a call fails."""
+        found: list[tuple[int, str]] = []
+        for number, call in enumerate(self.calls):
+            if not found or found[-1][1] != call.step:
+                found.append((number, call.step))
+        return marshal.dumps(found)
 
     def compiled(self) -> bytes:
         """Return the bytes that are executed."""

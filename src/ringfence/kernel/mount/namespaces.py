@@ -56,12 +56,19 @@ def map_ids(pid: int | str, outside: tuple[int, int], inside: tuple[int, int]) -
 
     The child must be dumpable: else the files below belong to root.
     """
-    for name, text in (
-        ("setgroups", "deny"),
-        ("uid_map", f"{inside[0]} {outside[0]} 1"),
-        ("gid_map", f"{inside[1]} {outside[1]} 1"),
-    ):
+    uid_map, gid_map = map_lines(outside, inside)
+    for name, text in (("setgroups", "deny"), ("uid_map", uid_map), ("gid_map", gid_map)):
         write(f"/proc/{pid}/{name}", text)
+
+
+def map_lines(outside: tuple[int, int], inside: tuple[int, int]) -> tuple[str, str]:
+    """What uid_map and gid_map say."""
+    return f"{inside[0]} {outside[0]} 1", f"{inside[1]} {outside[1]} 1"
+
+
+def outside(identity: int) -> tuple[int, int]:
+    """The (uid, gid) of a sandbox on the host: the one that it is given by root, or its user's."""
+    return (identity, identity) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
 
 
 def take_identity(uid: int, gid: int) -> None:

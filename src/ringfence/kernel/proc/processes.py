@@ -63,6 +63,11 @@ def _clone3(arguments: bytes) -> int:
     return child
 
 
+def can_close_ranges() -> bool:
+    """Whether the kernel closes any range of descriptors in one call (since 5.9)."""
+    return close_from(0xFFFFFFFF)
+
+
 def close_from(first: int) -> bool:
     """Close every descriptor from this one on. False where the kernel can't (before 5.9)."""
     try:

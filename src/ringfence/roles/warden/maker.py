@@ -6,7 +6,8 @@ Holds: a mount namespace with what sandboxes share, drafts of requests; the desc
     one clone
 Must not have: what the warden has heard of any sandbox; a job, its streams or its data
 
-Forked before the warden has led anything: nothing of a job was ever in its memory. It ends with the warden.
+Forked before the warden has led anything: nothing of a job was ever in its memory. It ends with the warden. Where there
+is the native part, its loop carries out orders; Python does what that hands back.
 """
 
 from __future__ import annotations
@@ -15,17 +16,30 @@ import gc
 import marshal
 import os
 
-from ringfence.roles import first_process, job_start
+from ringfence.kernel.calls import native
+from ringfence.kernel.calls.execute import CallFailed
+from ringfence.kernel.calls.orders import BACK, BEGIN, CHILD, CHILD_FAILED, DESCRIPTORS, OTHER, Orders, Served
+from ringfence.kernel.mount import namespaces
+from ringfence.kernel.proc import processes
+from ringfence.roles import first_process, job_start, standby
+from ringfence.roles.warden import order as orders
+from ringfence.roles.warden.order import Order
+from ringfence.steps import executor as plan
+from ringfence.steps import maker_calls
 from ringfence.steps.executor import StepFailed
+from ringfence.steps.maker_calls import MakerDraft
 from ringfence.steps.state import SETUP
+from ringfence.steps.table_step import explained
 from ringfence.transport import passing, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ringfence.transport.request import StandbyRequest
+    from typing import NoReturn
 
-MADE, FAILED = b"p", b"f"
-BODY_BYTES = 16 * 1024
+    from ringfence.transport.request import GroupPaths, VisitRequest
+
+_MOST_DRAFTS = 2 * wire.MOST_DRAFTS
+"""Orders for drafts that were just dropped may still come."""
 
 
 class Maker:
@@ -34,44 +48,165 @@ class Maker:
     def __init__(self, door: int, owner: list[int]) -> None:
         self._door = door
         self._owner = owner
+        self._warden = os.getppid()
+        self._packed: dict[int, bytes] = {}
+        """All drafts, each as one object: a child drops them, and what it writes is copied."""
+        self._drafts: dict[int, MakerDraft] = {}
+        """Those that the native loop knows."""
+        self._orders = Orders(door)
+        self._is_native = native.library() is not None and processes.can_close_ranges()
+        job_start.FORGET += [self._packed.clear, self._drafts.clear, self._orders.clear]
+        if self._is_native:
+            plan.execute([("reset signals",)])  # for its children; its session has no terminal
 
     def serve(self) -> None:
         """Serve until the warden is gone."""
-        while True:
-            kind, descriptors, body = passing.receive_with_body(self._door, BODY_BYTES)
-            if not kind:
-                return
-            try:
-                if kind == passing.DRAFT and descriptors:
-                    self._keep_draft(descriptors[0])
-                elif len(descriptors) == 6:
-                    self._carry_out(descriptors, *marshal.loads(body))
-            finally:
-                for descriptor in descriptors:
-                    os.close(descriptor)
+        while self._served() if self._is_native else self._receive():
+            pass
+
+    # ---- the native loop
+
+    def _served(self) -> bool:
+        """Carry out orders until there is something for Python; whether the warden is still there."""
+        served = self._loop()
+        while served.state == BACK and self._learn(served):
+            served = self._loop(again=True)
+        if served.state == OTHER:
+            return self._receive()
+        descriptors, body = list(served.rights), served.order[passing.HEAD_BYTES :]
+        try:
+            if served.state == BACK:
+                self._carry_out(descriptors, body)
+            elif not first_process.ends_by_itself(served.child):
+                self._tell(body, "lead", served.error, "its ids could not be mapped")
+        finally:
+            _close(descriptors)
+        return True
+
+    def _loop(self, *, again: bool = False) -> Served:
+        """It never returns in a child."""
+        before, in_child, in_parent = native.fork_hooks()
+        before()
+        served = self._orders.serve(again=again)
+        if served.state in (CHILD, CHILD_FAILED):
+            in_child()
+            self._become(served)
+        in_parent()
+        return served
+
+    def _learn(self, served: Served) -> bool:
+        """Whether the loop lacked only the mapping of a place, and has it now."""
+        order = orders.read(served.order[passing.HEAD_BYTES :])
+        if order.draft not in self._drafts or self._orders.knows(order.place):
+            return False
+        self._identify(order)
+        if self._owner:
+            self._orders.know(order.place, SETUP.idmap((self._owner[0], self._owner[1])))
+        return bool(self._owner)
+
+    def _become(self, served: Served) -> NoReturn:
+        """The standby of a sandbox, with its whole plan behind it."""
+        if served.state == CHILD_FAILED:
+            self._fail(served)
+        for drop in job_start.FORGET:
+            drop()
+        standby.Waiting.problems, standby.Waiting.post = maker_calls.PROBLEMS, maker_calls.POST
+        try:
+            standby.await_in_place(python=True)
+        finally:
+            os._exit(127)
+
+    def _fail(self, served: Served) -> NoReturn:
+        """A step failed in the child."""
+        number = orders.read(served.order[passing.HEAD_BYTES :]).draft
+        draft = self._drafts[number]
+        table = draft.tables.tables[served.table][0]
+        failed = explained(table, draft.labels[served.table], CallFailed(served.call, served.error))
+        if failed.step == maker_calls.JOIN:
+            path = orders.read(served.order[passing.HEAD_BYTES :]).entrances[maker_calls.group_of(served.call)]
+            failed = StepFailed(failed.step, OSError(served.error, os.strerror(served.error), path))
+        copy = self._orders.slots(number, BEGIN)[draft.writer]
+        writer = maker_calls.PROBLEMS if served.table != BEGIN else copy if copy >= 0 else served.rights[0]
+        job_start.fail(failed, writer)
+
+    # ---- in Python
+
+    def _receive(self) -> bool:
+        """Take the next message; whether there was one."""
+        kind, descriptors, body = passing.receive_with_body(self._door, orders.BODY_BYTES)
+        try:
+            if kind == passing.DRAFT and descriptors:
+                self._keep_draft(descriptors[0])
+            elif kind == orders.ORDER:
+                self._carry_out(descriptors, body)
+        finally:
+            _close(descriptors)
+        return bool(kind)
 
     def _keep_draft(self, file: int) -> None:
-        number, draft = wire.read_draft(file)
-        # Orders for drafts that were just dropped may still come.
-        job_start.keep_draft(number, first_process.lean(draft), most=2 * wire.MOST_DRAFTS)
+        number, whole = wire.read_draft(file)
+        draft = first_process.lean(whole)
+        del whole
+        self._packed[number] = wire.packed(draft)
+        while len(self._packed) > _MOST_DRAFTS:
+            self._drop(next(iter(self._packed)))
+        made = self._tables_of(draft) if self._is_native else None
+        if made is not None:
+            self._drafts[number] = made
+            self._orders.add(number, made.tables)
         del draft
         gc.collect()
         gc.freeze()  # else a fork that looks for garbage copies their pages
 
-    def _carry_out(self, descriptors: list[int], ticket: int, request: StandbyRequest, identity: int) -> None:
+    def _drop(self, number: int) -> None:
+        del self._packed[number]
+        if self._drafts.pop(number, None) is not None:
+            self._orders.drop(number)
+
+    def _tables_of(self, draft: VisitRequest) -> MakerDraft | None:
+        group, entrances = draft["groups"]["group"], draft["groups"]["enter"]
+        own = [path for path in entrances if not group or not path.startswith(f"{group}/")]
+        outside = namespaces.outside(namespaces.host_id(self._warden, 0))
+        maps = namespaces.map_lines(outside, draft["heard"]["ids"])
+        return maker_calls.draft_of(draft, first_process.steps_of(draft), self._owner, len(own), maps)
+
+    def _identify(self, order: Order) -> None:
+        identity = namespaces.host_id(self._warden, order.place) if os.geteuid() == 0 else 0
+        SETUP.identify(identity, self._owner)
+
+    def _carry_out(self, descriptors: list[int], body: bytes) -> None:
+        order = orders.read(body)
+        if len(descriptors) != DESCRIPTORS:  # there was no room for all of them
+            return self._tell(body, "lead", 0, "its descriptors did not arrive")
         *kept, post, door = descriptors
 
         def made(pid: int) -> None:
             """Before pid 1 is let go: the warden knows it before anything can be heard of it."""
-            passing.send(self._door, MADE, [], marshal.dumps((ticket, pid)))
+            passing.send(self._door, orders.MADE, [], orders.made(order.ticket, pid))
 
         try:
-            SETUP.identify(identity, self._owner)
-            first_process.make(job_start.whole(request), [post], kept, door, made)
+            self._identify(order)
+            job_start.DRAFTS[order.draft] = marshal.loads(self._packed[order.draft])
+            request = job_start.whole({"draft": order.draft, "groups": _groups(order), "standby": True})
+            first_process.make(request, [post], kept, door, made)
         except StepFailed as failed:
-            self._tell(ticket, failed.step, failed.errno, failed.problem)
+            self._tell(body, failed.step, failed.errno, failed.problem)
         except Exception as error:
-            self._tell(ticket, "lead", 0, f"{type(error).__name__}: {error}")
+            self._tell(body, "lead", 0, f"{type(error).__name__}: {error}")
+        finally:
+            job_start.DRAFTS.clear()
 
-    def _tell(self, ticket: int, step: str, number: int, problem: str) -> None:
-        passing.send(self._door, FAILED, [], marshal.dumps((ticket, step, number, problem[:4096])))
+    def _tell(self, body: bytes, step: str, number: int, problem: str) -> None:
+        told = orders.failed(orders.read(body).ticket, step, number, problem)
+        passing.send(self._door, orders.FAILED, [], told)
+
+
+def _groups(order: Order) -> GroupPaths:
+    """Its v2 group too is entered where the child can't be born in it."""
+    v2 = [f"{order.group}/cgroup.procs"] if order.group else []
+    return {"group": order.group, "enter": [*v2, *order.entrances], "cgroups": []}
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

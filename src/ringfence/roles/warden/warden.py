@@ -21,6 +21,8 @@ from ringfence.kernel.proc import processes, procfs
 from ringfence.roles import job_start
 from ringfence.roles.loop import Loop
 from ringfence.roles.warden import maker
+from ringfence.roles.warden import order as orders
+from ringfence.roles.warden.order import Order
 from ringfence.roles.warden.visit import WardedVisit
 from ringfence.transport import passing, wire
 
@@ -100,7 +102,7 @@ class Warden:
     # ---- the caller
 
     def _receive(self, _: int) -> None:
-        kind, descriptors, body = passing.receive_with_body(self._door, maker.BODY_BYTES)
+        kind, descriptors, body = passing.receive_with_body(self._door, orders.BODY_BYTES)
         if not kind:
             return self._close_door()
         if kind == passing.LEADER and len(descriptors) == 4 and body:
@@ -169,9 +171,8 @@ class Warden:
             if zygote >= 0 and len(self._ordered[zygote]) >= _MOST_ORDERS:
                 return
             visit, descriptors, closed = self._waiting[0]
-            body = marshal.dumps((visit.ticket, visit.small, visit.identity))  # type: ignore[arg-type]
             try:
-                passing.send(zygote, passing.LEADER, descriptors, body, patient=False)
+                passing.send(zygote, orders.ORDER, descriptors, self._order(visit), patient=False)
             except OSError as error:
                 if error.errno == passing.TOO_MANY_UNDER_WAY:  # a matter of time, and others are led meanwhile
                     self.loop.at(time.monotonic_ns() + _AGAIN_NS, self._send_orders)
@@ -184,6 +185,15 @@ class Warden:
             self._waiting.pop(0)
             for descriptor in closed:
                 os.close(descriptor)
+
+    def _order(self, visit: WardedVisit) -> bytes:
+        groups, ids = visit.small["groups"], visit.request["heard"]["ids"]
+        group, entrances = groups["group"], groups["enter"]
+        return orders.packed(Order(
+            ticket=visit.ticket, draft=visit.small["draft"], place=self._places[visit.ticket], group=group,
+            maps=namespaces.map_lines(namespaces.outside(visit.identity), ids),
+            entrances=[path for path in entrances if not group or not path.startswith(f"{group}/")],
+        ))  # fmt: skip
 
     def _look_later(self, zygote: int, ticket: int) -> None:
         self.loop.look_at(time.monotonic_ns() + _LOOK_NS, lambda: self._look(zygote, ticket))
@@ -204,14 +214,14 @@ class Warden:
 
     def _hear_zygote(self, zygote: int) -> None:
         while zygote in self._ordered and wire.is_readable(zygote):
-            kind, _, body = passing.receive_with_body(zygote, maker.BODY_BYTES)
+            kind, _, body = passing.receive_with_body(zygote, orders.BODY_BYTES)
             if not kind:
                 self._lose(zygote)
                 return
-            ticket, *told = marshal.loads(body)
+            ticket, *told = orders.read_made(body) if kind == orders.MADE else orders.read_failed(body)
             self._ordered[zygote].discard(ticket)
             visit = self.visits.get(ticket)
-            if visit is not None and kind == maker.MADE:
+            if visit is not None and kind == orders.MADE:
                 visit.note_made(*told)
             elif visit is not None:
                 visit.note_failed(*told)

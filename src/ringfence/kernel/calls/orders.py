@@ -1,0 +1,125 @@
+"""The loop of a maker: pid 1 of one sandbox after the other, cloned by tables in the native part.
+
+``native/orders.h`` reads what is packed here. While the loop runs, nothing of this interpreter's memory is written, so
+nothing of it has to be copied after a clone, neither here nor in the children.
+"""
+
+from __future__ import annotations
+
+from _collections_abc import Mapping, Sequence
+from struct import Struct
+
+from ringfence.kernel.calls import native
+from ringfence.kernel.calls.execute import filled, slots_of
+from ringfence.model.record import record
+
+PREPARE, BEGIN, PLAN, CONFINE, WAIT, FINISH = range(6)
+"""The tables of a draft: in the maker before the clone; four in the child; in the maker after the clone."""
+OTHER, CHILD, CHILD_FAILED, BACK, UNFINISHED = range(5)
+"""How the loop ends, as ``orders.h`` explains."""
+DESCRIPTORS, LINKS, PASSING, TEXTS, RIGHTS, MESSAGE_BYTES, PLACES = 6, 24, 4, 8, 8, 16384, 512
+_DRAFT = Struct(f"=QQ6Q6Q{DESCRIPTORS}i{2 * LINKS}i{2 * PASSING}i{2 * TEXTS}i4i")
+_SERVED = Struct(f"=4iq{RIGHTS}i2i")
+_NONE, _UNKNOWN = -1, b"\xff" * 4
+
+
+@record
+class Tables:
+    """What orders that name a draft are carried out by. Slots are given by their numbers; -1: there is none."""
+
+    flags: int
+    """Of clone3."""
+    tables: tuple[tuple[bytes, Mapping[int, int]], ...]
+    """Each with what is in its slots from the start."""
+    descriptors: Sequence[int]
+    """The slot of BEGIN for each descriptor of an order; the last is the door to the leader."""
+    links: Sequence[tuple[int, int]]
+    """A slot in which PREPARE leaves a descriptor, and the slot of BEGIN that it goes to."""
+    passing: Sequence[tuple[int, int]]
+    """A table, and a slot that has a descriptor for some calls and then 0."""
+    texts: Sequence[tuple[int, int]]
+    """The table and the slot for each text of an order. The first is the v2 group that the child is born in."""
+    child: int
+    """The slot of FINISH for the child's number."""
+    idmap: int
+    """The slot of PREPARE for the mapping of the order's place."""
+
+    def fits(self) -> bool:
+        """Whether the loop has room for it."""
+        counts = ((self.links, LINKS), (self.passing, PASSING), (self.texts, TEXTS))
+        return len(self.descriptors) == DESCRIPTORS and all(len(rows) <= most for rows, most in counts)
+
+
+@record
+class Served:
+    """Why the loop has ended."""
+
+    state: int
+    table: int
+    call: int
+    """The call of the table that was made last, and its error; 0: none."""
+    error: int
+    child: int
+    rights: tuple[int, ...]
+    """The descriptors that came with the order."""
+    order: bytes
+
+
+class Orders:
+    """One loop, and the drafts that it knows."""
+
+    def __init__(self, door: int) -> None:
+        self._door = door
+        self._drafts: dict[int, tuple[bytes, list[bytearray]]] = {}
+        self._packed = bytearray()
+        self._idmaps = bytearray(_UNKNOWN * PLACES)
+        self._served = bytearray(_SERVED.size + MESSAGE_BYTES)
+
+    def add(self, number: int, tables: Tables) -> None:
+        """Carry out orders for this draft from now on."""
+        made = [filled(table, values)[0] for table, values in tables.tables]
+        packed = _DRAFT.pack(
+            number, tables.flags, *map(native.address_of, made), *map(len, made), *tables.descriptors,
+            *_padded(tables.links, LINKS), *_padded(tables.passing, PASSING), *_padded(tables.texts, TEXTS),
+            len(tables.texts), tables.child, tables.idmap, 0,
+        )  # fmt: skip
+        self._drafts[number] = packed, made
+        self._pack()
+
+    def drop(self, number: int) -> None:
+        if self._drafts.pop(number, None) is not None:
+            self._pack()
+
+    def _pack(self) -> None:
+        self._packed = bytearray().join(packed for packed, _ in self._drafts.values())
+
+    def clear(self) -> None:
+        """Forget all drafts: in a child, which has no use for them."""
+        self._drafts.clear()
+        self._packed = bytearray()
+
+    def know(self, place: int, idmap: int) -> None:
+        """The mapping of this place, which stays open."""
+        self._idmaps[4 * place : 4 * place + 4] = idmap.to_bytes(4, "little")
+
+    def knows(self, place: int) -> bool:
+        return self._idmaps[4 * place : 4 * place + 4] != _UNKNOWN
+
+    def slots(self, number: int, table: int) -> memoryview[int]:
+        """What is in the slots of a table now."""
+        return slots_of(self._drafts[number][1][table])
+
+    def serve(self, *, again: bool = False) -> Served:
+        """Carry out orders until something else waits, or in a child. ``again``: the order that came back first."""
+        library = native.library()
+        assert library is not None
+        library.serve(self._door, self._packed, len(self._drafts), self._idmaps, self._served, again)
+        state, table, call, error, child, *rest = _SERVED.unpack_from(self._served)
+        *rights, count, length = rest
+        order = bytes(self._served[_SERVED.size : _SERVED.size + length])
+        return Served(state=state, table=table, call=call, error=error, child=child, rights=tuple(rights[:count]),
+                      order=order)  # fmt: skip
+
+
+def _padded(pairs: Sequence[tuple[int, int]], count: int) -> list[int]:
+    return [number for pair in (*pairs, *((_NONE, _NONE),) * (count - len(pairs))) for number in pair]

@@ -1,0 +1,192 @@
+"""A maker: its native loop makes the sandboxes that Python makes, hands back what it can't do, and keeps nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.patience import eventually
+from tests.unit.engine.pooled import policy_of
+
+from ringfence import Pool
+from ringfence.errors import SetupError
+
+if sys.platform != "linux":
+    pytest.skip("a maker needs Linux", allow_module_level=True)
+
+from ringfence.kernel.calls import native, orders
+from ringfence.kernel.mount import namespaces
+from ringfence.kernel.proc import processes, procfs
+from ringfence.roles import zygote_client
+from ringfence.roles.warden import order
+from ringfence.roles.warden.order import Order
+from ringfence.sandbox import host
+
+pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
+
+PROBE = r"""
+import os, re, resource, signal, sys
+def lines(path): return open(path).read().splitlines()
+def kept(line): return line.split(":")[0] not in ("Pid", "Tgid", "NStgid", "NSpid", "NSpgid", "NSsid") and not re.match(
+    r"(Vm|Rss|Hugetlb|\w*voluntary|Cpus|Mems|Seccomp_filters|Threads|TracerPid|Speculation|SigQ|FDSize)", line)
+print(*filter(kept, lines("/proc/self/status")), sep="\n")
+print(sorted(re.sub(r"^\d+ \d+ \d+:\d+ |\d{3,}", "", line) for line in lines("/proc/self/mountinfo")))
+print(lines("/proc/self/cgroup"), os.getpid(), os.getppid(), os.getsid(0), os.getpgid(0), os.getcwd(), os.umask(0o22))
+opened = [name for name in os.listdir("/proc/self/fd") if os.path.lexists("/proc/self/fd/" + name)]
+print(sorted((int(name), re.sub(r"\d+", "", os.readlink("/proc/self/fd/" + name))) for name in opened))
+print([resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")])
+print([signal.getsignal(number) for number in sorted(signal.valid_signals())])
+print(sorted(os.listdir("/dev")), [(name, os.stat("/dev/" + name).st_mode, os.stat("/dev/" + name).st_rdev)
+                                    for name in ("null", "zero", "full", "random", "urandom", "tty")])
+print(sorted(os.environ.items()), os.access("/usr", os.W_OK), os.path.exists("/root/.ssh"))
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """New makers, which are not replaced because of what other tests mount meanwhile."""
+    zygote_client.close_all()
+    table = host.mount_table()
+    monkeypatch.setattr(host, "mount_table", lambda: table)
+    yield
+    zygote_client.close_all()
+
+
+def _probed(**fields: object) -> list[str]:
+    with Pool(policy_of("strict", **fields), warm=2) as pool:
+        outcomes = [pool.run_source(PROBE) for _ in range(4)]
+    assert all(outcome.ok for outcome in outcomes), outcomes[0].stderr
+    return [outcome.stdout.decode() for outcome in outcomes]
+
+
+def _is_native() -> bool:
+    return native._opened() is not None and processes.can_close_ranges()
+
+
+@pytest.mark.parametrize("fields", [{}, {"readable_paths": (sys.prefix,)}, {"network": "none"}], ids=str)
+def test_the_loop_and_python_make_the_same_sandbox(fields: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    by_loop = _probed(**fields)
+    monkeypatch.setenv("RINGFENCE_PURE", "1")
+    zygote_client.close_all()
+    assert {*by_loop} == {*_probed(**fields)} and len({*by_loop}) == 1
+
+
+def _makers() -> list[int]:
+    """The first children of the warden: sandboxes come later."""
+    (warden,) = [zygote.pid for zygote in list(zygote_client._standing.values())]
+    return sorted(procfs.children(warden))[:2]
+
+
+def _open(maker: int) -> list[str]:
+    """Without the mappings of places, one for each that was ever used: standard streams, door, program of pid 1."""
+    links = [os.readlink(entry) for entry in Path(f"/proc/{maker}/fd").iterdir()]
+    return sorted(link for link in links if not link.startswith("user:"))
+
+
+def test_a_maker_keeps_nothing_of_the_sandboxes_that_it_has_made() -> None:
+    with Pool(policy_of("strict"), warm=1) as pool:
+        assert all(pool.run_source("pass").ok for _ in range(10))
+        if os.geteuid() != 0:  # they are hidden from its own user
+            with pytest.raises(PermissionError):
+                _open(_makers()[0])
+            return
+        eventually(lambda: all(len(_open(maker)) == 5 for maker in _makers()))
+        assert all(pool.run_source("pass").ok for _ in range(60))
+        eventually(lambda: all(len(_open(maker)) == 5 for maker in _makers()))
+
+
+def test_the_loop_makes_the_sandboxes_and_its_memory_stays_as_it_is() -> None:
+    """Otherwise each page that a maker writes is copied, sandbox for sandbox."""
+    if not _is_native():
+        pytest.skip("there is no native part")
+
+    def faults() -> int:
+        stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in _makers()]
+        return sum(int(fields[7]) for fields in stats)
+
+    with Pool(policy_of("strict"), warm=1) as pool:
+        assert all(pool.run_source("pass").ok for _ in range(20))
+        before = faults()
+        assert all(pool.run_source("pass").ok for _ in range(40))
+        assert faults() - before < 40 * 60, "Python takes some 300 for each"
+
+
+def test_a_source_that_has_gone_is_named_as_before(tmp_path: Path) -> None:
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    with Pool(policy_of("strict", readable_paths=(str(shown),)), warm=0) as pool:
+        assert pool.run_source(f"import os; print(os.listdir({str(shown)!r}))").stdout == b"[]\n"
+        shown.rmdir()
+        with pytest.raises((SetupError, Exception), match="shown"):
+            pool.run_source("print(1)")
+        shown.mkdir()
+        assert pool.run_source("print(1)").ok
+
+
+# ---- the loop alone
+
+
+def _order(**changes: object) -> bytes:
+    fields: dict[str, object] = {"ticket": 1, "draft": 1, "place": 0, "group": "", "maps": ("0 0 1", "0 0 1"),
+                                 "entrances": []}  # fmt: skip
+    return order.packed(Order(**{**fields, **changes}))  # type: ignore[arg-type]
+
+
+def test_an_order_is_read_as_it_was_written() -> None:
+    given = Order(
+        ticket=2**40, draft=7, place=511, group="/a\udcff/b", maps=("1 2 3", "4 5 6"), entrances=["/x", "/y z"]
+    )
+    assert order.read(order.packed(given)) == given
+    assert order.read(_order()).entrances == [] and order.read_made(order.made(3, 2**22)) == (3, 2**22)
+    assert order.read_failed(order.failed(5, "step", 13, "why" * 9000))[:3] == (5, "step", 13)
+
+
+@pytest.mark.parametrize(("message", "state"), [
+    (b"d\0", orders.OTHER), (b"", orders.OTHER), (b"o", orders.BACK), (b"o\0" + b"\xff" * 30, orders.BACK),
+    (b"o\0" + _order(), orders.BACK), (b"o\6" + _order(draft=2**63), orders.BACK),
+    (b"o\6" + struct.pack("=6xQQII", 1, 1, 2**32 - 1, 2**32 - 1), orders.BACK), (b"o" * 20000, orders.BACK),
+], ids=repr)  # fmt: skip
+def test_what_is_no_order_of_a_known_draft_comes_back(message: bytes, state: int) -> None:
+    if not _is_native():
+        pytest.skip("there is no native part")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        loop = orders.Orders(theirs.fileno())
+        if message:
+            ours.send(message)
+        else:
+            ours.close()
+        served = loop.serve()
+        assert served.state == state and served.rights == ()
+        if state == orders.BACK:
+            assert served.order == message[: orders.MESSAGE_BYTES - 1]
+        elif message:
+            assert theirs.recv(100) == message, "it is left for whoever it is for"
+
+
+def test_descriptors_of_what_comes_back_come_too_and_are_closed_on_exec() -> None:
+    if not _is_native():
+        pytest.skip("there is no native part")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs, open(os.devnull, "rb") as file:
+        socket.send_fds(ours, [b"o\6" + _order()], [file.fileno()] * 6)
+        served = orders.Orders(theirs.fileno()).serve()
+        assert served.state == orders.BACK and len(served.rights) == 6
+        for descriptor in served.rights:
+            assert os.path.samestat(os.fstat(descriptor), os.fstat(file.fileno())) and not os.get_inheritable(
+                descriptor
+            )
+            os.close(descriptor)
+
+
+def test_there_is_room_for_a_mapping_of_every_place() -> None:
+    assert orders.PLACES == namespaces.IDS_PER_PROCESS
+    loop = orders.Orders(-1)
+    assert not loop.knows(511)
+    loop.know(511, 300)
+    assert loop.knows(511) and not loop.knows(510)
