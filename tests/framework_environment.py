@@ -8,13 +8,14 @@ import platform
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.testable import not_testable_here
 
 # Nothing that a framework would tell its makers leaves this machine: it is told not to, and finds no way to them.
-_SILENT = {
+SILENT = {
     **dict.fromkeys(("HARBOR_TELEMETRY", "RAY_USAGE_STATS_ENABLED"), "0"),
     **dict.fromkeys(("LANGSMITH_TRACING", "LANGCHAIN_TRACING_V2", "ANONYMIZED_TELEMETRY"), "false"),
     **dict.fromkeys(("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "OPENAI_AGENTS_DISABLE_TRACING"), "1"),
@@ -35,6 +36,7 @@ WANTED: Mapping[str, tuple[str, ...]] = {
     "smolagents": ("smolagents>=1.26",),
     "langchain": ("langchain-core>=1.7", "deepagents"),
     "openai-agents": ("openai-agents",),
+    "openai": ("langchain-openai",),  # the model of an example, for LangChain; Inspect takes the client in it
     "inspect": ("inspect-ai>=0.3.285", "pytest<9", "pytest-asyncio"),
     "harbor": ("harbor>=0.24", "PyYAML", "cryptography", "h11", "rfc8785"),
     "docs": ("mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10"),
@@ -52,7 +54,18 @@ def framework_environment(name: str, *also: str, python: str = sys.executable) -
 
 def environment_with(*folders: str) -> dict[str, str]:
     """This environment, in which an interpreter finds this source and the modules of these directories."""
-    return {**os.environ, **_SILENT, "PYTHONPATH": os.pathsep.join((str(SOURCE), str(SOURCE.parent), *folders))}
+    return {**os.environ, **SILENT, "PYTHONPATH": os.pathsep.join((str(SOURCE), str(SOURCE.parent), *folders))}
+
+
+def entry_points(folder: Path, group: str) -> Path:
+    """A directory with the entry points of one group as they would be installed; modules are looked for there."""
+    points = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text())["project"]["entry-points"][group]
+    metadata = folder / "installed" / "ringfence_here-0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: ringfence-here\nVersion: 0\n")
+    lines = [f"[{group}]", *(f"{name} = {place}" for name, place in points.items())]
+    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    return metadata.parent
 
 
 def newer_python(least: tuple[int, int]) -> str:

@@ -7,12 +7,11 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.framework_environment import framework_environment
+from tests.framework_environment import entry_points, framework_environment
 
 if sys.platform != "linux":
     pytest.skip("needs isolation strict", allow_module_level=True)
@@ -25,12 +24,7 @@ CHECKS = 44
 
 def _environment(tmp_path: Path) -> dict[str, str]:
     """With the entry points as they would be installed."""
-    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    metadata = tmp_path / "installed" / "ringfence_here-0.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: ringfence-here\nVersion: 0\n")
-    (metadata / "entry_points.txt").write_text(f"[inspect_ai]\nringfence_here = {groups['inspect_ai']['ringfence']}\n")
-    return framework_environment("inspect", str(metadata.parent))
+    return framework_environment("inspect", str(entry_points(tmp_path, "inspect_ai")))
 
 
 def test_inspects_own_checks_pass(tmp_path: Path) -> None:

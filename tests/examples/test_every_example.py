@@ -28,13 +28,8 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/how-to/containers/quick-start.md", "pip install"): "no test yet",
     ("docs/how-to/containers/quick-start.md", "RINGFENCE_DOCKER"): "no test yet",
     ("docs/how-to/containers/quick-start.md", "from ringfence"): "no test yet",
-    ("docs/how-to/integrations.md", "from inspect"): "no test yet",
     ("docs/how-to/integrations.md", "pip install"): "no test yet",
     ("docs/how-to/integrations.md", "harbor run …"): "no test yet",
-    ("docs/how-to/integrations.md", "from smolagents"): "no test yet",
-    ("docs/how-to/integrations.md", "from langchain"): "no test yet",
-    ("docs/how-to/integrations.md", "from deepagents"): "no test yet",
-    ("docs/how-to/integrations.md", "from agents"): "no test yet",
     ("docs/how-to/jupyter.md", "pip install"): "no test yet",
     ("docs/how-to/ray.md", "export RAY_AUTH"): "no test yet",
     ("docs/how-to/ray.md", "from ringfence"): "no test yet",
@@ -44,8 +39,6 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/how-to/run-in-a-container.md", "sudo chown 10001"): "no test yet",
     ("docs/how-to/run-in-a-container.md", "install -D deploy"): "no test yet",
     ("docs/how-to/run-in-a-container.md", "docker build --file deploy/image/Dockerfile --build"): "no test yet",
-    ("docs/how-to/use-it-from-inspect.md", "from inspect"): "no test yet",
-    ("docs/how-to/use-it-from-langchain.md", "from langchain"): "no test yet",
     ("docs/reference/platforms.md", "py -m pip install"):
         "needs Windows; `make test-windows` runs it under Wine, except for pip (tests/programs/windows_checks.py)",
 }
