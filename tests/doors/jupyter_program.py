@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 from jupyter_client.manager import KernelManager
 
@@ -32,18 +33,28 @@ def run(client, code):
     return told
 
 
-def main(folder):
-    environment = {**os.environ, "JUPYTER_PATH": f"{folder}/share/jupyter"}
-    os.environ.update(environment)
-    installed = subprocess.run([sys.executable, "-m", "ringfence", "jupyter", "install", "--prefix", folder],
-                               capture_output=True, text=True, check=True)  # fmt: skip
-    told = {"installed": installed.stdout}
+@contextmanager
+def kernel():
+    """(manager, client) of our kernel, as Jupyter finds it."""
     manager = KernelManager(kernel_name="ringfence")
     manager.start_kernel()
     try:
         client = manager.client()
         client.start_channels()
         client.wait_for_ready(timeout=LONG_S)
+        yield manager, client
+        client.stop_channels()
+    finally:
+        manager.shutdown_kernel(now=False)
+
+
+def main(folder):
+    environment = {**os.environ, "JUPYTER_PATH": f"{folder}/share/jupyter"}
+    os.environ.update(environment)
+    installed = subprocess.run([sys.executable, "-m", "ringfence", "jupyter", "install", "--prefix", folder],
+                               capture_output=True, text=True, check=True)  # fmt: skip
+    told = {"installed": installed.stdout}
+    with kernel() as (manager, client):
         told["sum"] = run(client, "x = 20\nprint('hi')\nx + 1")
         told["kept"] = run(client, "x * 2")
         told["error"] = run(client, "1 / 0")
@@ -64,9 +75,6 @@ def main(folder):
         manager.restart_kernel(now=True)
         client.wait_for_ready(timeout=LONG_S)
         told["restarted"] = run(client, "x")
-        client.stop_channels()
-    finally:
-        manager.shutdown_kernel(now=False)
     told["ended"] = not manager.is_alive()
     return told
 
