@@ -28,8 +28,6 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/how-to/containers/quick-start.md", "pip install"): "no test yet",
     ("docs/how-to/containers/quick-start.md", "RINGFENCE_DOCKER"): "no test yet",
     ("docs/how-to/containers/quick-start.md", "from ringfence"): "no test yet",
-    ("docs/how-to/ray.md", "export RAY_AUTH"): "no test yet",
-    ("docs/how-to/ray.md", "from ringfence"): "no test yet",
     ("docs/how-to/run-in-a-container.md", "make dist"): "no test yet",
     ("docs/how-to/run-in-a-container.md", "docker run -"): "no test yet",
     ("docs/how-to/run-in-a-container.md", "host: 0.0.0."): "no test yet",
