@@ -42,11 +42,15 @@ def lacking(name: str, folder: Path) -> Iterator[bool]:
 def _import(root: Path) -> None:
     shutil.rmtree(root, ignore_errors=True)  # of a worker that was ended in the middle
     lay(root)
-    changes = ("ENV PATH=/usr/local/bin:/usr/bin:/bin", 'CMD ["python3"]')
-    words = [word for change in changes for word in ("--change", change)]
+    pack(root, NAME, 'CMD ["python3"]')
+
+
+def pack(root: Path, name: str, *changes: str) -> None:
+    """Make an image of this directory, which is gone afterwards."""
+    words = [word for change in ("ENV PATH=/usr/local/bin:/usr/bin:/bin", *changes) for word in ("--change", change)]
     packed = subprocess.Popen(["tar", "-C", str(root), "--owner=0", "--group=0", "-cf", "-", "."],
                               stdout=subprocess.PIPE)  # fmt: skip
-    subprocess.run(["docker", "import", *words, "-", NAME], stdin=packed.stdout, check=True, capture_output=True)
+    subprocess.run(["docker", "import", *words, "-", name], stdin=packed.stdout, check=True, capture_output=True)
     assert packed.wait() == 0
     shutil.rmtree(root)
 

@@ -42,9 +42,11 @@ class OwnNetwork:
         return {"HOME": str(self.folder), **(more or {})}
 
     @contextmanager
-    def serving(self, text: str, ready: str, more: Mapping[str, str] | None = None) -> Iterator[Path]:
+    def serving(
+        self, text: str, ready: str, more: Mapping[str, str] | None = None, *, ends_with: int = 0
+    ) -> Iterator[Path]:
         """Run a block of a shell that does not end until Ctrl-C, from when the address is there; the file of what it
-        prints."""
+        prints. ``ends_with``: the exit code after Ctrl-C."""
         self._served += 1
         printed = self.folder / f"serving-{self._served}.txt"
         environment = environment_of(self.folder) | self._variables(more)
@@ -58,7 +60,7 @@ class OwnNetwork:
             yield printed
         finally:
             os.killpg(process.pid, signal.SIGINT)
-            assert process.wait(2 * PATIENCE_S) == 0, printed.read_text()
+            assert process.wait(2 * PATIENCE_S) == ends_with, printed.read_text()
 
 
 @contextmanager
