@@ -52,10 +52,20 @@ def root_of(suite: str) -> Path:
     return folder
 
 
-def enter(root: Path, given: Path, command: Sequence[str], timeout_s: int = 600) -> subprocess.CompletedProcess[str]:
-    """Run a command with this root as /, and a directory of the host as /given; its output comes back as one text."""
+def python_of(root: Path) -> str:
+    """The version of its Python: ``3.13``."""
+    name = next(path.name for path in (root / "usr/bin").glob("python3.*") if path.name[8:].isdigit())
+    return name.removeprefix("python")
+
+
+def enter(
+    root: Path, given: Path, command: Sequence[str], timeout_s: int = 600, *, alone: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with this root as /, and a directory of the host as /given; its output comes back as one text.
+    ``alone``: in a network of its own."""
+    leave, script = (["--net"], f"ip link set lo up\n{_ENTER}") if alone else ([], _ENTER)
     with tempfile.TemporaryDirectory(prefix="ringfence-root-") as scratch:
-        words = ["unshare", "--mount", "sh", "-c", _ENTER, "enter", scratch, str(root), str(given), *command]
+        words = ["unshare", "--mount", *leave, "sh", "-c", script, "enter", scratch, str(root), str(given), *command]
         return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, errors="replace", check=False, timeout=timeout_s,
                               env=_environment())  # fmt: skip

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,8 +23,8 @@ from tests.patience import eventually
 class Daemon:
     """One daemon with its directory; ``address`` is the same after it was killed and started."""
 
-    def __init__(self, folder: Path, options: tuple[str, ...] = ()) -> None:
-        self._folder, self._options = folder, options
+    def __init__(self, folder: Path, options: Sequence[str] = (), enter: Sequence[str] = ()) -> None:
+        self._folder, self._options, self._enter = folder, options, enter
         self.address = f"unix://{folder}/socket"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -35,8 +35,9 @@ class Daemon:
             (self._folder / left).unlink(missing_ok=True)
         shutil.rmtree(self._folder / "exec", ignore_errors=True)
         self._process = subprocess.Popen(
-            [*APART, "dockerd", *own, f"--host={self.address}", *ALONE, *self._options], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            [*self._enter, *APART, "dockerd", *own, f"--host={self.address}", *ALONE, *self._options],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )  # fmt: skip
         eventually(self._answers, 60)
 
@@ -59,11 +60,12 @@ class Daemon:
 
 
 @contextmanager
-def daemon(*options: str) -> Iterator[Daemon]:
-    """One that runs; ``DOCKER_HOST`` names it meanwhile. Its directory is where engines of benches have theirs: an
-    address has at most a hundred characters, and a layer does not lie on another."""
+def daemon(*options: str, enter: Sequence[str] = ()) -> Iterator[Daemon]:
+    """One that runs; ``DOCKER_HOST`` names it meanwhile. ``enter``: a command that enters its network. Its directory is
+    where engines of benches have theirs: an address has at most a hundred characters, and a layer does not lie on
+    another."""
     cache_folder().mkdir(parents=True, exist_ok=True)
-    made = Daemon(Path(tempfile.mkdtemp(prefix="killed-", dir=cache_folder())), options)
+    made = Daemon(Path(tempfile.mkdtemp(prefix="killed-", dir=cache_folder())), options, enter)
     before = os.environ.get("DOCKER_HOST")
     os.environ["DOCKER_HOST"] = made.address
     try:

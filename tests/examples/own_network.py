@@ -24,15 +24,16 @@ _ANY_PORT = [] if _IS_ROOT else ["echo 0 > /proc/sys/net/ipv4/ip_unprivileged_po
 
 
 class OwnNetwork:
-    """Commands of one example, each in ``folder/work`` and in the same network."""
+    """Commands of one example, each in ``folder/work`` and in the same network. ``enter``: what goes before a command
+    that is to run there."""
 
     def __init__(self, folder: Path, enter: list[str]) -> None:
-        self.folder, self._enter, self._served = folder, enter, 0
+        self.folder, self.enter, self._served = folder, enter, 0
         (folder / "work").mkdir(exist_ok=True)
 
     def _command(self, text: str) -> list[str]:
         # To enter the files leads to their root.
-        return [*self._enter, "bash", "-euo", "pipefail", "-c", f"cd {shlex.quote(str(self.folder / 'work'))}\n{text}"]
+        return [*self.enter, "bash", "-euo", "pipefail", "-c", f"cd {shlex.quote(str(self.folder / 'work'))}\n{text}"]
 
     def shell(self, text: str, more: Mapping[str, str] | None = None) -> str:
         """Run a block of a shell, in which every command succeeds; what it prints on both streams."""

@@ -18,12 +18,6 @@ DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "
 NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/deploy/apparmor.md", "sudo python3"): "no test yet",
     ("docs/deploy/systemd.md", "python3 -m venv"): "no test yet",
-    ("docs/how-to/run-in-a-container.md", "make dist"): "no test yet",
-    ("docs/how-to/run-in-a-container.md", "docker run -"): "no test yet",
-    ("docs/how-to/run-in-a-container.md", "host: 0.0.0."): "no test yet",
-    ("docs/how-to/run-in-a-container.md", "sudo chown 10001"): "no test yet",
-    ("docs/how-to/run-in-a-container.md", "install -D deploy"): "no test yet",
-    ("docs/how-to/run-in-a-container.md", "docker build --file deploy/image/Dockerfile --build"): "no test yet",
     ("docs/reference/platforms.md", "py -m pip install"):
         "needs Windows; `make test-windows` runs it under Wine, except for pip (tests/programs/windows_checks.py)",
 }

@@ -14,6 +14,8 @@ import pytest
 import yaml
 from tests import packages
 from tests.documented_flags import PAGE, documented_flags, pods, sandbox_pods
+from tests.examples import program, written
+from tests.examples.own_network import own_network
 
 from release import container_seccomp
 
@@ -91,3 +93,27 @@ def test_apparmor_accepts_the_profile(tmp_path: Path, change: tuple[str, str], a
     done = subprocess.run([parser, "-Q", "-K", "-T", str(path)], capture_output=True, text=True, check=False)
     assert (done.returncode == 0) is accepted, done.stderr
 
+
+@pytest.mark.long
+@pytest.mark.unmeasured
+def test_the_commands_put_on_a_node_and_into_a_cluster_what_the_manifest_names(tmp_path: Path) -> None:
+    """Without a kernel with AppArmor and a cluster: the parser does all but load, and kubectl only notes its words."""
+    parser = packages.program("apparmor_parser")
+    program(tmp_path, "apparmor_parser", f'test "$1" = -r && exec {parser} -Q -K -T "$2"')
+    program(tmp_path, "kubectl", 'echo "$*" >> kubectl.txt')
+    (tmp_path / "work").mkdir()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "work" / "deploy").symlink_to(DEPLOY)
+    with own_network(tmp_path, {"/var/lib": tmp_path / "lib"}) as network:
+        network.shell(written("docs/how-to/run-in-a-container.md", "install -D deploy"))
+    (pod,) = sandbox_pods(MANIFESTS[0])
+    seccomp = pod["securityContext"]["seccompProfile"]["localhostProfile"]
+    assert (tmp_path / "lib/kubelet/seccomp" / seccomp).read_text() == container_seccomp.text()
+    name = pod["securityContext"]["appArmorProfile"]["localhostProfile"]
+    assert f"\nprofile {name} " in (DEPLOY / "image/apparmor").read_text()
+    (secret,) = (each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each)
+    assert (tmp_path / "work/kubectl.txt").read_text().splitlines() == [
+        f"create secret generic {secret} --from-file=tokens.yaml",
+        f"apply -f {MANIFESTS[0].relative_to(ROOT)}"]  # fmt: skip
+    (token,) = yaml.safe_load((tmp_path / "work/tokens.yaml").read_text())["tokens"]
+    assert (token["name"], token["scopes"]) == ("ci", ["run", "read"])

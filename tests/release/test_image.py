@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from release.container_seccomp import OPENED, profile
-from tests import packages
-from tests.deployed_image import built
-from tests.documented_flags import documented_flags, sandbox_pods
+from tests import docker_daemon, packages
+from tests.deployed_image import build_with, built
+from tests.documented_flags import documented_flags, pods, sandbox_pods
+from tests.examples import filled, program, shell, written
+from tests.examples.own_network import OwnNetwork, own_network
 from tests.patience import eventually
+from tests.testable import not_testable_here
 
 if sys.platform != "linux":
     pytest.skip("containers of Linux", allow_module_level=True)
@@ -29,7 +35,7 @@ if sys.platform != "linux":
 pytestmark = [pytest.mark.long, pytest.mark.unmeasured, pytest.mark.timeout(900)]
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-MANIFEST = ROOT / "deploy/kubernetes/ringfence.yaml"
+MANIFEST, KUBERAY = ROOT / "deploy/kubernetes/ringfence.yaml", ROOT / "deploy/kuberay/raycluster.yaml"
 SECCOMP = ("--security-opt", "seccomp=deploy/image/seccomp.json")
 # Flags without which it is refused, and a part of the words.
 NEEDED = {
@@ -47,7 +53,8 @@ EXPECTED = {"attack": "FileNotFoundError|ConnectionRefusedError", "listed": "1\n
 
 @pytest.fixture(scope="module")
 def image(docker_address: str, folder_of_all_workers: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return built(tmp_path_factory.mktemp("image"), folder_of_all_workers)
+    text = written("docs/how-to/run-in-a-container.md", "make dist")
+    return built(tmp_path_factory.mktemp("image"), folder_of_all_workers, text)
 
 
 def _run(
@@ -62,6 +69,20 @@ def _without(part: str) -> list[tuple[str, ...]]:
     left = [flag for flag in documented_flags() if part not in " ".join(flag)]
     assert len(left) == len(documented_flags()) - 1
     return left
+
+
+def _in_a_clone(folder: Path) -> Path:
+    """The directory in which a block of the page is run."""
+    work = folder / "work"
+    work.mkdir()
+    (work / "deploy").symlink_to(ROOT / "deploy")
+    return work
+
+
+def test_the_command_of_the_page_runs_a_job_in_a_sandbox(image: str, tmp_path: Path) -> None:
+    _in_a_clone(tmp_path)
+    printed = shell(written("docs/how-to/run-in-a-container.md", "docker run -"), tmp_path)
+    assert printed.splitlines()[-1].startswith("uid=10001("), printed
 
 
 def test_strict_and_probe_work_under_the_documented_flags(image: str) -> None:
@@ -139,11 +160,46 @@ def test_the_service_answers_with_the_settings_of_the_deployment(image: str, tmp
     token = made.stdout.split()[-1]
     volumes = [("--volume", f"{tmp_path}/service.yaml:/etc/ringfence/service.yaml:ro"),
                ("--volume", f"{tmp_path}/tokens.yaml:/etc/ringfence-tokens/tokens.yaml:ro")]  # fmt: skip
-    with _serving([*documented_flags(), *volumes], image) as container:
+    with _serving([*documented_flags(), *volumes, ("--network", "none")], image) as container:
         eventually(lambda: _asked(container, probe["path"], probe["httpHeaders"][0]["value"]).startswith("200"), 60)
         assert _asked(container, probe["path"], "elsewhere.example").startswith("421")
         said = _asked(container, "/v1/runs", "localhost:8700", token, '{"argv": ["id", "-u"], "wait": true}')
         assert said.startswith("20") and "10001" in said, said
+
+
+def test_a_client_of_the_host_reaches_the_service_of_the_page(image: str, tmp_path: Path) -> None:
+    """In a network of its own, for the page's port is fixed, and the engine of all tests has no bridge."""
+    work = _in_a_clone(tmp_path)
+    (work / "service.yaml").write_text(written("docs/how-to/run-in-a-container.md", "host: 0.0.0."))
+    program(tmp_path, "sudo", 'exec "$@"')  # whoever runs this is root
+    flags = " ".join(word for flag in documented_flags() for word in flag)
+    text = filled(written("docs/how-to/run-in-a-container.md", "sudo chown 10001"), **{"…": f"--detach {flags}"})
+    with own_network(tmp_path) as network, _engine_with(image, network):
+        said = network.shell(text)
+        (token,) = re.findall(r"\brf_\S+", said)
+        ask = ["curl", "-s", "http://127.0.0.1:8700/v1/runs", "-H", f"Authorization: Bearer {token}",
+               "-H", "content-type: application/json", "-d", '{"argv": ["id", "-u"]}']  # fmt: skip
+        logs = ["docker", "logs", said.split()[-1]]
+        eventually(lambda: network.shell("curl -s http://localhost:8700/healthz || true"), 60,
+                   told=lambda: subprocess.run(logs, capture_output=True, check=False))  # fmt: skip
+        run = json.loads(network.shell(shlex.join(ask)))
+        refused = network.shell(shlex.join(ask).replace(token, "rf_other"))
+        elsewhere = network.shell("curl -so /dev/null -w '%{http_code}' http://127.0.0.1:8700/ -H host:elsewhere")
+    assert (run["outcome"]["status"], run["outcome"]["stdout"]) == ("OK", "10001\n"), run
+    assert "outcome" not in refused and elsewhere == "421"
+
+
+@contextmanager
+def _engine_with(image: str, network: OwnNetwork) -> Iterator[None]:
+    """One that has a bridge in this network, and the image."""
+    bridged = ["ip", "link", "add", "any", "type", "bridge"]
+    if subprocess.run([*network.enter, *bridged], capture_output=True, check=False).returncode:
+        not_testable_here("the kernel has no bridges")
+    saved = subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE)
+    with docker_daemon.daemon("--bridge=", enter=network.enter):
+        subprocess.run(["docker", "load", "--quiet"], stdin=saved.stdout, check=True, capture_output=True)
+        assert saved.wait() == 0
+        yield
 
 
 def _deployment() -> tuple[str, dict[str, list[dict[str, str]]]]:
@@ -153,9 +209,9 @@ def _deployment() -> tuple[str, dict[str, list[dict[str, str]]]]:
 
 
 @contextmanager
-def _serving(flags: Sequence[Sequence[str]], image: str) -> Iterator[str]:
+def _serving(flags: Sequence[Sequence[str]], image: str, *words: str) -> Iterator[str]:
     given = [word for flag in flags for word in flag]
-    command = ["docker", "run", "--detach", "--pull=never", "--network=none", *given, image]
+    command = ["docker", "run", "--detach", "--pull=never", *given, image, *words]
     started = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     try:
         yield started
@@ -179,6 +235,58 @@ print(answer.status, answer.read().decode())
 def _asked(container: str, path: object, host: str, token: str = "", body: str = "") -> str:
     command = ["docker", "exec", container, "python3", "-c", _ASK, str(path), host, token, body]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+KUBECTL = """
+echo "$*" >> kubectl.txt
+test "$1" = exec || exit 0
+head=$3
+shift 4
+exec docker exec --interactive "$head" "$@"
+"""
+"""There is no cluster of Kubernetes: what it would run in a pod is run in the container that has the pod's settings."""
+
+
+def test_squares_run_in_a_ray_cluster_of_the_image_for_it(docker_address: str, tmp_path: Path) -> None:
+    text = written("docs/how-to/run-in-a-container.md", "docker build --file deploy/image/Dockerfile --build")
+    build, *others = text.splitlines()
+    _in_a_clone(tmp_path)
+    program(tmp_path, "kubectl", KUBECTL)
+    build_with(tmp_path / "build", build, "ray", "ray[default]")
+    with _ray_cluster("ringfence-ray") as head:
+        printed = shell(filled("\n".join(others), HEAD=head), tmp_path, timeout_s=120)
+    assert str([number * number for number in range(20)]) in printed
+    applied, _ = (tmp_path / "work" / "kubectl.txt").read_text().splitlines()
+    assert applied == f"apply -f {KUBERAY.relative_to(ROOT)}"
+
+
+@contextmanager
+def _ray_cluster(image: str) -> Iterator[str]:
+    """A head and a worker as the manifest has them, in one network of their own; the head."""
+    cluster = yaml.safe_load(KUBERAY.read_text())["spec"]
+    of_head, (of_worker,) = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
+    (pod,) = pods(of_head)
+    probe = pod["containers"][0]["readinessProbe"]["exec"]["command"]
+    token = [("--env", "RAY_AUTH_MODE=token"), ("--env", "RAY_AUTH_TOKEN=of-this-cluster-and-of-no-other-one")]
+    flags = [*documented_flags(), *token, ("--shm-size", "512m"), ("--entrypoint", "ray")]
+    with ExitStack() as stack:
+        alone = [*flags, ("--network", "none")]
+        head = stack.enter_context(_serving(alone, image, "start", "--block", "--head", *_params(of_head)))
+        eventually(lambda: _inside(head, *probe).returncode == 0, 120)
+        joined = [*flags, ("--network", f"container:{head}")]
+        join = ("start", "--block", "--address=127.0.0.1:6379", *_params(of_worker))
+        stack.enter_context(_serving(joined, image, *join))
+        eventually(lambda: "8.0 sandbox_slots" in _inside(head, "ray", "status").stdout, 120)
+        yield head
+
+
+def _inside(container: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["docker", "exec", container, *words], capture_output=True, text=True, check=False)
+
+
+def _params(group: dict[str, Any]) -> list[str]:
+    """As the operator passes them to ``ray start``, through a shell."""
+    return [word for name, value in group["rayStartParams"].items() for word in shlex.split(f"--{name}={value}")]
 
 
 def test_podman_runs_it_in_a_user_namespace_with_volumes_as_pods_have_them(image: str) -> None:

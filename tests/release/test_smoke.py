@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from release.dist import wheel_name
-from tests.clean_root import enter, root_of
+from tests.clean_root import enter, python_of, root_of
 from tests.framework_environment import version_of
 from tests.release_files import release_folder
 from tests.testable import not_testable_here
+from tests.wheels import download
 
 import ringfence
 
@@ -57,8 +58,7 @@ def test_each_wheel_works_with_each_python(minor: int, kind: str, tmp_path: Path
 
 def _works(suite: str, kind: str, folder: Path) -> None:
     root = root_of(suite)
-    version = next(path.name for path in (root / "usr/bin").glob("python3.*") if path.name[8:].isdigit())
-    _gather(folder, kind, version.removeprefix("python"))
+    _gather(folder, kind, python_of(root))
     done = enter(root, folder, ["sh", "/given/in_clean_root.sh", kind])
     assert done.returncode == 0 and done.stdout.count("ALL OK") == TWICE, done.stdout
 
@@ -67,13 +67,7 @@ def _gather(folder: Path, kind: str, python: str) -> None:
     """One wheel of ours, and what it needs as pip finds it for that Python."""
     wheel = release_folder() / wheel_name(ringfence.__version__, KINDS[kind])
     assert wheel.exists()
-    machine = os.uname().machine
-    platforms = [f"--platform=manylinux{each}_{machine}" for each in ("2014", "_2_28", "_2_34")]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--dest", str(folder),
-               f"--python-version={python}", *platforms, str(wheel)]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        not_testable_here(f"pip can't fetch what ringfence needs: {done.stderr[-300:]}")
+    download(folder, str(wheel), python=python)
     for name in ("smoke.py", "in_clean_root.sh"):
         shutil.copy(HERE / name, folder)
     folder.chmod(0o755)
