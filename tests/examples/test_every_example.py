@@ -16,8 +16,6 @@ from tests.examples import AS_IT_STANDS, GENERATED, NO_EXAMPLE, ROOT, Block, blo
 DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "THREAT-MODEL.md",
              *(page for page in pages() if page not in GENERATED)]  # fmt: skip
 NOT_RUN: dict[tuple[str, str], str] = {
-    ("docs/deploy/apparmor.md", "sudo python3"): "no test yet",
-    ("docs/deploy/systemd.md", "python3 -m venv"): "no test yet",
     ("docs/reference/platforms.md", "py -m pip install"):
         "needs Windows; `make test-windows` runs it under Wine, except for pip (tests/programs/windows_checks.py)",
 }

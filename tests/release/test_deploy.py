@@ -31,6 +31,13 @@ def test_the_unit_takes_nothing_away_that_a_sandbox_needs() -> None:
     assert given["NoNewPrivileges"] == "yes" and given["CapabilityBoundingSet"] == ""
 
 
+def test_the_unit_has_a_place_for_all_that_is_kept() -> None:
+    """Its user has no home, where it would be otherwise."""
+    given = _of_the_unit()
+    place = f"/var/lib/{given['StateDirectory']}"
+    assert given["Environment"] == f"XDG_STATE_HOME={place}" and f" --state {place}/" in given["ExecStart"]
+
+
 def test_supervisors_wait_for_longer_than_the_service_drains() -> None:
     given = _of_the_unit()
     (pod,) = sandbox_pods(ROOT / "deploy" / "kubernetes" / "ringfence.yaml")
