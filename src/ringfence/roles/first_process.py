@@ -42,13 +42,18 @@ def make(
     steps = steps_of(request)
     # The child inherits this and must be dumpable until its ids are mapped.
     processes.show_memory()
-    pid, entrances = _clone(request, as_sibling=tell_parent is not None)
+    try:
+        pid, entrances = _clone(request, as_sibling=tell_parent is not None)
+    except BaseException:
+        processes.hide_memory()
+        raise
     if pid == 0 and tell_parent is not None:
         os.setsid()  # else the scheduler gives all sandboxes that are made together the share of one
     if pid == 0:
         # By itself: for a process that another one moves, the kernel waits for every processor, some 10 ms. In the same
         # list: the job forgets it, and a second one would keep the names of what is hidden.
-        steps.insert(0, ("join groups", entrances))
+        steps.insert(0, ("join groups", entrances[:]))
+        entrances.clear()
         job_start.become_job(request, streams, kept, SETUP.kept_open(), steps)
     processes.hide_memory()
     if tell_parent is None:

@@ -62,7 +62,6 @@ class Served:
     child: int
     rights: tuple[int, ...]
     """The descriptors that came with the order."""
-    order: bytes
 
 
 class Orders:
@@ -94,9 +93,10 @@ class Orders:
         self._packed = bytearray().join(packed for packed, _ in self._drafts.values())
 
     def clear(self) -> None:
-        """Forget all drafts: in a child, which has no use for them."""
+        """Forget all drafts and the last order: in a child, which has no use for them."""
         self._drafts.clear()
         self._packed = bytearray()
+        self._served[: self._end()] = bytes(self._end())  # not all of it: what is written is copied
 
     def know(self, place: int, idmap: int) -> None:
         """The mapping of this place, which stays open."""
@@ -114,11 +114,16 @@ class Orders:
         library = native.library()
         assert library is not None
         library.serve(self._door, self._packed, len(self._drafts), self._idmaps, self._served, again)
-        state, table, call, error, child, *rest = _SERVED.unpack_from(self._served)
-        *rights, count, length = rest
-        order = bytes(self._served[_SERVED.size : _SERVED.size + length])
-        return Served(state=state, table=table, call=call, error=error, child=child, rights=tuple(rights[:count]),
-                      order=order)  # fmt: skip
+        state, table, call, error, child, *rights, count, _ = _SERVED.unpack_from(self._served)
+        return Served(state=state, table=table, call=call, error=error, child=child, rights=tuple(rights[:count]))
+
+    def order(self) -> bytes:
+        """The order that came last, as a message."""
+        return bytes(self._served[_SERVED.size : self._end()])
+
+    def _end(self) -> int:
+        length: int = _SERVED.unpack_from(self._served)[-1]
+        return _SERVED.size + length
 
 
 def _padded(pairs: Sequence[tuple[int, int]], count: int) -> list[int]:

@@ -23,7 +23,7 @@ from ringfence.kernel.mount import namespaces
 from ringfence.kernel.proc import processes
 from ringfence.roles import first_process, job_start, standby
 from ringfence.roles.warden import order as orders
-from ringfence.roles.warden.order import Order
+from ringfence.roles.warden.order import NO_ORDER, Order
 from ringfence.steps import executor as plan
 from ringfence.steps import maker_calls
 from ringfence.steps.executor import StepFailed
@@ -54,8 +54,10 @@ class Maker:
         self._drafts: dict[int, MakerDraft] = {}
         """Those that the native loop knows."""
         self._orders = Orders(door)
+        self._order = NO_ORDER
+        """The one that Python carries out."""
         self._is_native = native.library() is not None and processes.can_close_ranges()
-        job_start.FORGET += [self._packed.clear, self._drafts.clear, self._orders.clear]
+        job_start.FORGET.append(self._forget)
         if self._is_native:
             plan.execute([("reset signals",)])  # for its children; its session has no terminal
 
@@ -69,19 +71,23 @@ class Maker:
     def _served(self) -> bool:
         """Carry out orders until there is something for Python; whether the warden is still there."""
         served = self._loop()
-        while served.state == BACK and self._learn(served):
+        while served.state == BACK and self._learn():
             served = self._loop(again=True)
         if served.state == OTHER:
             return self._receive()
-        descriptors, body = list(served.rights), served.order[passing.HEAD_BYTES :]
+        descriptors = list(served.rights)
         try:
+            self._order = self._last()
             if served.state == BACK:
-                self._carry_out(descriptors, body)
+                self._carry_out(descriptors)
             elif not first_process.ends_by_itself(served.child):
-                self._tell(body, "lead", served.error, "its ids could not be mapped")
+                self._tell("lead", served.error, "its ids could not be mapped")
         finally:
             _close(descriptors)
         return True
+
+    def _last(self) -> Order:
+        return orders.read(self._orders.order()[passing.HEAD_BYTES :])
 
     def _loop(self, *, again: bool = False) -> Served:
         """It never returns in a child."""
@@ -94,12 +100,12 @@ class Maker:
         in_parent()
         return served
 
-    def _learn(self, served: Served) -> bool:
+    def _learn(self) -> bool:
         """Whether the loop lacked only the mapping of a place, and has it now."""
-        order = orders.read(served.order[passing.HEAD_BYTES :])
+        order = self._last()
         if order.draft not in self._drafts or self._orders.knows(order.place):
             return False
-        self._identify(order)
+        self._identify(order.place)
         if self._owner:
             self._orders.know(order.place, SETUP.idmap((self._owner[0], self._owner[1])))
         return bool(self._owner)
@@ -118,14 +124,14 @@ class Maker:
 
     def _fail(self, served: Served) -> NoReturn:
         """A step failed in the child."""
-        number = orders.read(served.order[passing.HEAD_BYTES :]).draft
-        draft = self._drafts[number]
+        order = self._last()
+        draft = self._drafts[order.draft]
         table = draft.tables.tables[served.table][0]
         failed = explained(table, draft.labels[served.table], CallFailed(served.call, served.error))
         if failed.step == maker_calls.JOIN:
-            path = orders.read(served.order[passing.HEAD_BYTES :]).entrances[maker_calls.group_of(served.call)]
+            path = order.entrances[maker_calls.group_of(served.call)]
             failed = StepFailed(failed.step, OSError(served.error, os.strerror(served.error), path))
-        copy = self._orders.slots(number, BEGIN)[draft.writer]
+        copy = self._orders.slots(order.draft, BEGIN)[draft.writer]
         writer = maker_calls.PROBLEMS if served.table != BEGIN else copy if copy >= 0 else served.rights[0]
         job_start.fail(failed, writer)
 
@@ -138,7 +144,9 @@ class Maker:
             if kind == passing.DRAFT and descriptors:
                 self._keep_draft(descriptors[0])
             elif kind == orders.ORDER:
-                self._carry_out(descriptors, body)
+                self._order = orders.read(body)
+                del body  # a child must not find it
+                self._carry_out(descriptors)
         finally:
             _close(descriptors)
         return bool(kind)
@@ -170,35 +178,43 @@ class Maker:
         maps = namespaces.map_lines(outside, draft["heard"]["ids"])
         return maker_calls.draft_of(draft, first_process.steps_of(draft), self._owner, len(own), maps)
 
-    def _identify(self, order: Order) -> None:
-        identity = namespaces.host_id(self._warden, order.place) if os.geteuid() == 0 else 0
+    def _identify(self, place: int) -> None:
+        identity = namespaces.host_id(self._warden, place) if os.geteuid() == 0 else 0
         SETUP.identify(identity, self._owner)
 
-    def _carry_out(self, descriptors: list[int], body: bytes) -> None:
-        order = orders.read(body)
+    def _carry_out(self, descriptors: list[int]) -> None:
+        """The order at hand, which a child forgets."""
         if len(descriptors) != DESCRIPTORS:  # there was no room for all of them
-            return self._tell(body, "lead", 0, "its descriptors did not arrive")
+            return self._tell("lead", 0, "its descriptors did not arrive")
         *kept, post, door = descriptors
-
-        def made(pid: int) -> None:
-            """Before pid 1 is let go: the warden knows it before anything can be heard of it."""
-            passing.send(self._door, orders.MADE, [], orders.made(order.ticket, pid))
-
         try:
-            self._identify(order)
-            job_start.DRAFTS[order.draft] = marshal.loads(self._packed[order.draft])
-            request = job_start.whole({"draft": order.draft, "groups": _groups(order), "standby": True})
-            first_process.make(request, [post], kept, door, made)
+            self._identify(self._order.place)
+            first_process.make(self._request(), [post], kept, door, self._tell_made)
         except StepFailed as failed:
-            self._tell(body, failed.step, failed.errno, failed.problem)
+            self._tell(failed.step, failed.errno, failed.problem)
         except Exception as error:
-            self._tell(body, "lead", 0, f"{type(error).__name__}: {error}")
+            self._tell("lead", 0, f"{type(error).__name__}: {error}")
         finally:
             job_start.DRAFTS.clear()
 
-    def _tell(self, body: bytes, step: str, number: int, problem: str) -> None:
-        told = orders.failed(orders.read(body).ticket, step, number, problem)
-        passing.send(self._door, orders.FAILED, [], told)
+    def _request(self) -> VisitRequest:
+        number = self._order.draft
+        job_start.DRAFTS[number] = marshal.loads(self._packed[number])
+        return job_start.whole({"draft": number, "groups": _groups(self._order), "standby": True})
+
+    def _tell_made(self, pid: int) -> None:
+        """Before pid 1 is let go: the warden knows it before anything can be heard of it."""
+        passing.send(self._door, orders.MADE, [], orders.made(self._order.ticket, pid))
+
+    def _tell(self, step: str, number: int, problem: str) -> None:
+        passing.send(self._door, orders.FAILED, [], orders.failed(self._order.ticket, step, number, problem))
+
+    def _forget(self) -> None:
+        """In a child: what it must not have."""
+        self._packed.clear()
+        self._drafts.clear()
+        self._orders.clear()
+        self._order = NO_ORDER
 
 
 def _groups(order: Order) -> GroupPaths:

@@ -36,6 +36,9 @@ class Order:
     """The files by which it enters its other groups."""
 
 
+NO_ORDER = Order(ticket=0, draft=0, place=0, group="", maps=("", ""), entrances=())
+
+
 def packed(order: Order) -> bytes:
     texts = (order.group, *order.maps, *order.entrances)
     head = _HEAD.pack(order.ticket, order.draft, order.place, len(texts))
