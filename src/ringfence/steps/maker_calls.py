@@ -5,9 +5,10 @@ They make the same calls as ``zygote_steps`` and ``roles.first_process`` in Pyth
 
 from __future__ import annotations
 
+import marshal
 import os
 import stat
-from _collections_abc import Callable, Mapping, Sequence
+from _collections_abc import Callable, Sequence
 from struct import pack
 
 from ringfence.kernel.calls.orders import BEGIN, CONFINE, FINISH, PLAN, PREPARE, WAIT, Tables
@@ -36,14 +37,21 @@ _KEPT = 5
 
 
 @record
-class MakerDraft:
-    """How sandboxes of one draft are made. Of few objects: each child drops them, and what it writes is copied."""
+class Told:
+    """What is told of a failure in a child. Of few objects: each child drops them, and what it writes is copied."""
 
-    tables: Tables
-    labels: Mapping[int, bytes]
-    """By the table of a child, for its failure."""
+    labels: bytes
+    """Packed, those of each table of a child by its number."""
     writer: int
     """The slot of BEGIN with a copy of the descriptor by which a failed step is told."""
+
+
+@record
+class MakerDraft:
+    """How sandboxes of one draft are made."""
+
+    tables: Tables
+    told: Told
 
 
 def draft_of(
@@ -76,8 +84,8 @@ def draft_of(
         idmap=int(prepare.table.slots.get(IDMAP, -1)),
     )  # fmt: skip
     labels = {BEGIN: begin.labels(), PLAN: plan_labels, CONFINE: confine_labels, WAIT: wait.labels()}
-    writer = int(begin.slots[f"moved {_STANDARD}"])
-    return MakerDraft(tables=tables, labels=labels, writer=writer) if tables.fits() else None
+    told = Told(labels=marshal.dumps(labels), writer=int(begin.slots[f"moved {_STANDARD}"]))
+    return MakerDraft(tables=tables, told=told) if tables.fits() else None
 
 
 def _is_plain(steps: Sequence[Step]) -> bool:

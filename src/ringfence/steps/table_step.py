@@ -77,7 +77,7 @@ def _split(table: bytes, values: dict[int, int], split: int) -> memoryview[int]:
     return found
 
 
-def explained(table: bytes, labels: bytes, failed: CallFailed) -> StepFailed:
+def explained(table: bytes | bytearray, labels: bytes, failed: CallFailed) -> StepFailed:
     """The step that the call belongs to, as what has failed."""
     step = next(label for first, label in reversed(marshal.loads(labels)) if first <= failed.number)
     name = _name(CALL.unpack_from(table, HEAD.size + failed.number * CALL.size)[6])

@@ -107,7 +107,10 @@ class Orders:
 
     def slots(self, number: int, table: int) -> memoryview[int]:
         """What is in the slots of a table now."""
-        return slots_of(self._drafts[number][1][table])
+        return slots_of(self.table(number, table))
+
+    def table(self, number: int, table: int) -> bytearray:
+        return self._drafts[number][1][table]
 
     def serve(self, *, again: bool = False) -> Served:
         """Carry out orders until something else waits, or in a child. ``again``: the order that came back first."""

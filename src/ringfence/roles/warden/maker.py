@@ -27,7 +27,7 @@ from ringfence.roles.warden.order import NO_ORDER, Order
 from ringfence.steps import executor as plan
 from ringfence.steps import maker_calls
 from ringfence.steps.executor import StepFailed
-from ringfence.steps.maker_calls import MakerDraft
+from ringfence.steps.maker_calls import MakerDraft, Told
 from ringfence.steps.state import SETUP
 from ringfence.steps.table_step import explained
 from ringfence.transport import passing, wire
@@ -51,8 +51,8 @@ class Maker:
         self._warden = os.getppid()
         self._packed: dict[int, bytes] = {}
         """All drafts, each as one object: a child drops them, and what it writes is copied."""
-        self._drafts: dict[int, MakerDraft] = {}
-        """Those that the native loop knows."""
+        self._known: dict[int, Told] = {}
+        """Those that the native loop knows, and what is told of a failure in a child."""
         self._orders = Orders(door)
         self._order = NO_ORDER
         """The one that Python carries out."""
@@ -103,7 +103,7 @@ class Maker:
     def _learn(self) -> bool:
         """Whether the loop lacked only the mapping of a place, and has it now."""
         order = self._last()
-        if order.draft not in self._drafts or self._orders.knows(order.place):
+        if order.draft not in self._known or self._orders.knows(order.place):
             return False
         self._identify(order.place)
         if self._owner:
@@ -125,13 +125,12 @@ class Maker:
     def _fail(self, served: Served) -> NoReturn:
         """A step failed in the child."""
         order = self._last()
-        draft = self._drafts[order.draft]
-        table = draft.tables.tables[served.table][0]
-        failed = explained(table, draft.labels[served.table], CallFailed(served.call, served.error))
+        table, told = self._orders.table(order.draft, served.table), self._known[order.draft]
+        failed = explained(table, marshal.loads(told.labels)[served.table], CallFailed(served.call, served.error))
         if failed.step == maker_calls.JOIN:
             path = order.entrances[maker_calls.group_of(served.call)]
             failed = StepFailed(failed.step, OSError(served.error, os.strerror(served.error), path))
-        copy = self._orders.slots(order.draft, BEGIN)[draft.writer]
+        copy = self._orders.slots(order.draft, BEGIN)[told.writer]
         writer = maker_calls.PROBLEMS if served.table != BEGIN else copy if copy >= 0 else served.rights[0]
         job_start.fail(failed, writer)
 
@@ -160,15 +159,15 @@ class Maker:
             self._drop(next(iter(self._packed)))
         made = self._tables_of(draft) if self._is_native else None
         if made is not None:
-            self._drafts[number] = made
+            self._known[number] = made.told
             self._orders.add(number, made.tables)
-        del draft
+        del draft, made
         gc.collect()
         gc.freeze()  # else a fork that looks for garbage copies their pages
 
     def _drop(self, number: int) -> None:
         del self._packed[number]
-        if self._drafts.pop(number, None) is not None:
+        if self._known.pop(number, None) is not None:
             self._orders.drop(number)
 
     def _tables_of(self, draft: VisitRequest) -> MakerDraft | None:
@@ -212,7 +211,7 @@ class Maker:
     def _forget(self) -> None:
         """In a child: what it must not have."""
         self._packed.clear()
-        self._drafts.clear()
+        self._known.clear()
         self._orders.clear()
         self._order = NO_ORDER
 
