@@ -13,9 +13,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import eventually
 
 from ringfence.kernel.calls import execute, native
 from ringfence.kernel.calls.table import ANY_ERROR, CALL, HEAD, OPERATIONS, Slot, Table, described
+from ringfence.kernel.mount import mounts, namespaces
+from ringfence.kernel.proc import procfs
 from ringfence.kernel.syscall_numbers import NUMBERS, architecture
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
@@ -295,3 +298,41 @@ def test_a_library_that_is_not_there_is_absent(monkeypatch: pytest.MonkeyPatch) 
 def test_the_operations_have_numbers_that_no_call_has() -> None:
     assert all(number < 0 for number in OPERATIONS.values())
     assert Slot(3) == 3 and signal.SIGCHLD == 17
+
+
+@pytest.mark.system
+def test_a_mapping_of_ids_is_the_same_either_way_and_leaves_no_process(either: str, tmp_path: Path) -> None:
+    identity = namespaces.host_id(os.getpid(), 7)
+    if os.geteuid() != 0:
+        with pytest.raises(PermissionError):
+            namespaces.mapping_namespace(0, 0, identity)
+        return
+    (tmp_path / "file").touch()
+    tree, idmap = mounts.clone(str(tmp_path)), namespaces.mapping_namespace(0, 0, identity)
+    try:
+        mounts.set_attributes(tree, mounts.READ_ONLY, idmap=idmap)
+        found = os.stat("file", dir_fd=tree)
+        assert (found.st_uid, found.st_gid) == (identity, identity)
+    finally:
+        os.close(idmap)
+        os.close(tree)
+    assert procfs.children(os.getpid()) == []
+
+
+@pytest.mark.system
+def test_a_clone_that_does_nothing_ends_with_its_parent() -> None:
+    library = native.library()
+    if library is None:
+        pytest.skip("the native part is not built")
+    reader, writer = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        os.write(writer, b"%d" % library.idle_clone(0))
+        signal.pause()
+    child = int(os.read(reader, 100))
+    os.close(reader)
+    os.close(writer)
+    assert procfs.stat(child) is not None, "control: it lives as long as its parent"
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    eventually(lambda: (row := procfs.stat(child)) is None or row.zombie)

@@ -47,6 +47,8 @@ class Library:
         self._serve = opened["ringfence_orders_serve"]
         self._serve.argtypes = (ctypes.c_long, ctypes.c_void_p, ctypes.c_uint64, *(ctypes.c_void_p,) * 2, ctypes.c_long)
         self._serve.restype = None
+        self._idle_clone = opened["ringfence_idle_clone"]
+        self._idle_clone.argtypes, self._idle_clone.restype = (ctypes.c_uint64, ctypes.c_long), ctypes.c_long
         self._thread_pointer = opened["ringfence_thread_pointer"]
         self._thread_pointer.argtypes, self._thread_pointer.restype = (), ctypes.c_long
 
@@ -61,6 +63,13 @@ class Library:
     ) -> None:
         """Carry out orders; ``orders.Orders`` knows what the bytes are."""
         self._serve(door, address_of(drafts), count, address_of(idmaps), address_of(served), again)
+
+    def idle_clone(self, flags: int) -> int:
+        """Return a child that does nothing until it is killed; it never runs Python. OSError: there is none."""
+        child: int = self._idle_clone(flags, os.getpid())
+        if child < 0:
+            raise OSError(-child, os.strerror(-child), "clone3")
+        return child
 
     def thread_pointer(self) -> int:
         """Return where the C library keeps what belongs to this thread."""

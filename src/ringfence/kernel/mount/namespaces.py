@@ -10,6 +10,7 @@ import os
 from struct import pack
 
 from ringfence.kernel import syscalls
+from ringfence.kernel.calls import native
 from ringfence.transport import passing
 
 _FLAGS = {
@@ -18,6 +19,7 @@ _FLAGS = {
 }  # fmt: skip
 # Far above what distributions and subordinate ranges hand out; a process id has at most 22 bits.
 FIRST_HOST_ID, IDS_PER_PROCESS = 0x70000000, 512
+_SIGKILL = 9
 GUEST_ID = 1000
 """Who the job of a root caller believes it is."""
 
@@ -138,6 +140,25 @@ def mapping_namespace(on_disk_uid: int, on_disk_gid: int, host_id: int) -> int:
 
     Needs root. The descriptor keeps it alive; the process that made it is gone.
     """
+    lines = map_lines((host_id, host_id), (on_disk_uid, on_disk_gid))
+    library = native.library()
+    if library is None:
+        return _mapped_by_python(lines)
+    child = library.idle_clone(_FLAGS["user"])
+    try:
+        return _mapped(child, lines)
+    finally:
+        os.kill(child, _SIGKILL)  # our child, and not collected yet
+        os.waitpid(child, 0)
+
+
+def _mapped(child: int, lines: tuple[str, str]) -> int:
+    for name, line in zip(("uid_map", "gid_map"), lines, strict=True):
+        write(f"/proc/{child}/{name}", line)
+    return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _mapped_by_python(lines: tuple[str, str]) -> int:
     ready_read, ready_write = os.pipe()
     done_read, done_write = os.pipe()
     child = os.fork()
@@ -149,9 +170,7 @@ def mapping_namespace(on_disk_uid: int, on_disk_gid: int, host_id: int) -> int:
         os.close(done_read)
         if os.read(ready_read, 1) != b"r":
             raise OSError("no user namespace for an idmapped mount")
-        write(f"/proc/{child}/uid_map", f"{on_disk_uid} {host_id} 1")
-        write(f"/proc/{child}/gid_map", f"{on_disk_gid} {host_id} 1")
-        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        return _mapped(child, lines)
     finally:
         os.close(ready_read)
         os.close(done_write)
