@@ -77,9 +77,10 @@ def test_the_loop_and_python_make_the_same_sandbox(fields: dict[str, object], mo
 
 
 def _makers() -> list[int]:
-    """The first children of the warden: sandboxes come later."""
+    """The first children of the warden: sandboxes come later, by whatever pid."""
     (warden,) = [zygote.pid for zygote in list(zygote_client._standing.values())]
-    return sorted(procfs.children(warden))[:2]
+    rows = [row for child in procfs.children(warden) if (row := procfs.stat(child)) is not None]
+    return [row.pid for row in sorted(rows, key=lambda row: row.start)[:2]]
 
 
 def _open(maker: int) -> list[str]:
