@@ -15,7 +15,7 @@ from ringfence.kernel.cgroup.group import Cgroup
 from ringfence.model.outcome import Enforcement
 
 MIB = 1 << 20
-# Five processes share 100 MiB, long enough for the watchdog to see them all.
+# Five processes share 80 MiB, long enough for the watchdog to see them all.
 SHARED = """
 import os, time
 block = bytearray(b'x') * (80 << 20)
