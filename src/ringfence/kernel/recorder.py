@@ -264,6 +264,12 @@ class Recorder:
         rows = (row for aim, ledger in self._ledgers.items() for row in ledger.rows(aim))
         return tuple(sorted(rows, key=lambda row: row.named))
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing was recorded, lost or late, and nothing is known that could have been missed."""
+        counted = self._lost or self._late or self._unwritten or any(led.total for led in self._ledgers.values())
+        return not (counted or self._problems or self.caveat)
+
     def totals(self) -> dict[str, int]:
         """How many attempts there were of each aim."""
         return {aim: ledger.total for aim, ledger in self._ledgers.items() if ledger.total}

@@ -8,7 +8,7 @@ import os
 import select
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -271,3 +271,19 @@ def test_a_new_page_has_all_the_room_and_none_of_the_counts_of_the_one_before() 
 def test_a_record_names_the_visit_only_where_there_is_one() -> None:
     assert "visit" not in attempt().as_record()
     assert replace(attempt(), visit=7).as_record()["visit"] == 7
+
+
+@pytest.mark.parametrize("change", [
+    lambda recorder: recorder.record(attempt()),
+    lambda recorder: recorder.record(attempt(aim=NOTED)),
+    lambda recorder: recorder.record(attempt(aim=OUTWARD)),
+    lambda recorder: recorder.record(attempt(aim=REFUSED)),
+    lambda recorder: recorder.lose(1, "gone"),
+    lambda recorder: setattr(recorder, "caveat", "not all calls"),
+    lambda recorder: (recorder.close(), recorder.record(attempt())),
+], ids=["hidden", "noted", "outward", "refused", "lost", "caveat", "late"])  # fmt: skip
+def test_it_is_blank_only_as_long_as_it_has_nothing_to_say(change: Callable[[Recorder], object]) -> None:
+    recorder = Recorder()
+    assert recorder.is_blank and (recorder.health.clean, recorder.totals(), recorder.summary) == (True, {}, ())
+    change(recorder)
+    assert not recorder.is_blank
