@@ -86,6 +86,7 @@ static int take(long door, struct served *served)
     struct { void *base; uint64_t length; } part = {&served->order, MESSAGE_BYTES - 1};
     struct { void *name; uint64_t name_length; void *parts; uint64_t part_count; void *control; uint64_t length;
              int32_t flags; } message = {0, 0, &part, 1, &control, sizeof control, 0};
+    const int32_t earlier = served->length;
     do
         got = enter(NR_recvmsg, door, (long)&message, MSG_CLOEXEC, 0, 0, 0);
     while (got == -EINTR);
@@ -93,6 +94,9 @@ static int take(long door, struct served *served)
     for (int number = 0; number < served->count; number++)
         served->rights[number] = control.rights[number];
     served->length = got > 0 ? (int32_t)got : 0;
+    /* A child forgets its own order: nothing of a longer one, of another sandbox, may be behind it. */
+    for (int32_t at = served->length; at <= earlier; at++)
+        ((char *)&served->order)[at] = 0;
     ((char *)&served->order)[served->length] = 0;
     return 1;
 }

@@ -200,6 +200,19 @@ def test_what_is_no_order_of_a_known_draft_comes_back(message: bytes, state: int
             assert theirs.recv(100) == message, "it is left for whoever it is for"
 
 
+def test_nothing_of_a_longer_order_is_left_behind_a_shorter_one() -> None:
+    """A child forgets its own order; the other one was for another sandbox."""
+    if not _is_native():
+        pytest.skip("there is no native part")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        loop = orders.Orders(theirs.fileno())
+        for message in (b"o\0" + _order(entrances=["/groups/of-another"] * 3), b"o\0" + _order(draft=2), b"o"):
+            ours.send(message)
+            assert loop.serve().state == orders.BACK
+            assert bytes(loop._served[64:]).rstrip(b"\0") == message.rstrip(b"\0")
+
+
 def test_descriptors_of_what_comes_back_come_too_and_are_closed_on_exec() -> None:
     if not _is_native():
         pytest.skip("there is no native part")
