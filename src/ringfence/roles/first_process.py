@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from _collections_abc import Callable, Sequence
+from _collections_abc import Callable, Mapping, Sequence
 
 from ringfence.kernel.mount import namespaces
 from ringfence.kernel.proc import processes, procfs
@@ -34,18 +34,19 @@ def make(
     """Return pid 1, which builds its root now. ``kept``: what it keeps of ours, as ``job_start.become_job`` has it;
     ``door``: the other end of its socket to the leader. ``tell_parent``: it becomes a child of our parent, which is
     told of it before it is let go."""
-    before = dict(SETUP.trees)
+    before = SETUP.trees.copy()
     SETUP.identity = SETUP.identity or namespaces.host_id(os.getpid())
-    plan.execute(request["prepare"])
-    if os.geteuid() == 0:
-        zygote_steps.give_pipes(streams[1:3])
-    steps = steps_of(request)
-    # The child inherits this and must be dumpable until its ids are mapped.
-    processes.show_memory()
     try:
+        plan.execute(request["prepare"])
+        if os.geteuid() == 0:
+            zygote_steps.give_pipes(streams[1:3])
+        steps = steps_of(request)
+        # The child inherits this and must be dumpable until its ids are mapped.
+        processes.show_memory()
         pid, entrances = _clone(request, as_sibling=tell_parent is not None)
     except BaseException:
         processes.hide_memory()
+        _close_trees(before)
         raise
     if pid == 0 and tell_parent is not None:
         os.setsid()  # else the scheduler gives all sandboxes that are made together the share of one
@@ -59,8 +60,7 @@ def make(
     if tell_parent is None:
         _close_sources()
     else:
-        for name in SETUP.trees.keys() - before:
-            os.close(SETUP.trees.pop(name))
+        _close_trees(before)
         tell_parent(pid)
     try:
         _map_ids(pid, request["heard"]["ids"])
@@ -69,6 +69,12 @@ def make(
         if not ends_by_itself(pid):
             raise
     return pid
+
+
+def _close_trees(before: Mapping[str, int]) -> None:
+    """What was cloned for this sandbox alone: a maker makes others."""
+    for name in SETUP.trees.keys() - before.keys():
+        os.close(SETUP.trees.pop(name))
 
 
 def ends_by_itself(pid: int) -> bool:

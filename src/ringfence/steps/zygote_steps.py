@@ -117,12 +117,20 @@ def _clone_source(path: str, mode: str, idmap: int) -> int:
     attributes, alone, kinds = _TAKEN[mode.removeprefix(mounts.REAL)]
     clone = mounts.clone_real if mode == "base" or mode.startswith(mounts.REAL) else mounts.clone
     tree = clone(path, alone=alone)
-    layout.refuse_other_kinds(tree, path, kinds)
+    try:
+        layout.refuse_other_kinds(tree, path, kinds)
+        _set_attributes(tree, path, attributes, idmap)
+    except BaseException:
+        os.close(tree)
+        raise
+    return tree
+
+
+def _set_attributes(tree: int, path: str, attributes: int, idmap: int) -> None:
     try:
         mounts.set_attributes(tree, attributes, idmap=idmap)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error
-    return tree
 
 
 def _map_parts(name: str, idmap: int) -> None:

@@ -14,6 +14,7 @@ from tests.patience import eventually
 from tests.unit.engine.pooled import policy_of
 
 from ringfence import Pool
+from ringfence.backends import drafts
 from ringfence.errors import SetupError
 
 if sys.platform != "linux":
@@ -127,6 +128,38 @@ def test_a_source_that_has_gone_is_named_as_before(tmp_path: Path) -> None:
             pool.run_source("print(1)")
         shown.mkdir()
         assert pool.run_source("print(1)").ok
+
+
+@pytest.mark.parametrize("becomes", ["nothing", "a file"])
+@pytest.mark.parametrize("pure", ["", "1"], ids=["loop", "Python"])
+@pytest.mark.root
+def test_a_maker_keeps_nothing_of_what_it_could_not_make(
+    pure: str, becomes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it kept it would keep for good, and as much again of each sandbox that Python makes after that."""
+    monkeypatch.setenv("RINGFENCE_PURE", pure)
+    for fixed in ("showing.refuse_absent", "showing.refuse_places"):  # it goes after they have looked
+        monkeypatch.setattr(f"ringfence.sandbox.{fixed}", lambda policy: None)
+    monkeypatch.setattr(drafts, "GOOD_FOR_S", 1e6)
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    with Pool(policy_of("strict", readable_paths=(sys.prefix, str(shown))), warm=0) as pool:
+        assert pool.run_source("pass").ok
+        makers, failed = _makers(), []
+        for _ in range(4):
+            shown.rmdir()
+            if becomes == "a file":
+                shown.write_text("")
+            try:
+                pool.run_source("pass")  # where somebody else has changed what is looked up again, it is not shown
+            except SetupError as error:
+                failed.append(error.step)
+            if becomes == "a file":
+                shown.unlink()
+            shown.mkdir()
+            assert pool.run_source("pass").ok
+        assert {*failed} == {"clone sources"}
+        eventually(lambda: all(len(_open(maker)) <= 5 for maker in makers))
 
 
 OBJECTS = """
