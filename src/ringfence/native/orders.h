@@ -13,7 +13,7 @@ enum { DESCRIPTORS = 6, DOOR = 5, LINKS = 24, PASSING = 4, TEXTS = 8, RIGHTS = 8
  * order that is the caller's to carry out; a child that is made, but could not be let go. */
 enum { OTHER, CHILD, CHILD_FAILED, BACK, UNFINISHED };
 enum { O_GROUP = 02000000 | 010000000 /* O_CLOEXEC, O_PATH */, MSG_PEEK = 2, MSG_NOSIGNAL = 0x4000, MSG_CLOEXEC = 0x40000000 };
-enum { EINTR = 4, AT_FDCWD = -100 };
+enum { EINTR = 4, AT_FDCWD = -100, PR_SET_DUMPABLE = 4 };
 
 struct draft {
     uint64_t number, flags;
@@ -206,7 +206,10 @@ static int32_t carry_out(long door, const struct draft *draft, const int32_t *id
     if (!served->child)
         return as_child(draft, served);
     close_links(draft);
-    return failed(served->child) ? BACK : let_go(door, draft, served);
+    if (!failed(served->child))
+        return let_go(door, draft, served);
+    enter(NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0, 0); /* PREPARE has allowed it, for a child */
+    return BACK;
 }
 
 /* ``again``: the order that came last is tried once more. */

@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,11 @@ from ringfence.errors import SetupError
 if sys.platform != "linux":
     pytest.skip("a maker needs Linux", allow_module_level=True)
 
+import resource
+
+from ringfence.kernel import syscalls
 from ringfence.kernel.calls import native, orders
+from ringfence.kernel.calls.table import Table
 from ringfence.kernel.mount import namespaces
 from ringfence.kernel.proc import processes, procfs
 from ringfence.roles import zygote_client
@@ -30,6 +35,7 @@ from ringfence.sandbox import host
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
 
+PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
 PROBE = r"""
 import os, re, resource, signal, sys
 def lines(path): return open(path).read().splitlines()
@@ -162,6 +168,31 @@ def test_a_maker_keeps_nothing_of_what_it_could_not_make(
         eventually(lambda: all(len(_open(maker)) <= 5 for maker in makers))
 
 
+@pytest.mark.root
+def test_a_maker_without_descriptors_for_a_mapping_says_so_and_lives_on() -> None:
+    """The mapping of a place is made once, before the loop can use it."""
+    with Pool(policy_of("strict"), warm=0, at_once=4) as pool:
+        assert pool.run_source("pass").ok
+        makers, begun, (reader, writer) = _makers(), threading.Event(), os.pipe()
+        source = "import sys; print(1, flush=True); sys.stdin.read()"
+        first = threading.Thread(
+            target=pool.run_source, args=(source,), kwargs={"stdin": reader, "on_output": lambda *_: begun.set()}
+        )
+        first.start()
+        assert begun.wait(60), "control: it has the first place"
+        allowed = [resource.prlimit(maker, resource.RLIMIT_NOFILE) for maker in makers]
+        for maker in makers:
+            resource.prlimit(maker, resource.RLIMIT_NOFILE, (12, allowed[0][1]))
+        with pytest.raises(SetupError):
+            pool.run_source("pass")
+        for maker, limits in zip(makers, allowed, strict=True):
+            resource.prlimit(maker, resource.RLIMIT_NOFILE, limits)
+        assert pool.run_source("pass").ok and _makers() == makers
+        os.close(writer)
+        first.join()
+    os.close(reader)
+
+
 OBJECTS = """
 import gc, sys
 frames, frame = [], sys._getframe()
@@ -259,6 +290,28 @@ def test_descriptors_of_what_comes_back_come_too_and_are_closed_on_exec() -> Non
                 descriptor
             )
             os.close(descriptor)
+
+
+def test_a_maker_whose_clone_fails_is_hidden_again() -> None:
+    """What prepares a sandbox lets others look into the maker, for the child to inherit that."""
+    if not _is_native():
+        pytest.skip("there is no native part")
+    prepare, nothing = Table(), Table()
+    prepare.call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)
+    tables = orders.Tables(
+        flags=1, tables=((prepare.compiled(), {}), *[(nothing.compiled(), {})] * 5), descriptors=[-1] * 6, links=[],
+        passing=[], texts=[(orders.PREPARE, -1)] * 3, child=-1, idmap=-1,
+    )  # fmt: skip
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        socket.send_fds(ours, [b"o\6" + _order()], [0] * 6)
+        loop = orders.Orders(theirs.fileno())
+        loop.add(1, tables)
+        child = os.fork()
+        if child == 0:
+            served = loop.serve()
+            os._exit(10 * served.state + syscalls.prctl(PR_GET_DUMPABLE))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10 * orders.BACK
 
 
 def test_there_is_room_for_a_mapping_of_every_place() -> None:
