@@ -159,29 +159,30 @@ def _mapped(child: int, lines: tuple[str, str]) -> int:
 
 
 def _mapped_by_python(lines: tuple[str, str]) -> int:
-    ready_read, ready_write = os.pipe()
-    done_read, done_write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(done_write)
-        _hold_user_namespace(ready_write, done_read)
+    ours, theirs = passing.channel()
+    child = 0
     try:
-        os.close(ready_write)
-        os.close(done_read)
-        if os.read(ready_read, 1) != b"r":
+        child = os.fork()
+        if child == 0:
+            os.close(ours)
+            _hold_user_namespace(theirs)
+        os.close(theirs)
+        theirs = -1
+        if os.read(ours, 1) != b"r":
             raise OSError("no user namespace for an idmapped mount")
         return _mapped(child, lines)
     finally:
-        os.close(ready_read)
-        os.close(done_write)
-        os.waitpid(child, 0)
+        for descriptor in (ours, theirs) if theirs >= 0 else (ours,):
+            os.close(descriptor)
+        if child:
+            os.waitpid(child, 0)
 
 
-def _hold_user_namespace(ready: int, done: int) -> None:
-    """Never returns: the process ends when the other end of ``done`` is closed."""
+def _hold_user_namespace(door: int) -> None:
+    """Never returns: the process ends when the other end of its door is closed."""
     try:
         unshare(["user"])
-        os.write(ready, b"r")
-        os.read(done, 1)
+        os.write(door, b"r")
+        os.read(door, 1)
     finally:
         os._exit(0)

@@ -103,12 +103,14 @@ class Maker:
     def _learn(self) -> bool:
         """Whether the loop lacked only the mapping of a place, and has it now."""
         order = self._last()
-        if order.draft not in self._known or self._orders.knows(order.place):
+        if order.draft not in self._known or self._orders.knows(order.place) or not self._owner:
             return False
-        self._identify(order.place)
-        if self._owner:
+        try:
+            self._identify(order.place)
             self._orders.know(order.place, SETUP.idmap((self._owner[0], self._owner[1])))
-        return bool(self._owner)
+        except OSError:
+            return False  # Python tells of it
+        return True
 
     def _become(self, served: Served) -> NoReturn:
         """The standby of a sandbox, with its whole plan behind it."""
