@@ -35,24 +35,17 @@ def make(
     ``door``: the other end of its socket to the leader. ``tell_parent``: it becomes a child of our parent, which is
     told of it before it is let go."""
     before = SETUP.trees.copy()
-    SETUP.identity = SETUP.identity or namespaces.host_id(os.getpid())
     try:
-        plan.execute(request["prepare"])
-        if os.geteuid() == 0:
-            zygote_steps.give_pipes(streams[1:3])
-        steps = steps_of(request)
-        # The child inherits this and must be dumpable until its ids are mapped.
-        processes.show_memory()
-        pid, entrances = _clone(request, as_sibling=tell_parent is not None)
+        pid, entrances, steps = _cloned(request, streams, as_sibling=tell_parent is not None)
     except BaseException:
         processes.hide_memory()
         _close_trees(before)
         raise
-    if pid == 0 and tell_parent is not None:
-        os.setsid()  # else the scheduler gives all sandboxes that are made together the share of one
     if pid == 0:
+        if tell_parent is not None:
+            os.setsid()  # else the scheduler gives all sandboxes that are made together the share of one
         # By itself: for a process that another one moves, the kernel waits for every processor, some 10 ms. In the same
-        # list: the job forgets it, and a second one would keep the names of what is hidden.
+        # list: the job forgets it, and a second one would keep the names of what is hidden, or of its groups.
         steps.insert(0, ("join groups", entrances[:]))
         entrances.clear()
         job_start.become_job(request, streams, kept, SETUP.kept_open(), steps)
@@ -69,6 +62,20 @@ def make(
         if not ends_by_itself(pid):
             raise
     return pid
+
+
+def _cloned(
+    request: VisitRequest, streams: Sequence[int], *, as_sibling: bool
+) -> tuple[int, list[str], list[Step]]:
+    """The process, the groups that it must still enter, and its plan; in the child 0 and the same."""
+    SETUP.identity = SETUP.identity or namespaces.host_id(os.getpid())
+    plan.execute(request["prepare"])
+    if os.geteuid() == 0:
+        zygote_steps.give_pipes(streams[1:3])
+    steps = steps_of(request)
+    # The child inherits this and must be dumpable until its ids are mapped.
+    processes.show_memory()
+    return (*_clone(request, as_sibling=as_sibling), steps)
 
 
 def _close_trees(before: Mapping[str, int]) -> None:
