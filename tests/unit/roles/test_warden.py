@@ -21,8 +21,13 @@ if sys.platform != "linux":
 
 from ringfence.kernel.proc import processes, procfs
 from ringfence.roles import zygote_client
-from ringfence.roles.warden.visit import LateOutbox
+from ringfence.roles.leader import RUNS_JOB, STARTS
+from ringfence.roles.loop import Loop
+from ringfence.roles.sandbox_leader import SandboxTree
+from ringfence.roles.warden.visit import LateOutbox, WardedVisit
+from ringfence.roles.warden.warden import Warden
 from ringfence.sandbox import host
+from ringfence.transport import passing
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges, pytest.mark.unmeasured]
 
@@ -146,6 +151,37 @@ def test_an_order_that_no_zygote_takes_any_more_ends_nobody_else(pool: Pool) -> 
         stopped_s, ran, new = _orders_at_a_dead_zygote(pool)
     assert [outcome.stdout for outcome in new] == [b"1\n"] * 6, [outcome.reason for outcome in new]
     assert [(outcome.status, outcome.stdout) for outcome in ran] == [(Status.TIMEOUT, b"1\n")]
+
+
+class _Visit(WardedVisit):
+    """One that was made by zygote 7: its phase, and whether it stands."""
+
+    def __init__(self, ticket: int, phase: int, *, stands: bool = False, maker: int = 7) -> None:
+        self.ticket, self.phase, self._maker = ticket, phase, maker
+        self.tree = SandboxTree()
+        self.tree.stood_by = 1 if stands else 0
+        self.failures: list[str] = []
+
+    def note_failed(self, step: str, number: int, problem: str) -> None:
+        self.failures.append(problem)
+
+
+def test_what_a_lost_zygote_had_made_but_not_let_go_is_not_waited_for() -> None:
+    """It was killed in between: such a sandbox would wait for ever, and its caller for a minute."""
+    ended = os.fork()
+    if ended == 0:
+        os._exit(0)
+    ours, theirs = passing.channel()
+    rows = (_Visit(1, STARTS, maker=ours), _Visit(2, STARTS, maker=ours, stands=True), _Visit(3, STARTS, maker=-1),
+            _Visit(4, RUNS_JOB, maker=ours), _Visit(5, STARTS, maker=theirs))  # fmt: skip
+    led = Warden.__new__(Warden)
+    led.loop, led._door, led.visits = Loop(many=True), -1, {visit.ticket: visit for visit in rows}
+    led.loop.add(ours, led._hear_zygote)
+    led._ordered, led._pids, led._waiting = {ours: {3}}, {ours: ended}, []
+    assert [led._depends(ours, visit.ticket) for visit in rows] == [True, False, True, False, False]
+    os.close(theirs)
+    led.hear_makers()
+    assert [bool(visit.failures) for visit in rows] == [True, False, True, False, False]
 
 
 def test_what_a_job_floods_its_warden_with_does_not_keep_another_from_its_end(pool: Pool) -> None:

@@ -66,6 +66,7 @@ class WardedVisit(SandboxLeader):
         super().__init__(request, commands, reports, owner, warden.loop)
         self.outbox: LateOutbox = LateOutbox(reports)
         self.identity = 0
+        self._maker = -1
         self._give_up_telling_s = 0.0
 
     def _introduce(self) -> None:
@@ -79,8 +80,13 @@ class WardedVisit(SandboxLeader):
         post, self._post = self._post, -1
         self._warden.order(self, [*kept, post, self._own.door], [*kept, post])
 
-    def note_made(self, pid: int) -> None:
+    def depends_on(self, maker: int) -> bool:
+        """Whether pid 1 is there, and may still wait for this zygote to let it go."""
+        return self._maker == maker and self.phase == STARTS and not self.tree.stood_by
+
+    def note_made_by(self, maker: int, pid: int) -> None:
         """pid 1 is there, and waits for its ids."""
+        self._maker = maker
         self._note_made(pid)
         self.watchdog.processor_time.session = pid
         self.outbox.put(wire.started_frame(pid))

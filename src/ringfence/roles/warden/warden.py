@@ -200,12 +200,16 @@ class Warden:
 
     def _look(self, zygote: int, ticket: int) -> None:
         """It takes long: is the zygote that has to make it at work? One that is stopped is ended."""
-        if ticket not in self._ordered.get(zygote, ()):
+        if zygote not in self._ordered or not self._depends(zygote, ticket):
             return
         if procfs.is_stopped(self._pids[zygote]):
             os.kill(self._pids[zygote], signal.SIGKILL)  # our child, and not collected yet
         else:
             self._look_later(zygote, ticket)
+
+    def _depends(self, zygote: int, ticket: int) -> bool:
+        visit = self.visits.get(ticket)
+        return ticket in self._ordered[zygote] or (visit is not None and visit.depends_on(zygote))
 
     def hear_makers(self) -> None:
         """All that they have said so far."""
@@ -222,7 +226,7 @@ class Warden:
             self._ordered[zygote].discard(ticket)
             visit = self.visits.get(ticket)
             if visit is not None and kind == orders.MADE:
-                visit.note_made(*told)
+                visit.note_made_by(zygote, *told)
             elif visit is not None:
                 visit.note_failed(*told)
         self._send_orders()
@@ -236,8 +240,9 @@ class Warden:
         os.close(zygote)
         self._close_door()
         os.waitpid(self._pids.pop(zygote), 0)  # its end of the channel was the last thing that it had
-        for ticket in lost & self.visits.keys():
-            self.visits[ticket].note_failed(*_GONE)
+        for visit in [*self.visits.values()]:
+            if visit.ticket in lost or visit.depends_on(zygote):
+                visit.note_failed(*_GONE)
 
 
 def _room() -> int:
