@@ -184,6 +184,29 @@ def test_what_a_lost_zygote_had_made_but_not_let_go_is_not_waited_for() -> None:
     assert [bool(visit.failures) for visit in rows] == [True, False, True, False, False]
 
 
+STOPPED = """
+import os, signal
+from ringfence import Pool, SandboxPolicy
+from ringfence.kernel.proc import procfs
+from ringfence.roles import zygote_client
+with Pool(SandboxPolicy(isolation="strict"), warm=0) as pool:
+    assert pool.run_source("print(1)").ok
+    makers = [pid for zygote in zygote_client._standing.values() for pid in sorted(procfs.children(zygote.pid))[:2]]
+    for maker in makers:
+        os.kill(maker, signal.SIGSTOP)
+    print(*makers, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_zygote_that_is_stopped_does_not_outlive_its_caller() -> None:
+    """It does not hear that its warden is gone."""
+    done = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False)
+    makers = [*map(int, done.stdout.split())]
+    assert len(makers) == 2, done.stderr
+    eventually(lambda: not any(map(lives, makers)))
+
+
 def test_what_a_job_floods_its_warden_with_does_not_keep_another_from_its_end(pool: Pool) -> None:
     """Calls that are told, as fast as three jobs can make them."""
     flood = "from socket import *\nwhile True:\n try: socket(AF_INET, SOCK_RAW)\n except OSError: pass"

@@ -56,13 +56,15 @@ def _zygotes() -> int:
 def _fork_zygote(door: int, owner: list[int], others: list[int]) -> tuple[int, int]:
     """Return its pid, and our end of the channel to it."""
     ours, theirs = passing.channel()
-    pid = os.fork()
+    warden, pid = os.getpid(), os.fork()
     if pid == 0:
         try:
+            processes.die_with_parent()  # one that is stopped does not hear that we are gone
             os.setsid()  # else the scheduler gives all of us the share of one
             for descriptor in (ours, door, *others):
                 os.close(descriptor)
-            maker.Maker(theirs, owner).serve()
+            if os.getppid() == warden:
+                maker.Maker(theirs, owner).serve()
         finally:
             os._exit(0)
     os.close(theirs)
