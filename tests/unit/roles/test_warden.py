@@ -191,7 +191,10 @@ from ringfence.kernel.proc import procfs
 from ringfence.roles import zygote_client
 with Pool(SandboxPolicy(isolation="strict"), warm=0) as pool:
     assert pool.run_source("print(1)").ok
-    makers = [pid for zygote in zygote_client._standing.values() for pid in sorted(procfs.children(zygote.pid))[:2]]
+    (warden,) = zygote_client._standing.values()
+    name = lambda pid: open(f"/proc/{pid}/comm").read().strip()
+    while len(makers := [pid for pid in procfs.children(warden.pid) if name(pid) == "ringfence-fork"]) != 2:
+        pass
     for maker in makers:
         os.kill(maker, signal.SIGSTOP)
     print(*makers, flush=True)
