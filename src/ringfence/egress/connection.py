@@ -74,24 +74,29 @@ class Connection:
             self.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._enter()
         except Refused as refused:
-            self.decision, self.reason = "refused", str(refused)
+            self.settle("refused", str(refused))
             await self._say(refused.status, self.reason)
         except Unreachable as unreachable:
-            self.decision, self.reason = "ended", str(unreachable)
+            self.settle("ended", str(unreachable))
             await self._say(502, self.reason)
         except LimitReached as limit:
             self.decision, self.reason = "ended", str(limit)
         except (ConnectionError, TimeoutError) as error:
             self.reason = error.strerror or ""  # one side is gone, which is no business of ours
         except asyncio.CancelledError as cancelled:
-            self.reason = str(cancelled.args[0]) if cancelled.args else "the gateway ends"
-            self.decision = "allowed" if self.side.closing else "ended"
+            if self.decision == "allowed":
+                reason = str(cancelled.args[0]) if cancelled.args else "the gateway ends"
+                self.settle("allowed" if self.side.closing and self.rule is not None else "ended", reason)
         except Exception as error:
             self.decision, self.reason = "ended", f"the gateway failed: {type(error).__name__}"
         finally:
             for timer in timers:
                 timer.cancel()
             self.end()
+
+    def settle(self, decision: str, reason: str) -> None:
+        """Settle how it ends before the client is told: its sandbox may end the next moment, and with it this task."""
+        self.decision, self.reason = decision, reason
 
     async def _enter(self) -> None:
         kind, host, port, first = self.target.kind, self.target.host, self.port, b""
@@ -168,7 +173,8 @@ class Connection:
             if rule.needs_inspection:
                 return None
             return await self.open(target, port)
-        except (Refused, Unreachable):
+        except (Refused, Unreachable) as problem:
+            self.settle("refused" if isinstance(problem, Refused) else "ended", str(problem))
             await self._learn_to_speak()
             raise
 
@@ -368,7 +374,7 @@ class Connection:
         if self.is_over:
             return
         self.is_over = True
-        if self.task is None and not self.side.closing:
+        if self.task is None:
             self.decision, self.reason = "ended", "it was ended before it began"
         for pump in (self.up, self.down):
             if pump is not None:

@@ -68,6 +68,6 @@ class Inspection:
             out=connection.out,
             back=connection.into,
             touch=connection.touch,
+            settle=connection.settle,
         )
-        ended = await inspection.inspect(connection.client, words.data, terms, tls=words.kind is Spoken.TLS)
-        connection.decision, connection.reason = ended.decision, ended.reason
+        await inspection.inspect(connection.client, words.data, terms, tls=words.kind is Spoken.TLS)

@@ -51,6 +51,9 @@ class Terms:
     """They count the bytes to and from the server, as they are on the wire."""
     touch: Callable[[], None]
     """Called when bytes move."""
+    settle: Callable[[str, str], None]
+    """Called with the decision and the reason of its event, if a request is refused or something other than its two
+    sides ends it; and before the guest is told, since its sandbox may end the next moment."""
 
 
 @lru_cache(maxsize=64)
@@ -70,41 +73,34 @@ def load() -> None:
     verifying()
 
 
-@record
-class Ended:
-    """How a connection ended, in the words of an event."""
-
-    decision: str = "allowed"
-    """Or ``refused``: a request was. Or ``ended``: something other than its two sides ended it."""
-    reason: str = ""
-
-
-async def inspect(client: socket, first: bytes, terms: Terms, *, tls: bool) -> Ended:
+async def inspect(client: socket, first: bytes, terms: Terms, *, tls: bool) -> None:
     """Serve one connection to its end.
 
     ``first`` was read from the client before, ``tls`` says whether it is a ClientHello. Nothing is raised but what
     cancels the task. The client stays open for the caller to close.
     """
     with Crowd():
-        return await _inspect(client, first, terms, tls=tls)
+        await _inspect(client, first, terms, tls=tls)
 
 
-async def _inspect(client: socket, first: bytes, terms: Terms, *, tls: bool) -> Ended:
+async def _inspect(client: socket, first: bytes, terms: Terms, *, tls: bool) -> None:
     server = _Server(terms)
     try:
         if not tls:
-            return await _Session(Link(client, first, touch=terms.touch), server, terms).serve()
+            await _Session(Link(client, first, touch=terms.touch), server, terms).serve()
+            return
         guest = TlsLink(client, first, touch=terms.touch)
         guest.start(terms.authority.context_for(terms.rule.name))
         try:
             await guest.handshake()
         except (ssl.SSLError, LinkError) as error:
-            return Ended(decision="ended", reason=_handshake_problem(terms.rule.name, error))
-        return await _Session(guest, server, terms).serve()
+            terms.settle("ended", _handshake_problem(terms.rule.name, error))
+            return
+        await _Session(guest, server, terms).serve()
     except LinkError:
-        return Ended()  # the guest is gone, which is its own business
+        pass  # the guest is gone, which is its own business
     except LimitReached as error:
-        return Ended(decision="ended", reason=error.args[0])
+        terms.settle("ended", error.args[0])
     finally:
         server.close()
 
@@ -163,21 +159,22 @@ class _Session:
         self.is_old = False
         """Whether the request is of HTTP/1.0, which has one response."""
 
-    async def serve(self) -> Ended:
+    async def serve(self) -> None:
         try:
             while (head := await self._next_head()) is not None:
                 await self._exchange(head)
                 if not self.reader.goes_on:
                     break
         except BadRequest as error:
-            return await self._refuse(error.status, error.args[0])
+            await self._refuse(error.status, error.args[0])
         except (BadResponse, _ServerGone) as error:
-            return await self._refuse(502, f"{self.terms.rule.authority}: {error.args[0]}")
-        await self.guest.finish()
-        return Ended()
+            await self._refuse(502, f"{self.terms.rule.authority}: {error.args[0]}")
+        else:
+            await self.guest.finish()
 
-    async def _refuse(self, status: int, problem: str) -> Ended:
+    async def _refuse(self, status: int, problem: str) -> None:
         """Tell the guest. A response that was begun is broken off without an end, so nobody takes it for complete."""
+        self.terms.settle("refused" if status < 500 else "ended", problem)
         told = self.reader.refuse(status, f"ringfence: {problem}")
         try:
             await self.guest.write(told)
@@ -185,7 +182,6 @@ class _Session:
                 await self.guest.finish()
         except LinkError:
             pass
-        return Ended(decision="refused" if status < 500 else "ended", reason=problem)
 
     async def _next_head(self) -> RequestHead | None:
         while (event := self.reader.next_event()) is h11.NEED_DATA:

@@ -100,15 +100,6 @@ def become_job(
         os._exit(127)
 
 
-def go_on(request: VisitRequest, steps: list[Step], kept: Sequence[int]) -> NoReturn:
-    """The same for a child whose descriptors are in place, and that has other steps behind it."""
-    try:
-        signal.set_wakeup_fd(-1)
-        _carry_out(request, steps, kept)
-    finally:
-        os._exit(127)
-
-
 def fail(failed: plan.StepFailed, writer: int) -> NoReturn:
     """Never returns."""
     try:

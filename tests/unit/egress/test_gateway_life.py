@@ -280,6 +280,21 @@ def test_connections_end_when_the_sandbox_is_closed(world: World) -> None:
 
 @needs_ip
 @in_world
+def test_a_refusal_counts_though_its_sandbox_ends_before_it_is_told(world: World) -> None:
+    """A refused client is given a moment to show its protocol. A job that ends in it must not have been «allowed»."""
+    world.server(9000, echo, PRIVATE)
+    guest = world.guest(f"{PRIVATE}:9000", f"{PUBLIC}:9000")
+    guest.registration.change(guest.rules[:1])
+    with guest.connect(PUBLIC, 9000), guest.connect(PRIVATE, 9000) as allowed:
+        allowed.sendall(b"x")
+        assert allowed.recv(1) == b"x"  # one loop serves both, the refused one first
+        events = [dict(event) for event in guest.registration.close()]
+    decisions = {event["address"]: event["decision"] for event in events}
+    assert decisions == {PUBLIC: "refused", PRIVATE: "allowed"}, events
+
+
+@needs_ip
+@in_world
 def test_rules_change_while_it_runs(world: World) -> None:
     world.server(9000, echo, PRIVATE)
     guest = world.guest(f"{PRIVATE}:9000")

@@ -6,11 +6,12 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 import pytest
 
 from ringfence.egress.authority import Authority
-from ringfence.egress.inspection import Ended, Terms, inspect, verifying
+from ringfence.egress.inspection import Terms, inspect, verifying
 from ringfence.egress.links import LimitReached, Link, LinkError, TlsLink
 from ringfence.egress.request_rules import InspectedRule, Secret
 
@@ -37,6 +38,13 @@ class Counted:
         return "the limit of this test is reached"
 
 
+class Ended(NamedTuple):
+    """How a connection ended, in the words of its event."""
+
+    decision: str = "allowed"
+    reason: str = ""
+
+
 class World:
     """What the gateway's part is given, and what came of it."""
 
@@ -44,6 +52,7 @@ class World:
         self.rule, self.server, self.real, self.served = rule, server, real, served
         self.out, self.back = Counted(), Counted()
         self.opened = 0
+        self.ended = Ended()
         self.tasks: list[asyncio.Task[object]] = []
 
     async def connect(self) -> socket.socket:
@@ -64,9 +73,13 @@ class World:
             await tls.finish()
             tls.close()
 
+    def settle(self, decision: str, reason: str) -> None:
+        self.ended = Ended(decision, reason)
+
     def terms(self, asked_port: int, connect: Callable[[], Awaitable[socket.socket | str]] | None) -> Terms:
         return Terms(rule=self.rule, asked_port=asked_port, authority=OWN, trust=verifying(REAL.pem()),
-                     connect=connect or self.connect, out=self.out, back=self.back, touch=lambda: None)  # fmt: skip
+                     connect=connect or self.connect, out=self.out, back=self.back, touch=lambda: None,
+                     settle=self.settle)  # fmt: skip
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -99,18 +112,18 @@ def play(
             await link.handshake()
         await guest(link)
         link.close()
-        ended = await task
+        await task
         for each in played.tasks:
             await each
-        return ended
+        return played.ended
 
     return asyncio.run(both())
 
 
-async def gateway(client: socket.socket, terms: Terms, *, tls: bool) -> Ended:
+async def gateway(client: socket.socket, terms: Terms, *, tls: bool) -> None:
     """What a connection does with its client."""
     try:
-        return await inspect(client, b"", terms, tls=tls)
+        await inspect(client, b"", terms, tls=tls)
     finally:
         client.close()
 
@@ -388,7 +401,8 @@ def test_a_guest_with_authorities_of_its_own_is_told_of_in_words() -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
             await link.handshake()
         link.close()
-        return await task
+        await task
+        return world.ended
 
     ended = asyncio.run(refused())
     assert ended.decision == "ended" and "SSL_CERT_FILE" in ended.reason
@@ -404,6 +418,26 @@ def test_a_guest_that_goes_away_is_no_error() -> None:
         pass
 
     assert play(silent, answers(OK)) == Ended()
+
+
+def test_a_refusal_is_known_before_the_guest_is_told() -> None:
+    """A guest that neither reads nor closes is waited for; its sandbox may end meanwhile, and the refusal still counts."""
+
+    async def refused() -> Ended:
+        inside, outside = pair()
+        with inside:
+            inside.send(request("DELETE /").replace(b"a.example", b"b.example"))
+            world = World(InspectedRule(name=NAME, inject=SECRET), answers(OK))
+            task = asyncio.create_task(gateway(outside, world.terms(80, None), tls=False))
+            while not world.ended.reason:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return world.ended
+
+    ended = asyncio.run(refused())
+    assert ended.decision == "refused" and "b.example" in ended.reason
 
 
 def test_connections_that_send_at_once_share_one_limit() -> None:
