@@ -32,6 +32,7 @@ PATH_FLAGS = {
     "writable_paths": ("writable", "a path that it may write, on the host itself"),
     "hidden_paths": ("hidden", "a path that it must not see"),
 }
+LIST_FLAGS = {"--env": "env"} | {f"--{name}": name for name, _ in PATH_FLAGS.values()}
 
 
 def add_policy_flags(

@@ -34,6 +34,7 @@ FLAGS = QuickFlags(
     values={"--task": "task", "--agent": "agent", "--out": "out", "--policy": "policy", "--manifest": "manifest",
             "--agent-binary": "agent_binary", "--signing-seed": "signing_seed", "--key": "key", "--nonce": "nonce"},
     constants={},
+    lists={"--scaffold": "scaffold", "--instructions": "instructions"},
 )  # fmt: skip
 
 
@@ -72,7 +73,7 @@ def configure_run(parser: argparse.ArgumentParser, *, agent_needed: bool = True)
 
 def parse_quickly(words: list[str]) -> SimpleNamespace | None:
     """Read ``--flag value …`` with the flags that most runs have."""
-    found = SimpleNamespace(scaffold=[], instructions=[])
+    found = SimpleNamespace()
     rest = read_quickly(words, found, FLAGS)
     found.out, found.nonce = found.out or "", found.nonce or ""
     is_plain = rest == [] and found.task and found.agent and not (found.key and found.signing_seed)

@@ -20,15 +20,18 @@ class QuickFlags:
 
     switches: Mapping[str, str]
     values: Mapping[str, str]
-    constants: Mapping[str, tuple[str, str]]
+    constants: Mapping[str, tuple[str, object]]
     """Switches that stand for a value: (its name, the value)."""
+    lists: Mapping[str, str]
+    """Flags that may be repeated, each with the name of the list of its values."""
 
 
 def read_quickly(words: list[str], found: SimpleNamespace, flags: QuickFlags, last: str = "") -> list[str] | None:
-    """Set what the flags say, and return what follows them: ``--`` and a command, a command after the switch ``last``,
-    or nothing. None: this is for argparse."""
+    """Set what the flags say, and return what follows them: ``--`` and a command, a command alone or after the switch
+    ``last``, or nothing. None: this is for argparse."""
     vars(found).update(dict.fromkeys(flags.switches.values(), False))
     vars(found).update(dict.fromkeys(flags.values.values()))
+    vars(found).update({name: [] for name in flags.lists.values()})
     place = 0
     while place < len(words) and words[place] != "--":
         word, following = words[place], words[place + 1 : place + 2]
@@ -42,7 +45,10 @@ def read_quickly(words: list[str], found: SimpleNamespace, flags: QuickFlags, la
         elif word in flags.values and takes:
             setattr(found, flags.values[word], following[0])
             place += 1
+        elif word in flags.lists and takes:
+            getattr(found, flags.lists[word]).append(following[0])
+            place += 1
         else:
-            return None
+            return words[place:] if word[:1] not in ("", "-") else None
         place += 1
     return words[place:]

@@ -9,7 +9,7 @@ import os
 from types import SimpleNamespace
 
 from ringfence.cli.attached import exit_code, need_layer, print_result, run_attached
-from ringfence.cli.policy_flags import VALUE_FLAGS, add_policy_flags, policy_from
+from ringfence.cli.policy_flags import LIST_FLAGS, VALUE_FLAGS, add_policy_flags, policy_from
 from ringfence.cli.quick_words import QuickFlags, read_quickly
 from ringfence.cli.state_folder import current_folder, new_place
 from ringfence.engine.run import traits_of
@@ -57,7 +57,8 @@ SWITCHES = {f"--{name}": name for name in ("json", "quiet", "python", "usage", *
 SWITCHES |= {"--here-anyway": "here_anyway"}
 VALUES = VALUE_FLAGS | {"--transaction": "transaction", "--usage-file": "usage_file", "--interpreter": "interpreter"}
 VALUES |= {"--bundle": "bundle", "--signing-seed": "signing_seed", "--key": "key"}
-FLAGS = QuickFlags(switches=SWITCHES, values=VALUES, constants={"--strict": ("isolation", "strict")})
+CONSTANTS = {"--strict": ("isolation", "strict"), "--allow-partial": ("allow_partial", True)}
+FLAGS = QuickFlags(switches=SWITCHES, values=VALUES, constants=CONSTANTS, lists=LIST_FLAGS)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -87,8 +88,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_quickly(words: list[str]) -> SimpleNamespace | None:
-    """Read ``--flag value … -- command``, or the same with ``--python FILE …``."""
-    found = SimpleNamespace(env=[], readable=[], writable=[], hidden=[], allow_partial=None)
+    """Read ``--flag value … -- command``, the same without ``--``, or with ``--python FILE …``."""
+    found = SimpleNamespace(allow_partial=None)
     found.command = read_quickly(words, found, FLAGS, last="--python")
     decided = sum(getattr(found, name) for name in DECISIONS) > 1
     return found if found.command and not decided else None

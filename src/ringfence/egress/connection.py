@@ -73,12 +73,9 @@ class Connection:
         try:
             self.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._enter()
-        except Refused as refused:
-            self.settle("refused", str(refused))
-            await self._say(refused.status, self.reason)
-        except Unreachable as unreachable:
-            self.settle("ended", str(unreachable))
-            await self._say(502, self.reason)
+        except (Refused, Unreachable) as problem:
+            self.settle(problem.decision, str(problem))
+            await self._say(problem.status, self.reason)
         except LimitReached as limit:
             self.decision, self.reason = "ended", str(limit)
         except (ConnectionError, TimeoutError) as error:
@@ -174,7 +171,7 @@ class Connection:
                 return None
             return await self.open(target, port)
         except (Refused, Unreachable) as problem:
-            self.settle("refused" if isinstance(problem, Refused) else "ended", str(problem))
+            self.settle(problem.decision, str(problem))
             await self._learn_to_speak()
             raise
 
@@ -375,7 +372,7 @@ class Connection:
             return
         self.is_over = True
         if self.task is None:
-            self.decision, self.reason = "ended", "it was ended before it began"
+            self.settle("ended", "it was ended before it began")
         for pump in (self.up, self.down):
             if pump is not None:
                 pump.give_up()

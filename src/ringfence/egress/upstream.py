@@ -41,9 +41,13 @@ _Question = tuple[str, int, "asyncio.Future[list[Address]]", asyncio.Semaphore]
 class Unreachable(Exception):
     """The name or the address can't be reached; the text says why."""
 
+    decision, status = "ended", 502
+
 
 class Refused(Exception):
     """It may not be reached, or not so; the text says why and what to do. ``status`` is that of an HTTP response."""
+
+    decision = "refused"
 
     def __init__(self, reason: str, status: int = 403) -> None:
         super().__init__(reason)
