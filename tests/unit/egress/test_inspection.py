@@ -421,7 +421,7 @@ def test_a_guest_that_goes_away_is_no_error() -> None:
 
 
 def test_a_refusal_is_known_before_the_guest_is_told() -> None:
-    """A guest that neither reads nor closes is waited for; its sandbox may end meanwhile, and the refusal still counts."""
+    """A guest that neither reads nor closes is waited for. Its sandbox may end meanwhile; the refusal still counts."""
 
     async def refused() -> Ended:
         inside, outside = pair()
