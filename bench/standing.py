@@ -73,13 +73,15 @@ def pool(count: int) -> AbstractContextManager[object]:
 KINDS: dict[str, Standing] = {POOL: pool, RUN: run_strict, "bubblewrap": bubblewrap}
 
 
-def all_stand(count: int) -> bool:
-    """Wait until so many sandboxes stand and nobody works any more; False when they do not in a long time.
+def all_stand(count: int) -> float:
+    """Wait until so many sandboxes stand and nobody works any more; return the moment at which a first look had found
+    that, on the clock of ``time.perf_counter``. 0: they do not in a long time.
 
     To look at thousands of processes takes a processor from those that make them: it is done when the machine has so
-    many more that all may stand, or when some time has passed, for others may have ended.
+    many more that all may stand, or when some time has passed, for others may have ended. A second look confirms the
+    first, and its time is not theirs.
     """
-    looks: list[bool] = []
+    seen: list[float] = []
     enough, latest_s = 0, 0.0
 
     def stand() -> bool:
@@ -90,10 +92,13 @@ def all_stand(count: int) -> bool:
         pids = descendants()
         missing = max(0, count - sandboxes(pids))
         enough, latest_s = there + missing if missing else 0, time.monotonic() + _LOOK_S
-        looks.append(not missing and all_asleep(pids))
-        return all(looks[-2:]) and len(looks) > 1
+        if missing or not all_asleep(pids):
+            seen.clear()
+        else:
+            seen.append(time.perf_counter())
+        return len(seen) > 1
 
-    return wait_until(stand, patience_s=PATIENCE_S)
+    return seen[0] if wait_until(stand, patience_s=PATIENCE_S) else 0.0
 
 
 def all_gone(before: set[int]) -> set[int]:

@@ -62,9 +62,9 @@ def stand(kind: standing.Standing, count: int) -> Stood:
     before, held, available = descendants(), memory(tree()), available_bytes()
     start = time.perf_counter()
     with kind(count):
-        if not standing.all_stand(count):
+        stood = standing.all_stand(count)
+        if not stood:
             raise NotHere(f"{count} did not come to stand in {standing.PATIENCE_S} s")
-        stood = time.perf_counter()
         holds, new = memory(tree()), memory(descendants() - before)
         less = available - available_bytes()
         closing = time.perf_counter()

@@ -101,13 +101,18 @@ def test_the_disk_is_bounded_unless_the_policy_says_otherwise() -> None:
 
 
 def test_files_without_a_byte_in_them_count(tmp_path: Path) -> None:
-    make = "import os\nfor n in range(12000): os.mknod(f'empty-{n}')\nos.sync()\nprint('all')\n"
-    job = Job(argv=(sys.executable, "-c", make), cwd=str(tmp_path))
-    control = run(job, STRICT)
+    """The limited job stays until it is ended: one that ends by itself may be gone before the next look."""
+    make = "import os, sys, time\nfor n in range(12000): os.mknod(f'empty-{n}')\nos.sync()\n"
+    make += "time.sleep(int(sys.argv[1]))\n"
+
+    def job(stays_s: int) -> Job:
+        return Job(argv=(sys.executable, "-c", make, str(stays_s)), cwd=str(tmp_path))
+
+    control = run(job(0), STRICT)
     if control.usage.written_bytes < 1 << 20:
         not_testable_here("the private directory lies on a file system that counts no names")
     assert control.ok
-    assert run(job, STRICT.with_changes(disk_bytes=1 << 20)).status is Status.DISK_LIMIT
+    assert run(job(30), STRICT.with_changes(disk_bytes=1 << 20)).status is Status.DISK_LIMIT
 
 
 _BIDE = "import sys; print('begun', flush=True); sys.stdin.read(1)"
