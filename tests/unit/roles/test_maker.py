@@ -142,7 +142,11 @@ def test_a_source_that_has_gone_is_named_as_before(tmp_path: Path) -> None:
 def test_a_maker_keeps_nothing_of_what_it_could_not_make(
     pure: str, becomes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it kept it would keep for good, and as much again of each sandbox that Python makes after that."""
+    """What it kept it would keep for good, and as much again of each sandbox that Python makes after that.
+
+    Where something else on the host has changed, it is looked up again, and what has gone is not shown: that is tried
+    again.
+    """
     monkeypatch.setenv("RINGFENCE_PURE", pure)
     for fixed in ("showing.refuse_absent", "showing.refuse_places"):  # it goes after they have looked
         monkeypatch.setattr(f"ringfence.sandbox.{fixed}", lambda policy: None)
@@ -152,19 +156,21 @@ def test_a_maker_keeps_nothing_of_what_it_could_not_make(
     with Pool(policy_of("strict", readable_paths=(sys.prefix, str(shown))), warm=0) as pool:
         assert pool.run_source("pass").ok
         makers, failed = _makers(), []
-        for _ in range(4):
+        for _ in range(80):
+            if len(failed) == 4:
+                break
             shown.rmdir()
             if becomes == "a file":
                 shown.write_text("")
             try:
-                pool.run_source("pass")  # where somebody else has changed what is looked up again, it is not shown
+                pool.run_source("pass")
             except SetupError as error:
                 failed.append(error.step)
             if becomes == "a file":
                 shown.unlink()
             shown.mkdir()
             assert pool.run_source("pass").ok
-        assert {*failed} == {"clone sources"}
+        assert failed == ["clone sources"] * 4
         eventually(lambda: all(len(_open(maker)) <= 5 for maker in makers))
 
 
