@@ -82,7 +82,7 @@ def test_the_gateway_needs_of_the_kernel_what_is_read_of_processes_alone() -> No
     assert all(name.startswith(allowed) for name in names if name.startswith("ringfence.kernel."))
 
 
-PURE_EGRESS = ("addresses", "dns", "rules", "special_addresses")
+PURE_EGRESS = ("addresses", "dns", "rules")
 
 
 @pytest.mark.system

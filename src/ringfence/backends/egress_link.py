@@ -126,17 +126,17 @@ class EgressLink:
         """After a visit has left the box: hear of the connections that ended with it. Return the bytes so far."""
         give_up = time.monotonic() + _SETTLE_S
         with self._lock:
-            while self._count(_SETTLE_S) and time.monotonic() < give_up:
+            while self._count(_SETTLE_S, visit_ends=True) and time.monotonic() < give_up:
                 time.sleep(_LOOK_S)
             self.read()
             self.heard_s = max(self.heard_s, time.time())
             return self._bytes
 
-    def _count(self, within_s: float) -> int:
+    def _count(self, within_s: float, *, visit_ends: bool = False) -> int:
         """Return how many connections are open, as far as that is known."""
         if not self.filenos():
             return 0
-        self._gateway.count(within_s)
+        self._gateway.count(within_s, visit_ends=visit_ends)
         counts = self._gateway.counts
         if counts is None:
             return 0

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _BOOT = "import sys; sys.path += {folders!r}; from ringfence.egress.gateway import main; main({door}, {caller}, {tied})"
 _LIBRARIES = ("h11", "cryptography", "cffi")
 _ANSWER_WAIT_S, _LOOK_S = 60.0, 1.0
-_CLOSE_WAIT_S = 5.0
+_CLOSE_WAIT_S, _LAST_WORD_S = 5.0, 30.0  # the second for a closed sandbox: the gateway may be busy with others
 _READ_BYTES, _MOST_LINE = 1 << 16, 1 << 20
 _MOST_KEPT = 20_000
 """Events that are kept for whoever fetches them; a gateway of ours sends half as many."""
@@ -166,12 +166,13 @@ class Registration:
         self.ask(rules, limits, secrets, authorities)
         self.agree()
 
-    def count(self, within_s: float = 0.0) -> None:
-        """Ask for the counts of this moment, and wait up to this long; the answer is in ``counts`` once it has come."""
+    def count(self, within_s: float = 0.0, *, visit_ends: bool = False) -> None:
+        """Ask for the counts of this moment, and wait up to this long for ``counts``. ``visit_ends``: what was refused
+        so far is told before that."""
         with self.lock:
             if not self._closed:
                 self.counts = None if within_s else self.counts
-                self._send({"op": "count"})
+                self._send({"op": "visit ends" if visit_ends else "count"})
                 self._await(lambda: self.counts is not None, within_s)
 
     def receive(self) -> list[EgressEvent]:
@@ -187,7 +188,7 @@ class Registration:
             if not self._closed:
                 self._closed = True
                 self._send({"op": "close"})
-                self._await(lambda: self.totals is not None, _CLOSE_WAIT_S)
+                self._await(lambda: self.totals is not None, _LAST_WORD_S)
                 self._shut()
             events, self._events = self._events, []
             return events

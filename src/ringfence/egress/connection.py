@@ -11,14 +11,14 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from ringfence.egress import plain_http, proxy_entry, relay, upstream
+from ringfence.egress import ending, plain_http, proxy_entry, relay, upstream
 from ringfence.egress.addresses import TargetKind, asked_address
 from ringfence.egress.client_hello import Hello
 from ringfence.egress.host_port import HostPort
 from ringfence.egress.relay import LimitReached, Meter, Pump
 from ringfence.egress.sniffing import MOST_BYTES, Spoken, Words, begins_line, other_server, spoken
 from ringfence.egress.told import MOST_TEXT
-from ringfence.egress.upstream import Refused, Unreachable
+from ringfence.egress.upstream import CLOSED, Refused, Unreachable
 
 if TYPE_CHECKING:
     from ringfence.egress.sandbox_side import SandboxSide
@@ -28,9 +28,6 @@ SPEAK_S = 30.0
 """How long a client may take to show its protocol, where the client speaks first."""
 PAUSE_S = 0.5
 """A client that is silent for this long in the middle of its first line waits for an answer."""
-_GRACE_S = 1.0
-"""How long a refused client may take to show its protocol, so that the refusal can be told in it."""
-_GOODBYE_S, _GOODBYE_BYTES = 1.0, 1 << 18
 _HTTP, _HTTPS = 80, 443
 _CLIENT_FIRST = (_HTTP, _HTTPS)
 """On these ports of a name only HTTP and TLS are spoken, and the client speaks first."""
@@ -60,7 +57,12 @@ class Connection:
         """Port 80 was asked for; only port 443 is listed, and plain HTTP goes on to it as TLS."""
         self.out, self.into = Meter(), Meter()
         self.began = self.touched = self.loop.time()
-        self.decision, self.reason = "allowed", ""
+        self.decision, self.reason = "ended", ""
+        """As in its event; without a reason: nothing is decided yet."""
+        self.is_blind = self.is_connecting = self.is_told = False
+        """Bytes are passed on without a look; it waits for the server; its event was sent."""
+        self.said = b""
+        """Read before the server was connected to, and not judged yet."""
         self.decided_s = 0.0
         self.task: asyncio.Task[None] | None = None
 
@@ -75,25 +77,31 @@ class Connection:
             await self._enter()
         except (Refused, Unreachable) as problem:
             self.settle(problem.decision, str(problem))
-            await self._say(problem.status, self.reason)
+            await ending.say(self, problem.status, self.reason)
         except LimitReached as limit:
-            self.decision, self.reason = "ended", str(limit)
+            self.settle("ended", str(limit))
         except (ConnectionError, TimeoutError) as error:
-            self.reason = error.strerror or ""  # one side is gone, which is no business of ours
+            self.reason = self.reason or error.strerror or ""  # one side is gone, which is no business of ours
         except asyncio.CancelledError as cancelled:
-            if self.decision == "allowed":
-                reason = str(cancelled.args[0]) if cancelled.args else "the gateway ends"
-                self.settle("allowed" if self.side.closing and self.rule is not None else "ended", reason)
+            self._cut_off(str(cancelled.args[0]) if cancelled.args else "the gateway ends")
         except Exception as error:
-            self.decision, self.reason = "ended", f"the gateway failed: {type(error).__name__}"
+            self.settle("ended", f"the gateway failed: {type(error).__name__}")
         finally:
             for timer in timers:
                 timer.cancel()
             self.end()
 
     def settle(self, decision: str, reason: str) -> None:
-        """Settle how it ends before the client is told: its sandbox may end the next moment, and with it this task."""
-        self.decision, self.reason = decision, reason
+        """Settle how it ends before the client is told: its sandbox may end the next moment, and with it this task.
+        A refusal stays one."""
+        if self.decision != "refused":
+            self.decision, self.reason = decision, reason
+
+    def _cut_off(self, reason: str) -> None:
+        if self.decision == "allowed" and self.side.closing:
+            self.reason = reason
+        elif self.decision == "allowed" or not self.reason:
+            self.settle("ended", reason)
 
     async def _enter(self) -> None:
         kind, host, port, first = self.target.kind, self.target.host, self.port, b""
@@ -172,7 +180,7 @@ class Connection:
             return await self.open(target, port)
         except (Refused, Unreachable) as problem:
             self.settle(problem.decision, str(problem))
-            await self._learn_to_speak()
+            await ending.learn_to_speak(self)
             raise
 
     def _upgraded(self, target: HostPort, port: int) -> int:
@@ -187,6 +195,9 @@ class Connection:
 
     async def open(self, target: HostPort, port: int) -> socket.socket:
         """Connect to the first of its addresses that may be reached and answers."""
+        if self.side.closing:
+            raise Unreachable(CLOSED)
+        self.is_connecting = True
         if target.is_address:
             addresses = [upstream.literal(target.host, port)]
         else:
@@ -198,9 +209,16 @@ class Connection:
             addresses = [address for address in found if address[1] in usable.addresses]
         begun, self.begun = self.begun, None
         self.server = await upstream.connect(addresses, self.buffer_bytes, begun)
-        self.address = self.server.getpeername()[0]
-        self.touch()
+        self.is_connecting = False
+        self.reached()
         return self.server
+
+    def reached(self) -> None:
+        """The server has answered: from now on it was allowed, unless what the client says is not."""
+        assert self.server is not None
+        self.address = self.server.getpeername()[0]
+        self.settle("allowed", "")
+        self.touch()
 
     async def carry(self, server: socket.socket | None, target: HostPort, port: int, first: bytes) -> None:
         """Carry what the client says to its target, as the rule wants it."""
@@ -287,21 +305,6 @@ class Connection:
             raise Refused(f"{target} is inspected, but this sandbox has no inspection; start it anew with these rules")
         await self.side.inspection.carry(self, self.rule, target, words)
 
-    async def _learn_to_speak(self) -> None:
-        """Learn from a refused client's first bytes in which protocol to tell it; the bytes go nowhere."""
-        if self.speaks != "tcp" or self.protocol:
-            return
-        first, kind = b"", Spoken.UNKNOWN
-        try:
-            async with asyncio.timeout(_GRACE_S):
-                while kind is Spoken.UNKNOWN:
-                    data = await self.loop.sock_recv(self.client, MOST_BYTES)
-                    first += data
-                    kind = spoken(first)[0] if data else Spoken.OTHER
-        except (TimeoutError, OSError):
-            return
-        self.speaks = kind.value
-
     # ---- passing bytes
 
     def begin_down(self, server: socket.socket) -> None:
@@ -339,51 +342,35 @@ class Connection:
     async def pass_on(self, first: bytes) -> None:
         """Pass both directions until both have ended; nothing is looked at any more."""
         assert self.server is not None
+        self.is_blind = True
         if first:
             await self.send_up(first)
         await relay.run(self.begin_both(self.server))
 
     # ---- the end
 
-    async def _say(self, status: int, reason: str) -> None:
-        """Tell the client in its own protocol, unless the server has told it something already."""
-        if self.into.bytes and self.speaks != "http":
-            return
-        if self.down is not None:
-            if self.down.held:
-                return  # in the middle of a response
-            self.down.stop()
-        text = proxy_entry.refusal_text(self.speaks, status, reason)
-        if not text:
-            return
-        try:
-            async with asyncio.timeout(_GOODBYE_S):
-                await self.loop.sock_sendall(self.client, text)
-                self.client.shutdown(socket.SHUT_WR)
-                left = _GOODBYE_BYTES  # a close with unread bytes would reset it, and lose what was sent
-                while left > 0 and (data := await self.loop.sock_recv(self.client, MOST_BYTES)):
-                    left -= len(data)
-        except (OSError, TimeoutError):
-            pass
-
     def end(self) -> None:
         """Close it and report it, once."""
         if self.is_over:
             return
         self.is_over = True
-        if self.task is None:
+        if self.task is None and not self.side.closing:
             self.settle("ended", "it was ended before it began")
+        elif self.decision == "ended" and not self.reason:
+            self.reason = "nothing was asked for"
         for pump in (self.up, self.down):
             if pump is not None:
                 pump.give_up()
         for link in (self.client, self.server, self.begun):
             if isinstance(link, socket.socket):
                 link.close()
-        self._tell()
+        self.tell()
 
-    def _tell(self) -> None:
-        if self.target.kind == TargetKind.DNS:
-            return  # each refused name has been reported
+    def tell(self) -> None:
+        """Report it, once."""
+        if self.is_told or self.target.kind == TargetKind.DNS:
+            return  # of DNS each refused name has been reported
+        self.is_told = True
         self.side.tell({
             "decision": self.decision, "protocol": self.protocol or self.speaks, "name": self.name[:MOST_TEXT],
             "address": self.address, "port": self.port, "rule": str(self.rule or ""), "reason": self.reason[:MOST_TEXT],

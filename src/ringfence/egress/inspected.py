@@ -5,11 +5,13 @@ With it come ``ssl`` and ``cryptography``, so it is loaded only where a rule ask
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import TYPE_CHECKING
 
 from ringfence.egress import inspection
 from ringfence.egress.authority import Authority
+from ringfence.egress.http_head import BadRequest
 from ringfence.egress.request_rules import InspectedRule
 from ringfence.egress.sniffing import Spoken, Words
 from ringfence.egress.upstream import Refused, Unreachable
@@ -29,6 +31,7 @@ class Inspection:
 
     def __init__(self, rules: tuple[NetworkRule, ...]) -> None:
         self.authority = Authority(rule.host for rule in rules if rule.needs_inspection)
+        self.turn = asyncio.Lock()
         self.secrets: dict[str, str] = {}
         self.trusted = ""
 
@@ -56,8 +59,10 @@ class Inspection:
                 return f"more than {side.limits['connections_per_second']:g} connections in a second"
             try:
                 return await connection.open(target, port)
-            except (Refused, Unreachable) as problem:
-                return str(problem)
+            except Refused as refused:
+                raise BadRequest(str(refused), refused.status) from None
+            except Unreachable as unreachable:
+                return str(unreachable)
 
         terms = inspection.Terms(
             rule=InspectedRule.of(rule, target.host, port, self.secrets),
@@ -68,6 +73,7 @@ class Inspection:
             out=connection.out,
             back=connection.into,
             touch=connection.touch,
+            turn=self.turn,
             settle=connection.settle,
         )
         await inspection.inspect(connection.client, words.data, terms, tls=words.kind is Spoken.TLS)

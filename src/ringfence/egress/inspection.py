@@ -31,6 +31,8 @@ from ringfence.egress.links import Crowd, Gauge, LimitReached, Link, LinkError, 
 from ringfence.egress.request_rules import InspectedRule, admit
 from ringfence.model.record import record
 
+BAD_GATEWAY = 502
+"""The status of what is not the guest's doing: the server can't be reached, or does not answer as it should."""
 Connect = Callable[[], Awaitable[socket | str]]
 """Opens a connection to the server that was checked, without blocking; a text says why there is none."""
 
@@ -51,6 +53,8 @@ class Terms:
     """They count the bytes to and from the server, as they are on the wire."""
     touch: Callable[[], None]
     """Called when bytes move."""
+    turn: asyncio.Lock
+    """Of the sandbox: held while a certificate is made or a handshake computed, with a turn of the loop each."""
     settle: Callable[[str, str], None]
     """Called with the decision and the reason of its event, if a request is refused or something other than its two
     sides ends it; and before the guest is told, since its sandbox may end the next moment."""
@@ -90,9 +94,11 @@ async def _inspect(client: socket, first: bytes, terms: Terms, *, tls: bool) -> 
             await _Session(Link(client, first, touch=terms.touch), server, terms).serve()
             return
         guest = TlsLink(client, first, touch=terms.touch)
-        guest.start(terms.authority.context_for(terms.rule.name))
+        async with terms.turn:
+            await asyncio.sleep(0)
+            guest.start(terms.authority.context_for(terms.rule.name))
         try:
-            await guest.handshake()
+            await guest.handshake(terms.turn)
         except (ssl.SSLError, LinkError) as error:
             terms.settle("ended", _handshake_problem(terms.rule.name, error))
             return
@@ -130,18 +136,18 @@ class _Server:
         rule = self.terms.rule
         opened = await self.terms.connect()
         if isinstance(opened, str):
-            raise BadRequest(f"{rule.authority} can't be reached: {opened}", 502)
+            raise BadRequest(f"{rule.authority} can't be reached: {opened}", BAD_GATEWAY)
         self.link = TlsLink(opened, out=self.terms.out, back=self.terms.back, touch=self.terms.touch)
         self.side = UpstreamSide()
         try:
             self.link.start(self.terms.trust, server_name=rule.name)
-            await self.link.handshake()
+            await self.link.handshake(self.terms.turn)
         except ssl.SSLCertVerificationError as error:
             problem = f"the certificate of {rule.authority} is not valid: {error.verify_message}"
-            raise BadRequest(f"{problem}. Nothing was sent to it", 502) from None
+            raise BadRequest(f"{problem}. Nothing was sent to it", BAD_GATEWAY) from None
         except (ssl.SSLError, LinkError) as error:
             problem = error.reason if isinstance(error, ssl.SSLError) else error.args[0]
-            raise BadRequest(f"{rule.authority} does not speak TLS as it should: {problem}", 502) from None
+            raise BadRequest(f"{rule.authority} does not speak TLS as it should: {problem}", BAD_GATEWAY) from None
         return self.link
 
     def close(self) -> None:
@@ -168,13 +174,13 @@ class _Session:
         except BadRequest as error:
             await self._refuse(error.status, error.args[0])
         except (BadResponse, _ServerGone) as error:
-            await self._refuse(502, f"{self.terms.rule.authority}: {error.args[0]}")
+            await self._refuse(BAD_GATEWAY, f"{self.terms.rule.authority}: {error.args[0]}")
         else:
             await self.guest.finish()
 
     async def _refuse(self, status: int, problem: str) -> None:
         """Tell the guest. A response that was begun is broken off without an end, so nobody takes it for complete."""
-        self.terms.settle("refused" if status < 500 else "ended", problem)
+        self.terms.settle("ended" if status == BAD_GATEWAY else "refused", problem)
         told = self.reader.refuse(status, f"ringfence: {problem}")
         try:
             await self.guest.write(told)

@@ -12,6 +12,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Protocol, cast
 
 from ringfence.egress.relay import first_readable
@@ -194,11 +195,14 @@ class TlsLink(Link):
         # Typed as if it always returned the bytes; with a buffer it returns how many there are.
         self._read_into = cast("Callable[[int, memoryview], int]", self._tls.read)
 
-    async def handshake(self) -> None:
-        """Raise LinkError, or SSLError where a certificate is the reason."""
+    async def handshake(self, turn: asyncio.Lock | None = None) -> None:
+        """Raise LinkError, or SSLError where a certificate is the reason. ``turn``: held for each
+        stretch of computing by one connection of a sandbox at a time, so many of them don't hold up the others."""
         while True:
             try:
-                self._tls.do_handshake()
+                async with turn or nullcontext():
+                    await asyncio.sleep(0)
+                    self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 await self._flush()
                 await self._feed()

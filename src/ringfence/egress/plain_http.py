@@ -84,7 +84,8 @@ class Requests:
         return head.split(b"\r\n", 1)[0].split(b" ")[1:2] == [b"101"]
 
 
-def _check_host(head: RequestHead, name: str, port: int) -> None:
+def check_host(head: RequestHead, name: str, port: int) -> None:
+    """Refused if a request on a connection to this name is for another host."""
     if head.method == "CONNECT":
         raise Refused(f"{name} is not a proxy for others: CONNECT is not passed on")
     if head.host.host != name or head.host.port not in (None, port):
@@ -105,7 +106,7 @@ async def carry(connection: Connection, server: socket.socket, first: bytes, nam
     """Carry all requests of a connection to ``server``, which is ``name``, and the responses back."""
     requests = Requests(connection, first)
     while (head := await requests.next_head()) is not None:
-        _check_host(head, name, port)
+        check_host(head, name, port)
         if _is_websocket(head) and connection.down is None:
             await requests.send(head, [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")])
             if await requests.first_response(server):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ringfence.egress import http_head, plain_http, socks
@@ -58,7 +58,7 @@ async def _socks(connection: Connection, data: bytes) -> None:
             while asked is None:
                 answer, asked = reader.receive(data)
                 if answer:
-                    await connection.loop.sock_sendall(connection.client, answer)
+                    await _say(connection, answer)
                 if asked is None:
                     data = await connection.loop.sock_recv(connection.client, MOST_BYTES)
                     if not data:
@@ -66,9 +66,15 @@ async def _socks(connection: Connection, data: bytes) -> None:
     except socks.BadSocks as bad:
         connection.speaks = "tcp"
         if bad.answer:
-            await connection.loop.sock_sendall(connection.client, bad.answer)
+            await _say(connection, bad.answer)
         raise Refused(str(bad)) from None
     await _tunnel(connection, asked.target, socks.reply(socks.Reply.SUCCEEDED), reader.waiting)
+
+
+async def _say(connection: Connection, answer: bytes) -> None:
+    """A client may have said all and gone without waiting for an answer: what it has said is decided all the same."""
+    with suppress(ConnectionError):
+        await connection.loop.sock_sendall(connection.client, answer)
 
 
 async def _http(connection: Connection, data: bytes) -> None:
@@ -94,8 +100,9 @@ async def _http(connection: Connection, data: bytes) -> None:
 async def _tunnel(connection: Connection, target: HostPort, granted: bytes, waiting: bytes) -> None:
     """Connect first: the client shows its protocol only after it was told that the connection stands."""
     port = target.port or 0
+    connection.said = waiting
     server = await connection.connect(target, port)
-    await connection.loop.sock_sendall(connection.client, granted)
+    await _say(connection, granted)
     connection.speaks = "tcp"
     await connection.carry(server, target, port, waiting)
 

@@ -7,15 +7,33 @@ spelling first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from ringfence.egress.special_addresses import Address, own_addresses, special_of
 from ringfence.errors import PolicyError
 from ringfence.model import host_text
 from ringfence.model.network_rule import NetworkRule
 from ringfence.model.record import record
 from ringfence.model.system_text import escape_controls
 
+Address = IPv4Address | IPv6Address
+
+_RANGES = {
+    "is unspecified": "0.0.0.0/8 ::/128",
+    "is a loopback address": "127.0.0.0/8 ::1/128",
+    "is private": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 100.64.0.0/10 fc00::/7 fec0::/10",
+    "is link-local": "169.254.0.0/16 fe80::/10",
+    "is multicast": "224.0.0.0/4 ff00::/8",
+    # Whoever reaches one has the credentials of the machine. Some of them lie among public or private addresses.
+    "belongs to a metadata service": "169.254.169.254/32 169.254.170.2/32 169.254.170.23/32 100.100.100.200/32 "
+    "168.63.129.16/32 192.0.0.192/32 fd00:ec2::254/128 fd00:ec2::23/128 fd20:ce::254/128",
+    "is IPv4 in the form of IPv6": "::ffff:0:0/96 ::/96",
+    "is an IPv4 address behind NAT64": "64:ff9b::/96 64:ff9b:1::/48",
+    "is an IPv4 address behind 6to4": "2002::/16 192.88.99.0/24",
+    "is an IPv4 address behind Teredo": "2001::/32",
+    "is reserved": "192.0.0.0/24 192.0.2.0/24 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4 2001::/23 "
+    "2001:db8::/32 3fff::/20 ::/3 4000::/2 8000::/1",  # global unicast is 2000::/3
+}
+"""Addresses that belong to no host of the public internet, by what makes them special."""
 _LONGEST_SHOWN = 120
 _MOST_DECIDED, _LONGEST_DECIDED = 1024, 256
 
@@ -50,6 +68,48 @@ class _Block:
     rule: int
 
 
+@record
+class _Special:
+    """A range of addresses, and what is said of one in it."""
+
+    version: int
+    first: int
+    last: int
+    what: str
+
+    @property
+    def is_one(self) -> bool:
+        return self.first == self.last
+
+
+def _special(text: str, what: str) -> _Special:
+    network = ip_network(text)
+    first, last = int(network.network_address), int(network.broadcast_address)
+    return _Special(version=network.version, first=first, last=last, what=what)
+
+
+def _width(special: _Special) -> int:
+    return special.last - special.first
+
+
+_ALL = tuple(sorted((_special(text, what) for what, texts in _RANGES.items() for text in texts.split()), key=_width))
+
+
+def _special_of(address: Address, own: frozenset[Address] = frozenset()) -> _Special | None:
+    """Return the narrowest special range of an address; None: it is public. ``own``: addresses of this host."""
+    number = int(address)
+    found = (each for each in _ALL if each.version == address.version and each.first <= number <= each.last)
+    special = next(found, None)
+    if address in own and not address.is_loopback and not (special and special.is_one):
+        return _Special(version=address.version, first=number, last=number, what="belongs to this host")
+    return special
+
+
+def _own_addresses(texts: frozenset[str] | tuple[str, ...]) -> frozenset[Address]:
+    """Return the addresses of this host, which may be told with their interfaces."""
+    return frozenset(ip_address(text.partition("%")[0]) for text in texts)
+
+
 class RuleSet:
     """The rules of one sandbox."""
 
@@ -72,7 +132,7 @@ class RuleSet:
     @classmethod
     def of(cls, rules: Iterable[NetworkRule], own: Iterable[str] = ()) -> RuleSet:
         """``own``: the addresses of this host."""
-        return cls(tuple(rules), own_addresses(tuple(own)))
+        return cls(tuple(rules), _own_addresses(tuple(own)))
 
     def decide(self, host: str, port: int) -> Decision:
         """Decide of a connection to a name or an address, in whatever spelling it is asked for."""
@@ -125,7 +185,7 @@ class RuleSet:
         number = self._listing(address, port)
         if number is not None:
             return Decision(allowed=True, reason=f"listed as {self.rules[number]}", rule=number)
-        special = special_of(address, self._own)
+        special = _special_of(address, self._own)
         covering = [self.rules[block.rule] for block in self._blocks if _holds(block, address)]
         if special is None or not any(rule.has_port(port) for rule in covering):
             return _refused(_not_listed(str(address), port, covering, special.what if special else ""))
@@ -134,7 +194,7 @@ class RuleSet:
 
     def _listing(self, address: Address, port: int) -> int | None:
         """The rule that lists an address; a special one only by a rule that lies within the special range."""
-        special = special_of(address, self._own)
+        special = _special_of(address, self._own)
         for block in self._blocks:
             if not _holds(block, address) or not self.rules[block.rule].has_port(port):
                 continue
@@ -150,7 +210,7 @@ class RuleSet:
             return "is not an address; check the name"
         if "%" in text:
             return "names an interface; check the name"
-        special = special_of(address, self._own)
+        special = _special_of(address, self._own)
         if special is None or self._listing(address, port) is not None:
             return ""
         return f"{special.what}; if that is meant: {_advice(str(address), port)}"

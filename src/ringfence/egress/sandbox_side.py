@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from ringfence.egress import dns, upstream
+from ringfence.egress import dns, ending, upstream
 from ringfence.egress.addresses import DNS_ADDRESS, DNS_PORT, AddressPlan, asked_address
 from ringfence.egress.connection import Connection
 from ringfence.egress.relay import Budget, Meter, Rate, receive
@@ -97,7 +97,7 @@ class SandboxSide:
             data = b""
         self.orders += data
         if not data or len(self.orders) > _MOST_ORDER:
-            self._end()
+            self.end()
             return
         *lines, rest = self.orders.split(b"\n")
         self.orders = bytearray(rest)
@@ -106,9 +106,11 @@ class SandboxSide:
 
     def _obey(self, order: EgressOrder) -> None:
         if order["op"] == "close":
-            self.loop.create_task(self._close())
+            self.loop.create_task(ending.close(self))
             return
-        if order["op"] == "count":
+        if order["op"] == "visit ends":
+            ending.of_visit(self)
+        if order["op"] in ("count", "visit ends"):
             counts: EgressCounts = {"connections": len(self.live), "bytes_out": self.out.passed,
                                     "bytes_in": self.into.passed}  # fmt: skip
             self.teller.say({"counts": counts})
@@ -126,19 +128,19 @@ class SandboxSide:
     def _take_rules(self, order: EgressOrder) -> None:
         """From now on these; connections that they no longer allow end."""
         rules = tuple(NetworkRule.of(rule) for rule in order["rules"])
+        judged, limits = RuleSet.of(rules), _limits(order.get("limits", {}))
+        plan = self.plan.changed(rules) if self.has_rules else AddressPlan.of(rules)
         self._take_inspection(rules, order)
-        self.rules = RuleSet.of(rules)
+        self.rules, self.plan, self.limits = judged, plan, limits  # nothing of it fails any more
         self.knowing.clear()
         self.budgets.clear()
+        self.teller.names.clear()
         if self.has_rules:
             while self.inbox >= 0 and self._socket_comes():
                 pass
-            self.plan, self.has_changed = self.plan.changed(rules), True
+            self.has_changed = True
             self._listen_by_plan()
-        else:
-            self.plan = AddressPlan.of(rules)
         self.has_rules = True
-        self.limits = _limits(order.get("limits", {}))
         self.rate = Rate(self.limits["connections_per_second"])
         self.out.set_most(self.limits["bytes_out"], "the sandbox has sent as many bytes as its policy allows")
         self.into.set_most(self.limits["bytes_in"], "the sandbox has received as many bytes as its policy allows")
@@ -158,26 +160,10 @@ class SandboxSide:
         if self.inspection is not None:
             self.inspection.change(inspected, order.get("secrets", {}), order.get("authorities", ""))
 
-    async def _close(self) -> None:
-        """In order: connections end and are reported, then the totals, then the dialogue ends."""
-        if self.closing:
-            return
-        self.closing = True
-        self._stop_listening()
-        tasks = list(self.live)
-        for task in tasks:
-            task.cancel("the sandbox was closed")
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self.teller.say({"totals": {
-            "connections": self.accepted, "refused": self.refused, "uncounted": self.teller.uncounted,
-            "bytes_out": self.out.passed, "bytes_in": self.into.passed,
-        }})  # fmt: skip
-        self._end()
-
-    def _end(self) -> None:
+    def end(self) -> None:
         """At once: the caller is gone, or all has been said."""
         self.closing = True
-        self._stop_listening()
+        self.stop_listening()
         for task in self.live:
             task.cancel("the caller is gone")
         self.loop.remove_reader(self.dialogue)
@@ -254,7 +240,7 @@ class SandboxSide:
         self.late.discard(made)
         made.close()
 
-    def _stop_listening(self) -> None:
+    def stop_listening(self) -> None:
         self._close_inbox()
         for made in self.sockets[:]:
             self._stop(made)
@@ -268,15 +254,21 @@ class SandboxSide:
 
     def _ask(self, made: socket.socket) -> None:
         for _ in range(_DATAGRAMS):
-            try:
-                query, asker = made.recvfrom(4096)
-                answer = self.answer(query)
-                if answer is not None:
-                    made.sendto(answer, asker)
-            except BlockingIOError:
+            if not self.answer_one(made):
                 return
-            except OSError:
-                continue  # the asker's socket is closed, or full
+
+    def answer_one(self, made: socket.socket) -> bool:
+        """Answer one datagram; False: there is none."""
+        try:
+            query, asker = made.recvfrom(4096)
+            answer = self.answer(query)
+            if answer is not None:
+                made.sendto(answer, asker)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # the asker's socket is closed, or full
+        return True
 
     def answer(self, query: bytes) -> bytes | None:
         """Answer a query; a refused name is reported the first time."""
@@ -314,7 +306,7 @@ class SandboxSide:
                     continue
                 self._pause(made)
                 return
-            self._begin(client)
+            self.begin(client)
 
     def _pause(self, made: socket.socket) -> None:
         """No descriptor or no memory is left: leave them waiting for a moment, and others in peace."""
@@ -326,7 +318,7 @@ class SandboxSide:
 
         self.loop.call_later(_PAUSE_S, go_on)
 
-    def _begin(self, client: socket.socket) -> None:
+    def begin(self, client: socket.socket) -> None:
         reason = self._too_many()
         if reason:
             address, port = asked_address(client)

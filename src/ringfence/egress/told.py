@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MOST_EVENTS, MOST_REFUSED = 10_000, 8_000
 """Refusals cost a guest nothing: a flood of them leaves room for what it was allowed."""
 _MOST_WAITING = 16 << 20
+_READ_S, _LOOK_S = 10.0, 0.002
 MOST_TEXT = 1024
 """Characters of any text in an event."""
 
@@ -39,10 +40,11 @@ class Teller:
         self.say({"event": event})
 
     def is_new(self, name: str) -> bool:
-        """Whether a refused name is to be reported: only the first time."""
-        if name in self.names or len(self.names) >= MOST_EVENTS:
+        """Whether a refused name is to be reported: only the first time, as long as there is room to remember."""
+        if name in self.names:
             return False
-        self.names.add(name)
+        if len(self.names) < MOST_EVENTS:
+            self.names.add(name)
         return True
 
     def say(self, answer: EgressAnswer) -> None:
@@ -62,6 +64,12 @@ class Teller:
             self.waiting.clear()  # nobody is there; whoever reads the dialogue sees that too
         if not self.waiting:
             self.loop.remove_writer(self.dialogue)
+
+    async def all_said(self) -> None:
+        """Wait for the caller to read what was said, as long as one that reads may take."""
+        give_up = self.loop.time() + _READ_S
+        while self.waiting and self.dialogue.fileno() >= 0 and self.loop.time() < give_up:
+            await asyncio.sleep(_LOOK_S)
 
     def close(self) -> None:
         """Nothing more is said; what could not be sent at once is lost."""

@@ -38,6 +38,9 @@ Address = tuple[int, str, tuple[str | int, ...]]
 _Question = tuple[str, int, "asyncio.Future[list[Address]]", asyncio.Semaphore]
 
 
+CLOSED = "the sandbox was closed"
+
+
 class Unreachable(Exception):
     """The name or the address can't be reached; the text says why."""
 
@@ -204,7 +207,7 @@ def begin_at_once(connection: Connection) -> None:
     """Do what needs no waiting in the turn of the loop that accepts a connection: connect to a listed address, and send
     what the client has said by then. The connection's task finds that done later, or decides anew; so errors are not
     reported here."""
-    if connection.target.kind is not TargetKind.ADDRESS:
+    if connection.target.kind is not TargetKind.ADDRESS or connection.side.closing:
         return
     host = connection.target.host
     try:
@@ -223,6 +226,7 @@ def _connect(connection: Connection, address: Address) -> None:
         if is_connected(link):
             connection.begin_both(link)
             connection.server, connection.begun = link, None
+            connection.reached()
     except OSError:
         if connection.up is not None:
             connection.up.give_up()

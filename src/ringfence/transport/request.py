@@ -327,7 +327,8 @@ if TYPE_CHECKING:
     class EgressOrder(TypedDict):
         """From the caller: the rules of a sandbox, at first and whenever they change; or that it is closed."""
 
-        op: Literal["rules", "count", "close"]
+        op: Literal["rules", "count", "visit ends", "close"]
+        """The third is answered as ``count`` is, once all refusals so far are told."""
         rules: NotRequired[list[str | dict[str, object]]]
         """Each as ``NetworkRule.plain`` writes it."""
         limits: NotRequired[dict[str, float]]
@@ -341,7 +342,7 @@ if TYPE_CHECKING:
         """One decision, told when the connection has ended."""
 
         decision: str
-        """allowed, refused or ended: it was allowed, and a limit, an error or the end of the sandbox ended it."""
+        """allowed; refused; or ended: before a decision, or by a limit, an error or the end of the sandbox."""
         protocol: str
         """tls, http, tcp, socks5, connect or dns."""
         name: str

@@ -43,8 +43,10 @@ def test_what_comes_to_the_list_has_an_address_and_who_is_taken_off_has_none(wor
             guest.connect(str(place[0]), place[1])
     guest.registration.change(_rules("late.example.com:8080"))
     assert guest.resolve("late.example.com") == address, "it has its address again"
-    guest.to("late.example.com", 8080).close()
-    told = [event for event in guest.events(4) if event["protocol"] != "dns"]
+    with guest.to("late.example.com", 8080) as link:
+        link.sendall(ASK % b"late.example.com:8080")
+        assert response(link).startswith(b"HTTP/1.1 200")
+    told = [event for event in guest.events(5) if event["protocol"] != "dns"]
     assert {event["decision"] for event in told} == {"allowed", "ended"}
 
 

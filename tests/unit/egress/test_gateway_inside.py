@@ -394,13 +394,13 @@ def test_an_inspected_rule(inside: Any) -> None:
 def test_what_is_begun_at_once_ends_with_a_task_that_never_had_its_turn(
     inside: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = SandboxSide._begin
+    begin = SandboxSide.begin
 
     def begin_and_cancel(side: SandboxSide, client: socket.socket) -> None:
         begin(side, client)
         next(iter(side.live)).cancel("the rule was taken away")
 
-    monkeypatch.setattr(SandboxSide, "_begin", begin_and_cancel)
+    monkeypatch.setattr(SandboxSide, "begin", begin_and_cancel)
 
     def body(there: Inside) -> None:
         there.serve(7000, echo)

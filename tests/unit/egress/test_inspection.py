@@ -79,7 +79,7 @@ class World:
     def terms(self, asked_port: int, connect: Callable[[], Awaitable[socket.socket | str]] | None) -> Terms:
         return Terms(rule=self.rule, asked_port=asked_port, authority=OWN, trust=verifying(REAL.pem()),
                      connect=connect or self.connect, out=self.out, back=self.back, touch=lambda: None,
-                     settle=self.settle)  # fmt: skip
+                     turn=asyncio.Lock(), settle=self.settle)  # fmt: skip
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
