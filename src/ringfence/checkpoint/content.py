@@ -1,6 +1,7 @@
 """The bytes of files: digests and copies that keep holes, and clones where the file system can.
 
-A digest depends on content alone: holes and written zeros are the same. Descriptors only; ``tree`` opens them safely.
+A digest depends on content alone: holes and written zeros are the same. It is taken in larger pieces than are written,
+so that a copy takes no more of the disk than what was copied. Descriptors only; ``tree`` opens them safely.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PIECE_BYTES = 1 << 16
+"""The grid of digests: with another one, every content that is kept would have another name."""
+_BLOCK_BYTES = 1 << 12
+"""The grid of what is written: what one byte takes on most file systems."""
 _ZEROS = bytes(_PIECE_BYTES)
+_ZERO_BLOCK = bytes(_BLOCK_BYTES)
 _FICLONE = 0x40049409
 _GETFLAGS, _IMMUTABLE = 0x80086601, 0x10 | 0x20
 _WAIT_BEFORE, _WRITE = 1, 2
@@ -60,8 +65,7 @@ def pour(reader: int, writer: int) -> None:
     if size > _PIECE_BYTES and clone(reader, writer):
         return
     for place, piece in _pieces(reader, size):
-        os.lseek(writer, place, os.SEEK_SET)
-        write(writer, piece)
+        _put(writer, place, piece)
     os.ftruncate(writer, size)
 
 
@@ -100,8 +104,7 @@ def _through(reader: int, writer: int | None) -> str:
         state.update(b"%d %d\n" % (place, len(piece)))
         state.update(piece)
         if writer is not None:
-            os.lseek(writer, place, os.SEEK_SET)
-            write(writer, piece)
+            _put(writer, place, piece)
     if writer is not None:
         os.ftruncate(writer, size)
     return state.hexdigest()
@@ -118,6 +121,29 @@ def _pieces(reader: int, size: int) -> Iterator[tuple[int, bytes]]:
         if piece != _ZEROS[: len(piece)]:
             yield place, piece
         place += _PIECE_BYTES
+
+
+def _put(writer: int, place: int, piece: bytes) -> None:
+    """Write a piece into an empty file, without the blocks that are all zero: a program that writes one byte to each
+    piece must not make copies that take sixteen times what its own file took."""
+    for begin, end in _runs(piece):
+        os.lseek(writer, place + begin, os.SEEK_SET)
+        write(writer, piece[begin:end])
+
+
+def _runs(piece: bytes) -> Iterator[tuple[int, int]]:
+    """Where neighbouring blocks that hold something begin and end."""
+    begin = -1
+    for place in range(0, len(piece), _BLOCK_BYTES):
+        block = piece[place : place + _BLOCK_BYTES]
+        if block == _ZERO_BLOCK[: len(block)]:
+            if begin >= 0:
+                yield begin, place
+            begin = -1
+        elif begin < 0:
+            begin = place
+    if begin >= 0:
+        yield begin, len(piece)
 
 
 def _next_data(reader: int, place: int, size: int) -> int:
