@@ -417,6 +417,18 @@ def test_ask_shows_the_changes_and_does_what_is_said(shell: Shell, answer: str, 
     assert ("(carried over)" in seen) is (answer == "y")
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_diff_and_ask_name_the_attributes_that_a_commit_carries_over(shell: Shell, marked: bool) -> None:
+    code = "import os; open('old', 'a').write('more\\n')" + marked * "; os.setxattr('old', 'user.payload', b'x')"
+    line = "file old: attribute set: user.payload\n"
+    seen = _on_terminal(shell, ["run", "--strict", "--ask", "--", "python3", "-c", code], b"l\n")
+    assert "+more" in seen and (line in seen) is marked
+    told = shell("diff", *shell.kept()).stdout
+    assert told.endswith(f"+more\n{line if marked else ''}")
+    shell("commit", *shell.kept())
+    assert ("user.payload" in os.listxattr(shell.here / "old")) is marked
+
+
 def _before_the_question(shell: Shell, words: list[str], early: bytes, late: bytes, again: bytes = b"") -> int:
     """With an input that is no terminal: what is typed waits in the terminal for who reads from it next. How often it
     asked; ``again``: the answer to the second question, without which the terminal hangs up then."""

@@ -79,7 +79,98 @@ def test_a_change_that_no_line_shows_is_named(tmp_path: Path) -> None:
     workspace = _over(tmp_path)
     (tmp_path / "upper/a").write_text("x\n")
     os.utime(tmp_path / "upper/a", (1, 1))
-    assert workspace.diff("a") == "file a: modified, but only its times or attributes\n"
+    assert workspace.diff("a") == "file a: modified, but only its times\n"
+
+
+def _mark(path: Path, **attributes: bytes) -> None:
+    for name, value in attributes.items():
+        os.setxattr(path, f"user.{name}", value)
+
+
+KINDS = {"text": "file", "binary": "file", "same": "file", "folder": "directory"}
+CARRIED = {"kept": b"1", "mime_type": b"application/x-sh", "payload": b"A" * 2000}
+
+
+def _with_other_attributes(top: Path) -> Workspace:
+    for side in ("base", "upper"):
+        (top / side / "folder").mkdir(parents=True)
+        (top / side / "text").write_text(f"{side}\n")
+        (top / side / "binary").write_bytes(side.encode() + b"\0")
+        (top / side / "same").write_text("same\n")
+    (top / "upper/new").write_text("new\n")
+    (top / "upper/made").mkdir()
+    for name in KINDS:
+        _mark(top / "base" / name, old=b"1", kept=b"1", mime_type=b"text/plain")
+    for name in (*KINDS, "new", "made"):
+        _mark(top / "upper" / name, **CARRIED)
+    return _over(top)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_attributes_that_a_commit_changes_are_named_whatever_else_is_shown(name: str, tmp_path: Path) -> None:
+    start, told = f"{KINDS[name]} {name}: attribute", _with_other_attributes(tmp_path).diff(name)
+    assert told.endswith(f"{start} changed: user.mime_type\n{start} removed: user.old\n{start} set: user.payload\n")
+    assert "kept" not in told
+    if name == "text":
+        assert told.startswith("diff --git a/text b/text\n--- a/text\n+++ b/text\n@@ -1 +1 @@\n-base\n+upper\nfile")
+
+
+@pytest.mark.parametrize("name", ["file new", "directory made"])
+def test_attributes_of_what_is_added_are_named(name: str, tmp_path: Path) -> None:
+    told = _with_other_attributes(tmp_path).diff(name.split()[1])
+    assert told.endswith("".join(f"{name}: attribute set: user.{each}\n" for each in CARRIED))
+
+
+def test_the_control_a_commit_carries_over_the_attributes_that_were_named(tmp_path: Path) -> None:
+    _with_other_attributes(tmp_path).commit()
+    for name in (*KINDS, "new", "made"):
+        path = tmp_path / "base" / name
+        assert {each: os.getxattr(path, each) for each in os.listxattr(path)} == {
+            f"user.{each}": value for each, value in CARRIED.items()
+        }
+
+
+def test_attributes_that_a_commit_leaves_as_they_are_are_not_named(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    workspace = _over(tmp_path)
+    for top in ("base", "upper"):
+        (tmp_path / top / "text").write_text(f"{top}\n")
+        os.setxattr(tmp_path / top / "text", "user.note", b"1")
+    os.setxattr(tmp_path / "upper/text", "user.overlay.origin", b"")
+    (tmp_path / "base/gone").write_text("gone\n")
+    os.setxattr(tmp_path / "base/gone", "user.note", b"1")
+    (tmp_path / "upper/gone").symlink_to("text")
+    assert "attribute" not in workspace.diff()
+
+
+def test_a_directory_that_became_a_file_has_all_its_attributes_named(tmp_path: Path) -> None:
+    (tmp_path / "base/one").mkdir(parents=True)
+    workspace = _over(tmp_path)
+    (tmp_path / "upper/one").write_text("")
+    for top in ("base", "upper"):
+        os.setxattr(tmp_path / top / "one", "user.note", b"1")
+    assert workspace.diff("one").endswith("file one: attribute set: user.note\n")
+
+
+def test_the_name_of_an_attribute_does_not_look_like_more_of_the_diff(tmp_path: Path) -> None:
+    workspace = _over(tmp_path)
+    (tmp_path / "upper/new\n+evil").write_text("")
+    for name in ("user.x\n+++ b/other", 'user."', "user.\x1b[2J", "user.x; removed: y"):
+        os.setxattr(tmp_path / "upper/new\n+evil", name, b"1")
+    start = 'file "new\\012+evil": attribute set: '
+    names = ('"user.\\033[2J"', '"user.\\""', '"user.x\\012+++ b/other"', "user.x; removed: y")
+    assert workspace.diff().splitlines()[-4:] == [start + each for each in names]
+
+
+def test_of_too_many_changes_attributes_are_only_counted(tmp_path: Path) -> None:
+    workspace = _over(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / "upper" / name).write_text("new\n")
+        for number in range(3):
+            os.setxattr(tmp_path / "upper" / name, f"user.{number}", b"1")
+    told = list(workspace.diffs(most=0))
+    assert "attribute set: user.2\n" in told[0]
+    assert "user." not in told[1] and "file b: other attributes, 3 of them, not shown" in told[1]
 
 
 def test_no_name_passes_for_a_line_of_a_file(tmp_path: Path) -> None:
@@ -99,6 +190,7 @@ def test_patch_makes_links_and_modes_and_removes_files(tmp_path: Path) -> None:
     (tmp_path / "upper/script").write_text("y\n")
     (tmp_path / "upper/script").chmod(0o755)
     (tmp_path / "upper/binary").write_bytes(b"\0")
+    _mark(tmp_path / "upper/script", note=b"1")
     subprocess.run(["patch", "-p1", "-s"], cwd=tmp_path / "base", input=workspace.diff().encode(), check=True)
     assert os.readlink(tmp_path / "base/link") == "script" and not (tmp_path / "base/binary").exists()
     assert (tmp_path / "base/script").stat().st_mode & 0o777 == 0o755

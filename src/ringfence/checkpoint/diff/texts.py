@@ -49,6 +49,7 @@ class Texts:
         apart = old is not None and new is not None and old.kind != new.kind
         pairs = ((old, None), (None, new)) if apart else ((old, new),)
         text = "".join(self._part(path, *pair, brief=brief) for pair in pairs) + self._joined(path)
+        text += _attributes(self._title + path, None if apart else old, new, brief=brief)
         return text or self._the_rest(path, old, new)
 
     def _new(self, path: str) -> Entry | None:
@@ -79,7 +80,7 @@ class Texts:
     def _the_rest(self, path: str, old: Entry | None, new: Entry | None) -> str:
         if new is None or not change_of(path, self._layer, old, self._base):
             return ""
-        return f"{new.kind} {quoted(self._title + path)}: modified, but only its times or attributes\n"
+        return f"{new.kind} {quoted(self._title + path)}: modified, but only its times\n"
 
     @staticmethod
     def _text(entry: Entry | None, open_content: Callable[[], int]) -> list[str] | str:
@@ -140,6 +141,20 @@ def _line(name: str, old: Entry | None, new: Entry | None, why: str) -> str:
     modes = dict.fromkeys(f"{each.mode:04o}" for each in (old, new) if each)
     mode = f", mode {' -> '.join(modes)}" if new and entry.kind != LINK else ""
     return f"{entry.kind} {quoted(name)}: {verb}{mode}{f', {why}' if why else ''}\n"
+
+
+def _attributes(name: str, old: Entry | None, new: Entry | None, *, brief: bool) -> str:
+    """Which attributes a commit carries over, a line for each: it ends with the name, which a program chose, so nothing
+    in that can pass for another one. ``brief``: only how many. Those of what is deleted go with it."""
+    if new is None:
+        return ""
+    before, after = dict(old.attributes if old else ()), dict(new.attributes)
+    verbs = {each: "set" if each not in before else "changed" if each in after else "removed"
+             for each in sorted(before.keys() | after.keys()) if before.get(each) != after.get(each)}  # fmt: skip
+    start = f"{new.kind} {quoted(name)}: "
+    if brief and verbs:
+        return f"{start}other attributes, {len(verbs)} of them, not shown: this is too long already\n"
+    return "".join(f"{start}attribute {verb}: {quoted(each)}\n" for each, verb in verbs.items())
 
 
 def _lines(text: str) -> list[str]:
