@@ -317,6 +317,60 @@ def test_no_commit_goes_past_what_a_visit_tried_that_was_ended_with_the_box(
         transaction.commit()
 
 
+# ---- what the gateway refused
+
+_EVIL = "evil.example.net:443"
+_CONNECT = f"""
+import socket
+link = socket.create_connection(('127.64.0.2', 3128))
+link.sendall(b'CONNECT {_EVIL} HTTP/1.1\\r\\nHost: {_EVIL}\\r\\n\\r\\n'); link.recv(9)
+"""
+
+
+def _listed(folder: Path) -> SandboxPolicy:
+    return _policy(folder).with_changes(network=["api.example.com"])
+
+
+def test_no_commit_of_a_box_goes_past_a_refused_connection(folder: Path) -> None:
+    with ringfence.open(_listed(folder), folder / "work") as box:
+        box.run(_leave(folder, _CONNECT))
+        _let_go(box)
+        for _ in range(2):
+            with pytest.raises(LateAttemptError, match=_EVIL) as caught:
+                box.commit()
+            assert len(caught.value.attempts) == 1
+        told = box.run(["true"])
+        assert [event.details["name"] for event in told.events if event.details.get("decision") == "refused"] == [
+            "evil.example.net"
+        ]
+        box.commit()
+    assert "done" in os.listdir(folder / "work")
+
+
+@pytest.mark.parametrize("way", COMMITS)
+@pytest.mark.parametrize("start", ["left", "ended with the box"])
+def test_no_commit_of_a_transaction_goes_past_a_refused_connection(
+    start: str, way: str, folder: Path, transaction: Transaction
+) -> None:
+    with ringfence.open(_listed(folder), transaction=transaction) as box:
+        if start == "left":
+            box.run(_leave(folder, _CONNECT))
+        else:
+            box.start(_stay(folder, _CONNECT))
+        _let_go(box)
+        with pytest.raises(LateAttemptError, match=_EVIL):
+            COMMITS[way](box, transaction)
+    assert sorted(os.listdir(folder / "work")) == ["plain"]
+
+
+def test_a_commit_goes_past_what_a_result_has_told_of_the_network(folder: Path) -> None:
+    with ringfence.open(_listed(folder), folder / "work") as box:
+        box.put("go", b"")
+        ran = box.run(_stay(folder, _CONNECT, _ENDS))
+        assert any(event.details.get("decision") == "refused" for event in ran.events), ran.stderr
+        box.commit()
+
+
 def test_no_commit_of_a_session_goes_past_what_its_python_tried(folder: Path, transaction: Transaction) -> None:
     with Place(_policy(folder), transaction) as place:
         python = LivingPython(place)

@@ -222,6 +222,9 @@ class EgressVisit(GroupVisit):
     def network(self, *, settled: bool = False) -> tuple[int, str]:
         return self.link.settle() if settled else self.link.network_bytes(), self.link.problem
 
+    def end_network(self) -> None:
+        self.link.close()
+
     def source(self) -> Source:
         return replace(super().source(), network=self.link.network_bytes)
 

@@ -156,6 +156,9 @@ class GroupVisit(LeaderClient):
         what processes that have just ended leave behind."""
         return 0, ""
 
+    def end_network(self) -> None:
+        """No process is inside any more: hear the gateway's last reports."""
+
     def source(self) -> Source:
         return replace(super().source(), groups=self._cgroup.places if self._cgroup else {})
 

@@ -161,7 +161,8 @@ def with_late(
 ) -> Mapping[str, object]:
     """What a recorder says of one visit, with notes on it from elsewhere, and with late attempts."""
     late = [each for each in late if each.notes or each.unrecorded]
-    beside = [*notes, *(note for each in late for note in each.notes)]
+    told_late = (note for each in late for note in each.notes)
+    beside = [*notes, *(note for note in told_late if "decision" not in note)]  # the gateway's are no recorder's
     since = list(dict.fromkeys(each.since for each in late if each.texts()))
     if not recorder or not (beside or late):
         return {"complete": False, SINCE: since} if since else recorder

@@ -83,6 +83,7 @@ async def close(side: SandboxSide) -> None:
     if side.closing:
         return
     side.closing = True
+    side.take_sockets()  # a busy loop may not even have these
     for made in side.sockets[:]:
         await _take_all(side, made)
     side.stop_listening()

@@ -136,8 +136,7 @@ class SandboxSide:
         self.budgets.clear()
         self.teller.names.clear()
         if self.has_rules:
-            while self.inbox >= 0 and self._socket_comes():
-                pass
+            self.take_sockets()
             self.has_changed = True
             self._listen_by_plan()
         self.has_rules = True
@@ -172,6 +171,11 @@ class SandboxSide:
         self.gateway.forget(self)
 
     # ---- sockets that were made in the sandbox
+
+    def take_sockets(self) -> None:
+        """Receive those that have been sent by now."""
+        while self.inbox >= 0 and self._socket_comes():
+            pass
 
     def _socket_comes(self) -> bool:
         """Receive one message with sockets; False: there is none yet."""

@@ -41,6 +41,8 @@ QUIET = ("/etc/gitconfig", "/etc/pip.conf", "/etc/wgetrc")
 def tried(details: Mapping[str, object]) -> str:
     """What was tried, in words. Empty: it is allowed, or honest programs try it too, such as reading what ps reads of
     pid 1, or a call that was answered as if the kernel did not have it."""
+    if details.get("decision") == "refused":
+        return f"connection to {ascii(details.get('name') or details.get('address') or '')[1:-1]}:{details.get('port')}"
     path, number = str(details.get("path", "")), details.get("errno")
     unknown_call = number == errno.ENOSYS and details.get("aim") != "hidden"
     is_honest = path in QUIET or details.get("aim") == "process"

@@ -33,6 +33,12 @@ class Leader:
 
     catch_up = ask
 
+    def network(self, *, settled: bool = False) -> tuple[int, str]:
+        return 0, ""
+
+    def end_network(self) -> None:
+        """There is no gateway."""
+
     def take_notes(self) -> list[Note]:
         taken, self.notes = self.notes, []
         return taken

@@ -157,7 +157,7 @@ class BoxHearing:
     def collect(self) -> None:
         """Before a commit: keep what no result has told; it makes the commit be refused."""
         with self._asking:
-            found = self._collect(())
+            found = [*self._collect(()), *self._refused()]
             for visit in list(self._running.values()):
                 found += [] if visit is None or visit.since is None else self._so_far(visit)
             self.late.add(found)
@@ -181,8 +181,10 @@ class BoxHearing:
         with self._asking:
             for visit in list(self._left):
                 _await_end(visit, give_up)
+            if self._supervisor is not None:
+                self._supervisor.end_network()
             try:
-                self.late.add(self._collect(()))
+                self.late.add([*self._collect(()), *self._refused()])
             except CheckpointError as error:
                 return f"what was tried after the last result could not be written down: {error}"
             finally:
@@ -216,6 +218,18 @@ class BoxHearing:
     def _late_of(self, note: Note, own: tuple[int, ...]) -> Late:
         since = self._known.get(_number(note))
         return _late(self._oldest(own) if since is None else since, [note])
+
+    def _refused(self) -> list[Late]:
+        """What the gateway refused and no result has told. A visit that runs tells it too: it stays there for that."""
+        if self._supervisor is not None:
+            self._supervisor.network(settled=True)
+        self._sort()
+        newest, since = self._newest(), self._oldest(()) or next(filter(None, reversed(self._known.values())), "")
+        with self._lock:
+            found = [note for note in self._beside if note.get("decision") == "refused"]
+            if not newest:
+                self._beside = [note for note in self._beside if note not in found]
+        return [_late(since, found)] if found else []
 
     def _of_leader(self, visit: VisitToBox) -> list[Late]:
         said = visit.ask(_PATIENCE_S)

@@ -160,7 +160,7 @@ class VisitToBox(LeaderClient):
         taken = self._hearing.take(self.number, beside=self.since is not None)
         wired = [note for note in taken if "aim" in note]
         self._wired += wired
-        self._copies += wired
+        self._copies += [*wired, *(note for note in taken if note.get("decision") == "refused")]
         self._beside += taken
 
     def _handle(self, kind: bytes, body: bytes) -> None:
