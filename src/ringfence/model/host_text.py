@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from _collections_abc import Iterable
 
+from ringfence.model.system_text import cut, quoted
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
@@ -68,16 +70,16 @@ def canonical_host(text: str) -> str:
     if text[0] == "[" and text[-1] == "]":
         text = text[1:-1]
         if ":" not in text:
-            raise ValueError(f"only an IPv6 address goes in brackets; write {text}")
+            raise ValueError(f"only an IPv6 address goes in brackets; write {cut(text)}")
     if ":" in text or ("/" in text and _looks_like_ipv4(text.partition("/")[0])):
         return _network(text) if "/" in text else str(_sole(_ip(text)))
     if "/" in text:
-        raise ValueError(f"{text!r} has a path; write the host alone, and the path under paths")
+        raise ValueError(f"{quoted(text)} has a path; write the host alone, and the path under paths")
     name = _name(text.removeprefix("*."), text)
     if not _is_number(name.rpartition(".")[2]):
         return f"*.{name}" if is_wildcard(text) else name
     if is_wildcard(text):
-        raise ValueError(f"{text!r}: sub-domains belong to a name, and this ends in a number")
+        raise ValueError(f"{quoted(text)}: sub-domains belong to a name, and this ends in a number")
     return str(_sole(_ip(name if text.isascii() else text)))
 
 
@@ -99,13 +101,13 @@ def _refuse_forms(text: str) -> None:
         raise ValueError("the host is empty; write a name such as api.example.com")
     if "://" in text:
         alone = text.partition("://")[2].partition("/")[0]
-        raise ValueError(f"a rule has no scheme and no path; write {alone or 'the host alone'}")
+        raise ValueError(f"a rule has no scheme and no path; write {cut(alone) or 'the host alone'}")
     if text == "*":
         raise ValueError("* would be every host; name them, or write network: host")
     if "*" in text.removeprefix("*."):
-        raise ValueError(f"{text!r}: a * stands for whole sub-domains, at the start: *.example.com")
+        raise ValueError(f"{quoted(text)}: a * stands for whole sub-domains, at the start: *.example.com")
     if "@" in text:
-        raise ValueError(f"{text!r} has a user in it; write {text.rpartition('@')[2]}")
+        raise ValueError(f"{quoted(text)} has a user in it; write {cut(text.rpartition('@')[2])}")
 
 
 def _name(text: str, whole: str) -> str:
@@ -118,15 +120,15 @@ def _name(text: str, whole: str) -> str:
 
 def _encoded(label: str, whole: str) -> str:
     if not label:
-        raise ValueError(f"{whole!r} has an empty label; write one dot between two words")
+        raise ValueError(f"{quoted(whole)} has an empty label; write one dot between two words")
     plain = label.lower() if label.isascii() else _a_label(label)
     if len(plain) > LONGEST_LABEL:
         raise ValueError(f"a label of {len(plain)} characters; the longest has {LONGEST_LABEL}")
     wrong = sorted(set(plain) - _IN_LABELS)
     if wrong:
-        raise ValueError(f"{whole!r} is not a host name: {wrong[0]!r} can't stand in one")
+        raise ValueError(f"{quoted(whole)} is not a host name: {quoted(wrong[0])} can't stand in one")
     if "-" in (plain[0], plain[-1]):
-        raise ValueError(f"{whole!r}: no label begins or ends with a hyphen")
+        raise ValueError(f"{quoted(whole)}: no label begins or ends with a hyphen")
     return plain
 
 
@@ -134,7 +136,7 @@ def _a_label(label: str) -> str:
     if len(label) > _LONGEST_TEXT:
         raise ValueError(f"a label of {len(label)} characters; the longest has {LONGEST_LABEL}")
     for char in sorted((_OTHER_DOTS | _READ_TWO_WAYS) & set(label)):
-        raise ValueError(f"{char!r} is read in two ways; write the label in its xn-- form")
+        raise ValueError(f"{quoted(char)} is read in two ways; write the label in its xn-- form")
     from encodings.idna import ToASCII
     from stringprep import in_table_a1
 
@@ -143,7 +145,7 @@ def _a_label(label: str) -> str:
             raise UnicodeError
         return ToASCII(label).decode("ascii").lower()
     except UnicodeError:
-        raise ValueError(f"{label!r} can't be encoded by IDNA2003; write the label in its xn-- form") from None
+        raise ValueError(f"{quoted(label)} can't be encoded by IDNA2003; write the label in its xn-- form") from None
 
 
 # ---- addresses
@@ -165,28 +167,28 @@ def _ip(text: str) -> IPv4Address | IPv6Address:
     from ipaddress import IPv4Address, IPv6Address
 
     if "%" in text:
-        raise ValueError(f"{text!r} names an interface; only addresses without one can be reached")
+        raise ValueError(f"{quoted(text)} names an interface; only addresses without one can be reached")
     try:
         address = IPv6Address(text) if ":" in text else IPv4Address(text)
     except ValueError:
         raise ValueError(_not_an_address(text)) from None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     if mapped is not None:
-        raise ValueError(f"{text!r} is an IPv4 address in the form of IPv6; write {mapped}")
+        raise ValueError(f"{quoted(text)} is an IPv4 address in the form of IPv6; write {mapped}")
     return address
 
 
 def _not_an_address(text: str) -> str:
     if ":" in text:
-        return f"{text!r} is not an IPv6 address"
+        return f"{quoted(text)} is not an IPv6 address"
     from _socket import inet_aton, inet_ntoa
 
     try:
         meant = inet_ntoa(inet_aton(text))
     except OSError:
-        return f"{text!r} is neither a name nor an address: its last label is a number"
+        return f"{quoted(text)} is neither a name nor an address: its last label is a number"
     alone = "; a port stands after a host, name:443" if text.isdigit() else ""
-    return f"{text!r} is another spelling of the address {meant}; write {meant} if that is meant{alone}"
+    return f"{quoted(text)} is another spelling of the address {meant}; write {meant} if that is meant{alone}"
 
 
 def _sole(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
@@ -212,20 +214,21 @@ def _network(text: str) -> str:
 
     start, _, length = text.partition("/")
     if "%" in start:
-        raise ValueError(f"{text!r} names an interface; only addresses without one can be reached")
+        raise ValueError(f"{quoted(text)} names an interface; only addresses without one can be reached")
     if not (length.isascii() and length.isdigit() and len(length) <= 3):
-        raise ValueError(f"{text!r}: the length of the prefix is a number, as in 10.1.2.0/24")
+        raise ValueError(f"{quoted(text)}: the length of the prefix is a number, as in 10.1.2.0/24")
     if ":" not in start:
         _ip(start)
     try:
         network = ip_network(f"{start}/{int(length)}", strict=False)
     except ValueError:
-        raise ValueError(f"{text!r} is not a network; write it as 10.1.2.0/24 or 2001:db8::/32") from None
+        raise ValueError(f"{quoted(text)} is not a network; write it as 10.1.2.0/24 or 2001:db8::/32") from None
     if int(ip_address(start)) != int(network.network_address):
-        raise ValueError(f"{text!r} has bits set behind the first {network.prefixlen}; write {network}")
+        raise ValueError(f"{quoted(text)} has bits set behind the first {network.prefixlen}; write {network}")
     mapped = getattr(network.network_address, "ipv4_mapped", None)
     if mapped is not None and network.prefixlen >= 96:
-        raise ValueError(f"{text!r} is an IPv4 network in the form of IPv6; write {mapped}/{network.prefixlen - 96}")
+        meant = f"{mapped}/{network.prefixlen - 96}"
+        raise ValueError(f"{quoted(text)} is an IPv4 network in the form of IPv6; write {meant}")
     if network.num_addresses == 1:
         return str(_sole(network.network_address))
     if network.is_multicast:
@@ -244,12 +247,12 @@ def split_port(text: str) -> tuple[str, str | None]:
     if text.startswith("["):
         host, bracket, rest = text.partition("]")
         if not bracket:
-            raise ValueError(f"{text!r}: the bracket is not closed")
+            raise ValueError(f"{quoted(text)}: the bracket is not closed")
         if rest and rest[0] != ":":
-            raise ValueError(f"{text!r}: only a port may follow the bracket, as in [2001:db8::/32]:443")
+            raise ValueError(f"{quoted(text)}: only a port may follow the bracket, as in [2001:db8::/32]:443")
         return host + bracket, rest[1:] if rest else None
     if text.count(":") > 1:
-        raise ValueError(f"{text!r}: put an IPv6 address in brackets before its port: [2001:db8::1]:443")
+        raise ValueError(f"{quoted(text)}: put an IPv6 address in brackets before its port: [2001:db8::1]:443")
     host, colon, ports = text.partition(":")
     return host, ports if colon else None
 
@@ -262,7 +265,7 @@ def read_ports(text: str) -> Ranges:
 def _range(text: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     if not (_is_port_text(first) and (_is_port_text(last) or not dash)):
-        raise ValueError(f"{text!r} is not a port or a range of ports; write 443 or 8000-8010")
+        raise ValueError(f"{quoted(text)} is not a port or a range of ports; write 443 or 8000-8010")
     return port_range(int(first), int(last if dash else first))
 
 

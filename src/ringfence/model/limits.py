@@ -10,6 +10,7 @@ from _collections_abc import Callable
 
 from ringfence.model.record import record
 from ringfence.model.str_enum import StrEnum
+from ringfence.model.system_text import cut, quoted
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -43,7 +44,7 @@ NOT_LEVELS = {
 def not_one_of(value: object, kind: type[StrEnum]) -> str:
     """The error text for a value that is not a member."""
     known = NOT_LEVELS.get(str(value), "") if kind is IsolationLevel else ""
-    return f"{value!r} is not one of {', '.join(kind)}{f': {known}' if known else ''}"
+    return f"{quoted(value)} is not one of {', '.join(kind)}{f': {known}' if known else ''}"
 
 
 class SyscallProfile(StrEnum):
@@ -153,7 +154,7 @@ def _read_size(value: object) -> object:
     try:
         return parse_size(value)
     except ValueError:
-        raise ValueError(f'"{value}" is not a size; write 512M, 512MiB or a number of bytes') from None
+        raise ValueError(f'"{cut(value)}" is not a size; write 512M, 512MiB or a number of bytes') from None
 
 
 def _read_duration(value: object) -> object:
@@ -162,7 +163,7 @@ def _read_duration(value: object) -> object:
     try:
         return parse_duration(value)
     except ValueError:
-        raise ValueError(f'"{value}" is not a time; write 30, 1.5s, 10m or 2h') from None
+        raise ValueError(f'"{cut(value)}" is not a time; write 30, 1.5s, 10m or 2h') from None
 
 
 READ_UNIT: dict[Unit, Callable[[object], object]] = {Unit.BYTES: _read_size, Unit.SECONDS: _read_duration}

@@ -14,6 +14,7 @@ from ringfence.model import host_text
 from ringfence.model.limits import LIMITS, IsolationLevel, OutputOverflow, SyscallProfile, disk_rule, is_weaker
 from ringfence.model.network_list import UNNAMED
 from ringfence.model.policy import HOST_NETWORK, NO_NETWORK, PATH_FIELDS, SandboxPolicy
+from ringfence.model.system_text import cut
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _of(name: str, *sources: str) -> Rule:
     def rule(policy: SandboxPolicy, asked: SandboxPolicy) -> str:
         known = {item for source in sources for item in getattr(policy, source)}
         more = [str(item) for item in getattr(asked, name) if item not in known]
-        return f"{', '.join(more)}: not in the policy" if more else ""
+        return f"{cut(', '.join(more))}: not in the policy" if more else ""
 
     return rule
 
@@ -139,7 +140,7 @@ def _network(policy: SandboxPolicy, asked: SandboxPolicy) -> str:
         return "would reach more than the policy"
     more = [str(rule) for rule in wanted if not _is_covered(rule, allowed)]
     if more:
-        return f"{', '.join(more)}: not in the policy's list as it stands there"
+        return f"{cut(', '.join(more))}: not in the policy's list as it stands there"
     return "" if isinstance(allowed, str) else _loosened(wanted, allowed) or _counted_twice(wanted)
 
 

@@ -10,6 +10,7 @@ from ringfence.model import host_text
 from ringfence.model.limits import READ_UNIT, Unit
 from ringfence.model.network_rule import NetworkRule
 from ringfence.model.policy_keys import Problem, unknown
+from ringfence.model.system_text import quoted
 
 MAX_RULES, MAX_PORTS, MAX_LISTENERS = 1024, 256, 1024
 WILDCARD_ADDRESSES = 8
@@ -54,8 +55,8 @@ def _told(number: int, value: object, wrong: PolicyError) -> str:
     """A text entry is quoted; a mapping is named by its number, and the key."""
     if isinstance(value, Mapping):
         return f"entry {number}, {wrong.field}: {wrong.problem}"
-    if isinstance(value, str) and repr(value) not in wrong.problem:
-        return f"{value!r}: {wrong.problem}"
+    if isinstance(value, str) and quoted(value) not in wrong.problem:
+        return f"{quoted(value)}: {wrong.problem}"
     return wrong.problem
 
 
@@ -144,11 +145,11 @@ def read_limits(values: Mapping[object, object], field: str = "network_limits") 
 def _limit(unit: Unit, value: object) -> int | float:
     read = READ_UNIT[unit](value) if unit in READ_UNIT else value
     if isinstance(read, bool) or not isinstance(read, int | float):
-        raise ValueError(f"{value!r} is not a number")
+        raise ValueError(f"{quoted(value)} is not a number")
     if isinstance(read, float) and not math.isfinite(read):
-        raise ValueError(f"{value!r} is not a finite number")
+        raise ValueError(f"{quoted(value)} is not a finite number")
     if not 0 < read <= _LARGEST_LIMIT:
-        raise ValueError(f"{value!r} is not more than zero, or has no meaning any more")
+        raise ValueError(f"{quoted(value)} is not more than zero, or has no meaning any more")
     if unit is not Unit.SECONDS and read != int(read):
-        raise ValueError(f"{value!r} is not a whole number")
+        raise ValueError(f"{quoted(value)} is not a whole number")
     return float(read) if unit is Unit.SECONDS else int(read)

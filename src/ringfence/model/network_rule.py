@@ -13,6 +13,7 @@ from ringfence.model.host_text import Ranges
 from ringfence.model.limits import READ_UNIT, Unit
 from ringfence.model.policy_keys import Problem, unknown
 from ringfence.model.record import field_names, record
+from ringfence.model.system_text import cut, quoted
 
 _HTTP, _HTTPS = 80, 443
 DEFAULT_PORTS: Ranges = ((_HTTP, _HTTP), (_HTTPS, _HTTPS))
@@ -87,7 +88,8 @@ class NetworkRule:
         if isinstance(value, str):
             return cls._of_text(value)
         if not isinstance(value, Mapping):
-            raise PolicyError("host", f"{value!r} is not a host; write a name, an address, or a mapping with host")
+            problem = f"{quoted(value)} is not a host; write a name, an address, or a mapping with host"
+            raise PolicyError("host", problem)
         wrong = [_unknown(key) for key in value if key not in _KEYS]
         if "host" not in value:
             wrong.append(("host", "is missing; write host: api.example.com"))
@@ -178,10 +180,10 @@ def _unknown(key: object) -> Problem:
 
 def _read_host(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a host name")
+        raise ValueError(f"{quoted(value)} is not a host name")
     if ":" in value and "://" not in value and value[0] != "[" and value.count(":") == 1:
         host, _, port = value.partition(":")
-        raise ValueError(f"{value!r} has a port in it; write host: {host} and ports: {port or 443}")
+        raise ValueError(f"{quoted(value)} has a port in it; write host: {cut(host)} and ports: {cut(port) or 443}")
     return host_text.canonical_host(str.__str__(value))
 
 
@@ -199,12 +201,12 @@ def _ranges(item: object) -> Ranges:
         return (host_text.port_range(int(item), int(item)),)
     if isinstance(item, tuple) and len(item) == 2 and all(type(port) is int for port in item):
         return (host_text.port_range(*item),)
-    raise ValueError(f"{item!r} is not a port or a range of ports; write 443 or 8000-8010")
+    raise ValueError(f"{quoted(item)} is not a port or a range of ports; write 443 or 8000-8010")
 
 
 def _texts(value: object, what: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise ValueError(f"{value!r} is not a list of {what}")
+        raise ValueError(f"{quoted(value)} is not a list of {what}")
     return tuple(dict.fromkeys(map(str.__str__, value)))
 
 
@@ -212,7 +214,7 @@ def _read_methods(value: object) -> tuple[str, ...]:
     methods = tuple(dict.fromkeys(method.upper() for method in _texts(value, "methods, such as [GET, POST]")))
     for method in methods:
         if not _is_token(method):
-            raise ValueError(f"{method!r} is not a method of HTTP; write one such as GET")
+            raise ValueError(f"{quoted(method)} is not a method of HTTP; write one such as GET")
         if method == "CONNECT":
             raise ValueError("CONNECT opens a tunnel that nothing looks into; list the host that is meant")
     return methods
@@ -222,11 +224,11 @@ def _read_paths(value: object) -> tuple[str, ...]:
     paths = _texts(value, "paths, such as [/v1/messages]")
     for path in paths:
         if not path.startswith("/"):
-            raise ValueError(f"{path!r} does not begin with a slash; write /{path}")
+            raise ValueError(f"{quoted(path)} does not begin with a slash; write /{cut(path)}")
         if not path.isascii() or not path.isprintable() or set(path) & _NOT_IN_PATHS:
-            raise ValueError(f"{path!r} is not the path of a URL; write it percent-encoded and without a query")
+            raise ValueError(f"{quoted(path)} is not the path of a URL; write it percent-encoded and without a query")
         if {".", ".."} & set(path.split("/")) or "//" in path:
-            raise ValueError(f"{path!r} is not in its plain form: without //, . and ..")
+            raise ValueError(f"{quoted(path)} is not in its plain form: without //, . and ..")
     return paths
 
 
@@ -245,14 +247,14 @@ def _read_inject(value: object) -> Injection | None:
 def _sound(injection: Injection) -> Injection:
     header = injection.header.lower()
     if not _is_token(header):
-        raise ValueError(f"header {injection.header!r} is not the name of a header")
+        raise ValueError(f"header {quoted(injection.header)} is not the name of a header")
     if header in CONNECTION_HEADERS:
         raise ValueError(f"header {header} belongs to the connection; the gateway alone sets it")
     variable = injection.from_env
     if not (variable and variable.isascii() and variable.isprintable() and not set(variable) & set("= ")):
-        raise ValueError(f"from_env {variable!r} is not the name of a variable")
+        raise ValueError(f"from_env {quoted(variable)} is not the name of a variable")
     if injection.scheme and not _is_token(injection.scheme):
-        raise ValueError(f"scheme {injection.scheme!r} is not one word, such as Bearer")
+        raise ValueError(f"scheme {quoted(injection.scheme)} is not one word, such as Bearer")
     return Injection(header=header, from_env=variable, scheme=injection.scheme)
 
 
@@ -261,7 +263,7 @@ def _read_bytes(value: object) -> int | None:
     if size is None:
         return None
     if isinstance(size, bool) or not isinstance(size, int):
-        raise ValueError(f"{size!r} is not a whole number of bytes")
+        raise ValueError(f"{quoted(size)} is not a whole number of bytes")
     if not 0 < size <= LARGEST_BYTES:
         raise ValueError(f"a size is more than zero and not more than {LARGEST_BYTES}")
     return int(size)
@@ -273,7 +275,7 @@ def _is_token(text: str) -> bool:
 
 def _read_sni(value: object) -> str:
     if value not in ("required", "optional"):
-        raise ValueError(f"{value!r} is not required or optional")
+        raise ValueError(f"{quoted(value)} is not required or optional")
     return str(value)
 
 

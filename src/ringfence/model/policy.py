@@ -29,7 +29,7 @@ from ringfence.model.limits import (
 )
 from ringfence.model.policy_keys import Problem, in_order, unknown
 from ringfence.model.record import field_names, record, replace
-from ringfence.model.system_text import is_system_text
+from ringfence.model.system_text import is_system_text, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 NO_NETWORK, HOST_NETWORK = policy_network.NO_NETWORK, policy_network.HOST_NETWORK
 PATH_FIELDS = policy_paths.FIELDS
+MOST_PROBLEMS = 1000
 # On these levels a job has no network unless the policy names one.
 _CLOSED_LEVELS = (IsolationLevel.CONTAINER, IsolationLevel.STRICT)
 
@@ -104,7 +105,7 @@ class SandboxPolicy:
     def __post_init__(self) -> None:
         for name, make in _COERCIONS.items():
             object.__setattr__(self, name, make(getattr(self, name)))
-        problems = [problem for check in _CHECKS for problem in check(self)]
+        problems = _problems(self)
         if problems:
             raise _policy_error(problems)
 
@@ -170,6 +171,17 @@ class SandboxPolicy:
 
 
 _FIELD_NAMES = frozenset(field_names(SandboxPolicy))
+
+
+def _problems(policy: SandboxPolicy) -> list[Problem]:
+    """What is wrong with it, until that is more than anybody would read: an error is made of each."""
+    found: list[Problem] = []
+    for check in _CHECKS:
+        for problem in check(policy):
+            found.append(problem)
+            if len(found) == MOST_PROBLEMS:
+                return found
+    return found
 
 
 def _policy_error(problems: list[Problem]) -> PolicyError:
@@ -258,13 +270,13 @@ def _number_problem(limit: Limit, value: object) -> str | None:
         return str(value)
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         of_what = "" if limit.unit is Unit.COUNT else f" of {limit.unit}"
-        return f"{value!r} is not {'a whole number' if whole else 'a number'}{of_what}"
+        return f"{quoted(value)} is not {'a whole number' if whole else 'a number'}{of_what}"
     if isinstance(value, float) and not math.isfinite(value):
-        return f"{value!r} is not a finite number"
+        return f"{quoted(value)} is not a finite number"
     if value <= 0:
-        return f"{value!r} is not more than zero"
+        return f"{quoted(value)} is not more than zero"
     if value > limit.largest:
-        return f"{value!r} is more than the largest that has a meaning, {limit.largest:,}"
+        return f"{quoted(value)} is more than the largest that has a meaning, {limit.largest:,}"
     return None
 
 
@@ -283,7 +295,7 @@ def _check_switches(policy: SandboxPolicy) -> Iterator[Problem]:
     for name in ("enforce_network", "allow_partial"):
         value = getattr(policy, name)
         if not isinstance(value, bool):
-            yield name, f"{value!r} is not true or false"
+            yield name, f"{quoted(value)} is not true or false"
 
 
 def _check_members(policy: SandboxPolicy) -> Iterator[Problem]:
@@ -300,16 +312,16 @@ def _check_members(policy: SandboxPolicy) -> Iterator[Problem]:
 
 def _check_environment(policy: SandboxPolicy) -> Iterator[Problem]:
     if not isinstance(policy.environment, Mapping):
-        yield "environment", f"{policy.environment!r} must be a mapping of strings to strings"
+        yield "environment", f"{quoted(policy.environment)} must be a mapping of strings to strings"
     else:
         for key, value in policy.environment.items():
             if not (_is_variable(key) and isinstance(value, str) and is_system_text(value)):
-                yield "environment", f"{key!r}: {value!r} must be name/value strings without NUL"
+                yield "environment", f"{quoted(key)}: {quoted(value)} must be name/value strings without NUL"
     if not isinstance(policy.pass_environment, tuple):
-        yield "pass_environment", f"{policy.pass_environment!r} is not a list of names"
+        yield "pass_environment", f"{quoted(policy.pass_environment)} is not a list of names"
     else:
         wrong = (name for name in policy.pass_environment if not _is_variable(name))
-        yield from (("pass_environment", f"{name!r} is not the name of a variable") for name in wrong)
+        yield from (("pass_environment", f"{quoted(name)} is not the name of a variable") for name in wrong)
 
 
 def _is_variable(name: object) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from _collections_abc import Collection, Iterable
 
+from ringfence.model.system_text import cut
+
 Problem = tuple[str, str]
 """(field, what is wrong with it)."""
 
@@ -19,9 +21,9 @@ def unknown(key: object, known: Collection[str], otherwise: str = "ringfence pol
     """Names the nearest existing key; ``otherwise``: the advice if there is none."""
     from difflib import get_close_matches
 
-    near = get_close_matches(str(key), sorted(known), n=1)
+    near = get_close_matches(cut(str(key)), sorted(known), n=1)
     advice = _NOT_BUILT.get(str(key)) or (f'did you mean "{near[0]}"?' if near else otherwise)
-    return str(key), f"unknown key; {advice}"
+    return cut(str(key)), f"unknown key; {advice}"
 
 
 def in_order(problems: list[Problem], keys: Iterable[object]) -> list[Problem]:

@@ -6,6 +6,7 @@ from _collections_abc import Iterator, Mapping
 from types import MappingProxyType
 
 from ringfence.errors import PolicyError
+from ringfence.model.system_text import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def check(policy: SandboxPolicy) -> Iterator[Problem]:
     elif isinstance(rule, PolicyError):
         yield from ((each.field, each.problem) for each in (rule, *rule.more))
     elif not isinstance(rule, tuple):
-        yield "network", f"{rule!r} is not none, host or a list of hosts"
+        yield "network", f"{quoted(rule)} is not none, host or a list of hosts"
     elif not rule:
         yield "network", "an empty list of hosts; write none"
 
@@ -57,6 +58,6 @@ def check_limits(policy: SandboxPolicy) -> Iterator[Problem]:
     if isinstance(given, PolicyError):
         yield from ((each.field, each.problem) for each in (given, *given.more))
     elif not isinstance(given, Mapping):
-        yield "network_limits", f"{given!r} must be a mapping, such as {{connections: 100, bytes_out: 10M}}"
+        yield "network_limits", f"{quoted(given)} must be a mapping, such as {{connections: 100, bytes_out: 10M}}"
     elif given and not isinstance(policy.network, tuple):
         yield "network_limits", "only a network list has limits; name who may be reached in network"

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from ringfence.errors import PolicyError, UsageError
 from ringfence.model.limits import LIMITS, IsolationLevel, OutputOverflow, SyscallProfile, Unit
 from ringfence.model.network_rule import NetworkRule
-from ringfence.model.policy import SandboxPolicy
+from ringfence.model.policy import MOST_PROBLEMS, SandboxPolicy
+from ringfence.model.policy_paths import MOST_PATHS
 from ringfence.model.record import field_names
 
 OPTIONAL = {"disk_bytes", "file_bytes", "cpu_share", "io_bytes_per_s"}
@@ -101,6 +102,48 @@ def test_what_is_counted_is_whole(limit) -> None:
 )  # fmt: skip
 def test_a_wrong_value_is_refused_by_name(field: str, value: object) -> None:
     assert refused(**{field: value}).field == field
+
+
+_LONGEST = "/" + "/".join(["n" * 255] * 15) + "/" + "n" * 255  # 4096 bytes
+
+
+@pytest.mark.parametrize("fields", [
+    {"hidden_paths": ["/a" * 30_000]}, {"readable_paths": [f"{_LONGEST}n"]}, {"writable_paths": ["/" + "n" * 256]},
+    {"hidden_paths": ["/" + "é" * 128]}, {"root": "/a" * 3000, "isolation": "strict"},
+    {"shown_at": {"/a" * 3000: "/b"}, "isolation": "strict"}, {"shown_at": {"/a": "/b" * 3000}, "isolation": "strict"},
+    {"hidden_paths": ["/" + "\udcff" * 256]},
+], ids=lambda fields: str(fields)[:30])  # fmt: skip
+def test_a_path_that_no_call_takes_is_refused_and_not_shown_whole(fields: dict[str, object]) -> None:
+    error = refused(**fields)
+    assert error.field == next(iter(fields)) and "has at most" in error.problem and "name a directory" in error.problem
+    assert len(str(error)) < 500
+
+
+def test_the_longest_path_that_there_can_be_is_taken() -> None:
+    assert len(os.fsencode(_LONGEST)) == 4096
+    for path in (_LONGEST, "/" + "é" * 127, "/" + "\udcff" * 255):
+        assert SandboxPolicy(hidden_paths=[path]).hidden_paths == (path,)  # type: ignore[arg-type]
+
+
+def test_a_policy_has_a_limited_number_of_paths_over_all_its_lists() -> None:
+    half = MOST_PATHS // 2
+    readable, hidden = [f"/r{number}" for number in range(half)], [f"/h{number}" for number in range(half)]
+    assert SandboxPolicy(readable_paths=readable, hidden_paths=hidden)  # type: ignore[arg-type]
+    error = refused(readable_paths=readable, hidden_paths=[*hidden, "/one"])
+    assert error.field == "hidden_paths" and "10,000 paths in all" in error.problem and not error.more
+
+
+def test_of_thousands_of_mistakes_not_all_become_errors() -> None:
+    assert len(refused(pass_environment=["A=B"] * 5000).more) == MOST_PROBLEMS - 1
+    assert len(refused(pass_environment=["A=B"] * 50).more) == 49  # the control
+
+
+@pytest.mark.parametrize("value", ["x" * 10**5, {"x" * 10**5: 1}, [["x" * 10**5]]], ids=["text", "mapping", "list"])
+@pytest.mark.parametrize("field", [*field_names(SandboxPolicy), "y" * 10**5], ids=lambda name: name[:20])
+def test_no_error_shows_more_of_a_value_than_its_beginning(field: str, value: object) -> None:
+    with pytest.raises(PolicyError) as caught:
+        SandboxPolicy.from_dict({field: value})
+    assert max(len(str(each)) for each in (caught.value, *caught.value.more)) < 1000
 
 
 def test_fields_that_contradict_each_other_are_refused() -> None:

@@ -213,3 +213,36 @@ def test_who_is_interrupted_closes_nothing_twice(tmp_path: Path, monkeypatch: py
             patched.setattr(os, "close", interrupting(turn))
             with pytest.raises(KeyboardInterrupt):  # and no OSError: what is closed already can't be closed
                 walk(str(tmp_path / "link" / ".." / "a"))
+
+
+# ---- how much is kept of it
+
+_PARTS = 30_000
+
+
+def _kept(path: str) -> int:
+    return sum(len(place) + len(link) for place, link, _ in walk(path).rows)
+
+
+@pytest.mark.parametrize("text", [
+    "/nowhere" + "/a" * _PARTS, "/etc/hostname" + "/a" * _PARTS, "/nowhere" + "/a/.." * _PARTS,
+], ids=["absent", "below a file", "up and down"])  # fmt: skip
+def test_of_a_way_no_more_is_kept_than_its_length(text: str) -> None:
+    assert _kept(text) <= 2 * len(text)
+
+
+def test_of_a_way_that_is_there_no_more_is_kept_than_its_length(tmp_path: Path) -> None:
+    deep = tmp_path / "/".join("d" * 50)
+    deep.mkdir(parents=True)
+    (deep / "link").symlink_to(tmp_path)
+    assert _kept(str(deep)) <= 2 * len(str(deep))
+    found = walk(deep / "link" / "x")
+    assert found.links == [f"{deep}/link"] and found.end == f"{tmp_path}/x"
+    tops = (tmp_path, tmp_path / "d", deep, deep / "link", tmp_path / "x")
+    assert all(found.passes(str(top)) for top in tops) and not found.passes(f"{tmp_path}/e")
+
+
+def test_beyond_what_is_there_the_text_says_where_it_ends() -> None:
+    ends = {"/nowhere/a/../b": "/nowhere/b", "/nowhere/../..": "/", "/nowhere/../../x": "/x", "/no/./a//b": "/no/a/b"}
+    assert {path: walk(path).end for path in ends} == ends
+    assert walk("/nowhere/a/b").passes("/nowhere/a") and not walk("/nowhere/a/b").passes("/nowhere/b")

@@ -27,7 +27,7 @@ _MAGIC = "/proc"
 
 Path = str | os.PathLike[str]
 Row = tuple[str, str, str]
-"""The same as a hop in its order, bare: hundreds are made for every sandbox, and few are looked at."""
+"""The same as a hop in its order, bare: many are made for every sandbox, and few are looked at."""
 
 
 @record
@@ -47,16 +47,13 @@ class Way:
     """Everything that the kernel passes, and where it arrives."""
 
     rows: tuple[Row, ...]
+    """Links, and between two of them the last place alone: it says by its text what was passed before it."""
     end: str
     """The real path; beyond the first name that is not there, what the text says."""
     error: int = 0
     """Why the kernel does not arrive (ENOENT, EACCES, ELOOP …); 0: it does."""
     own: str = ""
     """Its last name, with the real path of the directory that it lies in: a link there is seen as one."""
-
-    @property
-    def hops(self) -> tuple[Hop, ...]:
-        return tuple(Hop(place=place, link=link, open_to=open_to) for place, link, open_to in self.rows)
 
     @property
     def links(self) -> list[str]:
@@ -175,10 +172,10 @@ class _Walker:
                 found = self._host.look(name, place)
                 to = self._host.link(place) if stat.S_ISLNK(found.st_mode) else ""
             except (OSError, ValueError) as error:
-                self._rows.append((place, "", who.open_to(self._folder, None, self._users)))
+                self._passed(place, "", who.open_to(self._folder, None, self._users))
                 return self._not_there(place, left, getattr(error, "errno", None) or errno.EINVAL)
             if name != "..":
-                self._rows.append((place, to, self._open_to(found, to, place)))
+                self._passed(place, to, self._open_to(found, to, place))
             if not to:
                 self._folder = self._host.enter()
                 continue
@@ -192,6 +189,15 @@ class _Walker:
             left += to.split("/")[::-1]
         return self._way(place)
 
+    def _passed(self, place: str, to: str, open_to: str) -> None:
+        """Go on in the last row where nothing is lost by it: a row for each name would take the square of a path's
+        length, and a path may be as long as somebody else likes."""
+        before, link, was_open_to = self._rows[-1] if self._rows else ("", "", "")
+        if before and not link and not to and place.startswith(f"{before}/"):
+            self._rows[-1] = (place, "", was_open_to or open_to)
+        else:
+            self._rows.append((place, to, open_to))
+
     def _way(self, place: str, error: int = 0) -> Way:
         end = place or "/"
         return Way(rows=tuple(self._rows), end=end, error=error, own=self._own or end)
@@ -203,13 +209,16 @@ class _Walker:
 
     def _not_there(self, place: str, left: list[str], error: int) -> Way:
         """From here on only the text counts."""
+        names = place.split("/")
         for name in left[::-1]:
             if name == "..":
-                place = place.rpartition("/")[0]
+                del names[max(1, len(names) - 1) :]
             elif name not in ("", "."):
-                place = f"{place}/{name}"
-                self._rows.append((place, "", ""))
-        return self._way(place, error)
+                names.append(name)
+        end = "/".join(names)
+        if end != place:
+            self._passed(end, "", "")
+        return self._way(end, error)
 
 
 class _Opened:
