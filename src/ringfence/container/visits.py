@@ -112,8 +112,10 @@ class Listener:
     def accept(self, is_running: Callable[[], bool]) -> Door:
         """The door to pid 1, when that has come; SetupError where it does not."""
         give_up, looked = time.monotonic() + _START_S, time.monotonic()
+        poller = select.poll()  # ``select`` takes no descriptor above 1023, and a service has more
+        poller.register(self._socket, select.POLLIN)
         while time.monotonic() < give_up:
-            if select.select([self._socket], [], [], _LOOK_S)[0]:
+            if poller.poll(_LOOK_S * 1000):
                 connected, _ = self._socket.accept()
                 self.close()
                 return _greeted(connected, give_up)

@@ -82,8 +82,10 @@ class PlaceVisit:
     def wait(self, within_s: float) -> Report | None:
         """The end, if it comes within this time."""
         give_up = time.monotonic() + within_s
+        poller = select.poll()
         while (report := self.receive()) is None and time.monotonic() < give_up:
-            select.select([self._told], [], [], max(0.0, give_up - time.monotonic()))
+            poller.register(self._told, select.POLLIN)
+            poller.poll(max(0.0, give_up - time.monotonic()) * 1000)
         return report
 
     def abandon(self) -> None:

@@ -156,8 +156,7 @@ class Restore:
         """Let CRIU work; its exit code."""
         give_up = time.monotonic() + _PATIENCE_S
         while time.monotonic() < give_up:
-            descriptors = [self._door.fileno(), *([self.responder.fileno()] if self.responder else [])]
-            ready, _, _ = select.select(descriptors, [], [], 1.0)
+            ready = _readable([self._door.fileno(), *([self.responder.fileno()] if self.responder else [])], 1.0)
             if self.responder and self.responder.fileno() in ready:
                 self.responder.handle()
             if self._door.fileno() in ready:
@@ -270,7 +269,7 @@ class Restore:
     def end(self) -> None:
         """All below the reaper, and then the reaper itself."""
         give_up = time.monotonic() + _END_WAIT_S
-        while self.reaper >= 0 and time.monotonic() < give_up and not select.select([self.reaper], [], [], 0)[0]:
+        while self.reaper >= 0 and time.monotonic() < give_up and not _readable([self.reaper], 0.0):
             tree = self._tree()
             for member in tree:
                 members.send(member, signal.SIGKILL)
@@ -387,3 +386,11 @@ def unheld_status(fields: Mapping[str, str], identity: int) -> str:
         if fields.get(name, "").split() != ids:
             return f"{name} is {fields.get(name)}"
     return ""
+
+
+def _readable(descriptors: list[int], within_s: float) -> list[int]:
+    """By ``poll``: ``select`` takes no descriptor above 1023, and a service has more."""
+    poller = select.poll()
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poller.poll(within_s * 1000)]
