@@ -31,6 +31,7 @@ BOTH = ["--task", "t", "--agent", "my-agent --solve"]
         (PROCTOR, [*BOTH, "--out", "o", "--policy", "p.yaml", "--json", "--no-env"]),
         (PROCTOR, [*BOTH, "--key", "k", "--nonce", "00", "--manifest", "m", "--agent-binary", "b"]),
         (PROCTOR, ["--agent", "a", "--task", "x", "--task", "y", "--signing-seed", "s"]),
+        (PROCTOR, [*BOTH, "--key", ""]),
     ],
 )
 def test_a_plain_line_is_read_as_argparse_reads_it(command: tuple[ModuleType, str], words: list[str]) -> None:
@@ -56,6 +57,8 @@ def test_a_plain_line_is_read_as_argparse_reads_it(command: tuple[ModuleType, st
         (RUN, ["--env", "-x", "--", "x"]),
         (RUN, ["--readable", "--", "x"]),
         (PROCTOR, [*BOTH, "--key", "k", "--signing-seed", "s"]),
+        (PROCTOR, [*BOTH, "--key", "", "--signing-seed", "00"]),
+        (PROCTOR, [*BOTH, "--signing-seed", "", "--key", "k"]),
         (PROCTOR, [*BOTH, "too", "many"]),
         (PROCTOR, [*BOTH, "--", "x"]),
         (PROCTOR, ["--task", "", "--agent", "a"]),

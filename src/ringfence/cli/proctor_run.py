@@ -76,7 +76,8 @@ def parse_quickly(words: list[str]) -> SimpleNamespace | None:
     found = SimpleNamespace()
     rest = read_quickly(words, found, FLAGS)
     found.out, found.nonce = found.out or "", found.nonce or ""
-    is_plain = rest == [] and found.task and found.agent and not (found.key and found.signing_seed)
+    two_keys = found.key is not None and found.signing_seed is not None  # argparse counts an empty one too
+    is_plain = rest == [] and found.task and found.agent and not two_keys
     return found if is_plain else None
 
 
