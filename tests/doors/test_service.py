@@ -231,6 +231,10 @@ def test_checkpoints_rollback_discard_and_parking(client: Client) -> None:
         assert box.changes() == ()
         with pytest.raises(SandboxError):
             box.rollback("no-such-checkpoint")
+        box.remove_checkpoint(first)
+        assert box.checkpoints() == []
+        with pytest.raises(SandboxError, match="no checkpoint nosuch"):
+            box.remove_checkpoint("nosuch")
 
 
 def test_a_workspace_is_changed_by_a_commit_alone(client: Client, workspace: Path) -> None:

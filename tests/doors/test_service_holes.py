@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from tests.service_server import QUICK, Here, ask, running, settings, token_file
 import ringfence
 from ringfence.errors import BusyError, ConflictError, UsageError
 from ringfence.model.own import private_place
+from ringfence.service import box_requests
 from ringfence.service import boxes as kept_boxes
 from ringfence.service.admission import Admission, Full
-from ringfence.service.answer import INSTEAD, Ask, HostPaths
+from ringfence.service.answer import INSTEAD, Ask, HostPaths, Refused
 from ringfence.service.boxes import MOST_USES, MOST_VISITS
 from ringfence.service.event_log import EventLog
+from ringfence.service.mcp.place import KeptPlace
 from ringfence.service.other_requests import OtherRequests
 from ringfence.service.settings import NamedPolicy, NamedWorkspace
 from ringfence.service.tokens import Tenant
@@ -76,6 +79,45 @@ def test_a_long_body_and_a_long_head_are_heard(here: Here) -> None:
     given = {"argv": ["wc", "-c"], "input": "x" * (4 << 20)}
     status, _, made = ask(here.port, "POST", "/v1/runs", given)
     assert status == 200 and made["outcome"]["stdout"].strip() == str(4 << 20)
+
+
+def _said(port: int, lines: list[str]) -> bytes:
+    """The whole answer to a head that is sent at once."""
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as link:
+        heard = b""
+        with suppress(ConnectionError):  # it may be refused before all of it is sent
+            link.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode())
+        with suppress(ConnectionError):
+            while piece := link.recv(1 << 16):
+                heard += piece
+        return heard
+
+
+@pytest.mark.parametrize(("path", "headers", "is_heard"), [
+    ("/healthz", 3000, True), ("/healthz", 5000, False), ("/healthz", 20000, False),
+    (f"/healthz?{'a' * 30000}", 1, True), (f"/healthz?{'a' * 40000}", 1, False),
+], ids=["28K of headers", "48K of headers", "203K of headers", "30K of an address", "40K of an address"])  # fmt: skip
+def test_a_head_that_comes_at_once_is_no_longer_than_others(
+    here: Here, path: str, headers: int, is_heard: bool
+) -> None:
+    lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{here.port}", *(f"X{n}: y" for n in range(headers))]
+    heard = _said(here.port, lines)
+    assert (b"the head of the request has more than 32768 bytes" in heard) is not is_heard
+    assert heard.startswith(b"HTTP/1.1 ")
+
+
+@pytest.mark.parametrize("name", ["Host", "Origin", "Authorization", "Sec-Fetch-Site", "Idempotency-Key"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_header_that_decides_something_is_sent_once(here: Here, name: str, is_first: bool) -> None:
+    """A proxy that checks one of two may have taken the other."""
+    values = {"Host": f"127.0.0.1:{here.port}", "Origin": f"http://127.0.0.1:{here.port}", "Authorization": "Bearer x",
+              "Sec-Fetch-Site": "none", "Idempotency-Key": "one"}  # fmt: skip
+    once = ["GET /healthz HTTP/1.1", *(f"{each}: {value}" for each, value in values.items())]
+    assert _said(here.port, once).startswith(b"HTTP/1.1 200 ")  # the control
+    more = f"{name.upper()}: evil.example"
+    heard = _said(here.port, [once[0], more, *once[1:]] if is_first else [*once, more])
+    assert heard.startswith(b"HTTP/1.1 400 ") and f"{name.lower()} occurs twice".encode() in heard
+    assert _said(here.port, [*once, "X-Other: 1", "X-Other: 2"]).startswith(b"HTTP/1.1 200 "), "others may"
 
 
 def test_requests_before_the_answer_to_the_last_one_are_not_kept(here: Here) -> None:
@@ -305,12 +347,13 @@ def test_of_a_run_that_is_over_its_body_is_not_kept(here: Here) -> None:
 
 def test_what_runs_printed_is_kept_up_to_a_sum(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of runs is when one ends."""
-    monkeypatch.setattr("ringfence.service.runs._MOST_KEPT_BYTES", 1 << 20)
+    for name in ("_MOST_KEPT_BYTES", "_LEAST_KEPT_BYTES"):
+        monkeypatch.setattr(f"ringfence.service.runs.{name}", 1 << 20)
     printed = {"argv": ["sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x"]}
     made = [ask(here.port, "POST", "/v1/runs", printed)[2]["id"] for _ in range(5)]
     states = [ask(here.port, "GET", f"/v1/runs/{run_id}")[0] for run_id in made]
     assert states[0] == 404 and states[-1] == 200
-    assert here.service.runs._kept_bytes <= 1 << 20
+    assert 0 < here.service.runs.kept_bytes("local") <= 1 << 20
 
 
 def test_who_goes_away_from_a_silent_run_is_forgotten() -> None:
@@ -523,3 +566,68 @@ def test_the_promise_of_a_run_that_lasts_is_not_swept_and_promises_are_bounded(
     assert ask(here.port, "POST", "/v1/runs", {"argv": ["true"], "wait": False})[0] == 202, "the control"
     assert ask(here.port, "DELETE", f"/v1/runs/{run}")[0] == 204
     assert not file.exists() and ask(here.port, "GET", f"/v1/runs/{run}")[0] == 404
+
+
+# ---- checkpoints
+
+
+def _box(here: Here, token: str, policy: str = "default") -> str:
+    return f"/v1/boxes/{ask(here.port, 'POST', '/v1/boxes', {'policy': policy}, token=token)[2]['id']}"
+
+
+def _write(here: Here, token: str, box: str) -> None:
+    """Another MiB in the place of the one that is there, which no file system makes smaller."""
+    assert ask(here.port, "PUT", f"{box}/file?path=f", os.urandom(1 << 20), token=token)[0] == 204
+
+
+def test_checkpoints_take_no_more_of_the_disk_than_their_limit(
+    shared: tuple[Here, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, tokens = shared
+    token = tokens["greedy"]
+    box = _box(here, token)
+    limited = QUICK.with_changes(disk_bytes=2 << 20)
+    monkeypatch.setattr(here.service, "policy", lambda *_: limited)
+    made: list[str] = []
+    for _ in range(20):
+        _write(here, token, box)
+        status, _, found = ask(here.port, "POST", f"{box}/checkpoints", {}, token=token)
+        if status != 201:
+            break
+        made.append(found["id"])
+    assert status == 409 and "; 8 MiB is the limit" in found["error"]["message"]
+    assert "remove one" in found["error"]["hint"] and 5 <= len(made) <= 8
+    assert ask(here.port, "DELETE", f"{box}/checkpoints/{made[0]}", token=token)[0] == 204
+    assert ask(here.port, "POST", f"{box}/checkpoints", {}, token=token)[0] == 201, "the control: there is room again"
+    assert ask(here.port, "POST", f"{box}/rollback", {"checkpoint": made[1]}, token=token)[0] == 200
+    assert ask(here.port, "POST", f"{box}/rollback", {"checkpoint": made[0]}, token=token)[0] == 422
+    assert ask(here.port, "DELETE", box, token=token)[0] == 204
+
+
+def test_checkpoints_are_counted(shared: tuple[Here, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    here, tokens = shared
+    token = tokens["greedy"]
+    monkeypatch.setattr(box_requests, "MOST_CHECKPOINTS", 3)
+    box = _box(here, token)
+    made = [ask(here.port, "POST", f"{box}/checkpoints", {}, token=token) for _ in range(4)]
+    assert [status for status, _, _ in made] == [201, 201, 201, 409]
+    assert made[3][2]["error"]["message"] == "the box has 3 checkpoints, and may keep 3"
+    for status in (204, 422):  # the second time it is not there
+        assert ask(here.port, "DELETE", f"{box}/checkpoints/{made[0][2]['id']}", token=token)[0] == status
+    assert ask(here.port, "POST", f"{box}/checkpoints", {}, token=token)[0] == 201
+    assert ask(here.port, "DELETE", box, token=token)[0] == 204
+
+
+def test_checkpoints_of_a_session_are_counted_too(
+    shared: tuple[Here, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, tokens = shared
+    monkeypatch.setattr(box_requests, "MOST_CHECKPOINTS", 1)
+    box = _box(here, tokens["greedy"])
+    kept = here.service.boxes.find(Tenant(name="greedy", scopes=frozenset()), box.rpartition("/")[2])
+    assert kept is not None
+    place = KeptPlace(kept, here.service.boxes.registry)
+    assert place.checkpoint("first").name == "first"
+    with pytest.raises(Refused, match="may keep 1"):
+        place.checkpoint("second")
+    assert ask(here.port, "DELETE", box, token=tokens["greedy"])[0] == 204

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from ringfence.backends.background_io import BackgroundStreams
 from ringfence.client.connection import Connection
@@ -97,6 +98,10 @@ class RemoteBox:
         """Its checkpoints, with id and name."""
         found: list[dict[str, Any]] = self._connection.json("GET", f"{self._path}/checkpoints")["checkpoints"]
         return found
+
+    def remove_checkpoint(self, checkpoint_id: str) -> None:
+        """A box keeps a limited number of checkpoints, and of bytes in them."""
+        self._connection.json("DELETE", f"{self._path}/checkpoints/{quote(checkpoint_id, safe='')}")
 
     def rollback(self, checkpoint_id: str) -> int:
         """How many files were restored; what runs in the box ends."""

@@ -115,6 +115,8 @@ def _read_events(rows: Iterable[Mapping[str, Any]]) -> tuple[Event, ...]:
 
 # ---- errors
 
+MOST_TOLD = 20
+"""Further errors of one policy: whoever makes thousands need not be told of each."""
 _MORE = ("hint", "step", "errno", "missing", "paths", "attempts", "field")
 
 
@@ -122,9 +124,10 @@ def plain_error(error: BaseException) -> dict[str, object]:
     """What a client is told about an error of ours; about any other, only that there was one."""
     if not isinstance(error, SandboxError):
         return {"type": "InternalError", "message": "something went wrong in the service; its log says what"}
-    more = {name: _plain(value) for name in _MORE if (value := getattr(error, name, None))}
     others = getattr(error, "more", ())
-    told = [shown(str(each)) for each in (error, *others)]
+    more = {name: _plain(value) for name in _MORE if (value := getattr(error, name, None))}
+    told = [shown(str(each)) for each in (error, *others[:MOST_TOLD])]
+    told += ["and more"] if len(others) > MOST_TOLD else []
     return {"type": type(error).__name__, "message": "; ".join(told), **more}
 
 

@@ -22,6 +22,7 @@ _MINUTE_S = 60.0
 _FRESH_S = 0.25
 _LONGEST_S = 60.0
 _MOST_BODY_BYTES = 256 << 20
+_MOST_ANSWER_BYTES = 256 << 20
 
 
 class Full(SandboxError):
@@ -194,6 +195,8 @@ class Admission:
 class Bodies:
     """Limits the request bodies that one tenant has in memory at a time, from their first byte to the answer."""
 
+    _told = "requests of yours hold {now} bytes already"
+
     def __init__(self, most_bytes: int = _MOST_BODY_BYTES) -> None:
         self._most = most_bytes
         self._held: dict[str, int] = {}
@@ -201,13 +204,28 @@ class Bodies:
     @contextmanager
     def held(self, tenant: str, size: int) -> Iterator[None]:
         """Count this many bytes while entered; a single body is never too much."""
-        now = self._held.get(tenant, 0)
-        if now and now + size > self._most:
-            raise Refused(429, f"requests of yours hold {now} bytes already", headers={"retry-after": "1"})
-        self._held[tenant] = now + size
+        self.take(tenant, size)
         try:
             yield
         finally:
-            left = self._held.pop(tenant, 0) - size
-            if left > 0:
-                self._held[tenant] = left
+            self.give_back(tenant, size)
+
+    def take(self, tenant: str, size: int) -> None:
+        now = self._held.get(tenant, 0)
+        if now and now + size > self._most:
+            raise Refused(429, self._told.format(now=now), headers={"retry-after": "1"})
+        self._held[tenant] = now + size
+
+    def give_back(self, tenant: str, size: int) -> None:
+        left = self._held.pop(tenant, 0) - size
+        if left > 0:
+            self._held[tenant] = left
+
+
+class Unread(Bodies):
+    """The same of answers that a tenant has not read yet."""
+
+    _told = "answers of yours hold {now} bytes that nobody has read yet: read them first"
+
+    def __init__(self) -> None:
+        super().__init__(_MOST_ANSWER_BYTES)

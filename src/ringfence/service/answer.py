@@ -19,7 +19,10 @@ from ringfence.model.record import record
 from ringfence.model.ways.walk import real
 from ringfence.service.tokens import Tenant
 
+KNOWN = "ringfence.known"
+"""In the scope of a request: whoever sent it has shown a valid token."""
 INSTEAD = "(a path of the service)"
+_MOST_TOLD_CHARS = 16 << 10
 _OF_THE_SYSTEM = ("/", "/usr", "/usr/local")
 _BELOW = r"(?:/[^\s'\":;,()\]]*|(?![\w.-]))"
 
@@ -75,7 +78,7 @@ class HostPaths:
 
     def error(self, error: BaseException) -> dict[str, object]:
         """What a client is told about an error."""
-        return {name: self._without(value) for name, value in plain_error(error).items()}
+        return {name: self._without(_cut(value)) for name, value in plain_error(error).items()}
 
     def without(self, text: str) -> str:
         """The same text, with each of these paths replaced by a word."""
@@ -88,6 +91,14 @@ class HostPaths:
         if isinstance(value, str):
             return self.without(value)
         return [self._without(each) for each in value] if isinstance(value, list) else value
+
+
+def _cut(value: object) -> object:
+    """What is told of an error is searched for paths of ours, while everybody waits. It ends between two words: half a
+    path would not be found."""
+    if not isinstance(value, str) or len(value) <= _MOST_TOLD_CHARS:
+        return value
+    return f"{value[:_MOST_TOLD_CHARS].rpartition(' ')[0]} ..."
 
 
 def installed() -> tuple[str, ...]:

@@ -27,8 +27,9 @@ from ringfence.errors import (
     UsageError,
 )
 from ringfence.service import guard
-from ringfence.service.admission import Full
-from ringfence.service.answer import Answer, Ask, Refused
+from ringfence.service.admission import Full, Unread
+from ringfence.service.answer import KNOWN, Answer, Ask, Refused
+from ringfence.service.bodies.decoding import decoded
 from ringfence.service.box_requests import BoxRequests
 from ringfence.service.json_text import json_text
 from ringfence.service.mcp.door import ROUTE as MCP
@@ -43,6 +44,7 @@ from ringfence.service.tokens import Tenant
 
 Handler = Callable[[Ask], Awaitable[Answer]]
 Endpoint = Callable[[Request], Awaitable[Response]]
+_PIECE_BYTES = 64 << 10
 # One table from error to status; the first match counts.
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (Full, 429), (Draining, 503), (BusyError, 409), (ConflictError, 409), (LateAttemptError, 409), (ForeignError, 409),
@@ -66,10 +68,17 @@ class Requests(RunRequests):
 class Application:
     """Starlette, preceded by the routes with a fixed path: for a short run Starlette's layers take much of the time."""
 
-    def __init__(self, inner: Starlette, endpoints: Mapping[tuple[str, str], Endpoint]) -> None:
-        self._inner, self._endpoints = inner, endpoints
+    def __init__(
+        self, inner: Starlette, endpoints: Mapping[tuple[str, str], Endpoint], refusal: Callable[[Exception], Response]
+    ) -> None:
+        self._inner, self._endpoints, self._refusal = inner, endpoints, refusal
+        self.is_full: Callable[[], bool] = bool
+        """Whether the server has more connections or requests than it may."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self.is_full():
+            await self._refusal(_too_many())(scope, receive, send)
+            return
         found = self._endpoints.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
         if found is None:
             await self._inner(scope, receive, send)
@@ -100,7 +109,13 @@ def application(service: Service) -> Application:
     app = Starlette(routes=[*paths, Path(MCP.path, door), *page_routes(service.settings)], lifespan=lifespan,
                     exception_handlers={HTTPException: _unrouted})  # fmt: skip
     app.router.redirect_slashes = False
-    return Application(app, {key: each for key, each in endpoints.items() if "{" not in key[1]})
+    fixed = {key: each for key, each in endpoints.items() if "{" not in key[1]}
+    return Application(app, fixed, functools.partial(_refusal, service))
+
+
+def _too_many() -> Refused:
+    return Refused(503, "the service has as many connections as it may have", hint="come again in a second",
+                   headers={"retry-after": "1", "connection": "close"})  # fmt: skip
 
 
 def go_on(service: Service, requests: RunRequests) -> None:
@@ -117,7 +132,7 @@ def go_on(service: Service, requests: RunRequests) -> None:
             why = service.host_paths.without(str(error))
             service.runs.lose(run_id, document, f"it could not be begun again: {why}")
             continue
-        service.runs.rename(run, run_id)
+        service.runs.rename(run, run_id, document)
         tell("run_resumed", run=run_id, state=QUEUED)
 
 
@@ -130,10 +145,13 @@ def _endpoint(service: Service, route: Route, handler: Handler) -> Callable[[Req
             size = guard.body_size(service.settings, route, request.headers)
             with service.bodies.held(tenant, size):
                 made = _response(await handler(await _ask(service, route, request, asking)))
+            if isinstance(made, InPieces):
+                made.count(service.unread, tenant)
         except ClientDisconnect:
             made = Response(status_code=400)
         except Exception as wrong:
-            error, made = wrong, _refusal(service, wrong)
+            made = _refusal(service, wrong)
+            error = wrong if made.status_code >= 500 else _without_frames(wrong)
         # In the next turn of the loop, when the answer is on its way: nobody should wait for the log.
         took_s = time.perf_counter() - began
         asyncio.get_running_loop().call_soon(_log, service, route, made.status_code, took_s, tenant, error)
@@ -144,15 +162,57 @@ def _endpoint(service: Service, route: Route, handler: Handler) -> Callable[[Req
 
 def _asking(service: Service, route: Route, request: Request) -> Tenant:
     guard.refuse_foreign(service.settings, request.headers)
-    return guard.tenant_for(service.tokens, route, request.headers)
+    tenant = guard.tenant_for(service.tokens, route, request.headers)
+    request.scope[KNOWN] = bool(route.scope)
+    return tenant
 
 
 async def _ask(service: Service, route: Route, request: Request, tenant: Tenant) -> Ask:
     headers = request.headers
     query = guard.read_query(route, request.query_params.multi_items())
-    body = await guard.read_body(service.settings, route, request.receive)
+    data = await guard.read_body(service.settings, route, request.receive)
+    if route.counted:
+        service.admission.count_run(tenant)  # what is refused from here on has been work too
+    body = data if route.body is None else await decoded(data, route)
     return Ask(tenant=tenant, path=request.path_params, query=query, body=body, key=guard.key_of(route, headers),
                last_event=guard.last_event(headers))  # fmt: skip
+
+
+class InPieces(Response):
+    """A large answer: the next piece is made only once the connection has taken the last one. A client that does not
+    read makes it stay, so it is counted from ``count`` until it is sent, or until the client is gone."""
+
+    def __init__(self, whole: str | bytes, status: int, headers: dict[str, str], kind: str) -> None:
+        """``whole``: a text has ASCII alone; it is not copied, and the answers about one run share it."""
+        super().__init__(status_code=status, headers={**headers, "content-length": str(len(whole))}, media_type=kind)
+        self._whole = whole
+        self._give_back: Callable[[], object] = bool
+
+    def count(self, unread: Unread, tenant: str) -> None:
+        """Refused if this tenant leaves too much unread."""
+        size = len(self._whole)
+        unread.take(tenant, size)
+        self._give_back = functools.partial(unread.give_back, tenant, size)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            for begin in range(0, len(self._whole), _PIECE_BYTES):
+                piece = self._whole[begin : begin + _PIECE_BYTES]
+                data = piece.encode("ascii") if isinstance(piece, str) else piece
+                more = begin + len(piece) < len(self._whole)
+                await send({"type": "http.response.body", "body": data, "more_body": more})
+        finally:
+            self._give_back()
+
+
+def _made(whole: str | bytes, status: int, headers: dict[str, str], kind: str) -> Response:
+    """In pieces where that is worth it."""
+    if len(whole) <= _PIECE_BYTES or (isinstance(whole, str) and not whole.isascii()):
+        whole = whole.encode("utf-8") if isinstance(whole, str) else whole
+    if len(whole) <= _PIECE_BYTES:
+        return Response(whole, status_code=status, headers=headers, media_type=kind)
+    return InPieces(whole, status, headers, kind)
 
 
 def _response(answer: Answer) -> Response:
@@ -163,15 +223,14 @@ def _response(answer: Answer) -> Response:
     if answer.data is not None:
         # A file out of a sandbox must never become a page of ours.
         kept = {"content-disposition": "attachment"} if answer.kind.startswith("application/") else {}
-        return Response(answer.data, status_code=answer.status, headers={**headers, **kept}, media_type=answer.kind)
+        return _made(answer.data, answer.status, {**headers, **kept}, answer.kind)
     if answer.status == 204:
         return Response(status_code=204, headers=headers)
     return json_response(answer.status, answer.json, headers)
 
 
 def json_response(status: int, value: object, headers: dict[str, str]) -> Response:
-    text = json_text(value).encode("utf-8")
-    return Response(text, status_code=status, headers=headers, media_type="application/json")
+    return _made(json_text(value), status, headers, "application/json")
 
 
 def _refusal(service: Service, error: Exception) -> Response:
@@ -189,6 +248,13 @@ def _refusal(service: Service, error: Exception) -> Response:
     elif status in (401, 403, 413, 421):
         service.figures.add("ringfence_service_refused_total", str(status))
     return json_response(status, {"error": service.host_paths.error(error)}, headers)
+
+
+def _without_frames(error: Exception) -> Exception:
+    """What is told to a client is told in words. The frames have its body, and a circle with them would keep it until
+    the next great collection of garbage, hundreds of requests later."""
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error
 
 
 async def _unrouted(_: Request, error: Exception) -> Response:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ringfence.checkpoint.transaction import Transaction
 from ringfence.client.wire import shown, to_bytes
 from ringfence.errors import UsageError
 from ringfence.model.job import Job
+from ringfence.model.limits import IsolationLevel, disk_rule, format_size
+from ringfence.model.policy import SandboxPolicy
 from ringfence.service.answer import Answer, Ask, Refused, not_found
 from ringfence.service.boxes import KeptBox
 from ringfence.service.run import Run
@@ -15,6 +18,11 @@ from ringfence.service.run_requests import RunRequests, refuse_stream, refuse_un
 from ringfence.service.service import Service
 from ringfence.service.tokens import Tenant
 
+MOST_CHECKPOINTS = 100
+"""That one box keeps."""
+MOST_CHECKPOINT_DISKS = 4
+"""Its checkpoints may take so many times what its policy lets a job write: each may take as much of the service's disk
+again as the box's own files, and the policy's limit is about those alone."""
 _MOST_LISTED = 10_000
 _MOST_DIFF_CHARS = 4 << 20
 _KINDS = {"d": "directory", "f": "file", "l": "link"}
@@ -82,7 +90,6 @@ class BoxRequests:
         service.refuse_if_draining()
         refuse_unsigned(ask.tenant, spec)
         box = await service.boxes.opened(self._box(ask))
-        service.admission.count_run(ask.tenant)
         job = _visit(spec)
         if spec.get("wait", True):
             refuse_stream(service, ask.tenant)
@@ -163,11 +170,23 @@ class BoxRequests:
 
     async def create_checkpoint(self, ask: Ask) -> Answer:
         box = self._box(ask)
-        return Answer(status=201, json=await self._service.boxes.use(box, self._checkpointed, box, ask.body))
+        policy = self._service.policy(box.policy_name, box.tighten)  # a parked box does not know its own
+        work = self._checkpointed, box, policy, ask.body.get("name", "")
+        return Answer(status=201, json=await self._service.boxes.use(box, *work))
 
-    def _checkpointed(self, box: KeptBox, given: dict[str, Any]) -> dict[str, object]:
+    def _checkpointed(self, box: KeptBox, policy: SandboxPolicy, name: str) -> dict[str, object]:
         with box.at_rest(self._service.boxes.registry) as transaction:
-            return _checkpoint(transaction.create_checkpoint(given.get("name", "")))
+            refuse_checkpoint(transaction, policy)
+            return _checkpoint(transaction.create_checkpoint(name))
+
+    async def remove_checkpoint(self, ask: Ask) -> Answer:
+        box = self._box(ask)
+        await self._service.boxes.use(box, self._without_checkpoint, box, ask.path["checkpoint"])
+        return Answer(status=204)
+
+    def _without_checkpoint(self, box: KeptBox, checkpoint: str) -> None:
+        with box.at_rest(self._service.boxes.registry) as transaction:
+            transaction.delete_checkpoint(checkpoint)
 
     async def roll_back(self, ask: Ask) -> Answer:
         box = self._box(ask)
@@ -211,7 +230,6 @@ async def made(
     workspace = service.settings.workspaces.get(wanted) if wanted and tenant.may_work_on(wanted) else None
     if wanted and workspace is None:
         raise UsageError(f"there is no workspace {wanted}", hint="GET /v1/policies lists them")
-    service.admission.count_run(tenant)
     return await service.boxes.create(tenant, name, policy, tighten, workspace, is_session=is_session)
 
 
@@ -229,6 +247,28 @@ def _visit(spec: dict[str, Any]) -> Job:
         raise UsageError("cwd: a directory inside the box, from its root on")
     return Job(argv=tuple(spec["argv"]), stdin=stdin, files=files, environment=spec.get("env", {}), cwd=cwd,
                foreign=True)  # fmt: skip
+
+
+def refuse_checkpoint(transaction: Transaction, policy: SandboxPolicy) -> None:
+    """The first one is always made: without any there is nothing to remove."""
+    kept, limit = len(transaction.checkpoints()), _disk_bytes(policy)
+    most_bytes = None if limit is None else MOST_CHECKPOINT_DISKS * limit
+    hint = "remove one that you do not need, or commit or close the box: both remove them all"
+    if kept >= MOST_CHECKPOINTS:
+        raise Refused(409, f"the box has {kept} checkpoints, and may keep {MOST_CHECKPOINTS}", hint=hint)
+    if not kept or most_bytes is None:
+        return
+    used, more = transaction.used_bytes(), transaction.layer_bytes()
+    if used + more > most_bytes:
+        told = f"{format_size(used)}, a further one up to {format_size(more)}"
+        raise Refused(409, f"the checkpoints of the box take {told}; {format_size(most_bytes)} is the limit", hint=hint)
+
+
+def _disk_bytes(policy: SandboxPolicy) -> int | None:
+    """What a job may write, even if the policy does not say; None: not limited."""
+    if policy.disk_bytes is None and policy.isolation is IsolationLevel.CONTAINER:
+        return policy.mem_bytes // 2
+    return disk_rule(policy.disk_bytes, policy.isolation)
 
 
 def _checkpoint(made: Any) -> dict[str, object]:

@@ -1,25 +1,51 @@
 """The numbered events of one run, for clients that listen now or come back later with ``Last-Event-ID``.
 
 The threads that lead runs write it, the event loop reads it. In a flood the newest events stay: a reader that missed
-something is told how much.
+something is told how much. Hundreds may follow one run that prints without end, and the event loop is everybody's: so
+an event becomes text once for all of them, they are woken together at a bounded rate, and each takes small pieces.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
+from itertools import takewhile
 
 from ringfence.service.json_text import json_text
 
 _MOST_BYTES = 4 << 20
 _MOST_EVENTS = 4096
 _HEARTBEAT_S = 15.0
+_PAUSE_S = 0.05
+_SHARE_S = 0.002
+"""Of a second, for each piece that a follower gets: all followers of a run together get no more than 500 a second."""
+_PIECE_EVENTS = 512
+_PIECE_BYTES = 64 << 10
+_SHARED_BYTES = 256 << 10
+"""Text of events that is kept for the next follower."""
 _SMALL = 64
 """Bytes that an event without output is counted as."""
 Told = tuple[int, str, str]
 """(number, name, JSON)."""
+_Kept = tuple[int, str, object, int]
+"""(number, name, value, size): nobody follows most runs, so a value becomes text only when it is read."""
+
+
+class _Follower:
+    """Somebody who listens. It is woken once, and then not again until it has read, except by the end."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.woken, self.over = asyncio.Event(), asyncio.Event()
+        self.is_woken = False
+
+    def wake(self, last: bool) -> None:
+        """From any thread."""
+        self._loop.call_soon_threadsafe(self.woken.set)
+        if last:
+            self._loop.call_soon_threadsafe(self.over.set)
 
 
 class EventLog:
@@ -28,11 +54,13 @@ class EventLog:
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._kept: deque[tuple[int, str, object, int]] = deque()
-        """(number, name, value, size): nobody follows most runs, so a value becomes text only when it is read."""
+        self._kept: deque[_Kept] = deque()
         self._bytes = 0
         self._last = 0
-        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._waiting: set[_Follower] = set()
+        self._texts: OrderedDict[int, bytes] = OrderedDict()
+        """Number → the event as it is sent, while somebody follows; used by the event loop alone."""
+        self._text_bytes = 0
         self.ended = False
 
     def tell(self, name: str, value: object, *, last: bool = False, size: int = _SMALL) -> None:
@@ -46,49 +74,101 @@ class EventLog:
             while len(self._kept) > _MOST_EVENTS or (self._bytes > self._most_bytes and len(self._kept) > 1):
                 self._bytes -= self._kept.popleft()[3]
             self.ended = last
-            waiting, self._waiting = self._waiting, set()
-        for loop, event in waiting:
-            loop.call_soon_threadsafe(event.set)
+            woken = [each for each in self._waiting if last or not each.is_woken]
+            for each in woken:
+                each.is_woken = True
+        for each in woken:
+            each.wake(last)
 
     @property
-    def bytes(self) -> int:
+    def kept_bytes(self) -> int:
         return self._bytes
 
     def since(self, number: int) -> tuple[list[Told], int, bool]:
         """(what came after this number, how many of them are gone, whether that is all that ever comes)."""
+        kept, missed, ended = self._after(number, _MOST_EVENTS)
+        return [(each, name, json_text(value)) for each, name, value, _ in kept], missed, ended
+
+    def _after(self, number: int, most: int) -> tuple[list[_Kept], int, bool]:
+        """The same, at most so many. Events are numbered without gaps: what is asked for is not searched."""
         with self._lock:
             if number > self._last:  # from an earlier process of the service
                 number = 0
-            first = self._kept[0][0] if self._kept else self._last + 1
-            kept = [each for each in self._kept if each[0] > number]
-            missed, ended = max(0, first - number - 1), self.ended
-        return [(each, name, json_text(value)) for each, name, value, _ in kept], missed, ended
+            first = self._last + 1 - len(self._kept)
+            begin = max(0, number + 1 - first)
+            end = min(len(self._kept), begin + most)
+            kept = [self._kept[place] for place in range(begin, end)]
+            return kept, max(0, first - number - 1), self.ended and end == len(self._kept)
 
-    async def follow(self, number: int) -> AsyncIterator[Told | None]:
-        """What comes after this number, as it comes; None from time to time where nothing does."""
-        while True:
-            event = asyncio.Event()
-            waiter = asyncio.get_running_loop(), event
-            with self._lock:
-                self._waiting.add(waiter)
-            try:
-                told, missed, ended = self.since(number)
-                if missed:
-                    yield number + missed, "dropped", json_text({"events": missed})
-                for each in told:
-                    number = each[0]
-                    yield each
+    async def follow(self, number: int) -> AsyncIterator[bytes]:
+        """What comes after this number, as it comes, in pieces for a browser; a comment where nothing comes for long.
+        """
+        me = _Follower()
+        self._waiting.add(me)
+        try:
+            while True:
+                self._listen(me)
+                piece, number, ended = self._piece(number)
+                if piece:
+                    yield piece
                 if ended:
                     return
-                if not told:
-                    try:
-                        async with asyncio.timeout(_HEARTBEAT_S):
-                            await event.wait()
-                    except TimeoutError:
-                        yield None
-            finally:  # also for whoever goes away
-                with self._lock:
-                    self._waiting.discard(waiter)
+                if not await self._rest(me, number, bool(piece)):
+                    yield as_sse(None)
+        finally:  # also for whoever goes away
+            self._leave(me)
+
+    def _listen(self, me: _Follower) -> None:
+        with self._lock:
+            me.woken.clear()
+            me.is_woken = False
+
+    def _leave(self, me: _Follower) -> None:
+        with self._lock:
+            self._waiting.discard(me)
+            if not self._waiting:
+                self._texts.clear()
+                self._text_bytes = 0
+
+    def _piece(self, number: int) -> tuple[bytes, int, bool]:
+        """(text, the number of its last event, whether nothing follows)."""
+        kept, missed, ended = self._after(number, _PIECE_EVENTS)
+        if not kept:
+            return b"", number, ended
+        texts = [as_sse((number + missed, "dropped", json_text({"events": missed})))] if missed else []
+        size = 0
+        for place, each in enumerate(kept, 1):
+            texts.append(self._text(each))
+            number, size = each[0], size + len(texts[-1])
+            if size > _PIECE_BYTES:
+                return b"".join(texts), number, ended and place == len(kept)
+        return b"".join(texts), number, ended
+
+    def _text(self, kept: _Kept) -> bytes:
+        """One event as it is sent, which all who follow share."""
+        number, name, value, _ = kept
+        found = self._texts.get(number)
+        if found is None:
+            found = self._texts[number] = as_sse((number, name, json_text(value)))
+            self._text_bytes += len(found)
+            while self._text_bytes > _SHARED_BYTES:
+                self._text_bytes -= len(self._texts.popitem(last=False)[1])
+        return found
+
+    async def _rest(self, me: _Follower, number: int, had_some: bool) -> bool:
+        """Until there may be more; False where nothing came for long. What comes in a pause is read together after it,
+        and the end ends the pause."""
+        share_s = _SHARE_S * len(self._waiting)
+        if had_some and number != self._last:
+            await asyncio.sleep(share_s)
+            return True
+        event, within_s = (me.over, max(_PAUSE_S, share_s)) if had_some else (me.woken, _HEARTBEAT_S)
+        try:
+            async with asyncio.timeout(within_s):
+                await event.wait()
+        except TimeoutError:
+            return had_some
+        return True
 
 
 class Feed:
@@ -98,7 +178,7 @@ class Feed:
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._kept: dict[str, deque[tuple[int, str, object, int]]] = {}
+        self._kept: dict[str, deque[_Kept]] = {}
         self._bytes: dict[str, int] = {}
         self._sum = 0
         self._last = 0
@@ -126,7 +206,7 @@ class Feed:
             if number > self._last:  # from an earlier process of the service
                 number = 0
             asked = self._kept.values() if owner is None else [self._kept.get(owner, deque())]
-            found = sorted((each for kept in asked for each in kept if each[0] > number), key=lambda each: each[0])
+            found = sorted(each for kept in asked for each in takewhile(lambda one: one[0] > number, reversed(kept)))
         return [(each, name, json_text(value)) for each, name, value, _ in found]
 
 

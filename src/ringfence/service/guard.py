@@ -8,7 +8,6 @@ A page of another origin must not use a service on loopback: it may lead the bro
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -79,17 +78,16 @@ def _most_bytes(settings: Settings, route: Route) -> int:
     return max(settings.body_bytes, _MAX_FILE_BYTES) if route.octets else settings.body_bytes
 
 
-async def read_body(settings: Settings, route: Route, receive: Receive) -> Any:
-    """Read the body as the route takes it, within its limits of size and time."""
+async def read_body(settings: Settings, route: Route, receive: Receive) -> bytes:
+    """Read the body within its limits of size and time; nothing if the route takes none."""
     if route.body is None and not route.octets:
-        return None
+        return b""
     most = _most_bytes(settings, route)
     try:
         async with asyncio.timeout(settings.request_s):
-            data = await _received(receive, most)
+            return await _received(receive, most)
     except TimeoutError:
         raise Refused(408, "the body came too slowly", headers={"connection": "close"}) from None
-    return data if route.octets else _json(data, route)
 
 
 async def _received(receive: Receive, most: int) -> bytes:
@@ -106,65 +104,6 @@ async def _received(receive: Receive, most: int) -> bytes:
         pieces.append(piece)
         if not message.get("more_body"):
             return b"".join(pieces)
-
-
-def _json(data: bytes, route: Route) -> Any:
-    try:
-        value = _decode(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is not JSON: {str(error)[:200]}") from None
-    assert route.body is not None
-    if route.values and _has_more(data, value, route.values):
-        raise Refused(413, f"a body has at most {route.values} values")
-    problem = told(value, route.body)
-    if problem:
-        raise Refused(400, problem)
-    return value
-
-
-def _has_more(data: bytes, value: Any, most: int) -> bool:
-    """Whether it has more values than that. Each takes many times the bytes that it was sent in."""
-    if sum(map(data.count, (b",", b"[", b"{"))) < most:  # a text without these characters can't have so many
-        return False
-    left, count = [value], 0
-    while left and count <= most:
-        each = left.pop()
-        inner = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
-        count += 1 + len(inner)
-        left += [one for one in inner if isinstance(one, dict | list)] if count <= most else ()
-    return count > most
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
-
-
-def _integer(text: str) -> int:
-    """Python refuses to read thousands of digits, and no number of ours has them."""
-    if len(text) > 40:
-        raise ValueError("a number of that many digits has no meaning")
-    return int(text)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError("a number is too large")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Parsers differ in which of two equal keys they take, and a proxy that checks requests may be one of them."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"{twice[:60]!a} occurs twice in one object")
-    return made
-
-
-_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_integer, parse_float=_finite,
-                           object_pairs_hook=_unique).decode  # fmt: skip
 
 
 def read_query(route: Route, given: list[tuple[str, str]]) -> dict[str, object]:

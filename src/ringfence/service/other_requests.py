@@ -47,7 +47,6 @@ class OtherRequests:
         service.refuse_if_draining()
         name, tighten = ask.body.get("policy", "default"), ask.body.get("tighten", {})
         policy = service.policy_for(ask.tenant, name, tighten)
-        service.admission.count_run(ask.tenant)
         made = await service.pools.create(ask.tenant, name, policy, ask.body)
         return Answer(status=201, json=made.document(), headers={"location": f"/v1/pools/{made.id}"})
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any
+from typing import Any, ClassVar, NoReturn
+
+from ringfence.service.answer import KNOWN
 
 try:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as _Base
@@ -12,8 +14,16 @@ except ImportError:
     from uvicorn.protocols.http.h11_impl import H11Protocol as _Base  # type: ignore[assignment]
 
 HEAD_BYTES = 32 << 10
+_TOO_LARGE = f"the head of the request has more than {HEAD_BYTES} bytes: send fewer or shorter headers"
 _UNREAD_MS = 60_000
 _JOINED_BYTES = 64 << 10
+_ONCE = frozenset((
+    b"host", b"origin", b"authorization", b"content-type", b"idempotency-key", b"last-event-id", b"sec-fetch-site",
+    b"mcp-session-id",
+))  # fmt: skip
+"""Headers that decide something. A proxy before us may take the other one of two."""
+STRANGER_S = 5
+"""How long a connection may be idle on which nobody has shown a valid token."""
 
 
 class Joined:
@@ -51,12 +61,25 @@ class Patient(_Base):
     seconds and bytes, a body must say its size (chunks would be kept without bound), and the kernel drops a client that
     does not read its answer. A request that comes before the answer to the last one is not read, and the connection
     ends with that answer: else requests would be kept without bound, and the one under way would not learn that its
-    client is gone. H11 bounds what it keeps by itself."""
+    client is gone. H11 bounds what it keeps by itself.
 
-    head_s = 10.0
+    Connections are everybody's, and opening one takes no token. Where there are too many, the one that has been idle
+    the longest makes room: first of strangers, who have never shown a valid token. A stranger's request is never under
+    way for long, because its body is not read."""
+
+    head_s: ClassVar[float] = 10.0
+    most: ClassVar[int] = 1024
+    """Connections at one time."""
+    is_known = False
+    idle_since_s = 0.0
     _late: asyncio.TimerHandle | None = None
     _in_head = False
     _head_bytes = 0
+    _read_bytes = 0
+    """Of the head, as far as the parser has read it: all of it may have come at once."""
+    _seen: frozenset[bytes] = frozenset()
+    _why = ""
+    """What is wrong with the head."""
     _is_early = False
     """A request came before its turn."""
     _joined: Joined
@@ -68,6 +91,20 @@ class Patient(_Base):
         if link is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
         self._late = self.loop.call_later(self.head_s, transport.close)
+        self.idle_since_s = self.loop.time()
+        if len(self.connections) > self.most:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        idle = [each for each in self.connections if isinstance(each, Patient) and each is not self and each.is_idle()]
+        if idle:
+            min(idle, key=lambda each: (each.is_known, each.idle_since_s)).transport.abort()
+
+    def is_idle(self) -> bool:
+        """Whether it may be ended for another one. The last answer to a tenant may still be on its way."""
+        if self.transport.is_closing() or not (self.cycle is None or self.cycle.response_complete):
+            return False
+        return not self.is_known or not self.transport.get_write_buffer_size()
 
     def data_received(self, data: bytes) -> None:
         if self._is_early:
@@ -76,20 +113,39 @@ class Patient(_Base):
         super().data_received(data)
         self._head_bytes = self._head_bytes + len(data) if goes_on and self._in_head else 0
         if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("The head of the request is too large.")
+            self.send_400_response(_TOO_LARGE)
         if self.cycle is not before:
             self._in_time()
         elif self._late is None and (before is None or before.response_complete):
             self._late = self.loop.call_later(self.head_s, self.transport.close)
 
     def on_message_begin(self) -> None:
-        self._in_head = True
+        self._in_head, self._read_bytes, self._seen = True, 0, frozenset()
         super().on_message_begin()
 
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == b"transfer-encoding":
-            raise ValueError("a body must say its size")  # the parser makes a refusal of it
+        self._count(len(name) + len(value) + 4)  # with the colon, the space and the end of its line
+        known = name.lower()
+        if known == b"transfer-encoding":
+            self._refuse("a body must say its size: send Content-Length")
+        if known in self._seen:
+            self._refuse(f"the header {known.decode()} occurs twice: send it once")
+        if known in _ONCE:
+            self._seen |= {known}
         super().on_header(name, value)
+
+    def _count(self, size: int) -> None:
+        self._read_bytes += size
+        if self._read_bytes > HEAD_BYTES:
+            self._refuse(_TOO_LARGE)
+
+    def _refuse(self, why: str) -> NoReturn:
+        self._why = why
+        raise ValueError(why)  # the parser reads no further, and ``send_400_response`` is called
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -100,10 +156,13 @@ class Patient(_Base):
 
     def send_400_response(self, msg: str) -> None:
         if not self._is_early:  # else it would end up in the middle of an answer
-            super().send_400_response(msg)
+            super().send_400_response(self._why or msg)
 
     def on_response_complete(self) -> None:
         self._joined.flush()
+        self.idle_since_s = self.loop.time()
+        self.is_known = self.is_known or bool(self.cycle.scope.get(KNOWN))
+        self.timeout_keep_alive = self.config.timeout_keep_alive if self.is_known else STRANGER_S
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -116,6 +175,7 @@ class Patient(_Base):
             self._late = None
 
 
-def patient(head_s: float) -> type[asyncio.Protocol]:
-    """The protocol class that waits this long for a head: uvicorn makes an instance for each connection."""
-    return type("Patient", (Patient,), {"head_s": head_s})
+def patient(head_s: float, most: int) -> type[asyncio.Protocol]:
+    """The protocol class that waits this long for a head, and makes room beyond so many connections: uvicorn makes an
+    instance for each."""
+    return type("Patient", (Patient,), {"head_s": head_s, "most": most})

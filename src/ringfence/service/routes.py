@@ -34,7 +34,9 @@ class Route:
     answers: Mapping[int, Schema | str] = MappingProxyType({200: shapes.ANY_OBJECT})
     """By status: the shape of JSON, or a media type; empty: nothing comes back."""
     values: int = 0
-    """How many values the body may have in all, if its shape does not bound them; 0: it does."""
+    """How many values the body may have in all; 0: as many as any (``bodies/decoding.py``)."""
+    counted: bool = False
+    """Whether each request counts as a run of its tenant's minute, before its body is looked at."""
     keyed: bool = False
     """Takes an Idempotency-Key."""
 
@@ -55,7 +57,7 @@ ROUTES: tuple[Route, ...] = (
     _route("GET", "/v1/policies", "list_policies", "The policies and workspaces that you may pick", "read"),
     _route("GET", "/v1/events", "follow", "All that happens, as it happens", "read", answers={200: EVENTS}),
     _route("POST", "/v1/runs", "create_run", "Run a program or a Python source", "run", body=shapes.RUN, answers=_RAN,
-           keyed=True),
+           counted=True, keyed=True),
     _route("GET", "/v1/runs", "list_runs", "Your runs, the newest first", "read", query={"most": _MOST},
            answers={200: shapes.RUN_LIST}),
     _route("GET", "/v1/runs/{run}", "read_run", "A run and its outcome", "read",
@@ -69,14 +71,15 @@ ROUTES: tuple[Route, ...] = (
            answers={204: ""}),
     _route("POST", "/v1/runs/{run}/input", "feed_run", "Feed a run in a box", "run", body=shapes.INPUT,
            answers={204: ""}),
-    _route("POST", "/v1/boxes", "create_box", "Open a box", "box", body=shapes.BOX, answers={201: shapes.BOX_DOCUMENT}),
+    _route("POST", "/v1/boxes", "create_box", "Open a box", "box", body=shapes.BOX, answers={201: shapes.BOX_DOCUMENT},
+           counted=True),
     _route("GET", "/v1/boxes", "list_boxes", "Your boxes", "read", answers={200: shapes.BOX_LIST}),
     _route("GET", "/v1/boxes/{box}", "read_box", "A box", "read", answers={200: shapes.BOX_DOCUMENT}),
     _route("DELETE", "/v1/boxes/{box}", "remove_box", "End a box and remove it", "box", answers={204: ""}),
     _route("POST", "/v1/boxes/{box}/park", "park_box", "End what runs in it; its files stay", "box", body={
         "type": "object", "additionalProperties": False, "properties": {}}, answers={200: shapes.BOX_DOCUMENT}),
     _route("POST", "/v1/boxes/{box}/runs", "run_in_box", "Run a program in it", "box", body=shapes.BOX_RUN,
-           answers=_RAN),
+           answers=_RAN, counted=True),
     _route("GET", "/v1/boxes/{box}/file", "read_file", "A file of it", "box", query=_FILE, needs=("path",),
            answers={200: OCTETS}),
     _route("PUT", "/v1/boxes/{box}/file", "write_file", "Write a file of it", "box", query=_FILE, needs=("path",),
@@ -90,6 +93,8 @@ ROUTES: tuple[Route, ...] = (
            answers={200: shapes.CHECKPOINTS}),
     _route("POST", "/v1/boxes/{box}/checkpoints", "create_checkpoint", "Keep it as it is", "box",
            body=shapes.CHECKPOINT_NAME, answers={201: shapes.CHECKPOINT}),
+    _route("DELETE", "/v1/boxes/{box}/checkpoints/{checkpoint}", "remove_checkpoint", "Remove a checkpoint", "box",
+           answers={204: ""}),
     _route("POST", "/v1/boxes/{box}/rollback", "roll_back", "Back to a checkpoint; what runs ends", "box",
            body=shapes.ROLLBACK),
     _route("POST", "/v1/boxes/{box}/discard", "discard", "Drop all changes; what runs ends", "box", body={
@@ -97,11 +102,11 @@ ROUTES: tuple[Route, ...] = (
     _route("POST", "/v1/boxes/{box}/commit", "commit", "Carry changes over into its workspace", "box",
            body=shapes.COMMIT),
     _route("POST", "/v1/pools", "create_pool", "Sandboxes that stand by", "run", body=shapes.POOL,
-           answers={201: shapes.POOL_DOCUMENT}),
+           answers={201: shapes.POOL_DOCUMENT}, counted=True),
     _route("GET", "/v1/pools", "list_pools", "Your pools", "read", answers={200: shapes.POOL_LIST}),
     _route("DELETE", "/v1/pools/{pool}", "remove_pool", "Close a pool", "run", answers={204: ""}),
     _route("POST", "/v1/pools/{pool}/runs", "run_in_pool", "Run in a sandbox that stood by", "run",
-           body=shapes.POOL_RUN, answers=_RAN, keyed=True),
+           body=shapes.POOL_RUN, answers=_RAN, counted=True, keyed=True),
     _route("GET", "/v1/key", "read_key", "The public key of its bundles", "read"),
     _route("POST", "/v1/bundles/verify", "verify", "The verdict on a bundle", "bundle", body=shapes.VERIFY),
 )  # fmt: skip

@@ -1,25 +1,30 @@
-"""``Run``: one run of a service, from the queue to its document. Led by ``Runs``."""
+"""``Run``: one run of a service, from the queue to its document, led by ``Runs``; what memory keeps of those that are
+over, and which run a client's key stands for."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import time
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 from ringfence.client.wire import from_bytes, shown
 from ringfence.engine.supervision import Listeners
+from ringfence.errors import UsageError
 from ringfence.model.events import Event, EventKind
 from ringfence.model.policy import SandboxPolicy
 from ringfence.service import store as stored
-from ringfence.service.admission import Place
+from ringfence.service.admission import Full, Place
 from ringfence.service.event_log import EventLog
 from ringfence.service.json_text import Written, json_text
 from ringfence.service.tokens import Tenant
 from ringfence.service.work import Work
 
+_MOST_KEYS = 1_000_000
 QUEUED, RUNNING, ENDED, FAILED, CANCELLED, LOST = "queued", "running", "ended", "failed", "cancelled", "lost"
 STATES = (QUEUED, RUNNING, ENDED, FAILED, CANCELLED, LOST)
 OVER = frozenset(STATES) - {QUEUED, RUNNING}
@@ -36,6 +41,9 @@ def is_attempt(event: Event) -> bool:
 
 class Run:
     """One of them."""
+
+    kept_bytes = 0
+    """The part of its memory, once it is over, whose size a client or the program chose."""
 
     def __init__(
         self, tenant: Tenant, policy_name: str, policy: SandboxPolicy, work: Work, place: Place | None,
@@ -69,8 +77,8 @@ class Run:
         """The future of its work, once that has begun."""
         self.over = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
-        self.kept_bytes = 0
-        """The part of its memory, once it is over, whose size a client or the program chose."""
+        self.key: tuple[str, str] | None = None
+        """What ``Keys`` knows it by, where its client gave a key."""
 
     def summary(self) -> dict[str, object]:
         """What a list shows."""
@@ -93,10 +101,10 @@ class Run:
     def kept(self) -> Callable[[], dict[str, Any]]:
         """The present content of its file; put together in a thread, since it may be large."""
         if self.state in OVER:
-            text, bundle = self.text, self.bundle
-            return lambda: {**json.loads(text), "bundle_document": bundle}
+            text, bundle, key = self.text, self.bundle, self.key
+            return lambda: {**json.loads(text), "bundle_document": bundle, "key": key}
         spec = {"spec": self.spec} if self.state == QUEUED else {}  # one that has begun is not begun again
-        told = {**self.whole(), **spec}
+        told = {**self.whole(), "key": self.key, **spec}
         return lambda: told
 
     def settle(self) -> None:
@@ -117,3 +125,70 @@ class Run:
                 on_told(self, event)
 
         return Listeners(on_event=on_event, on_output=on_output)
+
+
+class Kept:
+    """What memory has of one tenant's runs that are over, the oldest first."""
+
+    def __init__(self) -> None:
+        self.runs: OrderedDict[str, Run] = OrderedDict()
+        self.bytes = 0
+
+    def add(self, run: Run) -> None:
+        self.runs[run.id] = run
+        self.bytes += run.kept_bytes
+
+    def forget(self, run: Run) -> None:
+        if self.runs.pop(run.id, None) is not None:
+            self.bytes -= run.kept_bytes
+
+    def too_old(self, most: int, most_bytes: int) -> Run | None:
+        """One that must go; the newest never does."""
+        is_too_much = len(self.runs) > most or (self.bytes > most_bytes and len(self.runs) > 1)
+        return next(iter(self.runs.values())) if is_too_much else None
+
+
+class Keys:
+    """Which run each Idempotency-Key of a tenant stands for, until that run has been over for as long as results are
+    kept. Apart from the runs: memory may have dropped one whose key must not begin a second. A client may send a key
+    with every run, so only digests are kept."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, dict[bytes, bytes]] = {}
+        """Tenant → digest of the key → id of the run and digest of its request."""
+        self._over: deque[tuple[float, str, bytes]] = deque()
+
+    def find(self, tenant: str, key: str, spec_digest: str) -> str:
+        """The id of the run that this tenant has begun with the same key, or nothing; UsageError where that was another
+        run; Full where no further key can be kept."""
+        known = self._runs.get(tenant, {})
+        found = known.get(_digest(key))
+        if found is None:
+            if len(known) >= _MOST_KEYS:
+                raise Full(f"{len(known)} runs with an Idempotency-Key are remembered for {tenant}", 60.0, "keys")
+            return ""
+        if found[12:] != bytes.fromhex(spec_digest)[:16]:
+            raise UsageError("this Idempotency-Key was used for another run", hint="use a key once")
+        return found[:12].hex()
+
+    def remember(self, run: Run, key: str, spec_digest: str) -> None:
+        run.key = (_digest(key).hex(), spec_digest)
+        self.recall(run.tenant.name, run.id, run.key)
+
+    def recall(self, tenant: str, run_id: str, key: tuple[str, str]) -> None:
+        name, spec_digest = map(bytes.fromhex, key)
+        self._runs.setdefault(tenant, {})[name] = bytes.fromhex(run_id) + spec_digest[:16]
+
+    def note_over(self, tenant: str, key: tuple[str, str] | None) -> None:
+        """From now on it is kept as long as a result."""
+        if key is not None:
+            self._over.append((time.monotonic(), tenant, bytes.fromhex(key[0])))
+
+    def sweep(self, keep_s: float) -> None:
+        while self._over and time.monotonic() - self._over[0][0] > keep_s:
+            _, tenant, name = self._over.popleft()
+            self._runs.get(tenant, {}).pop(name, None)
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=16).digest()

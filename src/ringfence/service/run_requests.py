@@ -16,7 +16,6 @@ from ringfence.model.job import Job
 from ringfence.model.policy import SandboxPolicy
 from ringfence.python_jobs import job as python_job
 from ringfence.service.answer import Answer, Ask, Refused, not_found
-from ringfence.service.event_log import as_sse
 from ringfence.service.run import CANCELLED, OVER, Run
 from ringfence.service.service import Service
 from ringfence.service.tokens import Tenant
@@ -27,6 +26,7 @@ MOST_WRITING = 8
 """Requests of one tenant that may wait for programs to read; each takes a thread."""
 _KINDS = ("argv", "source", "call")
 _SOURCE_NAME = "job.py"
+_LONG_CHARS = 1024
 
 
 class RunRequests:
@@ -45,17 +45,29 @@ class RunRequests:
         service = self._service
         service.refuse_if_draining()
         refuse_unsigned(ask.tenant, spec)
-        digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest() if ask.key else ""
-        run = service.runs.keyed(ask.tenant, ask.key, digest) if ask.key else None
+        digest = digest_of(spec) if ask.key else ""
+        known = service.runs.keys.find(ask.tenant.name, ask.key, digest) if ask.key else ""
         if spec.get("wait", True):
             refuse_stream(service, ask.tenant)
-        if run is None:
-            if not spec.get("wait", True):
-                service.runs.refuse_promise(ask.tenant)
-            run = self.started(ask.tenant, spec, pool)
-            if ask.key:
-                service.runs.remember(run, ask.key, digest)
+        if known:
+            return await self._repeated(ask.tenant, known, wait=spec.get("wait", True))
+        if not spec.get("wait", True):
+            service.runs.refuse_promise(ask.tenant)
+        run = self.started(ask.tenant, spec, pool)
+        if ask.key:
+            service.runs.keys.remember(run, ask.key, digest)
         return await self.answered(run, wait=spec.get("wait", True))
+
+    async def _repeated(self, tenant: Tenant, run_id: str, *, wait: bool) -> Answer:
+        """The answer about a run that was begun before, wherever its result is; it is never begun again."""
+        run = self._service.runs.find(tenant, run_id)
+        if run is not None:
+            return await self.answered(run, wait=wait)
+        found = await self._service.runs.read(tenant, run_id)
+        if found is None:
+            raise Refused(410, f"the run of this Idempotency-Key, {run_id}, is over; its result is not kept any more",
+                          hint="to run it once more, send another key")  # fmt: skip
+        return Answer(json=found) if wait else _told_of(run_id, found)
 
     def started(self, tenant: Tenant, spec: dict[str, Any], pool: Any = None) -> Run:
         """Admit it, or put it into the queue."""
@@ -67,7 +79,6 @@ class RunRequests:
         else:
             name, policy = pool.policy_name, pool.policy
             work = PooledWork(pool.pool, pooled_job(spec, pool.pool), spec.get("timeout"))
-        service.admission.count_run(tenant)
         place = service.admission.join(tenant, policy.mem_bytes)
         return service.runs.begin(Run(tenant, name, policy, work, place, spec))
 
@@ -87,7 +98,7 @@ class RunRequests:
     async def answered(self, run: Run, *, wait: bool) -> Answer:
         if not wait:
             await self._service.runs.promise(run)
-            return Answer(status=202, json=run.document(), headers={"location": f"/v1/runs/{run.id}"})
+            return _told_of(run.id, run.document())
         await self._end_of(run, run.tenant)
         if run.state == CANCELLED and self._service.draining:
             raise Refused(503, "the service ended before it began", headers={"retry-after": "5"})
@@ -178,11 +189,30 @@ class RunRequests:
 
         async def events() -> AsyncIterator[bytes]:
             async with counted_stream(self._service, ask.tenant):
-                async for told in run.log.follow(ask.last_event):
-                    yield as_sse(told)
+                async for piece in run.log.follow(ask.last_event):
+                    yield piece
 
         refuse_stream(self._service, ask.tenant)
         return Answer(events=events())
+
+
+def _told_of(run_id: str, document: object) -> Answer:
+    return Answer(status=202, json=document, headers={"location": f"/v1/runs/{run_id}"})
+
+
+def digest_of(spec: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(_brief(spec), sort_keys=True).encode()).hexdigest()
+
+
+def _brief(value: Any) -> Any:
+    """The same with a digest for each long text: escaping megabytes would hold up everybody. A list stands for no text
+    that a request can have."""
+    if isinstance(value, dict):
+        return {name: _brief(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [*map(_brief, value)]
+    is_long = isinstance(value, str) and len(value) > _LONG_CHARS
+    return [hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()] if is_long else value
 
 
 def refuse_unsigned(tenant: Tenant, spec: Mapping[str, Any]) -> None:

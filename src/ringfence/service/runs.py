@@ -1,4 +1,5 @@
 """Runs of a service: each runs to its end, whether or not somebody waits for it, and its result is kept for a while.
+Each tenant has memory of its own for results: whatever others run, it keeps what it had.
 
 Used by the event loop alone, except where it says so. Files are written and read in threads of their own.
 """
@@ -14,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ringfence.client.wire import plain_error, plain_outcome, shown
-from ringfence.errors import SandboxError, UnavailableError, UsageError
+from ringfence.errors import SandboxError, UnavailableError
 from ringfence.model.events import Event, EventKind
 from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
@@ -23,13 +24,31 @@ from ringfence.service.admission import Admission, Full
 from ringfence.service.event_log import Feed
 from ringfence.service.figures import Figures
 from ringfence.service.json_text import Written
-from ringfence.service.run import CANCELLED, ENDED, FAILED, LOST, OVER, QUEUED, RUNNING, Run, is_attempt
+from ringfence.service.run import (
+    CANCELLED,
+    ENDED,
+    FAILED,
+    LOST,
+    OVER,
+    QUEUED,
+    RUNNING,
+    Kept,
+    Keys,
+    Run,
+    is_attempt,
+)
 from ringfence.service.tokens import Tenant
 from ringfence.service.work import Work
 
 _WRITERS = 4
 _MOST_KEPT = 2000
+"""Runs of one tenant that are over."""
 _MOST_KEPT_BYTES = 256 << 20
+"""Of all tenants, in equal parts."""
+_LEAST_KEPT_BYTES = 32 << 20
+"""Of each, however many there are."""
+_OWN_FIELDS = ("spec", "bundle_document", "key")
+"""Of a document: for the service alone."""
 Sign = Callable[[Outcome, SandboxPolicy, Work, str], dict[str, object]]
 
 
@@ -38,13 +57,15 @@ class Runs:
 
     def __init__(
         self, admission: Admission, store: stored.Store, figures: Figures, sign: Sign | None = None,
-        told: Callable[[BaseException], dict[str, object]] = plain_error,
+        told: Callable[[BaseException], dict[str, object]] = plain_error, tenants: int = 1,
     ) -> None:  # fmt: skip
-        """``told``: what clients are told about an error."""
+        """``told``: what clients are told about an error. ``tenants``: how many there are."""
         self._admission, self._store, self._figures, self._sign, self._told = admission, store, figures, sign, told
         self._known: OrderedDict[str, Run] = OrderedDict()
-        self._keys: dict[tuple[str, str], tuple[str, str]] = {}
-        self._kept_bytes = 0
+        self.keys = Keys()
+        self._tenants = tenants
+        self._kept: dict[str, Kept] = {}
+        """Name of a tenant → its runs that are over."""
         self.feed = Feed()
         """Attempts of all runs."""
         self._loop = asyncio.get_running_loop()
@@ -62,18 +83,6 @@ class Runs:
             self._start(run)
         run.task = self._loop.create_task(self._lead(run), name=f"run {run.id}")
         return run
-
-    def keyed(self, tenant: Tenant, key: str, spec_digest: str) -> Run | None:
-        """The run that this tenant has begun with the same key; UsageError where that was another one."""
-        found = self._keys.get((tenant.name, key))
-        if found is None or found[0] not in self._known:
-            return None
-        if found[1] != spec_digest:
-            raise UsageError("this Idempotency-Key was used for another run", hint="use a key once")
-        return self._known[found[0]]
-
-    def remember(self, run: Run, key: str, spec_digest: str) -> None:
-        self._keys[run.tenant.name, key] = (run.id, spec_digest)
 
     def refuse_promise(self, tenant: Tenant) -> None:
         """Full if promises without a result take up all of this tenant's disk space."""
@@ -181,10 +190,11 @@ class Runs:
             except OSError as error:
                 self._warn("a result could not be written", run, error)
         run.log.tell("end", run.text, last=True, size=len(run.text))
-        run.kept_bytes = run.log.bytes
-        self._kept_bytes += run.kept_bytes
+        run.kept_bytes = run.log.kept_bytes
+        self.keys.note_over(run.tenant.name, run.key)
         run.over.set()
-        self._forget_old()
+        if run.id in self._known:  # else its client has said that it may be forgotten
+            self._keep(run)
 
     def _warn(self, what: str, run: Run, error: Exception) -> None:
         logging.getLogger("ringfence.service").error(what, exc_info=error, extra={"ringfence": {"run": run.id}})
@@ -223,7 +233,7 @@ class Runs:
         found = await self._in_thread(lambda: self._store.read(run_id))
         if found is None or not _is_seen(tenant, str(found.get("tenant"))):
             return None
-        return {name: value for name, value in found.items() if name not in ("spec", "bundle_document")}
+        return {name: value for name, value in found.items() if name not in _OWN_FIELDS}
 
     async def bundle_of(self, tenant: Tenant, run_id: str) -> dict[str, object] | None:
         run = self.find(tenant, run_id)
@@ -251,17 +261,20 @@ class Runs:
             await self._in_thread(lambda: self._store.remove(run.id))
 
     def _drop(self, run: Run) -> None:
-        if self._known.pop(run.id, None) is not None:
-            self._kept_bytes -= run.kept_bytes
+        self._known.pop(run.id, None)
+        if run.tenant.name in self._kept:
+            self._kept[run.tenant.name].forget(run)
 
-    def _forget_old(self) -> None:
-        while len(self._known) > _MOST_KEPT or self._kept_bytes > _MOST_KEPT_BYTES:
-            oldest = next((run for run in self._known.values() if run.state in OVER), None)
-            if oldest is None:
-                break
+    def _keep(self, run: Run) -> None:
+        """The oldest of the same tenant's go for it."""
+        kept = self._kept.setdefault(run.tenant.name, Kept())
+        kept.add(run)
+        share = max(_LEAST_KEPT_BYTES, _MOST_KEPT_BYTES // self._tenants)
+        while (oldest := kept.too_old(_MOST_KEPT, share)) is not None:
             self._drop(oldest)
-        if len(self._keys) > 2 * _MOST_KEPT:
-            self._keys = {key: value for key, value in self._keys.items() if value[0] in self._known}
+
+    def kept_bytes(self, tenant: str) -> int:
+        return self._kept[tenant].bytes if tenant in self._kept else 0
 
     async def sweep(self, keep_s: float) -> None:
         """Forget what is older than that; called from time to time."""
@@ -270,6 +283,7 @@ class Runs:
         for run in [run for run in self._known.values() if run.state in OVER]:
             if time.time() - run.ended_s > keep_s:
                 self._drop(run)
+        self.keys.sweep(keep_s)
 
     # ---- the end, and a new life
 
@@ -304,21 +318,30 @@ class Runs:
     def left_over(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Unfinished runs of an earlier process: to be repeated, or lost if they had begun."""
         for run_id, document in list(self._store.all()):
+            self._recall(run_id, document)
             if document.get("state") == QUEUED and isinstance(document.get("spec"), dict):
                 yield run_id, document
             elif document.get("state") == RUNNING:
                 self.lose(run_id, document)
 
-    def rename(self, run: Run, run_id: str) -> None:
+    def _recall(self, run_id: str, document: dict[str, Any]) -> None:
+        key, tenant = document.get("key"), str(document.get("tenant"))
+        if key is not None:
+            self.keys.recall(tenant, run_id, key)
+            if document.get("state") != QUEUED:
+                self.keys.note_over(tenant, key)
+
+    def rename(self, run: Run, run_id: str, document: dict[str, Any]) -> None:
         """It goes on under the name that was told to its client."""
         del self._known[run.id]
-        run.id, run.promised = run_id, True
+        run.id, run.key, run.promised = run_id, document.get("key"), True
         self._known[run_id] = run
 
     def lose(self, run_id: str, document: dict[str, Any], why: str = "the service was killed while it ran") -> None:
         error = {"type": "SupervisionError", "message": why}
         rest = {name: value for name, value in document.items() if name != "spec"}
         self._store.write(run_id, {**rest, "state": LOST, "error": error})
+        self.keys.note_over(str(document.get("tenant")), document.get("key"))
 
 
 def _tell(heard: asyncio.Future[None]) -> None:

@@ -1,6 +1,7 @@
 """Shapes of JSON in terms of JSON Schema: one table checks requests and makes the OpenAPI document.
 
-Knows the few words of the standard that the tables use. A word that it does not know is a mistake of ours, and raises.
+Knows the few words of the standard that the tables use, and one more, ``x-maxSize``. A word that it does not know is a
+mistake of ours, and raises.
 """
 
 from __future__ import annotations
@@ -85,6 +86,18 @@ def _no_rule(*_: object) -> Iterator[str]:
     return iter(())
 
 
+def _size(value: object) -> int:
+    """About as many characters as it has as JSON, which is not written: one text may be the whole of a large body."""
+    left, count = [value], 0
+    while left:
+        each = left.pop()
+        left += [*each, *each.values()] if isinstance(each, dict) else each if isinstance(each, list) else ()
+        count += _AROUND_CHARS + (len(each) if isinstance(each, str) else 0)
+    return count
+
+
+_AROUND_CHARS = 3
+"""Beside a text: its quotes and a comma. What is no text is short."""
 _NUMBERS = (int, float)
 _WORDS: dict[str, Callable[..., Iterator[str]]] = {
     "properties": _properties, "required": _required, "additionalProperties": _additional, "items": _items,
@@ -96,6 +109,7 @@ _WORDS: dict[str, Callable[..., Iterator[str]]] = {
     "minItems": _bound(list, lambda value, limit: len(value) >= limit, "has fewer items than"),
     "maxItems": _bound(list, lambda value, limit: len(value) <= limit, "has more items than"),
     "maxProperties": _bound(dict, lambda value, limit: len(value) <= limit, "has more members than"),
+    "x-maxSize": _bound(dict, lambda value, limit: _size(value) <= limit, "has, as JSON, more characters than"),
     "pattern": _bound(str, lambda value, limit: re.search(limit, value) is not None, "is not of the form"),
     **dict.fromkeys(("type", "title", "description", "default", "format", "example"), _no_rule),
 }  # fmt: skip

@@ -17,10 +17,15 @@ import uvicorn
 from ringfence.errors import UsageError
 from ringfence.service.app import application
 from ringfence.service.protocol import HEAD_BYTES, patient
-from ringfence.service.service import Service
+from ringfence.service.service import Service, tell
 from ringfence.service.settings import Settings, changed
 
 _KEEP_ALIVE_S = 75
+_BACKLOG = 256
+"""Connections that wait to be taken: all are taken at once, and only then some are closed if there are too many."""
+_SPARE_DESCRIPTORS = 1024
+_DESCRIPTORS_EACH = 64
+"""For a sandbox."""
 _SWITCH_S = 0.0005
 
 
@@ -33,6 +38,11 @@ class Server(uvicorn.Server):
         self.tell_ready: Callable[[], object] = bool
         """Called once clients can connect."""
         self._ending: asyncio.Task[None] | None = None
+
+    def is_full(self) -> bool:
+        """Requests go on where their connections are gone, so they are counted too."""
+        most = self._service.settings.connections
+        return len(self.server_state.connections) > most or len(self.server_state.tasks) > most
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """An error of the application's own start would be logged with its traceback; this one is for the operator."""
@@ -80,20 +90,41 @@ def _unusable(settings: Settings, error: OSError) -> UsageError:
 
 def server_of(service: Service) -> Server:
     settings = service.settings
+    app = application(service)
     config = uvicorn.Config(
-        application(service), host=settings.host, port=settings.port, log_config=None, access_log=False,
-        http=patient(settings.request_s), ws="none", lifespan="on", limit_concurrency=settings.connections,
+        app, host=settings.host, port=settings.port, log_config=None, access_log=False,
+        http=patient(settings.request_s, settings.connections), ws="none", lifespan="on", backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_S, h11_max_incomplete_event_size=HEAD_BYTES, proxy_headers=False,
         server_header=False, timeout_graceful_shutdown=5, loop="asyncio",
     )  # fmt: skip
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    return Server(config, service)
+    server = Server(config, service)
+    app.is_full = server.is_full
+    return server
+
+
+def with_descriptors(settings: Settings) -> Settings:
+    """Raise the limit of descriptors to what these settings need, as far as it may be; connections get half of them at
+    most, because sandboxes can't start without any."""
+    import resource
+
+    needed = 2 * settings.connections + _DESCRIPTORS_EACH * settings.sandboxes + _SPARE_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return settings
+    found = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (found, hard))
+    fitting = min(settings.connections, max(1, found // 2))
+    if fitting < settings.connections:
+        tell("fewer_connections", logging.WARNING, connections=fitting, descriptors=found,
+             hint=f"raise the limit of descriptors to {needed} (LimitNOFILE=, ulimit -Hn)")  # fmt: skip
+    return changed(settings, connections=fitting)
 
 
 def serve(settings: Settings) -> None:
     """Until a signal ends it. Prints its address once clients can connect."""
     settings.checked()
-    link, settings = bound(settings)
+    link, settings = bound(with_descriptors(settings))
     service = Service(settings)
     server = server_of(service)
     where = f"[{settings.host}]" if ":" in settings.host else settings.host

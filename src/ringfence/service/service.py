@@ -22,7 +22,7 @@ from ringfence.evidence.keys import SigningKey
 from ringfence.model.narrowing import narrowed
 from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
-from ringfence.service.admission import Admission, Bodies
+from ringfence.service.admission import Admission, Bodies, Unread
 from ringfence.service.answer import HostPaths
 from ringfence.service.boxes import MOST_VISITS, Boxes
 from ringfence.service.figures import Figures
@@ -55,6 +55,7 @@ class Service:
         self.figures = Figures()
         self.host_paths = HostPaths(self.settings.state, self.settings.tokens)
         self.bodies = Bodies()
+        self.unread = Unread()
         self.draining = False
         self.began_s = time.time()
         self.streams: dict[str, int] = {}
@@ -79,7 +80,8 @@ class Service:
         self.visits = ThreadPoolExecutor(visits, "ringfence-visit")
         self.admission = Admission(sandboxes=settings.sandboxes, memory_bytes=settings.memory_bytes,
                                    spare_bytes=settings.spare_bytes, queue=settings.queue)  # fmt: skip
-        self.runs = Runs(self.admission, self.store, self.figures, self.signed, self.host_paths.error)
+        self.runs = Runs(self.admission, self.store, self.figures, self.signed, self.host_paths.error,
+                         len(self.tokens))  # fmt: skip
         self.boxes = Boxes(os.path.join(settings.state, "boxes"), self.admission, self.threads, self.visits,
                            self.figures, self.policy, self.tokens.named)  # fmt: skip
         self.pools = Pools(settings, self.threads)

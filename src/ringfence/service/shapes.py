@@ -15,7 +15,7 @@ BYTES: Schema = {"title": "bytes", "oneOf": [
      "additionalProperties": False},
 ]}  # fmt: skip
 ARGV: Schema = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": 10_000}
-TIGHTEN: Schema = {"type": "object", "maxProperties": 64,
+TIGHTEN: Schema = {"type": "object", "maxProperties": 64, "x-maxSize": 64 << 10,
                    "description": "fields that tighten the policy (docs/reference/policy.md)"}  # fmt: skip
 POLICY: Schema = {**NAME, "default": "default"}
 

@@ -66,6 +66,10 @@ class Tokens:
     def __init__(self, tenants: tuple[Tenant, ...] = ()) -> None:
         self._tenants = tenants
 
+    def __len__(self) -> int:
+        """How many tenants there are."""
+        return len(self._tenants) or 1
+
     @property
     def needed(self) -> bool:
         return bool(self._tenants)

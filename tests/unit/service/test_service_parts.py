@@ -20,7 +20,7 @@ from ringfence.client.wire import from_bytes, plain_error, read_error, to_bytes
 from ringfence.errors import ConflictError, PolicyError, SandboxError, SetupError, UsageError
 from ringfence.model.events import Event, EventKind
 from ringfence.model.record import field_names
-from ringfence.service.event_log import EventLog, Feed, as_sse
+from ringfence.service.event_log import EventLog, Feed
 from ringfence.service.figures import COUNTERS, Figures
 from ringfence.service.run import is_attempt
 from ringfence.service.schema import told
@@ -120,9 +120,9 @@ def test_who_follows_hears_what_comes_later_and_then_the_end() -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(0.01, lambda: loop.run_in_executor(None, log.tell, "b", "line\nend"))
         loop.call_later(0.02, lambda: log.tell("end", None, last=True))
-        return [as_sse(each) async for each in log.follow(0)]
+        return b"".join([piece async for piece in log.follow(0)]).split(b"\n\n")[:-1]
 
-    heard = asyncio.run(work())
+    heard = [each + b"\n\n" for each in asyncio.run(work())]
     assert heard[0] == b"id: 1\nevent: a\ndata: 1\n\n"
     assert heard[-1].split(b"\n")[1] == b"event: end"
     assert all(each.count(b"\n") == 4 for each in heard), "no text of a sandbox makes a line of its own"

@@ -16,7 +16,8 @@ from starlette.responses import Response
 
 from ringfence.errors import UnavailableError, hint_for_extra
 from ringfence.service import guard, shapes
-from ringfence.service.answer import Refused, not_found
+from ringfence.service.answer import KNOWN, Refused, not_found
+from ringfence.service.bodies.decoding import decoded
 from ringfence.service.json_text import json_text
 from ringfence.service.mcp.sessions import McpSession, McpSessions
 from ringfence.service.routes import Route
@@ -56,6 +57,7 @@ class McpDoor:
             headers = Headers(scope=scope)
             guard.refuse_foreign(self._service.settings, headers)
             tenant = guard.tenant_for(self._service.tokens, ROUTE, headers)
+            scope[KNOWN] = True
             await self._answered(scope, receive, sent, tenant, headers)
         except Exception as wrong:
             error = wrong
@@ -78,7 +80,8 @@ class McpDoor:
             if scope["method"] == "POST":
                 size = guard.body_size(self._service.settings, ROUTE, headers)
                 with self._service.bodies.held(tenant.name, _COPIES * size):
-                    again = _Again(scope, await guard.read_body(self._service.settings, ROUTE, receive), receive)
+                    data = await guard.read_body(self._service.settings, ROUTE, receive)
+                    again = _Again(scope, await decoded(data, ROUTE), receive)
                     await self._posted(again, send, tenant, session)
                 return
             if session is None:
@@ -108,6 +111,7 @@ class McpDoor:
         """Only an initialize makes a box, which is removed again if no session begins."""
         if again.method != _BEGIN:
             raise Refused(400, "a session is named by Mcp-Session-Id", hint="begin one with initialize")
+        self._service.admission.count_run(tenant)
         asked = guard.read_query(ROUTE, QueryParams(again.scope["query_string"]).multi_items())
         session = await self.sessions.opened(tenant, asked)
         try:
