@@ -324,9 +324,11 @@ def test_no_links_of_a_workspace_show_anything_else(
 
 
 def _make_links(top: Path, links: list[tuple[list[str], tuple[bool, list[str]]]]) -> None:
-    """Each where there is room for it: what an earlier one leads to counts."""
+    """Each where there is room for it: what an earlier one leads to counts, as long as that is not the host."""
     for place, (absolute, names) in links:
         path = top.joinpath("repo", *place)
+        if not within(os.path.realpath(path.parent), str(top)):
+            continue
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.symlink_to((f"{top}/" if absolute else "") + "/".join(names))
