@@ -16,6 +16,7 @@ import pytest
 import ringfence
 from ringfence import FileError, LateAttemptError, Outcome, SandboxPolicy, Transaction
 from ringfence.backends.living.visit import VisitToBox
+from ringfence.egress.told import MOST_REFUSED
 from ringfence.engine.box import Box
 from ringfence.integrations.living.place import Place
 from ringfence.integrations.living.python import LivingPython
@@ -424,3 +425,30 @@ def test_going_back_to_before_it_makes_it_undone(folder: Path, transaction: Tran
                 transaction.commit()
     transaction.commit()
     assert sorted(os.listdir(folder / "work")) == ["plain"]
+
+
+_ASK_FOR = """
+import socket
+def ask(name):
+    link = socket.create_connection(('127.64.0.2', 3128))
+    link.sendall(f'CONNECT {name}:443 HTTP/1.1\\r\\nHost: {name}:443\\r\\n\\r\\n'.encode()); link.recv(9); link.close()
+"""
+
+
+def _refused(outcome: Outcome) -> list[object]:
+    return [event.details["name"] for event in outcome.events if event.details.get("decision") == "refused"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("before", [1, MOST_REFUSED + 50])
+def test_no_flood_before_it_hides_a_refused_connection(before: int, folder: Path) -> None:
+    noise = f"{_ASK_FOR}for _ in range({before}): ask('noise.example.net')"
+    with ringfence.open(_listed(folder), folder / "work") as box:
+        first = box.run(["python3", "-c", noise])
+        missed = sum(int(str(event.details.get("missed", 0))) for event in first.events)
+        assert first.ok and len(_refused(first)) + missed == before and bool(missed) == (before > 1), first.stderr
+        assert _refused(box.run(["python3", "-c", f"{_ASK_FOR}ask('evil.example.net')"])) == ["evil.example.net"]
+        box.run(_leave(folder, _CONNECT))
+        _let_go(box)
+        with pytest.raises(LateAttemptError, match=_EVIL):
+            box.commit()

@@ -46,6 +46,8 @@ class EgressLink:
         self.heard_s = math.inf
         """Up to when the recorder has reported everything; inf: there is none, or nothing more to come."""
         self._bytes = 0
+        self._missed = 0
+        """Decisions that have no event, as far as an event of ours has said so."""
         self._inspects = any(rule.needs_inspection for rule in rules)
         self.problem = ""
         """Why it is over although nobody has closed it; empty: it is not."""
@@ -96,6 +98,12 @@ class EgressLink:
         self.problem = f"{reason}: every connection of the job ended with it"
         self._tell(self.problem, missed=1)
 
+    def _tell_missed(self, uncounted: int) -> None:
+        """``uncounted``: in all so far."""
+        more, self._missed = uncounted - self._missed, max(uncounted, self._missed)
+        if more > 0:
+            self._tell(f"{more} more decisions of the gateway are not told one by one", missed=more)
+
     def _tell(self, reason: str, missed: int) -> None:
         """An event of our own, about no connection. ``missed``: at least this many decisions have no event."""
         self._events.append({"decision": "ended", "protocol": "", "name": "", "address": "", "port": 0, "rule": "",
@@ -127,10 +135,19 @@ class EgressLink:
         give_up = time.monotonic() + _SETTLE_S
         with self._lock:
             while self._count(_SETTLE_S, visit_ends=True) and time.monotonic() < give_up:
+                self.read()  # each time there is room for as many events again
                 time.sleep(_LOOK_S)
             self.read()
             self.heard_s = max(self.heard_s, time.time())
             return self._bytes
+
+    def hear(self, within_s: float) -> bool:
+        """Before a commit: hear everything that was decided by now; return whether that was all. A gateway that is lost
+        has been told of, and will not say more."""
+        with self._lock:
+            self._count(within_s, visit_ends=True)
+            self.read()
+            return not self.filenos() or self._gateway.counts is not None
 
     def _count(self, within_s: float, *, visit_ends: bool = False) -> int:
         """Return how many connections are open, as far as that is known."""
@@ -141,6 +158,7 @@ class EgressLink:
         if counts is None:
             return 0
         self._bytes = max(self._bytes, counts["bytes_in"] + counts["bytes_out"])
+        self._tell_missed(counts["uncounted"])
         return counts["connections"]
 
     # ---- what the caller changes
@@ -184,9 +202,7 @@ class EgressLink:
             totals = self._gateway.totals
             if totals is not None:
                 self._bytes = max(self._bytes, totals["bytes_in"] + totals["bytes_out"])
-                if totals["uncounted"]:
-                    more = totals["uncounted"]
-                    self._tell(f"{more} more decisions of the gateway are not told one by one", missed=more)
+                self._tell_missed(totals["uncounted"])
             elif not self.problem:
                 self._lose(self._gateway.lost or "the gateway did not say how it ended")
 
@@ -221,6 +237,10 @@ class EgressVisit(GroupVisit):
 
     def network(self, *, settled: bool = False) -> tuple[int, str]:
         return self.link.settle() if settled else self.link.network_bytes(), self.link.problem
+
+    def hear_network(self, within_s: float) -> bool:
+        self.link.settle()
+        return self.link.hear(within_s)
 
     def end_network(self) -> None:
         self.link.close()

@@ -80,7 +80,9 @@ _TOTALS: dict[str, Callable[[object], object]] = dict.fromkeys(
     ("connections", "refused", "bytes_out", "bytes_in", "uncounted"), _number
 )
 
-_COUNTS: dict[str, Callable[[object], object]] = dict.fromkeys(("connections", "bytes_out", "bytes_in"), _number)
+_COUNTS: dict[str, Callable[[object], object]] = dict.fromkeys(
+    ("connections", "bytes_out", "bytes_in", "uncounted"), _number
+)
 
 
 def _fields(readers: dict[str, Callable[[object], object]]) -> Callable[[object], dict[str, object]]:

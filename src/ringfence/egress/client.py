@@ -30,8 +30,7 @@ _LIBRARIES = ("h11", "cryptography", "cffi")
 _ANSWER_WAIT_S, _LOOK_S = 60.0, 1.0
 _CLOSE_WAIT_S, _LAST_WORD_S = 5.0, 30.0  # the second for a closed sandbox: the gateway may be busy with others
 _READ_BYTES, _MOST_LINE = 1 << 16, 1 << 20
-_MOST_KEPT = 20_000
-"""Events that are kept for whoever fetches them; a gateway of ours sends half as many."""
+_MOST_KEPT = 20_000  # events, for whoever fetches them; a gateway of ours sends half as many for a visit
 
 _lock = allocate_lock()
 _current: Gateway | None = None
@@ -43,8 +42,7 @@ class Gateway:
 
     def __init__(self, door: int, pid: int) -> None:
         self.owner_pid = os.getpid()
-        self.door = door
-        self.pid = pid
+        self.door, self.pid = door, pid
 
     @classmethod
     def started(cls) -> Gateway:
@@ -196,7 +194,7 @@ class Registration:
     def _send(self, order: EgressOrder) -> None:
         message = memoryview(json.dumps(order).encode() + b"\n")
         give_up = time.monotonic() + _ANSWER_WAIT_S
-        while message and not self.lost:
+        while message and not self.lost and self.totals is None:
             try:
                 message = message[self.dialogue.send(message, socket.MSG_NOSIGNAL) :]
             except BlockingIOError:
@@ -205,7 +203,9 @@ class Registration:
                 if not self._wait(to_send=True) and procfs.is_stopped(self.pid):
                     self._lose("somebody has stopped the gateway")
             except OSError as error:
-                self._lose(f"the gateway has ended ({error.strerror})")
+                self._read()  # what it has said before is still there
+                if self.totals is None:
+                    self._lose(f"the gateway has ended ({error.strerror})")
 
     def _await(self, comes: object, within_s: float) -> None:
         """Wait for a word of the gateway, as long as nobody has stopped it; the machine may be busy."""

@@ -99,10 +99,10 @@ async def close(side: SandboxSide) -> None:
 
 def of_visit(side: SandboxSide) -> None:
     """A visit to the box has ended: its refusals are told with it, not with the visit that comes after it."""
-    side.teller.names.clear()
     for connection in side.live.values():
         if connection.decision == "refused":
             connection.tell()
+    side.teller.begin_visit()
 
 
 async def _take_all(side: SandboxSide, made: socket.socket) -> None:

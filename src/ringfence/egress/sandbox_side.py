@@ -112,7 +112,7 @@ class SandboxSide:
             ending.of_visit(self)
         if order["op"] in ("count", "visit ends"):
             counts: EgressCounts = {"connections": len(self.live), "bytes_out": self.out.passed,
-                                    "bytes_in": self.into.passed}  # fmt: skip
+                                    "bytes_in": self.into.passed, "uncounted": self.teller.uncounted}  # fmt: skip
             self.teller.say({"counts": counts})
             return
         try:

@@ -26,7 +26,13 @@ class Teller:
         self.loop = asyncio.get_running_loop()
         self.waiting = bytearray()
         self.events = self.refused = self.uncounted = 0
+        """``uncounted``: of the sandbox's whole life; the others of the visit that runs."""
         self.names: set[str] = set()
+
+    def begin_visit(self) -> None:
+        """A visit to the box has ended: the next one has room for as many events, and hears of each name again."""
+        self.events = self.refused = 0
+        self.names.clear()
 
     def event(self, event: EgressEvent) -> None:
         """Send events one by one up to a number; later ones, and those that nobody fetches, are only counted."""

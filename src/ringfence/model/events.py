@@ -43,6 +43,8 @@ def tried(details: Mapping[str, object]) -> str:
     pid 1, or a call that was answered as if the kernel did not have it."""
     if details.get("decision") == "refused":
         return f"connection to {ascii(details.get('name') or details.get('address') or '')[1:-1]}:{details.get('port')}"
+    if details.get("missed"):
+        return f"{details['missed']} connections or more, which the gateway did not name"
     path, number = str(details.get("path", "")), details.get("errno")
     unknown_call = number == errno.ENOSYS and details.get("aim") != "hidden"
     is_honest = path in QUIET or details.get("aim") == "process"

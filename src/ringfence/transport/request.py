@@ -374,6 +374,8 @@ if TYPE_CHECKING:
         """Open connections."""
         bytes_out: int
         bytes_in: int
+        uncounted: int
+        """Events that were not told one by one."""
 
     class EgressAnswer(TypedDict, total=False):
         """From the gateway: one of these. It parses what hostile programs send, so it is checked (egress/answers)."""

@@ -36,6 +36,9 @@ class Leader:
     def network(self, *, settled: bool = False) -> tuple[int, str]:
         return 0, ""
 
+    def hear_network(self, within_s: float) -> bool:
+        return self.answers
+
     def end_network(self) -> None:
         """There is no gateway."""
 
@@ -201,3 +204,27 @@ def test_a_visit_that_left_something_running_is_known_however_many_come_after_it
     assert len(hearing._known) == box_hearing._MOST_KNOWN
     hearing._supervisor.notes = [_note(left.number), _note(0)]  # type: ignore[union-attr]
     assert _settled(hearing, _visit(hearing, "now")) == [("before", 1, 0), ("before", 1, 0)]
+
+
+@pytest.mark.parametrize("note", [
+    {"decision": "refused", "name": "a.example", "port": 443}, {"decision": "ended", "missed": 3},
+], ids=["refused", "not named"])  # fmt: skip
+def test_what_the_gateway_refused_or_did_not_name_blocks_a_commit_until_it_is_told(
+    note: Note, hearing: BoxHearing
+) -> None:
+    hearing._supervisor.notes = [{"decision": "ended", "reason": "it was over"}]  # type: ignore[union-attr]
+    hearing.late.refuse()  # the control: nothing of it was forbidden
+    hearing._supervisor.notes = [note]  # type: ignore[union-attr]
+    with pytest.raises(LateAttemptError, match="connection"):
+        hearing.late.refuse()
+    visit = _visit(hearing)
+    assert [count for _, count, _ in _settled(hearing, visit)] == [1]
+    hearing.late.refuse()
+
+
+def test_a_gateway_that_does_not_answer_blocks_a_commit(hearing: BoxHearing) -> None:
+    hearing._wired = False
+    hearing.late.refuse()  # the control
+    hearing._supervisor.answers = False  # type: ignore[union-attr]
+    with pytest.raises(LateAttemptError, match="1 attempts not named"):
+        hearing.late.refuse()

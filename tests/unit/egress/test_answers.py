@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringfence.egress import client
 from ringfence.egress.answers import Garbled, checked
+from ringfence.transport import passing
 
 EVENT = {"decision": "allowed", "protocol": "tls", "name": "a.example.com", "address": "192.0.2.1", "port": 443,
          "rule": "a.example.com", "reason": "", "bytes_out": 1, "bytes_in": 2, "duration_ms": 3, "process": "",
@@ -54,3 +59,32 @@ def test_no_line_raises_anything_else(data: bytes) -> None:
         checked(data)
     except Garbled:
         pass
+
+
+# ---- of a gateway that has ended
+
+TOTALS = {"connections": 0, "refused": 1, "bytes_out": 0, "bytes_in": 0, "uncounted": 0}
+
+
+def _ended(*answers: object) -> client.Registration:
+    """At a gateway that has said this and is gone; nobody has read it yet."""
+    door, theirs = passing.channel()
+    made = client.Registration(SimpleNamespace(pid=os.getpid(), door=door))  # type: ignore[arg-type]
+    _, (listeners, dialogue) = passing.receive(theirs)
+    with socket.socket(fileno=dialogue) as said:
+        said.sendall(b"".join(line(answer) + b"\n" for answer in answers))
+    for descriptor in (door, theirs, listeners):
+        os.close(descriptor)
+    return made
+
+
+def test_what_a_gateway_has_said_before_its_end_counts() -> None:
+    made = _ended({"event": EVENT}, {"totals": TOTALS})
+    assert made.close() == [EVENT]
+    assert made.totals == TOTALS and not made.lost
+
+
+def test_a_gateway_that_ended_without_its_last_word_is_lost_but_its_events_are_not() -> None:
+    made = _ended({"event": EVENT})
+    assert made.close() == [EVENT]
+    assert made.totals is None and "has ended" in made.lost

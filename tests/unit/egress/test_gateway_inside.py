@@ -21,7 +21,7 @@ from tests.unit.egress.test_gateway_kinds import certificate
 from tests.unit.egress.tls_hellos import real_hello
 from tests.unit.egress.world import NEWNET, _bound, check, echo, http, libc, read_all, response
 
-from ringfence.egress import client, gateway, proxy_entry, upstream
+from ringfence.egress import client, gateway, proxy_entry, told, upstream
 from ringfence.egress.addresses import SPARES, AddressPlan
 from ringfence.egress.sandbox_side import SandboxSide
 from ringfence.errors import SetupError
@@ -434,5 +434,27 @@ def test_an_address_is_connected_to_once_whatever_it_answers(inside: Any, monkey
         assert (served["decision"], refused["decision"]) == ("allowed", "ended")
         assert "Connection refused" in refused["reason"]
         assert [address[2][1] for address in begun] == [7000, 7001]
+
+    inside(body)
+
+
+def test_each_visit_has_room_for_as_many_events_and_what_had_none_is_counted(
+    inside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(told, "MOST_REFUSED", 3)
+
+    def visit(guest: client.Registration, count: int) -> tuple[int, int]:
+        for number in range(count):
+            with to("127.64.0.2", 3128) as link:
+                name = f"evil-{number}.example:443"
+                link.sendall(f"CONNECT {name} HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
+                assert read_all(link).startswith(b"HTTP/1.1 403")
+        guest.count(30, visit_ends=True)
+        assert guest.counts is not None
+        return len(guest.receive()), guest.counts["uncounted"]
+
+    def body(there: Inside) -> None:
+        guest = there.guest("api.example.com")
+        assert [visit(guest, count) for count in (2, 5, 1, 4)] == [(2, 0), (3, 2), (1, 2), (3, 3)]
 
     inside(body)

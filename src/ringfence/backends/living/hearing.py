@@ -221,15 +221,15 @@ class BoxHearing:
 
     def _refused(self) -> list[Late]:
         """What the gateway refused and no result has told. A visit that runs tells it too: it stays there for that."""
-        if self._supervisor is not None:
-            self._supervisor.network(settled=True)
+        said = self._supervisor is None or self._supervisor.hear_network(_PATIENCE_S)
         self._sort()
         newest, since = self._newest(), self._oldest(()) or next(filter(None, reversed(self._known.values())), "")
         with self._lock:
-            found = [note for note in self._beside if note.get("decision") == "refused"]
+            found = [note for note in self._beside if by_gateway(note)]
             if not newest:
                 self._beside = [note for note in self._beside if note not in found]
-        return [_late(since, found)] if found else []
+        gap = self._gap((), said=said, since=since)
+        return [each for each in (_late(since, found), gap) if each.notes or each.unrecorded]
 
     def _of_leader(self, visit: VisitToBox) -> list[Late]:
         said = visit.ask(_PATIENCE_S)
@@ -265,6 +265,11 @@ def _await_end(visit: LeaderClient, give_up: float) -> None:
     """Wait for a leader; the leaders of a box that has ended notice that by themselves."""
     while not visit.has_left and not visit.is_over and time.monotonic() < give_up:
         visit.await_word(give_up - time.monotonic())
+
+
+def by_gateway(note: Note) -> bool:
+    """Whether it tells of a connection that the gateway refused, or that it may have refused and did not name."""
+    return note.get("decision") == "refused" or bool(note.get("missed"))
 
 
 def _number(note: Note) -> int:

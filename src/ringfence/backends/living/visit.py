@@ -14,7 +14,7 @@ from ringfence.backends.facts import Report
 from ringfence.backends.groups import GroupVisit
 from ringfence.backends.leader_client import LeaderClient
 from ringfence.backends.leader_sources import ZygoteSource
-from ringfence.backends.living.hearing import BoxHearing
+from ringfence.backends.living.hearing import BoxHearing, by_gateway
 from ringfence.checkpoint.late import Late, gaps_in, with_late
 from ringfence.errors import SetupError
 from ringfence.model.record import record, replace
@@ -160,7 +160,7 @@ class VisitToBox(LeaderClient):
         taken = self._hearing.take(self.number, beside=self.since is not None)
         wired = [note for note in taken if "aim" in note]
         self._wired += wired
-        self._copies += [*wired, *(note for note in taken if note.get("decision") == "refused")]
+        self._copies += [*wired, *(note for note in taken if by_gateway(note))]
         self._beside += taken
 
     def _handle(self, kind: bytes, body: bytes) -> None:
