@@ -66,6 +66,12 @@ _CLOSED = (
     ("setns", "-1, 0", "another namespace is entered", False),
     ("lsm_set_self_attr", "0, 0, 0, 0", "the security label is changed", False),
 )  # fmt: skip
+# Each makes or asks for huge pages: where the host has none, the kernel says so after a look.
+_HUGE = (
+    ("mmap", "0, 2 << 20, 3, 0x40022, (1 << 64) - 1, 0", False),
+    ("memfd_create", "b'huge', 5", False),
+    ("shmget", "0, 2 << 20, 0o4600", True),
+)
 # Kernels are built without these: where there is no such call there is nothing to close, and no control.
 _ONLY_WITH = {"kexec_load": "/sys/kernel/kexec_loaded", "init_module": "/proc/modules",
               "finit_module": "/proc/modules", "delete_module": "/proc/modules"}  # fmt: skip
@@ -84,6 +90,13 @@ def _closed(name: str, arguments: str, gives: str, needs_root: bool) -> Attack:
     return Attack(
         name=name, family="syscalls", what=gives, probe=_STRUCTURES + reaching(name, arguments) if known else "",
         needs_root=needs_root, possible=known and os.path.exists(_ONLY_WITH.get(name, "/")), status=("FORBIDDEN_SYSCALL",) if name in _WORTH_KILLING else (),
+    )  # fmt: skip
+
+
+def _huge(name: str, arguments: str, needs_root: bool) -> Attack:
+    return Attack(
+        name=f"huge pages by {name}", family="syscalls", what="the job takes memory that no limit counts",
+        probe=reaching(name, arguments), needs_root=needs_root,
     )  # fmt: skip
 
 
@@ -214,6 +227,7 @@ _RUNS_32_BIT = _host_runs_32_bit()
 
 ATTACKS = [
     *(_closed(*row) for row in _CLOSED),
+    *(_huge(*row) for row in _HUGE),
     *(_unshare(name, flag) for name, flag in _NAMESPACES.items()),
     Attack(name="upper bits", family="syscalls", what="bits that the kernel ignores carry a call past the filter",
            probe=_UPPER_BITS),

@@ -80,6 +80,13 @@ ROUTES: Mapping[str, tuple[str, str]] = {
     "script_without_name": ("exec", "os.execv(f'/proc/self/fd/{nameless(P)}', ['x'])"),
     "script_by_descriptor": ("exec", "call('execveat', nameless(P), b'', ARGV, 0, 0x1000)"),
     "loader": ("exec", "program('/tmp/program', P); os.execv('/tmp/program', ['x'])"),
+    "script_of_a_link": ("exec", "os.symlink(P, 'a\\r\\v\\fb'); script('/tmp/c', './a\\r\\v\\fb'); "
+                                 "os.execv('/tmp/c', ['x'])"),
+    "write_only": ("open", "done(call('openat', AT, placed(P, 2), 0, 0))"),
+    "write_only_end": ("open", "done(call('openat', AT, placed(P, 2, readable=5), 0, 0))"),
+    "write_only_program": ("exec", "call('execve', placed(P, 2), ARGV, 0)"),
+    "write_only_socket": ("connect", "call('connect', socket.socket(socket.AF_UNIX).fileno(), "
+                                     "placed('\\1\\0' + P, 2), 2 + len(P))"),
     "removed_folder": ("open", "os.symlink('vault', 'alias'); os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); "
                                "os.symlink('/tmp', PLACE + '/gone (deleted)'); open('../alias/removed_folder')"),
     "passed_folder": ("open", "open('vault/passed_folder', opener=lambda p, f: os.open(p, f, dir_fd=passed('.')))"),
@@ -92,8 +99,8 @@ if "rmdir" in KNOWN:  # an architecture with the old calls has this one of its o
 
 GUEST = (
     "import ctypes, os, socket, sys\nAT = -100 & (2**64 - 1)\n"
-    + calling("openat2", "execveat", "statx", "faccessat2", "renameat2", "inotify_add_watch", "name_to_handle_at")
-    + f"NUMBER['connect'] = {KNOWN['connect']}\n"
+    + calling("openat", "openat2", "execve", "execveat", "statx", "faccessat2", "renameat2", "inotify_add_watch",
+              "name_to_handle_at", "connect")
     + """
 import struct
 ARGV = (ctypes.c_char_p * 2)(b'x', None)
@@ -110,6 +117,15 @@ def program(path, loader):
     head = head[:32] + struct.pack('<Q', 64) + head[40:56] + b'\\1\\0' + bytes(6)
     with open(path, 'wb') as file: file.write(head + entry + loader.encode() + b'\\0')
     os.chmod(path, 0o755)
+def placed(text, protection, readable=0):
+    # Its address, in memory of this protection but for so many bytes.
+    libc.mmap.restype = ctypes.c_void_p
+    pages = libc.mmap(None, ctypes.c_size_t(8192), 3, 0x22, -1, ctypes.c_size_t(0))
+    ctypes.memmove(pages + 4096 - readable, text.encode() + b'\\0', len(text) + 1)
+    libc.mprotect(ctypes.c_void_p(pages + 4096), ctypes.c_size_t(4096), protection)
+    return pages + 4096 - readable
+def done(result):
+    if result[1]: raise OSError(*result)
 def passed(folder):
     here, there = socket.socketpair()
     if os.fork() == 0:
@@ -199,7 +215,8 @@ def test_without_a_hidden_path_nobody_is_told_and_the_same_routes_lead_in(place:
     assert told <= {"connect", "bind", "sendto", "chroot", "chmod", "fchmodat"}, told
     codes = dict(line.split() for line in outcome.stdout.decode().splitlines())
     reached = ("absolute", "relative", "dirfd", "dots", "link", "folder_link", "self_root", "thread_root", "self_cwd",
-               "self_fd", "stat", "lstat", "statvfs", "access", "hard_link", "truncate", "chmod", "utime")  # fmt: skip
+               "self_fd", "write_only", "write_only_end", "stat", "lstat", "statvfs", "access", "hard_link",
+               "truncate", "chmod", "utime")  # fmt: skip
     assert {name: codes[name] for name in reached} == dict.fromkeys(reached, "0")
 
 

@@ -57,6 +57,9 @@ CONDITIONS: Mapping[str, tuple[Args, ...]] = {
     "sendmmsg": ((_masked(3, 0x20000000),),),
     "sendmsg": ((_masked(2, 0x20000000),),),
     "seccomp": ((_masked(1, 8),),),
+    "mmap": ((_masked(3, 0x40000),),),
+    "memfd_create": ((_masked(1, 4),),),
+    "shmget": ((_masked(2, 0o4000),),),
 }
 """Calls that our profile closes conditionally. A call is open if all conditions of any row hold; without rows never."""
 TIGHT_CONDITIONS: Mapping[str, tuple[Args, ...]] = {

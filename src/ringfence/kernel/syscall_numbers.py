@@ -141,8 +141,8 @@ def name_of(number: int, arch: str) -> str:
     known = NAMES[arch].get(number)
     if known is not None:
         return known
-    if arch == X86_64 and number & X32_BIT and number != NO_CALL:
-        return "x32 " + name_of(number & ~X32_BIT, arch)
+    if arch == X86_64 and X32_BIT <= number < 2 * X32_BIT:
+        return "x32 " + name_of(number - X32_BIT, arch)
     return f"call {number}"
 
 

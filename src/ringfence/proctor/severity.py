@@ -44,9 +44,9 @@ _Rows = tuple[tuple[Severity, str, str], ...]
 _ON_FORBIDDEN: _Rows = (
     (PROBE, MASKED_READ, "stat lstat newfstatat statx file_getattr statfs access faccessat faccessat2"),
     (PROBE, MASKED_READ, "getxattr lgetxattr getxattrat listxattr llistxattr listxattrat inotify_add_watch"),
-    (ATTEMPT, MASKED_READ, "open openat openat2 execve execveat readlink readlinkat chdir chroot"),
-    (ATTEMPT, MASKED_READ, "name_to_handle_at open_tree fanotify_mark connect sendto"),
-    (ATTEMPT, MASKED_WRITE, "creat truncate mkdir mkdirat rmdir mknod mknodat symlink symlinkat unlink unlinkat"),
+    (ATTEMPT, MASKED_READ, "open openat openat2 execve execveat uselib readlink readlinkat chdir chroot"),
+    (ATTEMPT, MASKED_READ, "name_to_handle_at open_tree fanotify_mark quotactl connect sendto"),
+    (ATTEMPT, MASKED_WRITE, "creat truncate acct mkdir mkdirat rmdir mknod mknodat symlink symlinkat unlink unlinkat"),
     (ATTEMPT, MASKED_WRITE, "rename renameat renameat2 link linkat bind mount umount2"),
     (ATTEMPT, MASKED_WRITE, "chmod fchmodat fchmodat2 chown lchown fchownat utime utimes futimesat utimensat"),
     (ATTEMPT, MASKED_WRITE, "setxattr lsetxattr setxattrat removexattr lremovexattr removexattrat file_setattr"),

@@ -22,8 +22,9 @@ from ringfence.kernel.seccomp import compile as seccomp
 from ringfence.kernel.seccomp.notify import Listener, Notification
 from ringfence.kernel.seccomp.profiles import DEFAULT, TELLING, noting
 from ringfence.kernel.seccomp.responder import NotifyResponder
-from ringfence.kernel.seccomp.rules import Kind, decide
+from ringfence.kernel.seccomp.rules import Action, Kind, Rule, decide
 from ringfence.kernel.syscall_numbers import NUMBERS, architecture
+from ringfence.model.record import replace
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -121,6 +122,19 @@ def test_what_waits_at_the_end_is_recorded_and_not_answered() -> None:
         child.result()
     wait_until_readable(listener)
     assert responder.is_over()
+    responder.close()
+    listener.close()
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (errno.EDOM, errno.EDOM)], ids=["done", "refused"])
+def test_a_call_that_is_watched_and_not_made_is_answered_as_its_rule_says(code: int, expected: int) -> None:
+    denied = Rule(calls=("sync",), action=Action(kind=Kind.WATCH_DENIED, errno=code), reason="as in a restored visit")
+    profile = replace(DEFAULT, closed=(denied, *DEFAULT.closed))
+    child, listener = supervised(profile, attempt("sync"))
+    wait_until_readable(listener)
+    responder = NotifyResponder(os.dup(listener.fileno()), lambda: profile, Recorder())
+    responder.handle()
+    assert child.result() == expected
     responder.close()
     listener.close()
 
@@ -264,6 +278,55 @@ def test_a_string_that_ends_right_before_missing_memory_is_read() -> None:
     child, listener = supervised(DEFAULT, work)
     notification = wait_for(listener)
     assert memory.read_string(notification.thread, notification.args[0]) == b"edge"
+    listener.deny(notification, errno.EPERM)
+    assert child.result() == errno.EPERM
+    listener.close()
+
+
+def _memory(protection: int, text: bytes, readable: int) -> int:
+    """The address of text in two pages: so many bytes of it in a plain one, the rest in one of this protection."""
+    libc = syscalls.libc()
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, *[ctypes.c_size_t] * 5)
+    pages = int(libc.mmap(None, 8192, 3, 0x22, 2**64 - 1, 0))
+    ctypes.memmove(pages + 4096 - readable, text + b"\0", len(text) + 1)
+    libc.mprotect(ctypes.c_void_p(pages + 4096), ctypes.c_size_t(4096), protection)
+    return pages + 4096 - readable
+
+
+WRITE_ONLY = 2
+
+
+@pytest.mark.parametrize("readable", [0, 5])
+@pytest.mark.parametrize("protection", [3, WRITE_ONLY], ids=["control", "write-only"])
+def test_memory_that_may_only_be_written_is_read_as_the_kernel_reads_it(protection: int, readable: int) -> None:
+    child, listener = supervised(DEFAULT, lambda: attempt("chroot", _memory(protection, b"some path", readable))())
+    notification = wait_for(listener)
+    (address, *_) = notification.args
+    assert memory.read_string(notification.thread, address) == b"some path"
+    assert listener.read(notification, address, 4) == b"some" and listener.read(notification, address, 8) == b"some pat"
+    listener.deny(notification, errno.EPERM)
+    assert child.result() == errno.EPERM
+    listener.close()
+
+
+def test_a_kernel_that_forces_no_read_makes_it_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``proc_mem.force_override=never`` is set when a kernel starts; so its answer is made here, not the question."""
+
+    def refused(file: int, size: int, place: int) -> bytes:
+        raise OSError(errno.EIO, "as that kernel says")
+
+    child, listener = supervised(DEFAULT, lambda: attempt("chroot", _memory(WRITE_ONLY, b"some path", 5))())
+    notification = wait_for(listener)
+    (address, *_) = notification.args
+    assert memory.read_string(notification.thread, address) == b"some path"
+    monkeypatch.setattr(memory.os, "pread", refused)
+    knows_mappings = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 11)
+    for place, expected in ((address, errno.EACCES), (address + 5, errno.EACCES), (1 << 40, errno.EFAULT)):
+        if knows_mappings or expected == errno.EFAULT:
+            with pytest.raises(OSError) as caught:
+                memory.read_string(notification.thread, place)
+            assert caught.value.errno == expected, place
     listener.deny(notification, errno.EPERM)
     assert child.result() == errno.EPERM
     listener.close()

@@ -115,6 +115,7 @@ def test_a_number_without_a_name_does_not_exist(profile: Profile, arch: str) -> 
 def test_every_x32_number_kills(profile: Profile) -> None:
     for number in (*range(1024), 2**30 - 1, 2**31, 0xBFFFFFFE):
         assert answer(profile, "x86_64", 0x40000000 + number) == KILL
+        assert decide(profile, 0x40000000 + number, ZEROS, AUDIT_ARCH["x86_64"]) is profile.foreign
 
 
 @pytest.mark.slow

@@ -40,6 +40,8 @@ def test_every_name_has_its_own_number(arch: str, count: int) -> None:
         (9999, "aarch64", "call 9999"),
         (0x40000000 | 59, "x86_64", "x32 execve"),
         (0x40000000 | 9999, "x86_64", "x32 call 9999"),
+        (0x80000000 | 59, "x86_64", "call 2147483707"),
+        (0xC0000000 | 59, "x86_64", "call 3221225531"),
         (0xFFFFFFFF, "x86_64", "call 4294967295"),
     ],
 )

@@ -9,7 +9,7 @@ from struct import pack
 
 import pytest
 
-from ringfence.kernel.seccomp import watching
+from ringfence.kernel.seccomp import interpreters, watching
 from ringfence.kernel.seccomp.notify import Notification
 from ringfence.kernel.seccomp.open_half import OPEN
 from ringfence.kernel.seccomp.watched_calls import WATCHED
@@ -161,6 +161,14 @@ def test_what_the_kernel_opens_to_execute_a_program_is_seen(place: Path, made: s
         assert [seen.resolved for seen in guest.look(*call)] == [hidden], call
     os.close(file)
     assert guest.look("execve", b"plain") == guest.look("openat", AT_FDCWD, b"program") == guest.losses == []
+
+
+@pytest.mark.parametrize(("line", "name"), [
+    (b"#!./a\rb -x\n", b"./a\rb"), (b"#!./a\vb\n", b"./a\vb"), (b"#! \t./a\fb\tx y\n", b"./a\fb"),
+    (b"#!./a\xa0b\n", b"./a\xa0b"), (b"#!./a\0b\n", b"./a"), (b"#!\0/b\n", b""), (b"#! \t\n/b", b""), (b"#!", b""),
+])  # fmt: skip
+def test_only_blanks_tabs_and_the_end_of_the_line_end_the_name_of_an_interpreter(line: bytes, name: bytes) -> None:
+    assert interpreters.named_in(-1, line) == ([name] if name else [])
 
 
 def test_a_program_without_a_name_is_looked_at_too(place: Path) -> None:

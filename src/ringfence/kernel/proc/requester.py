@@ -13,13 +13,13 @@ from __future__ import annotations
 import os
 
 from ringfence.kernel.opened import Opened, opened
+from ringfence.kernel.proc.memory import POINTER_MASK
 from ringfence.model.memo import lru_cache
 from ringfence.model.record import record
 
 MAX_ARGV_BYTES = 4096
 MAX_ARGS = 64
 MAX_PATH_BYTES = 4096
-_POINTER_MASK = (1 << 56) - 1  # arm64 ignores the top byte, other machines have none in user space
 _PAGE = 4096
 _SOCKADDR_PATH = 2
 _MOST_STATUS_BYTES = 1 << 16  # the groups come before the number, and there may be many
@@ -106,13 +106,19 @@ CALLS = (
     _call("getxattrat", 464, 464, 1),
     _call("listxattrat", 465, 465, 1),
     _call("removexattrat", 466, 466, 1, writes=True),
+    _call("file_getattr", 468, 468, 1),
+    _call("file_setattr", 469, 469, 1, writes=True),
     _call("name_to_handle_at", 303, 264, 1),
     _call("inotify_add_watch", 254, 27, 1),
     _call("fanotify_mark", 301, 263, 4),
+    _call("uselib", 134, -1, 0),
+    _call("acct", 163, 89, 0, writes=True),
+    _call("quotactl", 179, 60, 1),
     _call("mount", 165, 40, 0, 1, writes=True),
     _call("umount2", 166, 39, 0, writes=True),
     Call(name="bind", x86_64=49, aarch64=200, paths=(1,), writes=True, path_offset=_SOCKADDR_PATH),
     Call(name="connect", x86_64=42, aarch64=203, paths=(1,), path_offset=_SOCKADDR_PATH),
+    Call(name="sendto", x86_64=44, aarch64=206, paths=(4,), path_offset=_SOCKADDR_PATH),
 )
 
 
@@ -282,7 +288,7 @@ def _parse_argv(data: bytes) -> tuple[str, ...]:
 def _string(memory: int, address: int) -> str:
     """A NUL-terminated string, read page by page since the next page may not be there."""
     found = b""
-    address &= _POINTER_MASK
+    address &= POINTER_MASK
     while len(found) < MAX_PATH_BYTES:
         chunk = _peek(memory, address + len(found), _PAGE - (address + len(found)) % _PAGE)
         found += chunk.partition(b"\0")[0]
@@ -293,7 +299,7 @@ def _string(memory: int, address: int) -> str:
 
 def _peek(memory: int, address: int, size: int) -> bytes:
     try:
-        return os.pread(memory, size, address & _POINTER_MASK)
+        return os.pread(memory, size, address & POINTER_MASK)
     except OSError:
         return b""
 

@@ -52,8 +52,10 @@ def head_of(file: int) -> bytes:
 def named_in(file: int, head: bytes) -> list[bytes]:
     """The paths that the kernel would open to execute this file, besides itself."""
     if is_script(head):
-        words = head[2:].partition(b"\n")[0].partition(b"\0")[0].split(None, 1)
-        return words[:1]
+        # Only these end a name: other white space is part of it.
+        line = head[2:].partition(b"\n")[0].partition(b"\0")[0]
+        name = line.replace(b"\t", b" ").lstrip(b" ").partition(b" ")[0]
+        return [name] if name else []
     found = (_loader(file, head, layout) for layout in _LAYOUTS if head[:4] == b"\x7fELF")
     return [path for path in found if path]
 

@@ -64,6 +64,7 @@ _RESERVING_COMMANDS = (
     0x4030580A, 0x4030580B, 0x40305824, 0x40305825, 0x40305828, 0x40305829, 0x4030582A, 0x4030582B, 0x40305839,
     0x401C5820,
 )  # fmt: skip
+_MAP_HUGETLB, _MFD_HUGETLB, _SHM_HUGETLB = 0x40000, 4, 0o4000
 _F_SETLEASE, _F_NOTIFY, _F_SETDELEG = 1024, 1026, 1040
 _RLIMIT_CORE = 4
 _MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: without them open has no mode, and the register is noise
@@ -87,11 +88,8 @@ ATTACKS = (
 # Tried in good faith now and then, and always worth knowing.
 ATTEMPTS = (
     _closed("mount umount2", _report(_EPERM), "changes what the sandbox sees"),
-    _closed(
-        "fsopen fsconfig fsmount fspick move_mount open_tree open_tree_attr mount_setattr",
-        _report(_EPERM),
-        "the newer mount calls: the same power as mount",
-    ),
+    _closed("fsopen fsconfig fsmount fspick move_mount open_tree open_tree_attr mount_setattr", _report(_EPERM),
+            "the newer mount calls: the same power as mount"),
     _closed("chroot", _report(_EPERM), "with a descriptor kept outside, a classic way out of a root"),
     _closed("setns", _report(_EPERM), "enters somebody else's namespaces"),
     _closed(
@@ -191,9 +189,7 @@ PROBES = (
     ),
     _closed("personality", _deny(_EPERM), "old ABIs weaken memory protection", none_of(0, *_PERSONALITIES)),
     _closed("prctl", _deny(_EPERM), "forges the process's /proc/self/exe and argv", one_of(0, _PR_SET_MM)),
-    _closed(
-        "renameat2", _deny(errno.EINVAL), "whiteouts are for overlays to make", any_bit(4, _RENAME_WHITEOUT)
-    ),
+    _closed("renameat2", _deny(errno.EINVAL), "whiteouts are for overlays to make", any_bit(4, _RENAME_WHITEOUT)),
     _closed("memfd_secret", _deny(_ENOSYS), "memory that the recorder can't read"),
     _closed("name_to_handle_at", _deny(errno.EOPNOTSUPP), "makes what open_by_handle_at takes"),
     _closed("statmount listmount listns", _deny(_ENOSYS), "tell how the sandbox is built"),
@@ -235,6 +231,10 @@ QUOTAS = (
         none_of(1, *_FALLOCATE_HARMLESS),
     ),
     _closed("ioctl", _deny(errno.ENOTTY), "as fallocate", one_of(1, *_RESERVING_COMMANDS)),
+    _closed("mmap", _deny(_EPERM), "huge pages come from a pool of the host, and no limit of memory counts them",
+            any_bit(3, _MAP_HUGETLB)),
+    _closed("memfd_create", _deny(_EPERM), "as mmap", any_bit(1, _MFD_HUGETLB)),
+    _closed("shmget", _deny(_EPERM), "as mmap", any_bit(2, _SHM_HUGETLB)),
     _closed("file_setattr", _deny(_ENOSYS), "as the FSSETXATTR of ioctl"),
     _closed(
         "fcntl",

@@ -142,7 +142,8 @@ class NotifyResponder:
             self.forbidden = self.forbidden or told.name
             self._listener.kill(told)
         else:
-            self._listener.deny(told, code or errno.EPERM)
+            # No error means that the call is done, or that nothing was decided: that is refused.
+            self._listener.deny(told, code if action.kind is Kind.WATCH_DENIED else code or errno.EPERM)
 
     def _note(self, told: Notification) -> None:
         """Let the call go on once everything about its process is read: it need not wait until that is recorded."""

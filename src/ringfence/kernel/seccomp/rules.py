@@ -129,7 +129,7 @@ class Profile:
 def decide(profile: Profile, number: int, args: tuple[int, ...], audit_arch: int) -> Rule:
     """The rule that decides this call, from what the kernel says of it (struct seccomp_data)."""
     arch = next((name for name, known in AUDIT_ARCH.items() if known == audit_arch), None)
-    if arch is None or (arch == X86_64 and number & X32_BIT and number != NO_CALL):
+    if arch is None or (arch == X86_64 and X32_BIT <= number != NO_CALL):
         return profile.foreign
     call = name_of(number, arch)
     for rule in profile.rules:
