@@ -126,7 +126,9 @@ def _exec(argv: list[str], environment: dict[str, str], program: str = "") -> No
     """``program``: the file that the first word means; absent: it is looked up in the PATH."""
     path = program or found(argv[0], environment.get("PATH", ""))
     try:
-        os.execve(path or _NOWHERE, argv, environment)
+        if not path:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        os.execve(path, argv, environment)
     except OSError as error:
         # Do not take the next program of that name: nobody asked for that one.
         is_there = error.errno == errno.ENOENT and os.path.lexists(path)
@@ -135,7 +137,6 @@ def _exec(argv: list[str], environment: dict[str, str], program: str = "") -> No
 
 
 _HALF_THERE = "it is there, but what it links to, its interpreter (#!) or its loader is not"
-_NOWHERE = "/nonexistent/program"
 
 
 def found(name: str, search_path: str) -> str:
