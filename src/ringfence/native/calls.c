@@ -7,7 +7,7 @@
 #include "kernel.h"
 
 #define MAGIC 0x63616c6cu
-#define VERSION 4u
+#define VERSION 5u
 #define EINVAL 22
 
 enum kind { IMMEDIATE, ADDRESS, SLOT };

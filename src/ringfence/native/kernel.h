@@ -14,6 +14,7 @@ enum {
     NR_recvmsg = 47, NR_fcntl = 72, NR_openat = 257, NR_close = 3, NR_getdents64 = 217, NR_mmap = 9,
     NR_clock_gettime = 228, NR_setsid = 112, NR_chdir = 80, NR_prlimit64 = 302, NR_statx = 332, NR_mkdirat = 258,
     NR_unlinkat = 263, NR_renameat = 264, NR_getrandom = 318, NR_lseek = 8, NR_clone3 = 435, NR_recvfrom = 45, NR_getppid = 110,
+    NR_setns = 308,
 };
 #elif defined(__aarch64__)
 enum {
@@ -24,6 +25,7 @@ enum {
     NR_recvmsg = 212, NR_fcntl = 25, NR_openat = 56, NR_close = 57, NR_getdents64 = 61, NR_mmap = 222,
     NR_clock_gettime = 113, NR_setsid = 157, NR_chdir = 49, NR_prlimit64 = 261, NR_statx = 291, NR_mkdirat = 34,
     NR_unlinkat = 35, NR_renameat = 38, NR_getrandom = 278, NR_lseek = 62, NR_clone3 = 435, NR_recvfrom = 207, NR_getppid = 173,
+    NR_setns = 268,
 };
 #else
 #error "ringfence knows the calls of x86_64 and aarch64"

@@ -9,6 +9,8 @@
 
 enum { PREPARE, BEGIN, PLAN, CONFINE, WAIT, FINISH, TABLES };
 enum { DESCRIPTORS = 6, DOOR = 5, LINKS = 24, PASSING = 4, TEXTS = 8, RIGHTS = 8, MESSAGE_BYTES = 16384, PLACES = 512 };
+/* Of the descriptors of a place: not asked for yet; there is none to be had. */
+enum { UNKNOWN = -1, NEW_NETWORK = 0x40000000 /* CLONE_NEWNET */ };
 /* How the loop ends: somebody else's message waits; in a child, with its tables behind it or with a call that failed; an
  * order that is the caller's to carry out; a child that is made, but could not be let go. */
 enum { OTHER, CHILD, CHILD_FAILED, BACK, UNFINISHED };
@@ -22,7 +24,7 @@ struct draft {
     int32_t links[LINKS][2];          /* what PREPARE leaves in a slot is in that slot of BEGIN, and is closed here */
     int32_t passing[PASSING][2];      /* a table, and a slot of it with a descriptor, or 0 once that is closed */
     int32_t texts[TEXTS][2];          /* the table and the slot for each text of an order; the first is the group */
-    int32_t text_count, child, idmap, unused;
+    int32_t text_count, child, idmap, network; /* the last: whether it is one that others have left */
 };
 
 struct order {
@@ -37,6 +39,10 @@ struct served {
     int64_t child;
     int32_t rights[RIGHTS], count, length;
     struct order order;
+};
+
+struct places {
+    int32_t idmaps[PLACES], networks[PLACES];
 };
 
 _Static_assert(sizeof(struct draft) == 16 + 96 + 24 + 192 + 32 + 64 + 16 && sizeof(struct served) == 64 + MESSAGE_BYTES,
@@ -142,9 +148,9 @@ static void close_links(const struct draft *draft)
         close_descriptor(slots_of(draft, PREPARE)[draft->links[number][0]]);
 }
 
-static long clone_child(const struct draft *draft, const char *group)
+static long clone_child(uint64_t flags, const char *group)
 {
-    uint64_t arguments[11] = {draft->flags, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    uint64_t arguments[11] = {flags, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     long folder = -1;
     if (*group) {
         folder = enter(NR_openat, AT_FDCWD, (long)group, O_GROUP, 0, 0, 0);
@@ -187,12 +193,22 @@ static int32_t let_go(long door, const struct draft *draft, struct served *serve
     return failed(say(served->rights[DOOR], "g", 2)) ? UNFINISHED : OTHER;
 }
 
-static int32_t carry_out(long door, const struct draft *draft, const int32_t *idmaps, struct served *served)
+/* Enter the network of the place, if it has one, and return what is left to be made for the child. */
+static uint64_t flags_in(const struct draft *draft, int32_t network)
 {
-    const char *group = draft && served->order.place < PLACES ? place_texts(draft, served) : 0;
-    if (!group || (draft->idmap >= 0 && idmaps[served->order.place] < 0))
+    if (!draft->network || network < 0 || failed(enter(NR_setns, network, NEW_NETWORK, 0, 0, 0, 0)))
+        return draft->flags;
+    return draft->flags & ~(uint64_t)NEW_NETWORK;
+}
+
+static int32_t carry_out(long door, const struct draft *draft, const struct places *places, struct served *served)
+{
+    const uint32_t place = served->order.place;
+    const char *group = draft && place < PLACES ? place_texts(draft, served) : 0;
+    if (!group || (draft->idmap >= 0 && places->idmaps[place] < 0) ||
+        (draft->network && places->networks[place] == UNKNOWN))
         return BACK;
-    set_slot(draft, PREPARE, draft->idmap, draft->idmap >= 0 ? idmaps[served->order.place] : -1);
+    set_slot(draft, PREPARE, draft->idmap, draft->idmap >= 0 ? places->idmaps[place] : -1);
     forget_earlier(draft);
     if (run_table(draft, PREPARE, served)) {
         close_links(draft);
@@ -202,7 +218,7 @@ static int32_t carry_out(long door, const struct draft *draft, const int32_t *id
         set_slot(draft, BEGIN, draft->links[number][1], slots_of(draft, PREPARE)[draft->links[number][0]]);
     for (int number = 0; number < DESCRIPTORS; number++)
         set_slot(draft, BEGIN, draft->descriptors[number], served->rights[number]);
-    served->child = clone_child(draft, group);
+    served->child = clone_child(flags_in(draft, places->networks[place]), group);
     if (!served->child)
         return as_child(draft, served);
     close_links(draft);
@@ -213,12 +229,12 @@ static int32_t carry_out(long door, const struct draft *draft, const int32_t *id
 }
 
 /* ``again``: the order that came last is tried once more. */
-void ringfence_orders_serve(long door, const struct draft *drafts, uint64_t count, const int32_t *idmaps,
+void ringfence_orders_serve(long door, const struct draft *drafts, uint64_t count, const struct places *places,
                             struct served *served, long again)
 {
     while (again || take(door, served)) {
         again = 0;
-        served->state = carry_out(door, draft_of(drafts, count, served), idmaps, served);
+        served->state = carry_out(door, draft_of(drafts, count, served), places, served);
         if (served->state != OTHER)
             return;
         for (int number = 0; number < served->count; number++)

@@ -44,6 +44,8 @@ class Told:
     """Packed, those of each table of a child by its number."""
     writer: int
     """The slot of BEGIN with a copy of the descriptor by which a failed step is told."""
+    reuses_network: bool
+    """Its sandboxes are born in network namespaces that others have left."""
 
 
 @record
@@ -60,7 +62,7 @@ def draft_of(
     """Nothing where a part of it can't be a table. ``owner``: whose files may be mapped to the ids of sandboxes;
     ``groups``: how many each enters by itself; ``ids``: what its maps look like, for their length."""
     prepare = _prepare(request["prepare"], owner)
-    if prepare is None or request.get("reuses_network") or not _is_plain(steps):
+    if prepare is None or not _is_plain(steps):
         return None
     trees = sorted(prepare.open_trees)
     numbers = range(_STANDARD, _STANDARD + _KEPT + len(trees) + 1)
@@ -82,9 +84,11 @@ def draft_of(
                *_slots(BEGIN, begin, *(f"group {number}" for number in range(groups)))],
         child=int(finish.slot("child")),
         idmap=int(prepare.table.slots.get(IDMAP, -1)),
+        network=request.get("reuses_network", False),
     )  # fmt: skip
     labels = {BEGIN: begin.labels(), PLAN: plan_labels, CONFINE: confine_labels, WAIT: wait.labels()}
-    told = Told(labels=marshal.dumps(labels), writer=int(begin.slots[f"moved {_STANDARD}"]))
+    told = Told(labels=marshal.dumps(labels), writer=int(begin.slots[f"moved {_STANDARD}"]),
+                reuses_network=tables.network)
     return MakerDraft(tables=tables, told=told) if tables.fits() else None
 
 

@@ -29,7 +29,7 @@ from ringfence.kernel.calls.table import Table
 from ringfence.kernel.mount import namespaces
 from ringfence.kernel.proc import processes, procfs
 from ringfence.roles import zygote_client
-from ringfence.roles.warden import order
+from ringfence.roles.warden import maker, order
 from ringfence.roles.warden.order import Order
 from ringfence.sandbox import host
 
@@ -75,7 +75,9 @@ def _is_native() -> bool:
     return native._opened() is not None and processes.can_close_ranges()
 
 
-@pytest.mark.parametrize("fields", [{}, {"readable_paths": (sys.prefix,)}, {"network": "none"}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, {"readable_paths": (sys.prefix,)}, {"network": "none"}, {"syscall_profile": "tight"}], ids=str
+)
 def test_the_loop_and_python_make_the_same_sandbox(fields: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     by_loop = _probed(**fields)
     monkeypatch.setenv("RINGFENCE_PURE", "1")
@@ -91,9 +93,9 @@ def _makers() -> list[int]:
 
 
 def _open(maker: int) -> list[str]:
-    """Without the mappings of places, one for each that was ever used: standard streams, door, program of pid 1."""
+    """Without what belongs to places, once for each that was ever used: standard streams, door, program of pid 1."""
     links = [os.readlink(entry) for entry in Path(f"/proc/{maker}/fd").iterdir()]
-    return sorted(link for link in links if not link.startswith("user:"))
+    return sorted(link for link in links if not link.startswith(("user:", "net:")))
 
 
 def test_a_maker_keeps_nothing_of_the_sandboxes_that_it_has_made() -> None:
@@ -320,9 +322,38 @@ def test_a_maker_whose_clone_fails_is_hidden_again() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10 * orders.BACK
 
 
-def test_there_is_room_for_a_mapping_of_every_place() -> None:
+def test_there_is_room_for_what_belongs_to_every_place() -> None:
     assert orders.PLACES == namespaces.IDS_PER_PROCESS
     loop = orders.Orders(-1)
-    assert not loop.knows(511)
-    loop.know(511, 300)
-    assert loop.knows(511) and not loop.knows(510)
+    for what in (orders.IDMAP, orders.NETWORK):
+        assert not loop.knows(what, 0) and not loop.knows(what, 511)
+        loop.know(what, 511, 300)
+        loop.know(what, 0, orders.NONE)
+        assert loop.knows(what, 511) and loop.knows(what, 0) and not loop.knows(what, 510)
+
+
+# By its cookie (SO_NETNS_COOKIE), which no other namespace ever has.
+NETWORK_OF = "import socket, time; print(socket.socketpair()[0].getsockopt(1, 71, 8)); time.sleep({})"
+
+
+@pytest.mark.parametrize("profile", ["tight", "default"])
+def test_networks_of_tight_sandboxes_are_used_again_and_never_by_two_at_once(profile: str) -> None:
+    if not _is_native():
+        pytest.skip("there is no native part")
+    with Pool(policy_of("strict", syscall_profile=profile, wall_time_s=60), warm=3) as pool:
+        after = [pool.run_source(NETWORK_OF.format(0)).stdout for _ in range(24)]
+        assert len({*after}) < 24 if profile == "tight" else len({*after}) == 24, after
+        for _ in range(3):
+            at_once = pool.submit_many([NETWORK_OF.format(0.3)] * 3)
+            assert len({future.result().stdout for future in at_once}) == 3
+
+
+def test_a_place_that_gets_no_network_has_sandboxes_make_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces, "network_namespace", lambda: 7)
+    assert (maker._network(63), maker._network(64)) == (7, orders.NONE)
+    monkeypatch.setattr(namespaces, "network_namespace", _none)
+    assert maker._network(0) == orders.NONE
+
+
+def _none() -> int:
+    raise OSError("no network namespace can be made")

@@ -59,10 +59,10 @@ class Library:
         return int.from_bytes(at[:4], "little"), -code
 
     def serve(
-        self, door: int, drafts: bytearray, count: int, idmaps: bytearray, served: bytearray, again: bool
+        self, door: int, drafts: bytearray, count: int, places: bytearray, served: bytearray, again: bool
     ) -> None:
         """Carry out orders; ``orders.Orders`` knows what the bytes are."""
-        self._serve(door, address_of(drafts), count, address_of(idmaps), address_of(served), again)
+        self._serve(door, address_of(drafts), count, address_of(places), address_of(served), again)
 
     def idle_clone(self, flags: int) -> int:
         """Return a child that does nothing until it is killed; it never runs Python. OSError: there is none."""

@@ -20,7 +20,10 @@ OTHER, CHILD, CHILD_FAILED, BACK, UNFINISHED = range(5)
 DESCRIPTORS, LINKS, PASSING, TEXTS, RIGHTS, MESSAGE_BYTES, PLACES = 6, 24, 4, 8, 8, 16384, 512
 _DRAFT = Struct(f"=QQ6Q6Q{DESCRIPTORS}i{2 * LINKS}i{2 * PASSING}i{2 * TEXTS}i4i")
 _SERVED = Struct(f"=4iq{RIGHTS}i2i")
-_NONE, _UNKNOWN = -1, b"\xff" * 4
+IDMAP, NETWORK = range(2)
+"""What a place has a descriptor of."""
+NONE = -2
+_ABSENT, _UNKNOWN = -1, b"\xff" * 4
 
 
 @record
@@ -43,6 +46,8 @@ class Tables:
     """The slot of FINISH for the child's number."""
     idmap: int
     """The slot of PREPARE for the mapping of the order's place."""
+    network: bool = False
+    """The child is born in the network namespace of the order's place, which others have left."""
 
     def fits(self) -> bool:
         """Whether the loop has room for it."""
@@ -71,7 +76,7 @@ class Orders:
         self._door = door
         self._drafts: dict[int, tuple[bytes, list[bytearray]]] = {}
         self._packed = bytearray()
-        self._idmaps = bytearray(_UNKNOWN * PLACES)
+        self._places = bytearray(2 * PLACES * _UNKNOWN)
         self._served = bytearray(_SERVED.size + MESSAGE_BYTES)
 
     def add(self, number: int, tables: Tables) -> None:
@@ -80,7 +85,7 @@ class Orders:
         packed = _DRAFT.pack(
             number, tables.flags, *map(native.address_of, made), *map(len, made), *tables.descriptors,
             *_padded(tables.links, LINKS), *_padded(tables.passing, PASSING), *_padded(tables.texts, TEXTS),
-            len(tables.texts), tables.child, tables.idmap, 0,
+            len(tables.texts), tables.child, tables.idmap, tables.network,
         )  # fmt: skip
         self._drafts[number] = packed, made
         self._pack()
@@ -98,12 +103,15 @@ class Orders:
         self._packed = bytearray()
         self._served[: self._end()] = bytes(self._end())  # not all of it: what is written is copied
 
-    def know(self, place: int, idmap: int) -> None:
-        """The mapping of this place, which stays open."""
-        self._idmaps[4 * place : 4 * place + 4] = idmap.to_bytes(4, "little")
+    def know(self, what: int, place: int, descriptor: int) -> None:
+        """Have this one used for the place from now on; it stays open. ``what``: IDMAP or NETWORK; NONE: no descriptor
+        is to be had, and the child gets a network namespace of its own."""
+        at = 4 * (what * PLACES + place)
+        self._places[at : at + 4] = descriptor.to_bytes(4, "little", signed=True)
 
-    def knows(self, place: int) -> bool:
-        return self._idmaps[4 * place : 4 * place + 4] != _UNKNOWN
+    def knows(self, what: int, place: int) -> bool:
+        at = 4 * (what * PLACES + place)
+        return self._places[at : at + 4] != _UNKNOWN
 
     def slots(self, number: int, table: int) -> memoryview[int]:
         """What is in the slots of a table now."""
@@ -116,7 +124,7 @@ class Orders:
         """Carry out orders until something else waits, or in a child. ``again``: the order that came back first."""
         library = native.library()
         assert library is not None
-        library.serve(self._door, self._packed, len(self._drafts), self._idmaps, self._served, again)
+        library.serve(self._door, self._packed, len(self._drafts), self._places, self._served, again)
         state, table, call, error, child, *rights, count, _ = _SERVED.unpack_from(self._served)
         return Served(state=state, table=table, call=call, error=error, child=child, rights=tuple(rights[:count]))
 
@@ -130,4 +138,4 @@ class Orders:
 
 
 def _padded(pairs: Sequence[tuple[int, int]], count: int) -> list[int]:
-    return [number for pair in (*pairs, *((_NONE, _NONE),) * (count - len(pairs))) for number in pair]
+    return [number for pair in (*pairs, *((_ABSENT, _ABSENT),) * (count - len(pairs))) for number in pair]

@@ -18,7 +18,19 @@ import os
 
 from ringfence.kernel.calls import native
 from ringfence.kernel.calls.execute import CallFailed
-from ringfence.kernel.calls.orders import BACK, BEGIN, CHILD, CHILD_FAILED, DESCRIPTORS, OTHER, Orders, Served
+from ringfence.kernel.calls.orders import (
+    BACK,
+    BEGIN,
+    CHILD,
+    CHILD_FAILED,
+    DESCRIPTORS,
+    IDMAP,
+    NETWORK,
+    NONE,
+    OTHER,
+    Orders,
+    Served,
+)  # fmt: skip
 from ringfence.kernel.mount import namespaces
 from ringfence.kernel.proc import processes
 from ringfence.roles import first_process, job_start, standby
@@ -40,6 +52,8 @@ if TYPE_CHECKING:
 
 _MOST_DRAFTS = 2 * wire.MOST_DRAFTS
 """Orders for drafts that were just dropped may still come."""
+_MOST_NETWORKS = 64
+"""Each takes a descriptor and some 170 KiB of the kernel's memory."""
 
 
 class Maker:
@@ -101,16 +115,22 @@ class Maker:
         return served
 
     def _learn(self) -> bool:
-        """Whether the loop lacked only the mapping of a place, and has it now."""
+        """Whether the loop lacked only what belongs to a place, and has it now."""
         order = self._last()
-        if order.draft not in self._known or self._orders.knows(order.place) or not self._owner:
+        told = self._known.get(order.draft)
+        if told is None:
             return False
+        lacks_idmap = bool(self._owner) and not self._orders.knows(IDMAP, order.place)
+        lacks_network = told.reuses_network and not self._orders.knows(NETWORK, order.place)
         try:
-            self._identify(order.place)
-            self._orders.know(order.place, SETUP.idmap((self._owner[0], self._owner[1])))
+            if lacks_idmap:
+                self._identify(order.place)
+                self._orders.know(IDMAP, order.place, SETUP.idmap((self._owner[0], self._owner[1])))
         except OSError:
             return False  # Python tells of it
-        return True
+        if lacks_network:
+            self._orders.know(NETWORK, order.place, _network(order.place))
+        return lacks_idmap or lacks_network
 
     def _become(self, served: Served) -> NoReturn:
         """The standby of a sandbox, with its whole plan behind it."""
@@ -216,6 +236,14 @@ class Maker:
         self._known.clear()
         self._orders.clear()
         self._order = NO_ORDER
+
+
+def _network(place: int) -> int:
+    """One that one sandbox after the other has; none for a place that few ever have, since it stays open."""
+    try:
+        return namespaces.network_namespace() if place < _MOST_NETWORKS else NONE
+    except OSError:
+        return NONE
 
 
 def _groups(order: Order) -> GroupPaths:
