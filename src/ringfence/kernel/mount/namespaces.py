@@ -111,18 +111,6 @@ def loopback_up() -> None:
 
 def network_namespace() -> int:
     """An empty network namespace; the descriptor keeps it alive, and the process that made it is gone."""
-    library = native.library()
-    if library is None:
-        return _network_by_python()
-    child = library.idle_clone(_FLAGS["net"])
-    try:
-        return os.open(f"/proc/{child}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        os.kill(child, _SIGKILL)  # our child, and not collected yet
-        os.waitpid(child, 0)
-
-
-def _network_by_python() -> int:
     ours, theirs = passing.channel()
     child = os.fork()
     if child == 0:
