@@ -349,6 +349,16 @@ def test_modules_of_the_submission_replace_none_that_the_grader_uses(case: Case)
     assert graded.passed and graded.outcome is not None and graded.outcome.stdout == b"1 42\nTrue\n", graded.outcome
 
 
+def test_the_submission_does_not_answer_what_the_standard_library_asks_for(case: Case) -> None:
+    """Modules of other systems and Pythons: no Python here has them, so the search goes on to the end."""
+    case.leave(**dict.fromkeys(("org__py", "msvcrt__py"), "import os\nos._exit(0)"), java__py="fine = True")
+    case.graded_by("exec python3 -c 'import copy, subprocess, sys; sys.exit(1)'")
+    naive, _ = case.naively()
+    assert naive.ok
+    graded = case.grade()
+    assert not graded.passed and graded.outcome is not None and graded.outcome.rc == 1, graded.outcome
+
+
 def test_configuration_of_a_repository_runs_nothing(case: Case) -> None:
     git = ["git", "-C", str(case.work), "-c", "safe.directory=*"]
     subprocess.run([*git, "init", "-q"], check=True)

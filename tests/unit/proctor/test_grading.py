@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import json
 import os
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -149,6 +151,65 @@ def test_modules_of_the_submission_come_last_and_those_of_the_grader_first() -> 
     path = ["/usr/lib/python3"]
     sitecustomize.arrange(path, ["python3", "tools/run.py"], "/workspace", "/workspace")
     assert path == ["/usr/lib/python3", "/workspace/tools", "/workspace"]
+
+
+def _started(work: Path, code: str, *words: str, python: str = sys.executable) -> str:
+    """What a Python prints that starts as it does in a grader's sandbox, with its options."""
+    own = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.path.dirname(sitecustomize.__file__), "PROCTOR_WORKSPACE": str(work)}
+    done = subprocess.run([python, "-B", *words, *(("-c", code) if code else ())], cwd=work, env=own,
+                          capture_output=True, text=True)  # fmt: skip
+    return done.stdout.strip() or done.stderr.strip().rpartition("\n")[2]
+
+
+@pytest.mark.system
+def test_names_of_the_standard_library_that_are_not_installed_are_not_found(tmp_path: Path) -> None:
+    for name in ("org", "msvcrt", "winreg", "json", "pytest", "solution"):
+        (tmp_path / f"{name}.py").write_text("import os; place = os.path.dirname(__file__)")
+    (tmp_path / "java").mkdir()
+    tried = """
+from importlib import import_module
+for name in ("solution", "json", "pytest", "org", "msvcrt", "winreg", "java"):
+    try:
+        print(hasattr(import_module(name), "place"), end=" ")
+    except ModuleNotFoundError as error:
+        print(error.name, end=" ")
+"""
+    assert _started(tmp_path, tried) == "True False False org msvcrt winreg java"
+    # Control: without the guard the last place on the path answers.
+    unguarded = "import sys; del sys.meta_path[-2]; import org; print(org.place)"
+    assert _started(tmp_path, unguarded) == str(tmp_path)
+
+
+@pytest.mark.system
+def test_in_an_image_the_guard_holds_for_pytest_as_a_module(tmp_path: Path) -> None:
+    text = Path(sitecustomize.__file__).read_text()
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(text.replace(sitecustomize.IN_AN_IMAGE, f"{tmp_path}/"))
+    (tmp_path / "app").mkdir()
+    for name in ("org", "msvcrt"):
+        (tmp_path / "app" / f"{name}.py").write_text("import os\nos._exit(7)")
+    run = [sys.executable, "-B", "-m", "pytest", "--version"]
+    guarded = {"PYTHONPATH": str(tmp_path / "site")}
+    assert subprocess.run(run, cwd=tmp_path / "app", env={}, capture_output=True).returncode == 7
+    assert subprocess.run(run, cwd=tmp_path / "app", env=guarded, capture_output=True).returncode == 0
+
+
+@pytest.mark.system
+def test_a_submission_may_be_what_only_a_runner_asks_for_where_there_is_no_runner(tmp_path: Path) -> None:
+    (tmp_path / "tomli").mkdir()
+    (tmp_path / "tomli" / "__init__.py").write_text("here = 'here'")
+    (tmp_path / "pytest.py").write_text("")
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    home = os.path.dirname(os.path.realpath(sys.executable))
+    settings = f"home = {home}\ninclude-system-site-packages = false\n"
+    (tmp_path / "venv" / "pyvenv.cfg").write_text(settings)
+    empty = tmp_path / "venv" / "bin" / "python"
+    empty.symlink_to(os.path.realpath(sys.executable))
+    assert _started(tmp_path, "import tomli; print(tomli.here)", python=str(empty)) == "here"
+    assert _started(tmp_path, "import pytest", python=str(empty)) == "ModuleNotFoundError: No module named 'pytest'"
+    # Control: beside an installed pytest a name that it may ask for is looked for among what is installed alone.
+    if importlib.util.find_spec("tomli") is None:
+        assert _started(tmp_path, "import tomli") == "ModuleNotFoundError: No module named 'tomli'"
 
 
 def test_the_graders_environment_names_nothing_of_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:

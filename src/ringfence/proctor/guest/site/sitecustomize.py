@@ -2,7 +2,8 @@
 
 With ``PYTHONSAFEPATH`` Python puts neither the script's directory nor the current one on its path. Those of the
 grader and the oracle are put back in front, where scripts expect them. All others are behind the standard library
-and the installed packages, so a ``json.py`` or ``pytest.py`` in the submission replaces nothing.
+and the installed packages, so a ``json.py`` or ``pytest.py`` in the submission replaces nothing. What of these is not
+installed is not found at all: the standard library tries to import modules that only other systems have.
 
 In the root of an image Python finds modules as its tasks expect it to, but for ``python -m pytest``: it looks in the
 current directory first, which is the agent's. There the standard library and pytest are found where they belong, and
@@ -15,6 +16,12 @@ import sys
 TRUSTED = ("/grader", "/oracle")
 IN_AN_IMAGE = "/ringfence/tools/"
 RUNNER = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup", "tomli", "py")
+ASKED_FOR = ("org", "java", "vms_lib", "_winreg", "_manylinux")
+"""Of other Pythons and systems: the standard library and the runner try to import them, and go on without."""
+OPTIONAL = ("_winapi", "_overlapped", "_scproxy", "_wmi", "_msi", "msvcrt", "nt", "winreg", "winsound", "_bz2",
+            "_crypt", "_ctypes", "_curses", "_curses_panel", "_dbm", "_gdbm", "_hashlib", "_lzma", "_posixshmem",
+            "_sqlite3", "_ssl", "_tkinter", "_uuid", "_zoneinfo", "nis", "ossaudiodev", "readline", "spwd")  # fmt: skip
+"""Parts of the standard library that a Python may lack; those before 3.10 have no list of all parts."""
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _ENDS = "cm"
 """Options after which the program comes: a command, or a module."""
@@ -81,35 +88,63 @@ def is_installed(folder):  # type: (str) -> bool
 class Guard:
     """Finds the standard library and the runner of tests where they are installed, and nowhere else."""
 
-    def __init__(self, finder, names, places):  # type: (type[PathFinder], frozenset[str], list[str]) -> None
-        self.finder, self.names, self.places = finder, names, places
+    def __init__(self, finder, knows):  # type: (type[PathFinder], Callable[[str], bool]) -> None
+        self.finder, self.knows, self.names = finder, knows, standard_names()
 
     def find_spec(self, name, path=None, target=None):
         # type: (str, Sequence[str] | None, ModuleType | None) -> ModuleSpec | None
-        if path is not None or name not in self.names:
+        if path is not None or not (name in self.names or name in RUNNER):
             return None
-        spec = self.finder.find_spec(name, self.places)
-        if spec is None and name in RUNNER:
-            raise ImportError("No module named %r" % name)  # noqa: UP031  f-strings came later
+        spec = self.find(name)
+        if spec is None and self.is_asked_for(name):
+            raise not_found(name)
         return spec
 
+    def find(self, name):  # type: (str) -> ModuleSpec | None
+        return self.finder.find_spec(name, [each for each in sys.path if self.knows(each)])
 
-def guard():  # type: () -> None
-    """Guard ``python -m pytest``, and no other program."""
+    def is_asked_for(self, name):  # type: (str) -> bool
+        """Whether something that is installed may ask for it. Nothing asks for parts of a runner that is not there: a
+        submission may be such a part itself."""
+        return name not in RUNNER[2:] or self.find(RUNNER[0]) is not None
+
+
+def not_found(name):  # type: (str) -> ImportError
+    kind = ModuleNotFoundError if sys.version_info >= (3, 6) else ImportError
+    return kind("No module named %r" % name, name=name)  # noqa: UP031  f-strings came later
+
+
+def standard_names():  # type: () -> frozenset[str]
+    """All that the standard library of any system has, as far as this Python knows it, and what it asks for."""
+    names = getattr(sys, "stdlib_module_names", None)
+    if names is None:
+        top = os.path.dirname(os.__file__)
+        folders = [each for each in (top, os.path.join(top, "lib-dynload")) if os.path.isdir(each)]
+        names = [name.split(".")[0] for each in folders for name in os.listdir(each)]
+    return frozenset(names) | frozenset(ASKED_FOR + OPTIONAL)
+
+
+def words_of():  # type: () -> list[str]
+    """The command line of this Python."""
     words = getattr(sys, "orig_argv", None)
     if words is None:
         with open("/proc/self/cmdline", "rb") as file:
             words = file.read().decode("utf-8", "replace").split("\0")[:-1]
-    if program_of(words) != ("m", "pytest"):
-        return
+    return words
+
+
+def guard(knows):  # type: (Callable[[str], bool]) -> None
+    """``knows``: whether a place on the search path is trusted with these names."""
     from importlib.machinery import PathFinder
 
-    names = getattr(sys, "stdlib_module_names", None)
-    if names is None:
-        names = [name.split(".")[0] for name in os.listdir(os.path.dirname(os.__file__))]
-    place = sys.meta_path.index(PathFinder)
-    sys.meta_path.insert(place, Guard(PathFinder, frozenset(names) | frozenset(RUNNER),
-                                      [each for each in sys.path if is_installed(each)]))  # fmt: skip
+    sys.meta_path.insert(sys.meta_path.index(PathFinder), Guard(PathFinder, knows))
+
+
+def guard_in_an_image():  # type: () -> None
+    """Guard ``python -m pytest``, and no other program."""
+    own_library = os.path.dirname(os.__file__)  # of a PyPy, its name does not tell
+    if program_of(words_of()) == ("m", "pytest"):
+        guard(lambda each: each == own_library or is_installed(each))
 
 
 def go_on():  # type: () -> None
@@ -124,7 +159,7 @@ def go_on():  # type: () -> None
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence  # noqa: F401  they stand in comments
+    from collections.abc import Callable, Sequence  # noqa: F401  they stand in comments
     from importlib.machinery import ModuleSpec, PathFinder  # noqa: F401
     from types import ModuleType  # noqa: F401
 
@@ -132,13 +167,15 @@ own = os.path.dirname(os.path.abspath(__file__))
 if own.startswith(IN_AN_IMAGE):
     sys.path[:] = [each for each in sys.path if each != own]
     try:
-        guard()
+        guard_in_an_image()
         go_on()
     except ImportError:
         pass  # a Python that is too old for it
 elif "PROCTOR_WORKSPACE" in os.environ and getattr(sys.flags, "safe_path", False):
     sys.path[:] = [each for each in sys.path if each != own]
+    before = frozenset(sys.path)
+    guard(lambda each: each in before or is_trusted(each) or is_installed(each))
     try:
-        arrange(sys.path, sys.orig_argv, os.environ["PROCTOR_WORKSPACE"], os.getcwd())
+        arrange(sys.path, words_of(), os.environ["PROCTOR_WORKSPACE"], os.getcwd())
     except OSError:
         pass  # the current directory is gone
