@@ -359,6 +359,27 @@ def test_the_submission_does_not_answer_what_the_standard_library_asks_for(case:
     assert not graded.passed and graded.outcome is not None and graded.outcome.rc == 1, graded.outcome
 
 
+@pytest.mark.privileges
+def test_metadata_in_the_submission_loads_no_plugin_into_the_graders_pytest(case: Case) -> None:
+    staged = case.folder / "staged"
+    staged.mkdir()
+    agent = "mkdir evil-1.dist-info; cd evil-1.dist-info; printf '[pytest11]\\nevil = evil\\n' > entry_points.txt"
+    named = "printf 'Name: evil\\nVersion: 1\\n' > METADATA; echo 'import os; os._exit(0)' > ../evil.py"
+    (case.folder / "oracle" / "loads.py").write_text(
+        "from importlib.metadata import entry_points\nassert not [each.load() for each in entry_points(name='evil')]\n"
+        "raise SystemExit('honest')\n")  # fmt: skip
+    case.graded_by("exec python3 /oracle/loads.py")
+    policy = SandboxPolicy(isolation="strict", shown_at={str(staged): "/workspace"})
+    with Transaction.create(case.folder / "kept", [staged]) as transaction:
+        assert run(["sh", "-ec", f"{agent}; {named}"], policy, transaction=transaction).ok
+        found = take(transaction, str(staged), str(case.folder / "graded"))
+    assert [each.path for each in found.dropped] == ["evil-1.dist-info/entry_points.txt"]
+    graded = case.grade(found)
+    assert not graded.passed and graded.outcome is not None and b"honest" in graded.outcome.stderr
+    subprocess.run(["sh", "-ec", f"{agent}; {named}"], cwd=case.work, check=True)
+    assert case.grade().passed  # where nothing is filtered it is loaded
+
+
 def test_configuration_of_a_repository_runs_nothing(case: Case) -> None:
     git = ["git", "-C", str(case.work), "-c", "safe.directory=*"]
     subprocess.run([*git, "init", "-q"], check=True)

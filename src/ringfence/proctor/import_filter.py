@@ -43,6 +43,9 @@ _TOO_FAR = "a link that leads in a circle, over too many others or too deep is n
 _LEAVES = "a link that leaves the workspace is not imported"
 _CACHE = "__pycache__"
 _CACHE_ENDS = (".pyc", ".pyo")
+_PLUGIN = "pytest would load plugins by it: the workspace is on Python's search path"
+_METADATA = ("dist-info", "egg-info")
+"""Endings of directories in which Python looks for plugins, on its search path; it ignores case."""
 _STARTED = "customize"
 _STARTED_BY_PYTHON = (f"site{_STARTED}", f"user{_STARTED}")
 TEST_SETTINGS = ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg",
@@ -92,7 +95,7 @@ def sift(
     if problem := too_much(layer):
         return Sifted(tree={}, own=frozenset(), forbidden=told, problem=problem)
     left = {path: entry for path, entry in layer.items() if not is_closed(path, closed)} if closed else layer
-    unwanted = reasons(left)
+    unwanted = {**reasons(left), **{path: _PLUGIN for path, entry in left.items() if _names_plugins(path, entry)}}
     kept = {path: _plain(entry, now_ns) for path, entry in left.items() if path not in unwanted}
     tree = merge.view(base, {**kept, **_instead(unwanted, base, left)})
     _restore(tree, base, closed)
@@ -196,12 +199,24 @@ def _is_git_control(inside: str) -> bool:
     return files or any(f"/{name}/" in framed if nested else inside.startswith(f"{name}/") for name in _GIT_FOLDERS)
 
 
+def _names_plugins(path: str, entry: Entry) -> bool:
+    above, _, name = path.rpartition("/")
+    is_metadata = name == "entry_points.txt" and above.lower().endswith(_METADATA)
+    return (is_metadata and entry.kind not in (DELETED, FOLDER)) or (
+        entry.kind == LINK and name.lower().endswith(_METADATA))  # fmt: skip
+
+
+def _is_restored(path: str, entry: Entry) -> bool:
+    """Whether the base's version replaces an entry that was left out."""
+    return bool(_git_reason(path, entry)) or _names_plugins(path, entry)
+
+
 def _instead(reasons: Mapping[str, str], base: Manifest, layer: Manifest) -> dict[str, Entry]:
-    """What replaces an entry that was left out: for git's own files the base's version, for all others nothing.
+    """What replaces an entry that was left out: for files of git and of plugins the base's version, else nothing.
 
     A directory of the base that is left out of the layer stays; what the agent deleted in it is gone."""
     gone = Entry(kind=DELETED)
-    return {path: gone for path in reasons if not _git_reason(path, layer[path])
+    return {path: gone for path in reasons if not _is_restored(path, layer[path])
             and not (layer[path].kind == FOLDER and _is_folder(base.get(path)) and not layer[path].opaque)}  # fmt: skip
 
 

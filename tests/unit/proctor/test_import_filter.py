@@ -91,6 +91,23 @@ def test_compiled_python_of_the_base_goes_where_the_agent_replaced_it_and_stays_
     assert sift(base, {"__pycache__": GONE}, HOME).tree == {}
 
 
+@pytest.mark.parametrize(("path", "entry"), [
+    ("evil-1.dist-info/entry_points.txt", NEW), ("src/Evil.EGG-INFO/entry_points.txt", NEW),
+    ("a.egg-info/entry_points.txt", _link("../points")), ("evil.dist-info", _link("src")),
+])  # fmt: skip
+def test_what_pytest_would_load_plugins_by_is_left_out(path: str, entry: Entry) -> None:
+    folders = {"/".join(path.split("/")[:n]): DIR for n in range(1, path.count("/") + 1)}
+    found = sift(BASE, {**folders, path: entry}, HOME)
+    assert path not in found.tree and _dropped(found) == [path]
+    kept = sift({**BASE, **folders, path: TEXT}, {**folders, path: entry}, HOME)
+    assert kept.tree[path] is TEXT and path not in kept.own
+
+
+def test_other_metadata_and_files_of_that_name_are_the_agents() -> None:
+    work = {"a.egg-info": DIR, "a.egg-info/PKG-INFO": NEW, "docs": DIR, "docs/entry_points.txt": NEW}
+    assert sift(BASE, work, HOME).own == work.keys()
+
+
 @pytest.mark.parametrize("path", [
     ".git/config", ".git/hooks/post-checkout", ".git/info/attributes", ".git/objects/info/alternates",
     ".git/modules/sub/config", "vendor/.git/config", ".git/worktrees/w/config.worktree", ".git/refs/replace/abc",
