@@ -332,6 +332,28 @@ def test_confined_code_can_reach_neither_the_reward_nor_the_oracle_and_still_wor
     assert graded.outcome.stdout == b"PermissionError " * 6 + b"42\n\nwork"
 
 
+@pytest.mark.privileges
+def test_confined_code_cannot_put_a_link_to_the_answer_in_place_of_its_output(case: Case) -> None:
+    case.leave(solution__py="""
+        import os
+        os.unlink("/tmp/output")
+        os.symlink("/oracle/expected.txt", "/tmp/output")
+    """)
+    for begin, passes in (("", True), ("$PROCTOR_CONFINE", False)):
+        case.graded_by(f"{begin} python3 solution.py > /tmp/output; cmp /tmp/output /oracle/expected.txt")
+        graded = case.grade()
+        assert graded.passed == passes and graded.outcome is not None, graded
+    assert b"PermissionError" in graded.outcome.stderr
+
+
+def test_what_is_compared_by_a_pipe_is_what_the_program_printed(case: Case) -> None:
+    case.leave(solution__py="print(42)")
+    case.graded_by("$PROCTOR_CONFINE python3 solution.py < /dev/null | cmp - /oracle/expected.txt")
+    assert case.grade().passed
+    case.leave(solution__py="print(43)")
+    assert not case.grade().passed
+
+
 # ---- the surroundings
 
 

@@ -6,7 +6,7 @@ else in the sandbox, and reports over descriptor 3, which the grader never has. 
 ``/proc``.
 
 ``confine COMMAND``: for graders, in front of code under test: it can't write the reward's directory, can't read the
-oracle and the grader, and neither traces nor signals the grader's script.
+oracle and the grader, makes no symbolic links, and neither traces nor signals the grader's script.
 
 Stands alone: standard library, none of our modules.
 """
@@ -35,6 +35,8 @@ _CHANGES = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
 _READS = 1 << 2 | 1 << 3
 _ON_A_FILE = _WRITE_FILE | _TRUNCATE | 1 << 2
 _SCOPE_SIGNAL = 1 << 1
+_MAKE_LINK = 1 << 12
+"""A symbolic link in place of an output file would lead the script, which may read the oracle, to the answer."""
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
 _MACHINES = {"x86_64": (0xC000003E, 302, 72), "aarch64": (0xC00000B7, 261, 25)}
 """Of each: its number for seccomp, and those of prlimit64 and fcntl."""
@@ -93,13 +95,14 @@ def beside(closed: list[str], top: str = "/") -> list[str]:
     return found
 
 
-def restrict(rights: int, closed: list[str], version: int) -> None:
-    """Give up these rights for this process and all that it starts, except for places beside the closed ones."""
+def restrict(rights: int, closed: list[str], version: int, nowhere: int = 0) -> None:
+    """Give up these rights for this process and all that it starts, except for places beside the closed ones; those of
+    ``nowhere`` for all places."""
     rights |= (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 and rights == _CHANGES else 0)
     handled = struct.pack("=QQQ", rights, 0, _SCOPE_SIGNAL) if version >= 6 else struct.pack("=Q", rights)
     ruleset = call(_CREATE, handled, len(handled), 0)
     for path in beside(closed):
-        _allow(ruleset, path, rights)
+        _allow(ruleset, path, rights & ~nowhere)
     libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     call(_RESTRICT, ruleset, 0)
     os.close(ruleset)
@@ -294,7 +297,7 @@ def confine(command: list[str]) -> int:
     if version < 1:
         return NO_WALL
     try:
-        restrict(_CHANGES, ["/proc", *([os.path.dirname(reward)] if reward else [])], version)
+        restrict(_CHANGES, ["/proc", *([os.path.dirname(reward)] if reward else [])], version, _MAKE_LINK)
         restrict(_READS, list(_SECRETS), version)
         os.execvp(command[0], command)
     except OSError as error:
