@@ -11,6 +11,7 @@ from ringfence.engine.pool import Pool
 from ringfence.errors import SandboxError, UsageError
 from ringfence.integrations.rewards import Reward, Rewards, code_of
 from ringfence.integrations.rewards.asked import free_names, parsed, plain_checks
+from ringfence.integrations.rewards.guests import answers, verdicts
 from ringfence.model.policy import SandboxPolicy
 
 PLAIN = "assert solve(12345) == 67890\nassert solve(2) == 51"
@@ -53,6 +54,27 @@ def test_code_is_found_in_what_a_model_wrote() -> None:
 def test_tests_that_cannot_be_read_are_no_mistake_of_the_program() -> None:
     with pytest.raises(UsageError, match="can't be read"):
         parsed("assert f(")
+
+
+def _end(program: str, tests: str) -> str:
+    """How the one statement of tests ends with what a program answers to a call with 3."""
+    (answer,) = answers(program, [("square", (3,), {})])
+    return str(verdicts(tests, ["square"], [(("square", (3,), {}), answer)])["ends"][-1][1])
+
+
+@pytest.mark.parametrize("tests", [
+    "assert all(map(lambda n: square(n) == 9, [3]))", "assert list(map(square, [3])) in ([], [9])",
+    "assert not list(filter(lambda n: square(n) != 9, [3]))", "assert all(each == 9 for each in map(square, [3]))",
+    "for each in map(square, [3]):\n    assert each == 9",
+])  # fmt: skip
+@pytest.mark.parametrize("kind", ["StopIteration", "StopAsyncIteration"])
+def test_a_program_cannot_end_the_loops_of_its_tests(tests: str, kind: str) -> None:
+    raises = f"def square(n):\n    raise {kind}"
+    assert _end(raises, tests) == f"RuntimeError: the program raised {kind}"
+    assert _end("def square(n):\n    raise ValueError('no')", tests) == "ValueError: no"
+    assert _end("def square(n):\n    return n * n", tests) == ""
+    if kind == "StopIteration":  # in one process with its tests it ends them
+        exec(f"{raises}\n{tests}", {})
 
 
 # ---- grading
