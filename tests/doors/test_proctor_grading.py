@@ -346,6 +346,19 @@ def test_confined_code_cannot_put_a_link_to_the_answer_in_place_of_its_output(ca
     assert b"PermissionError" in graded.outcome.stderr
 
 
+@pytest.mark.privileges
+@pytest.mark.parametrize("place", ["/oracle", "/tests", "/the answers/*"])
+def test_confined_code_cannot_read_the_oracle_wherever_it_is(case: Case, place: str) -> None:
+    case.leave(solution__py=f"print(open({place + '/expected.txt'!r}).read(), end='')")
+    for begin, passes in (("", True), ("$PROCTOR_CONFINE", False), ("unset ${!PROCTOR_*}; eval $mine", False)):
+        case.graded_by(f"mine=$PROCTOR_CONFINE; {begin} python3 solution.py | cmp - '{place}/expected.txt'")
+        argv = ("/bin/bash", "/grader/grade.sh")
+        case.grader = Grader(script=str(case.script), argv=argv, oracle_at=place)
+        graded = case.grade()
+        assert graded.passed == passes and graded.outcome is not None, (begin, graded)
+    assert b"PermissionError" in graded.outcome.stderr
+
+
 def test_what_is_compared_by_a_pipe_is_what_the_program_printed(case: Case) -> None:
     case.leave(solution__py="print(42)")
     case.graded_by("$PROCTOR_CONFINE python3 solution.py < /dev/null | cmp - /oracle/expected.txt")

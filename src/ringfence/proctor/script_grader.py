@@ -57,7 +57,7 @@ _GIT = {
 
 
 def environment(
-    mount_at: str, reward_file: str = "", *, rooted: bool = False, python_path: str = ""
+    mount_at: str, reward_file: str = "", *, rooted: bool = False, python_path: str = "", oracle_at: str = ""
 ) -> dict[str, str]:
     """All that a grader has beyond the small clean environment of every sandbox. Nothing in it is the agent's. In the
     root of an image (``rooted``) Python is the image's, and finds modules as its tasks expect it to (``python_path``:
@@ -75,9 +75,15 @@ def environment(
         **own,
         "PYTHONDONTWRITEBYTECODE": "1",
         "PROCTOR_WORKSPACE": mount_at,
-        "PROCTOR_CONFINE": f"{' '.join(_python(rooted))} {_tools(rooted)}/grader_process.py confine",
+        "PROCTOR_CONFINE": " ".join(_confine(rooted, oracle_at)),
         "PROCTOR_REWARD_FILE": reward_file,
     }  # fmt: skip
+
+
+def _confine(rooted: bool, oracle_at: str) -> tuple[str, ...]:
+    """A part of the command, so that no script loses it with a variable."""
+    known = (f"--oracle={os.fsencode(oracle_at).hex()}",) if oracle_at else ()
+    return (*_python(rooted), f"{_tools(rooted)}/grader_process.py", "confine", *known)
 
 
 def _python(rooted: bool) -> tuple[str, ...]:
@@ -182,7 +188,8 @@ def _policy(task: Task, places: Mapping[str, str], reward_file: str) -> SandboxP
     said_before = phase.fields(task, grader.environment)["environment"]
     assert isinstance(said_before, dict)
     own = {**grader.environment, **environment(begin, reward_file, rooted=rooted,
-                                               python_path=said_before.get("PYTHONPATH", ""))}  # fmt: skip
+                                               python_path=said_before.get("PYTHONPATH", ""),
+                                               oracle_at=grader.oracle_at)}  # fmt: skip
     fields = phase.fields(task, own)
     said = fields["environment"]
     assert isinstance(said, dict)

@@ -248,6 +248,14 @@ def test_nothing_is_killed_outside_of_a_sandbox(capfd: pytest.CaptureFixture[str
     assert grader_process.main(["lead", "", "--", "true"]) == 2 and grader_process.main([]) == 2
 
 
+def test_where_the_oracle_is_stands_in_the_confining_command(capfd: pytest.CaptureFixture[str]) -> None:
+    *_, verb, word = script_grader.environment("/app", oracle_at="/the answers/*")["PROCTOR_CONFINE"].split()
+    assert verb == "confine" and grader_process.oracle_of(word) == "/the answers/*" and "*" not in word
+    assert script_grader.environment("/app")["PROCTOR_CONFINE"].endswith(" confine")
+    assert grader_process.main(["confine", word]) == grader_process.main(["confine"]) == 2
+    assert capfd.readouterr().err.count("usage") == 2
+
+
 def test_what_the_first_process_tells_is_json() -> None:
     touched = sorted(grader_process._TOUCHES.values())
     told = {"wall": 7, "code": -9, "reward": {"data": b"1\n".hex(), "writers": 1, "touched": touched},

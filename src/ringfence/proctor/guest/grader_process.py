@@ -5,8 +5,8 @@ else in the sandbox, and reports over descriptor 3, which the grader never has. 
 ``/proc``, so no process changes another's memory, and nobody reaches this one by a signal (Linux 6.12) or through
 ``/proc``.
 
-``confine COMMAND``: for graders, in front of code under test: it can't write the reward's directory, can't read the
-oracle and the grader, makes no symbolic links, and neither traces nor signals the grader's script.
+``confine [--oracle=HEX] COMMAND``: for graders, in front of code under test: it can't write the reward's directory,
+can't read the oracle and the grader, makes no symbolic links, and neither traces nor signals the grader's script.
 
 Stands alone: standard library, none of our modules.
 """
@@ -27,6 +27,8 @@ NO_WALL = 125
 """Exit status: this kernel has no Landlock, and nothing was run."""
 _REWARD_VARIABLE = "PROCTOR_REWARD_FILE"
 _SECRETS = ("/grader", "/oracle", "/tests")
+ORACLE = "--oracle="
+"""Where else the oracle is, in hexadecimal: the shell splits the variable that has it into words."""
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _VERSION, _BENEATH = 1, 1
 _WRITE_FILE, _REFER, _TRUNCATE = 1 << 1, 1 << 13, 1 << 14
@@ -291,18 +293,31 @@ def tell(what: dict[str, object]) -> None:
         data = data[os.write(CHANNEL, data) :]
 
 
-def confine(command: list[str]) -> int:
+def confine(words: list[str]) -> int:
     """Become code under test that can neither write the reward's directory nor read what it is graded by."""
+    oracles = [oracle_of(word) for word in words[:1] if word.startswith(ORACLE)]
+    command = words[len(oracles) :]
+    if not command:
+        return usage()
     version, reward = abi(), os.environ.get(_REWARD_VARIABLE, "")
     if version < 1:
         return NO_WALL
     try:
         restrict(_CHANGES, ["/proc", *([os.path.dirname(reward)] if reward else [])], version, _MAKE_LINK)
-        restrict(_READS, list(_SECRETS), version)
+        restrict(_READS, [*_SECRETS, *oracles], version)
         os.execvp(command[0], command)
     except OSError as error:
         os.write(2, os.fsencode(f"{command[0]}: {error.strerror}\n"))
     return 127
+
+
+def oracle_of(word: str) -> str:
+    return os.path.realpath(os.fsdecode(bytes.fromhex(word[len(ORACLE) :])))
+
+
+def usage() -> int:
+    os.write(2, b"usage: grader_process.py confine [--oracle=HEX] COMMAND...\n")
+    return 2
 
 
 def split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -316,10 +331,7 @@ def main(words: list[str]) -> int:
     rewards, command = split(words[1:])
     if words[:1] == ["lead"] and command and is_in_sandbox():
         return lead(rewards, command)
-    if words[:1] == ["confine"] and words[1:]:
-        return confine(words[1:])
-    os.write(2, b"usage: grader_process.py confine COMMAND...\n")
-    return 2
+    return confine(words[1:]) if words[:1] == ["confine"] else usage()
 
 
 if __name__ == "__main__":
