@@ -221,6 +221,33 @@ def test_a_list_of_paths_names_no_archive(task: Task) -> None:
         assert path in _sift(task, {path: CHANGED, "app/lib": NEW_FOLDER}, lambda _, line=line: (b"", line)).layer  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("before", [
+    b"\xef\xbb\xbf", b"nowhere\f", b"nowhere\v", b"x\x1c", b"x\x1d", b"x\x1e", b"x\xc2\x85", b"x\xe2\x80\xa8",
+    b"x\xe2\x80\xa9", b"x\x85", b"\0", b"",
+])  # fmt: skip
+@pytest.mark.parametrize("blank", [b" ", b"\t"])
+def test_no_line_of_a_list_of_paths_is_hidden_from_us_and_run_by_python(
+    task: Task, before: bytes, blank: bytes
+) -> None:
+    """What some Python takes for the end of a line, or skips, before an ``import``; and each of these by itself."""
+    path = {"usr/lib/python3.11/site-packages/x.pth": CHANGED}
+    for line in (b"import%bos\n" % blank, b"/app/src\n"):
+        graded = _sift(task, path, lambda _, line=line: (b"", before + line)).layer  # type: ignore[misc]
+        assert bool(graded) == (not before and b"import" not in line)
+    for plain in (b"/app/src", b"../important\r\n# a comment\n/app/my imports/x\n", b"\t/app/src~\n"):
+        assert _sift(task, path, lambda _, plain=plain: (b"", plain)).layer == path  # type: ignore[misc]
+
+
+def test_blanks_after_a_path_hide_nothing_that_it_leads_to(task: Task) -> None:
+    """Python takes them away."""
+    path = "usr/lib/python3.11/site-packages/x.pth"
+    for after in (b"", b" ", b"\t \t"):
+        content: Content = lambda _, after=after: (b"", b"/app/lib%b\n" % after)  # type: ignore[misc]  # noqa: E731
+        for brought in ({"app/lib": CHANGED}, {"app/lib": NEW_FOLDER, "app/lib/pytest.py": CHANGED}):
+            assert path not in _sift(task, {path: CHANGED, **brought}, content).layer
+        assert path in _sift(task, {path: CHANGED, "app/lib": NEW_FOLDER, "app/lib/x.py": CHANGED}, content).layer
+
+
 @pytest.mark.parametrize("path", ["root/.config/uv/uv.toml", "root/.config/pip/pip.conf", "etc/pip.conf",
                                   "etc/uv/uv.toml", "root/.pip/pip.conf", "root/.curlrc", "pytest.toml",
                                   ".pytest.toml"])  # fmt: skip

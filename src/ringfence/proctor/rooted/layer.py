@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -38,6 +39,7 @@ _HAS_ITS_OWN = "the grader has its own there"
 _READ_BY_PYTEST = "pytest would read it for the grader's tests"
 _ELSEWHERE = "it leads every program to other libraries"
 _MOST_PTH_LINES = 10_000
+_MAY_RUN = re.compile(rb"import[ \t]|[^\t\n\r -~]")
 _METADATA = ("dist-info", "egg-info")
 """Endings of directories in which Python looks for plugins; it follows links to them, and ignores case."""
 _PLUGIN = "pytest would load it as a plugin"
@@ -119,7 +121,8 @@ class _Reasons:
         if _is_run(data):
             return False
         lines = data.splitlines()[:_MOST_PTH_LINES]
-        named = {os.path.normpath(os.path.join("/", above, os.fsdecode(line))).strip("/") for line in lines}
+        named = {os.path.normpath(os.path.join("/", above, os.fsdecode(line.rstrip()))).strip("/")
+                 for line in lines}  # fmt: skip
         ways = {each for name in named if name for each in (*ancestors(name), name)}
         plain = all(self._is_directory(each) for each in ways)
         return plain and len(lines) < _MOST_PTH_LINES and not named & self._with_runner
@@ -159,9 +162,11 @@ class _Reasons:
 
 
 def _is_run(pth: bytes) -> bool:
-    """Whether Python would run a line of it, instead of only looking for packages in the directories that it names."""
-    return not pth or len(pth) >= _READ_BYTES or any(line.startswith((b"import ", b"import\t"))
-                                                    for line in pth.splitlines())  # fmt: skip
+    """Whether some Python would run a line of it, instead of only looking for packages in directories that it names.
+
+    Where a line begins depends on the Python: 3.13 skips a byte order mark, and ends lines at form feeds, U+2028 and
+    more."""
+    return not pth or len(pth) >= _READ_BYTES or _MAY_RUN.search(pth) is not None
 
 
 def places_of(task: Task) -> tuple[str, ...]:
