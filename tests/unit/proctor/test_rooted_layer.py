@@ -221,6 +221,31 @@ def test_a_list_of_paths_names_no_archive(task: Task) -> None:
         assert path in _sift(task, {path: CHANGED, "app/lib": NEW_FOLDER}, lambda _, line=line: (b"", line)).layer  # type: ignore[misc]
 
 
+_ABSENT = ("org", "java", "vms_lib", "msvcrt", "winreg", "_winreg", "_winapi", "_wmi", "_scproxy", "nt", "_overlapped",
+           "_manylinux")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _ABSENT)
+@pytest.mark.parametrize("folder", ["usr/lib/python3.11/site-packages", "usr/lib/python3.11", "usr/bin",
+                                    "root/.local/lib/python3.11/site-packages"])  # fmt: skip
+def test_nobody_answers_where_the_standard_library_asks_in_vain(task: Task, name: str, folder: str) -> None:
+    """``import copy`` tries ``org.python.core``, and ``subprocess`` tries ``msvcrt``: no Linux has them."""
+    for path, entry in ((name, NEW_FOLDER), (f"{name}/__init__.py", CHANGED), (f"{name}.py", CHANGED),
+                        (f"{name}.abi3.so", CHANGED), (name, Entry(kind=LINK, target="/app"))):  # fmt: skip
+        assert path.endswith("__init__.py") or not _sift(task, {f"{folder}/{path}": entry}).layer, path
+    whole = {f"{folder}/{name}": NEW_FOLDER, f"{folder}/{name}/__init__.py": CHANGED}
+    assert not _sift(task, whole).layer and _sift(task, {f"app/{name}.py": CHANGED, f"{folder}/own.py": CHANGED}).layer
+    for other in (f"{name}x.py", f"own/{name}.py"):
+        assert _sift(task, {f"usr/lib/python3.11/site-packages/{other}": CHANGED}).layer
+
+
+@pytest.mark.parametrize("name", [f"{each}.py" for each in _ABSENT])
+def test_no_list_of_paths_leads_to_what_the_standard_library_asks_for(task: Task, name: str) -> None:
+    path = {"usr/lib/python3.11/site-packages/x.pth": CHANGED}
+    assert not path.keys() & _sift(task, {**path, f"opt/x/{name}": CHANGED}, lambda _: (b"", b"/opt/x\n")).layer.keys()
+    assert path.keys() < _sift(task, {**path, f"opt/x/y/{name}": CHANGED}, lambda _: (b"", b"/opt/x\n")).layer.keys()
+
+
 @pytest.mark.parametrize("before", [
     b"\xef\xbb\xbf", b"nowhere\f", b"nowhere\v", b"x\x1c", b"x\x1d", b"x\x1e", b"x\xc2\x85", b"x\xe2\x80\xa8",
     b"x\xe2\x80\xa9", b"x\x85", b"\0", b"",

@@ -134,7 +134,8 @@ class _Reasons:
 
     @functools.cached_property
     def _with_runner(self) -> frozenset[str]:
-        """Directories in which the agent has put something that Python would take for a part of pytest."""
+        """Directories in which the agent has put something that Python would take for a part of pytest,
+        or that it asks for in vain."""
         return frozenset(path.rpartition("/")[0] for path, entry in self._layer.items()
                          if system_files.is_runner(path.rpartition("/")[2], entry))  # fmt: skip
 

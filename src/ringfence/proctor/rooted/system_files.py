@@ -60,6 +60,10 @@ _ZIPPED = re.compile(r"(?:[^/]+/)*?lib(?:64)?/python\d+\.zip(?:/|$)")
 _USERS = re.compile(r"(?:[^/]+/)*?\.local/lib/python\d(?:\.\d+)?/site-packages$")
 _RUNNER_ALONE = RUNNER_PARTS - {"packaging", "pygments"}
 """Directories with these names are common in an agent's work."""
+_ABSENT = frozenset(("org", "java", "vms_lib", "msvcrt", "winreg", "_winreg", "_winapi", "_wmi", "_scproxy", "nt",
+                     "_overlapped", "_manylinux"))  # fmt: skip
+"""What the standard library and pip try to import, although no Python on Linux has it: parts of other systems, and of
+Jython. Whoever brings one is asked by ``copy``, ``pickle``, ``platform`` or ``subprocess``."""
 _STEERING = ("pyvenv.cfg", "pybuilddir.txt")
 """Beside a Python, or in the directory above, they say where its standard library is; so does a name with ``._pth``."""
 _MODULE_ENDS = (".py", ".so")
@@ -150,7 +154,7 @@ def _is_found_first(path: str, entry: Entry, in_base: InBase, folders: Collectio
     if name in _STEERING or name.endswith("._pth"):
         return above in folders or any(folder.rpartition("/")[0] == above for folder in folders)
     if above in folders and ((entry.kind in (FOLDER, LINK) and not dot) or name.endswith(_MODULE_ENDS)):
-        return stem in sys.stdlib_module_names or stem in RUNNER_PARTS
+        return stem in sys.stdlib_module_names or stem in RUNNER_PARTS or stem in _ABSENT
     return bool(_STANDARD.match(path)) and any(map(in_base, _twins(path)))
 
 
@@ -179,23 +183,24 @@ def _is_library(path: str) -> bool:
 
 
 def _runner_reason(path: str, in_base: InBase) -> str:
-    """For parts of pytest where Python finds them: in packages, or beside the standard library, before all packages."""
+    """For parts of pytest, and for what Python asks for in vain, where it finds them: in packages, or beside the
+    standard library, before all packages."""
     packages, standard = _PACKAGES.match(path), _STANDARD.match(path)
     folder = packages[1] if packages else standard[0] if standard else ""
     known = folder and (in_base(folder) or _USERS.match(folder) or (packages and any(map(in_base, also_asked(path)))))
     if not known:
         return ""
     name = path[len(folder) + 1 :].partition("/")[0].partition("-")[0].partition(".")[0].lower()
-    if name not in RUNNER_PARTS:
-        return ""
-    return PUT_BACK if in_base(path) else _RUNNER
+    told = _RUNNER if name in RUNNER_PARTS else _BEFORE_OTHERS if name in _ABSENT else ""
+    return PUT_BACK if told and in_base(path) else told
 
 
 def is_runner(name: str, entry: Entry) -> bool:
-    """Whether Python would take something of this name for pytest, or for something that only pytest needs."""
+    """Whether Python would take something of this name for pytest, for something that only pytest needs, or for what it
+    has always asked for in vain."""
     stem, dot, _ = name.partition(".")
     is_module = name.endswith(_MODULE_ENDS) if dot else entry.kind in (FOLDER, LINK)
-    return is_module and stem in _RUNNER_ALONE
+    return is_module and (stem in _RUNNER_ALONE or stem in _ABSENT)
 
 
 def is_uncovered(path: str, entry: Entry, in_base: InBase, folders: Collection[str] = PROGRAM_FOLDERS) -> bool:
