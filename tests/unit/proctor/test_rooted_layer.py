@@ -77,13 +77,17 @@ def test_what_would_be_taken_in_their_place_is_left_out(task: Task, path: str) -
     ("usr/local/bin/json", NEW_FOLDER), ("usr/local/bin/json", Entry(kind=LINK, target="/app")),
     ("usr/local/bin/re.abi3.so", CHANGED), ("usr/pyvenv.cfg", CHANGED), ("usr/bin/pyvenv.cfg", CHANGED),
     ("usr/bin/python3.11._pth", CHANGED), ("root/.local/lib/python3.11/site-packages/pytest.py", CHANGED),
-    ("usr/local/lib/python3.11/dist-packages/_pytest", NEW_FOLDER),
+    ("usr/local/lib/python3.11/dist-packages/_pytest", NEW_FOLDER), ("usr/lib/python3.11/lib-dynload/math", NEW_FOLDER),
+    ("usr/lib/python3.11/lib-dynload/pytest.py", CHANGED), ("usr/lib/python3.11/lib-dynload/_pytest", NEW_FOLDER),
+    ("usr/lib/python3.11/lib-dynload/org", NEW_FOLDER),
+    ("usr/lib/python3.11/lib-dynload", Entry(kind=LINK, target="/app")),
 ])  # fmt: skip
 def test_python_finds_nothing_of_the_agents_before_its_own_library(task: Task, path: str, entry: Entry) -> None:
     assert not _sift(task, {path: entry}).layer
 
 
-@pytest.mark.parametrize("path", ["usr/lib/python3.11/tkinter", "usr/local/bin/tool", "app/venv/lib/python3.11/os",
+@pytest.mark.parametrize("path", ["usr/lib/python3.11/tkinter", "usr/lib/python3.11/lib-dynload/own",
+                                  "usr/local/bin/tool", "app/venv/lib/python3.11/os",
                                   "app/venv/pyvenv.cfg", "app/venv/lib/python3.11/site-packages/pytest"])  # fmt: skip
 def test_a_new_part_of_python_or_a_new_environment_is_graded(task: Task, path: str) -> None:
     assert _sift(task, {path: NEW_FOLDER}).layer and _sift(task, {path: Entry(kind=LINK, target="/app")}).layer

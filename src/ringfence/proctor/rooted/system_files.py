@@ -50,10 +50,12 @@ _LOADING = re.compile(r"etc/(?:nsswitch\.conf|ld-musl-[^/]+\.path)|"
                       r"(?:etc/ssl|usr/lib/ssl|usr/local/ssl|etc/pki/tls)/openssl\.cnf")  # fmt: skip
 """Files that say which libraries are loaded: for user names, by musl, and by everything that uses OpenSSL."""
 _STANDARD = re.compile(r"(?:[^/]+/)*?lib(?:64)?/python\d(?:\.\d+)?(?=/(?!site-packages|dist-packages))")
-_PACKAGES = re.compile(r"((?:[^/]+/)*?lib(?:64)?/python\d(?:\.\d+)?/(?:site|dist)-packages)/([^/]+)")
-"""Of the system, and of every other Python of the image: in virtual environments, or built by hand."""
+_BUILT = "lib-dynload"
+_FOLDERS = rf"(?:(?:site|dist)-packages|{_BUILT})"
+_PACKAGES = re.compile(rf"((?:[^/]+/)*?lib(?:64)?/python\d(?:\.\d+)?/{_FOLDERS})/([^/]+)")
+"""On the path of the system's Python, and of every other one: in virtual environments, or built by hand."""
 _LOOKED_IN = re.compile(r"(?:usr/|usr/local/)?lib(?:32|64)?/[^/]+-linux-[^/]+|"
-                        r"(?:[^/]+/)*?lib(?:64)?/python\d(?:\.\d+)?(?:/(?:site|dist)-packages)?")  # fmt: skip
+                        rf"(?:[^/]+/)*?lib(?:64)?/python\d(?:\.\d+)?(?:/{_FOLDERS})?")  # fmt: skip
 """Directories in which loaders and Python look: one that is replaced whole replaces all that is in it."""
 _ZIPPED = re.compile(r"(?:[^/]+/)*?lib(?:64)?/python\d+\.zip(?:/|$)")
 """Python looks in it before its standard library."""
@@ -159,22 +161,27 @@ def _is_found_first(path: str, entry: Entry, in_base: InBase, folders: Collectio
 
 
 def _twins(path: str) -> list[str]:
-    """Which parts of a standard library a new path beside it would replace."""
+    """Which parts of a standard library a new path beside it would replace: a directory is found before a file."""
     above, _, name = path.rpartition("/")
-    stem = name.partition(".")[0]
+    above, stem = above.removesuffix(f"/{_BUILT}"), name.partition(".")[0]
     found = [f"{above}/{stem}.py", f"{above}/{stem}"]
     version = above.rpartition("/python")[2].replace(".", "")
-    found += [f"{above}/lib-dynload/{stem}.cpython-{version}-{each}.so" for each in _BUILT_FOR]
+    found += [f"{above}/{_BUILT}/{stem}.cpython-{version}-{each}.so" for each in _BUILT_FOR]
     return [each for each in found if each != path]
 
 
 def also_asked(path: str) -> list[str]:
     """Other paths of the image that the decision about this one depends on."""
+    return _other_packages(path) + (_twins(path) if _STANDARD.match(path) else [])
+
+
+def _other_packages(path: str) -> list[str]:
+    """Directories of a Python whose packages may lie at another place."""
     packages = _PACKAGES.match(path)
-    if packages and path.startswith(("usr/lib/", "usr/local/lib/")):
-        name = packages[1].split("/")[-2]
-        return [f"{top}/{name}" for top in ("usr/lib", "usr/local/lib")]
-    return _twins(path) if _STANDARD.match(path) else []
+    if not packages or not path.startswith(("usr/lib/", "usr/local/lib/")):
+        return []
+    name = packages[1].split("/")[-2]
+    return [f"{top}/{name}" for top in ("usr/lib", "usr/local/lib")]
 
 
 def _is_library(path: str) -> bool:
@@ -187,7 +194,7 @@ def _runner_reason(path: str, in_base: InBase) -> str:
     standard library, before all packages."""
     packages, standard = _PACKAGES.match(path), _STANDARD.match(path)
     folder = packages[1] if packages else standard[0] if standard else ""
-    known = folder and (in_base(folder) or _USERS.match(folder) or (packages and any(map(in_base, also_asked(path)))))
+    known = folder and (in_base(folder) or _USERS.match(folder) or any(map(in_base, _other_packages(path))))
     if not known:
         return ""
     name = path[len(folder) + 1 :].partition("/")[0].partition("-")[0].partition(".")[0].lower()
