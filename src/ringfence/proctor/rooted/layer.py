@@ -11,7 +11,7 @@ import functools
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.apply import Writer, new_name
@@ -25,7 +25,7 @@ from ringfence.model.record import record, replace
 from ringfence.model.ways.walk import real
 from ringfence.proctor import import_filter
 from ringfence.proctor.import_filter import MAX_ENTRIES, Dropped
-from ringfence.proctor.rooted import links, system_files
+from ringfence.proctor.rooted import by_itself, links, system_files
 from ringfence.proctor.rooted.links import Look
 from ringfence.proctor.submission import let_in
 from ringfence.proctor.task import Task
@@ -62,15 +62,16 @@ Content = Callable[[str], tuple[bytes, bytes]]
 
 def sift(
     layer: Manifest, base: Manifest, task: Task, content: Content = lambda _: (b"", b""), hidden: Iterable[str] = (),
-    look: Look | None = None,
+    look: Look | None = None, imported: Collection[str] = (),
 ) -> Sifted:  # fmt: skip
     """``base``: what the image has at the paths of the layer, above them and where programs lie. ``hidden``: hidden
-    from the agent, so what it put there is not its work. ``look``: looks up everything else in the image. Pure."""
+    from the agent, so what it put there is not its work. ``look``: looks up everything else in the image. ``imported``:
+    modules that its Python imports by itself. Pure."""
     closed = import_filter.closed_paths(task.policy.forbidden_writes, "/")
     told = import_filter.first(ordered(import_filter.written(base, layer, closed)) if closed else ())
     if problem := import_filter.too_much(layer):
         return Sifted(layer={}, forbidden=tuple(f"/{path}" for path in told), problem=problem)
-    reasons = _Reasons(layer, base, task, content, closed, hidden, look or base.get)
+    reasons = _Reasons(layer, base, task, content, closed, hidden, look or base.get, imported)
     unwanted = {path: reason for path in ordered(layer) if (reason := reasons.of(path, layer[path]))}
     kept: dict[str, Entry] = {}
     for path in ordered(layer):
@@ -87,9 +88,10 @@ class _Reasons:
 
     def __init__(
         self, layer: Manifest, base: Manifest, task: Task, content: Content, closed: frozenset[str],
-        hidden: Iterable[str], look: Look,
+        hidden: Iterable[str], look: Look, imported: Collection[str],
     ) -> None:  # fmt: skip
         assert task.root is not None
+        self._imported = imported
         self._layer, self._look = layer, look
         self._base, self._content, self._closed = base, content, closed
         self._places = (*places_of(task), *hidden)
@@ -112,7 +114,8 @@ class _Reasons:
             return found
         if path in self._settings:
             return _READ_BY_PYTEST
-        return system_files.reason(path, entry, self._kind, self._folders) or self._by_content(path, entry)
+        return system_files.reason(path, entry, self._kind, self._folders, self._imported) or self._by_content(
+            path, entry)  # fmt: skip
 
     def _names_folders(self, path: str) -> bool:
         """Whether a .pth names nothing but directories: nobody here could look into an archive, or behind a link. No
@@ -135,9 +138,9 @@ class _Reasons:
     @functools.cached_property
     def _with_runner(self) -> frozenset[str]:
         """Directories in which the agent has put something that Python would take for a part of pytest,
-        or that it asks for in vain."""
+        that it imports by itself, or that it asks for in vain."""
         return frozenset(path.rpartition("/")[0] for path, entry in self._layer.items()
-                         if system_files.is_runner(path.rpartition("/")[2], entry))  # fmt: skip
+                         if system_files.is_runner(path.rpartition("/")[2], entry, self._imported))  # fmt: skip
 
     def _hides(self, path: str, top: str, entry: Entry) -> bool:
         """Whether a directory hides something of the image that the task wants unchanged."""
@@ -203,13 +206,14 @@ def take(transaction: Transaction, task: Task) -> tuple[str, Sifted]:
     trees = Tree(upper), Tree(base)
     try:
         hidden = [path[len(base) + 1 :] for path in transaction.hidden if path.startswith(f"{base}/")]
-        return layer, _taken(*trees, task, hidden)
+        return layer, taken(*trees, task, hidden)
     finally:
         for tree in trees:
             tree.close()
 
 
-def _taken(upper: Tree, base: Tree, task: Task, hidden: list[str]) -> Sifted:
+def taken(upper: Tree, base: Tree, task: Task, hidden: list[str]) -> Sifted:
+    """The same for the directories themselves."""
     found, below = Scan(upper, prefix=_OVERLAY), Scan(base, ours=False)
     try:
         seen = found.below("", UNREAD, cut=True, most=MAX_ENTRIES)
@@ -219,7 +223,7 @@ def _taken(upper: Tree, base: Tree, task: Task, hidden: list[str]) -> Sifted:
         return Sifted(layer={}, problem=f"the submission has more than {MAX_ENTRIES} changed paths, or too deep ones")
     now = entries.of_index(seen)
     contents: Content = lambda path: (_head(below, path), _head(found, path))  # noqa: E731
-    sifted = sift(now, _near(now, below, task), task, contents, hidden, _looked(below))
+    sifted = sift(now, _near(now, below, task), task, contents, hidden, _looked(below), _imported(now, below, task))
     if sifted.problem:
         return sifted
     try:
@@ -257,6 +261,20 @@ def _near(layer: Manifest, below: Scan, task: Task) -> dict[str, Entry]:
     return found
 
 
+def _imported(layer: Manifest, below: Scan, task: Task) -> frozenset[str]:
+    assert task.root is not None
+    folders = program_folders(task.root.environment)
+    return by_itself.imported(folders, layer, functools.partial(_names, below), functools.partial(_head, below))
+
+
+def _names(scan: Scan, folder: str) -> list[str]:
+    """Of the directories that hold packages; none if a link or a file of the image stands in the way."""
+    try:
+        return scan.tree.names(folder, MAX_ENTRIES)
+    except OSError:
+        return []
+
+
 def _looked(below: Scan) -> Look:
     @functools.cache
     def look(path: str) -> Entry | None:
@@ -272,8 +290,8 @@ def _looked(below: Scan) -> Look:
 def _head(scan: Scan, path: str) -> bytes:
     try:
         descriptor = scan.open(path)
-    except OSError:
-        return b""
+    except (OSError, CheckpointError):
+        return b""  # a directory, or something else that has no content
     with open(descriptor, "rb") as file:
         return file.read(_READ_BYTES)
 

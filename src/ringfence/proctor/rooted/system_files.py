@@ -89,8 +89,12 @@ _FETCHED = "it would make the grader fetch something other than it asks for"
 _RUNNER = "an agent must not bring the test runner"
 
 
-def reason(path: str, entry: Entry, in_base: InBase, folders: Collection[str] = PROGRAM_FOLDERS) -> str:
-    """Why a change is not graded; empty: it is. ``folders``: where programs are looked up."""
+def reason(
+    path: str, entry: Entry, in_base: InBase, folders: Collection[str] = PROGRAM_FOLDERS,
+    imported: Collection[str] = (),
+) -> str:  # fmt: skip
+    """Why a change is not graded; empty: it is. ``folders``: where programs are looked up. ``imported``: modules that
+    the image's Python imports by itself, in small letters."""
     above, _, name = path.rpartition("/")
     if path == _PRELOAD:
         return _OF_ALL
@@ -100,7 +104,7 @@ def reason(path: str, entry: Entry, in_base: InBase, folders: Collection[str] = 
         return PUT_BACK if in_base(path) else _BEFORE_OTHERS
     if above in folders and is_tool(name):
         return _tool_reason(path, name, in_base, folders)
-    if not in_base(path) and _is_found_first(path, entry, in_base, folders):
+    if not in_base(path) and _is_found_first(path, entry, in_base, folders, imported):
         return _BEFORE_OTHERS
     if _OF_A_USER.search(path) and (entry.kind != FOLDER or not in_base(path)) and (
             not above.endswith("/bin") or is_tool(name.partition(".")[0])):  # fmt: skip
@@ -113,7 +117,7 @@ def reason(path: str, entry: Entry, in_base: InBase, folders: Collection[str] = 
         return _CACHED
     if _SOURCES.search(path) and (entry.kind != FOLDER or not in_base(path)):
         return _FETCHED
-    return _runner_reason(path, in_base)
+    return _runner_reason(path, in_base, imported)
 
 
 def _is_structure(path: str, folders: Collection[str]) -> bool:
@@ -146,7 +150,9 @@ def _tool_reason(path: str, name: str, in_base: InBase, folders: Collection[str]
     return _BEFORE_OTHERS if any(in_base(f"{folder}/{name}") for folder in folders) else ""
 
 
-def _is_found_first(path: str, entry: Entry, in_base: InBase, folders: Collection[str]) -> bool:
+def _is_found_first(
+    path: str, entry: Entry, in_base: InBase, folders: Collection[str], imported: Collection[str]
+) -> bool:
     """Whether Python would find something new before its standard library, or instead of a part of it. Python looks in
     a script's own directory first, so modules beside programs count."""
     above, _, name = path.rpartition("/")
@@ -156,7 +162,7 @@ def _is_found_first(path: str, entry: Entry, in_base: InBase, folders: Collectio
     if name in _STEERING or name.endswith("._pth"):
         return above in folders or any(folder.rpartition("/")[0] == above for folder in folders)
     if above in folders and ((entry.kind in (FOLDER, LINK) and not dot) or name.endswith(_MODULE_ENDS)):
-        return stem in sys.stdlib_module_names or stem in RUNNER_PARTS or stem in _ABSENT
+        return any(stem in names for names in (sys.stdlib_module_names, RUNNER_PARTS, _ABSENT, imported))
     return bool(_STANDARD.match(path)) and any(map(in_base, _twins(path)))
 
 
@@ -189,25 +195,25 @@ def _is_library(path: str) -> bool:
     return in_library and path.rpartition("/")[2].startswith(_LIBRARIES)
 
 
-def _runner_reason(path: str, in_base: InBase) -> str:
-    """For parts of pytest, and for what Python asks for in vain, where it finds them: in packages, or beside the
-    standard library, before all packages."""
+def _runner_reason(path: str, in_base: InBase, imported: Collection[str]) -> str:
+    """For parts of pytest, for what Python imports by itself and for what it asks for in vain, where it finds them: in
+    packages, or beside the standard library, before all packages."""
     packages, standard = _PACKAGES.match(path), _STANDARD.match(path)
     folder = packages[1] if packages else standard[0] if standard else ""
     known = folder and (in_base(folder) or _USERS.match(folder) or any(map(in_base, _other_packages(path))))
     if not known:
         return ""
     name = path[len(folder) + 1 :].partition("/")[0].partition("-")[0].partition(".")[0].lower()
-    told = _RUNNER if name in RUNNER_PARTS else _BEFORE_OTHERS if name in _ABSENT else ""
+    told = _RUNNER if name in RUNNER_PARTS else _BEFORE_OTHERS if name in _ABSENT or name in imported else ""
     return PUT_BACK if told and in_base(path) else told
 
 
-def is_runner(name: str, entry: Entry) -> bool:
-    """Whether Python would take something of this name for pytest, for something that only pytest needs, or for what it
-    has always asked for in vain."""
+def is_runner(name: str, entry: Entry, imported: Collection[str] = ()) -> bool:
+    """Whether Python would take something of this name for pytest, for something that only pytest needs, for what it
+    imports by itself, or for what it has always asked for in vain."""
     stem, dot, _ = name.partition(".")
     is_module = name.endswith(_MODULE_ENDS) if dot else entry.kind in (FOLDER, LINK)
-    return is_module and (stem in _RUNNER_ALONE or stem in _ABSENT)
+    return is_module and any(stem in names for names in (_RUNNER_ALONE, _ABSENT, imported))
 
 
 def is_uncovered(path: str, entry: Entry, in_base: InBase, folders: Collection[str] = PROGRAM_FOLDERS) -> bool:
