@@ -225,6 +225,67 @@ def test_a_list_of_paths_names_no_archive(task: Task) -> None:
         assert path in _sift(task, {path: CHANGED, "app/lib": NEW_FOLDER}, lambda _, line=line: (b"", line)).layer  # type: ignore[misc]
 
 
+_LIBS = {path: Entry(kind=FILE) for path in ("usr/local/lib/libpython3.13.so.1.0", "opt/venv/lib/libpython3.11.so.1.0")}
+
+
+@pytest.mark.parametrize("path", [
+    "usr/local/lib/libc.so.6", "usr/lib/libz.so.1", "usr/lib/x86_64-linux-gnu/libpython3.13.so.1.0", "lib/libc.so.6",
+    "opt/venv/lib/libc.so.6", "opt/venv/lib64/libpython3.13.so.1.0", "opt/venv/lib/libpython3.11.so.1.0",
+    "usr/lib/x86_64-linux-gnu/glibc-hwcaps/x86-64-v2/libselinux.so.1", "usr/local/lib/tls/haswell/libz.so.1",
+    "usr/local/lib/glibc-hwcaps/x86-64-v2/libpython3.13.so.1.0",
+])  # fmt: skip
+def test_no_library_is_found_before_the_images_own(task: Task, path: str) -> None:
+    for entry in (CHANGED, Entry(kind=LINK, target="/app/evil")):
+        assert not sift({path: entry}, {**BASE, **_LIBS}, task).layer
+
+
+@pytest.mark.parametrize("path", [
+    "usr/local/lib/libsqlite3.so.0", "opt/venv/lib/libown.so", "usr/local/lib/haswell/libown.so", "app/lib/libc.so.6",
+    "usr/lib/python3.11/site-packages/own.libs/libz.so.1", "opt/other/lib/libc.so.6",
+])  # fmt: skip
+def test_libraries_that_the_image_has_not_are_graded(task: Task, path: str) -> None:
+    assert sift({path: CHANGED}, {**BASE, **_LIBS}, task).layer
+
+
+@pytest.mark.parametrize("path", [
+    "usr/local/lib", "opt/venv/lib64", "usr/lib/x86_64-linux-gnu/glibc-hwcaps", "usr/lib/x86_64-linux-gnu/haswell",
+    "usr/local/lib/glibc-hwcaps/x86-64-v3",
+])  # fmt: skip
+def test_no_link_leads_to_libraries_before_the_images_own(task: Task, path: str) -> None:
+    assert not _sift(task, {path: Entry(kind=LINK, target="/app/lib")}).layer
+    assert _sift(task, {path: NEW_FOLDER}).layer
+
+
+_SEARCHED = {"usr/local/cuda": Entry(kind=LINK, target="/etc/cuda"), "opt/cuda-12": NEW_FOLDER,
+             "etc/cuda": Entry(kind=LINK, target="../opt/cuda-12"),
+             "opt/own.so": Entry(kind=LINK, target="cuda-12/real.so")}  # fmt: skip
+
+
+@pytest.mark.parametrize("graders", [True, False])
+@pytest.mark.parametrize(("path", "entry"), [
+    ("usr/local/nvidia/lib64/libc.so.6", CHANGED), ("usr/local/nvidia/lib64/glibc-hwcaps/x/libz.so.1", CHANGED),
+    ("usr/local/nvidia/lib64/tls", Entry(kind=LINK, target="/app")), ("opt/cuda-12/lib64/libc.so.6", CHANGED),
+    ("usr/local/nvidia/lib64", Entry(kind=LINK, target="/app")), ("usr/local/nvidia", Entry(kind=LINK, target="/app")),
+    ("usr/local/cuda", Entry(kind=LINK, target="/app")), ("etc/cuda", Entry(kind=LINK, target="/app")),
+    ("opt/cuda-12", Entry(kind=LINK, target="/app")), ("usr/local/cuda/lib64/libc.so.6", CHANGED),
+    ("opt/own.so", CHANGED), ("opt/cuda-12/real.so", CHANGED), ("opt/own.so", Entry(kind=LINK, target="/app/x")),
+])  # fmt: skip
+def test_variables_lead_programs_to_nothing_of_the_agents(task: Task, path: str, entry: Entry, graders: bool) -> None:
+    assert task.root is not None and task.grader is not None
+    said = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64/:relative", "LD_PRELOAD": "/opt/own.so"}
+    told = replace(task, grader=replace(task.grader, environment=said)) if graders else replace(
+        task, root=replace(task.root, environment={**task.root.environment, **said}))  # fmt: skip
+    assert not _sift(told, {path: entry}, look=_SEARCHED.get).layer
+    assert _sift(task, {path: entry}, look=_SEARCHED.get).layer
+    for other in ("usr/local/nvidia/lib64/libcuda.so.1", "opt/cuda-12/libc.so.6", "opt/cuda-12/lib64/libown.so"):
+        assert _sift(told, {other: CHANGED}, look=_SEARCHED.get).layer
+
+
+def test_links_of_an_image_in_a_circle_end(task: Task) -> None:
+    circle = {"a": Entry(kind=LINK, target="b"), "b": Entry(kind=LINK, target="../a/x")}
+    assert len(layers.links.passed("a/lib", circle.get)) < 50
+
+
 _ABSENT = ("org", "java", "vms_lib", "msvcrt", "winreg", "_winreg", "_winapi", "_wmi", "_scproxy", "nt", "_overlapped",
            "_manylinux")  # fmt: skip
 

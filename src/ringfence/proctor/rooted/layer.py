@@ -27,6 +27,7 @@ from ringfence.proctor import import_filter
 from ringfence.proctor.import_filter import MAX_ENTRIES, Dropped
 from ringfence.proctor.rooted import by_itself, links, system_files
 from ringfence.proctor.rooted.links import Look
+from ringfence.proctor.rooted.loading import Loading
 from ringfence.proctor.submission import let_in
 from ringfence.proctor.task import Task
 
@@ -36,6 +37,7 @@ _READ_BYTES = 4 << 20
 OWN = ("proc", "dev", "sys", "ringfence", "task", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/ld.so.preload")
 """What every sandbox over an image has of its own. The last one must never exist: every loader reads it, ours too."""
 _HAS_ITS_OWN = "the grader has its own there"
+_LOADED = "programs of the grader would load it"
 _READ_BY_PYTEST = "pytest would read it for the grader's tests"
 _ELSEWHERE = "it leads every program to other libraries"
 _MOST_PTH_LINES = 10_000
@@ -97,6 +99,8 @@ class _Reasons:
         self._places = (*places_of(task), *hidden)
         self._settings = system_files.settings_above(task.grader.oracle_at) if task.grader else frozenset()
         self._folders = program_folders(task.root.environment)
+        own = task.grader.environment if task.grader else {}
+        self._loading = Loading({**task.root.environment, **own}, self._look)
         self._as_left = task.grader is not None and task.grader.system_as_left
 
     def _kind(self, path: str) -> str:
@@ -114,6 +118,8 @@ class _Reasons:
             return found
         if path in self._settings:
             return _READ_BY_PYTEST
+        if self._loading.has(path, entry):
+            return system_files.PUT_BACK if self._kind(path) else _LOADED
         return system_files.reason(path, entry, self._kind, self._folders, self._imported) or self._by_content(
             path, entry)  # fmt: skip
 
@@ -248,7 +254,7 @@ def _near(layer: Manifest, below: Scan, task: Task) -> dict[str, Entry]:
     tools = (f"{folder}/{name}" for folder in folders for name in names if system_files.is_tool(name))
     above = {each for path in layer for each in ancestors(path)}
     closed = import_filter.closed_paths(task.policy.forbidden_writes, "/")
-    asked = (each for path in layer for each in system_files.also_asked(path))
+    asked = (each for path in layer for each in system_files.also_asked(path, folders))
     wanted: Iterable[str] = {*layer, *above, *tools, *closed, *asked} - {""}
     found = {}
     for path in wanted:

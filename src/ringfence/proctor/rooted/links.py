@@ -30,6 +30,21 @@ def leading(layer: Manifest, look: Look, places: Collection[str]) -> dict[str, s
     return {path: LEADS for path, entry in layer.items() if entry.kind == LINK and ways.lead(path, entry.target)}
 
 
+def passed(path: str, look: Look) -> list[str]:
+    """The links of the image on a way in it, and where the way ends."""
+    here, left = "", _parts(path)[::-1]
+    found: list[str] = []
+    while left and len(found) <= _MOST_LINKS:
+        name = left.pop()
+        here = here.rpartition("/")[0] if name == ".." else f"{here}/{name}".lstrip("/")
+        entry = look(here) if here else None
+        if entry is not None and entry.kind == LINK:
+            found.append(here)
+            here = "" if entry.target.startswith("/") else here.rpartition("/")[0]
+            left += _parts(entry.target)[::-1]
+    return [*found, here] if here else found
+
+
 class _Ways:
     def __init__(self, layer: Manifest, look: Look, places: Collection[str]) -> None:
         self._layer, self._look, self._places = layer, look, places

@@ -40,6 +40,9 @@ _LIBRARIES = ("ld-linux", "ld-musl", "ld-2.", "ld.so", "libc.so", "libc-2", "lib
               "libgssapi_krb5", "libkrb5", "libk5crypto", "libcom_err", "libkeyutils", "libldap", "liblber", "libsasl2",
               "libzstd", "libbrotli", "libgnutls", "libhogweed", "libnettle", "libp11-kit", "libtasn1")  # fmt: skip
 """Libraries that the tools load, and those that Python's own modules load."""
+_FOR_A_PROCESSOR = re.compile(r"/(?:glibc-hwcaps|tls|haswell|xeon_phi|avx512_1|x86_64|i[3-6]86|sse2|aarch64|atomics)"
+                              r"(?:/|$)")  # fmt: skip
+"""Directories in directories of libraries, in which glibc looks first, or did before 2.37."""
 _OF_A_USER = re.compile(r"(?:^|/)\.(?:local|cargo)/bin/[^/]+$|(?:^|/)\.cargo/env[^/]*$|"
                         r"(?:^|/)\.local/share/uv/(?:tools|python)(?:/|$)")  # fmt: skip
 """Where installers put uv and what scripts read to find it (``. ~/.local/bin/env``), and what uv runs before others."""
@@ -111,7 +114,7 @@ def reason(
         return PUT_BACK if in_base(path) else _BEFORE_OTHERS
     if _LOADING.fullmatch(path) and entry.kind != FOLDER:
         return PUT_BACK if in_base(path) else _OF_ALL
-    if (_is_library(path) or _STANDARD.match(path)) and entry.kind != FOLDER and in_base(path):
+    if (_is_library(path, entry, folders) or _STANDARD.match(path)) and entry.kind != FOLDER and in_base(path):
         return PUT_BACK
     if _CACHES.search(path):
         return _CACHED
@@ -153,11 +156,11 @@ def _tool_reason(path: str, name: str, in_base: InBase, folders: Collection[str]
 def _is_found_first(
     path: str, entry: Entry, in_base: InBase, folders: Collection[str], imported: Collection[str]
 ) -> bool:
-    """Whether Python would find something new before its standard library, or instead of a part of it. Python looks in
-    a script's own directory first, so modules beside programs count."""
+    """Whether a loader would find something new before a library of the image, or Python before its standard library,
+    or instead of a part of it. Python looks in a script's own directory first, so modules beside programs count."""
     above, _, name = path.rpartition("/")
     stem, dot, _ = name.partition(".")
-    if _ZIPPED.match(path):
+    if _ZIPPED.match(path) or _is_loaded_first(path, entry, in_base, folders):
         return True
     if name in _STEERING or name.endswith("._pth"):
         return above in folders or any(folder.rpartition("/")[0] == above for folder in folders)
@@ -176,9 +179,9 @@ def _twins(path: str) -> list[str]:
     return [each for each in found if each != path]
 
 
-def also_asked(path: str) -> list[str]:
+def also_asked(path: str, folders: Collection[str] = PROGRAM_FOLDERS) -> list[str]:
     """Other paths of the image that the decision about this one depends on."""
-    return _other_packages(path) + (_twins(path) if _STANDARD.match(path) else [])
+    return _namesakes(path, folders) + _other_packages(path) + (_twins(path) if _STANDARD.match(path) else [])
 
 
 def _other_packages(path: str) -> list[str]:
@@ -190,9 +193,40 @@ def _other_packages(path: str) -> list[str]:
     return [f"{top}/{name}" for top in ("usr/lib", "usr/local/lib")]
 
 
-def _is_library(path: str) -> bool:
-    in_library = any(path.startswith(f"{folder}/") for folder in _LIBRARY_FOLDERS)
-    return in_library and path.rpartition("/")[2].startswith(_LIBRARIES)
+def is_core(path: str, entry: Entry) -> bool:
+    """Whether a loader would take it for a library that scripts rely on, or for a directory where it looks for them
+    first."""
+    if entry.kind == LINK and _FOR_A_PROCESSOR.search(path):
+        return True
+    return entry.kind != FOLDER and path.rpartition("/")[2].startswith(_LIBRARIES)
+
+
+def _library_folders(folders: Collection[str]) -> list[str]:
+    """Those of the system, and those beside programs: many programs look in ``$ORIGIN/../lib`` before all others."""
+    beside = (f"{folder.rpartition('/')[0]}/{name}".lstrip("/") for folder in folders for name in ("lib", "lib64"))
+    return list(dict.fromkeys((*_LIBRARY_FOLDERS, *beside)))
+
+
+def _is_library(path: str, entry: Entry, folders: Collection[str]) -> bool:
+    return is_core(path, entry) and any(path.startswith(f"{folder}/") for folder in _library_folders(folders))
+
+
+def _is_loaded_first(path: str, entry: Entry, in_base: InBase, folders: Collection[str]) -> bool:
+    """Packages may bring libraries of their own, which only they load."""
+    if entry.kind == LINK and path in _library_folders(folders):
+        return True
+    if _PACKAGES.match(path) or not _is_library(path, entry, folders):
+        return False
+    return bool(_FOR_A_PROCESSOR.search(path)) or any(map(in_base, _namesakes(path, folders)))
+
+
+def _namesakes(path: str, folders: Collection[str]) -> list[str]:
+    """Where the image may have a library of this name."""
+    name = path.rpartition("/")[2]
+    if not name.startswith(_LIBRARIES):
+        return []
+    return [f"{folder}/{each}{name}" for folder in _library_folders(folders)
+            for each in ("", *(f"{built}/" for built in _BUILT_FOR))]  # fmt: skip
 
 
 def _runner_reason(path: str, in_base: InBase, imported: Collection[str]) -> str:
