@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
@@ -28,6 +29,7 @@ _POINTER_BYTES = 4096
 _LFS_BYTES = 1024
 """By the definition of Git LFS, a longer file is not a pointer."""
 _LFS_START = b"version https://git-lfs.github.com/spec/"
+_LISTING = ("cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objecttype) %(objectname)")
 _FILE, _SUBMODULE = ("100644", "100755"), "160000"
 
 
@@ -47,10 +49,24 @@ def materialise(repository: str, commit: str, target: str) -> None:
     _materialise(repository, commit, target, 0)
 
 
-def remembers(repository: str, commit: str, path: str) -> bool:
-    """Whether the commit or an ancestor has something at a path. The repository must be one that was made here."""
-    ours = Repository(repository, "")
-    return bool(ours.run("rev-list", "--full-history", "--max-count=1", commit, "--", path))
+def remembers(objects: str, path: str) -> bool:
+    """Whether any commit in a directory of objects, reachable or not, has something at a path. They are mere data: the
+    settings of their repository have no effect."""
+    with tempfile.TemporaryDirectory() as folder:
+        ours = Repository(folder, objects)
+        ours.create()
+        told = ours.run(*_LISTING, borrowing=True)
+        commits = [line.split()[1] for line in told.splitlines() if line.startswith(b"commit ")]
+        asked = b"".join(each + b":" + os.fsencode(path) + b"\n" for each in commits)
+        return b"found" in ours.run("cat-file", "--batch-check=found", data=asked, borrowing=True).splitlines()
+
+
+def objects_of(repository: str) -> str:
+    """The directory with the objects of what has a ``.git``; empty: it leads to no repository."""
+    try:
+        return _objects(repository)
+    except (UsageError, OSError):
+        return ""
 
 
 def _materialise(repository: str, commit: str, target: str, depth: int) -> None:

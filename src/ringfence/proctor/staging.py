@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator
 
 from ringfence.checkpoint import content
+from ringfence.checkpoint.entry import ancestors
 from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree
 from ringfence.errors import SandboxError, UsageError
 from ringfence.model.own_files import check_private, make_private, set_mode, set_time
@@ -105,9 +106,9 @@ def _fill(task: Task, target: str) -> None:
     try:
         if task.policy.base_commit:
             copy.check_links()
-            _check_forbidden(task.policy, target)
         else:
             copy.copy_all()
+        _check_forbidden(task.policy, target)
     except OSError as error:
         where = f" {quoted(error.filename)}:" if isinstance(error.filename, str) else ""
         raise SandboxError(f"the workspace {task.workspace} can't be copied:{where} {error.strerror}") from error
@@ -121,10 +122,23 @@ def _check_forbidden(policy: TaskPolicy, target: str) -> None:
 
     top = policy.mount_at
     for path in (path for path in policy.forbidden_reads if within(path, top)):
-        inside = path[len(top) + 1 :]
-        if os.path.lexists(os.path.join(target, inside)) or remembers(target, policy.base_commit, inside):
-            raise UsageError(f"forbidden.reads has {path}, which the history of git.base_commit has: git would show it",
+        inside = os.path.normpath(path)[len(top) + 1 :]
+        told = any(remembers(objects, rest) for objects, rest in _histories(policy, target, inside))
+        if told or (policy.base_commit and os.path.lexists(os.path.join(target, inside))):
+            raise UsageError(f"forbidden.reads has {path}, which the history of a repository has: git would show it",
                              hint="make a base commit without it, and keep it in the oracle")  # fmt: skip
+
+
+def _histories(policy: TaskPolicy, target: str, inside: str) -> Iterator[tuple[str, str]]:
+    """The objects of each repository that a path lies in, as far as the agent may read them, with the path in it."""
+    from ringfence.proctor.history import objects_of
+
+    for folder in ("", *ancestors(inside), *filter(None, [inside])):
+        place = os.path.join(target, folder)
+        objects = objects_of(place) if os.path.lexists(os.path.join(place, ".git")) else ""
+        shown = os.path.normpath(os.path.join(policy.mount_at, os.path.relpath(objects or target, target)))
+        if within(objects, target) and not any(within(shown, each) for each in policy.forbidden_reads):
+            yield objects, inside[len(folder) :].lstrip("/")
 
 
 class _Copy:

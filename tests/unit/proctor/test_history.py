@@ -549,6 +549,62 @@ def test_what_git_would_show_can_not_be_forbidden(tmp_path: Path, path: str, tol
     assert os.listdir(tmp_path / "out") == []
 
 
+def _with_submodule(tmp_path: Path) -> tuple[Path, str]:
+    """A repository and its commit. Both histories have ``answer.txt``; no commit of a branch has it any more."""
+    library, folder = new(tmp_path / "library"), new(tmp_path / "source")
+    for each in (library, folder):
+        commit(each, "answer.txt", "4711")
+        (each / "answer.txt").unlink()
+        commit(each, "a.txt", "x")
+    git(folder, "submodule", "--quiet", "add", str(library), "deps/lib")
+    return folder, commit(folder, "b.txt", "y")
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["keep", "base commit"])
+@pytest.mark.parametrize(("path", "repository"), [("answer.txt", "."), ("deps/lib/answer.txt", "deps/lib")])
+def test_the_histories_of_kept_repositories_and_of_submodules_are_looked_at(
+    tmp_path: Path, kept: bool, path: str, repository: str
+) -> None:
+    folder, base = _with_submodule(tmp_path)
+    (tmp_path / "out").mkdir()
+
+    def staged(*forbidden: str) -> str:
+        policy = TaskPolicy(keep_git=kept, base_commit="" if kept else base, forbidden_reads=forbidden)
+        return staging.stage(Task(id="t", workspace=str(folder), grader=None, policy=policy), str(tmp_path / "out"))
+
+    with pytest.raises(UsageError, match="git would show it"):
+        staged(f"/workspace/{path}")
+    assert os.listdir(tmp_path / "out") == []
+    place = Path(staged("/workspace/no", f"/workspace/{path}s")) / repository  # control: the agent would read it
+    assert git(place, "show", "HEAD~1:answer.txt" if repository != "." else "HEAD~2:answer.txt") == "4711"
+
+
+def test_a_history_that_the_agent_cannot_read_shows_nothing(tmp_path: Path) -> None:
+    folder, _ = _with_submodule(tmp_path)
+    (tmp_path / "out").mkdir()
+    hidden = TaskPolicy(keep_git=True, forbidden_reads=("/workspace/.git", "/workspace/answer.txt"))
+    assert staging.stage(Task(id="t", workspace=str(folder), grader=None, policy=hidden), str(tmp_path / "out"))
+
+
+def test_a_kept_history_is_looked_at_whatever_leads_to_it(tmp_path: Path) -> None:
+    """Commits that no branch has, and those of a shallow clone; nothing of its settings runs."""
+    folder = new(tmp_path / "full")
+    for text in ("once", "twice"):
+        commit(folder, "answer.txt", text)
+    git(tmp_path, "clone", "-q", "--depth=1", f"file://{folder}", "source")
+    source, ran = tmp_path / "source", tmp_path / "ran"
+    git(source, "checkout", "-q", "--orphan", "new")
+    git(source, "rm", "-q", "-f", "answer.txt")
+    commit(source, "a.txt", "x")
+    git(source, "branch", "-q", "-D", "trunk")
+    git(source, "config", "core.fsmonitor", f"touch {ran}")
+    (tmp_path / "out").mkdir()
+    policy = TaskPolicy(keep_git=True, forbidden_reads=("/workspace/answer.txt",))
+    with pytest.raises(UsageError, match="git would show it"):
+        staging.stage(Task(id="t", workspace=str(source), grader=None, policy=policy), str(tmp_path / "out"))
+    assert not ran.exists()
+
+
 def test_a_link_in_the_commit_to_the_oracle_is_refused(tmp_path: Path) -> None:
     folder = new(tmp_path / "task" / "workspace")
     (tmp_path / "task" / "oracle").mkdir()
