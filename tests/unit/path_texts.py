@@ -85,7 +85,8 @@ ALLOWED: tuple[tuple[str, str], ...] = (
     ("runs in a sandbox, with nothing of ringfence",
      """
      proctor/foreign/swebench_worker.py:abspath proctor/foreign/swebench_worker.py:normpath
-     proctor/foreign/swebench_worker.py:relpath:2 proctor/guest/site/sitecustomize.py:abspath
+     proctor/foreign/swebench_worker.py:relpath:2 proctor/guest/grader_process.py:realpath
+     proctor/guest/site/sitecustomize.py:abspath
      proctor/guest/site/sitecustomize.py:realpath:2 pytest_runner/guest/ringfence_reporter.py:abspath
      pytest_runner/guest/start.py:abspath
      """),

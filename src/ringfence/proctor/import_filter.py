@@ -6,7 +6,7 @@ the task forbids writing, the staged base is what is graded. Paths are relative 
 
 from __future__ import annotations
 
-from _collections_abc import Callable, Iterable, Mapping
+from _collections_abc import Callable, Iterable, Iterator, Mapping
 
 from ringfence.checkpoint import merge
 from ringfence.checkpoint.entry import (
@@ -81,6 +81,8 @@ class Sifted:
     """Why there is nothing to grade; empty: there is."""
 
 
+Look = Callable[[str], Entry | None]
+"""What the base has at a path; no link is on the way."""
 SameContent = Callable[[str], bool]
 """Whether the file at this path of the layer holds what the base holds there."""
 
@@ -90,7 +92,7 @@ def sift(
     now_ns: int = 1 << 62,
 ) -> Sifted:  # fmt: skip
     """``forbidden``: absolute, as the agent sees them. ``now_ns``: no file is younger."""
-    closed = closed_paths(forbidden, mount_at)
+    closed = led(closed_paths(forbidden, mount_at), base.get, mount_at)
     told = first(path for path in ordered(written(base, layer, closed)) if not same(path)) if closed else ()
     if problem := too_much(layer):
         return Sifted(tree={}, own=frozenset(), forbidden=told, problem=problem)
@@ -136,6 +138,28 @@ def closed_paths(forbidden: Iterable[str], mount_at: str) -> frozenset[str]:
     return frozenset(path[len(top) + 1 :] for path in inside)
 
 
+def led(closed: Iterable[str], look: Look, mount_at: str) -> frozenset[str]:
+    """These paths, the links of the base on the way to them, and where these lead: what is written through a link is at
+    that other place, and a link that is exchanged puts something else at the path."""
+    return frozenset(each for path in closed for each in (path, *_way(path, look, mount_at)))
+
+
+def _way(path: str, look: Look, mount_at: str) -> Iterator[str]:
+    top = _parts(mount_at)
+    here, left, followed = top, _parts(path)[::-1], 0
+    while left and followed <= _MOST_LINKS and len(left) <= _MOST_PARTS:
+        name = left.pop()
+        here = here[:-1] if name == ".." else [*here, name]
+        inside = "/".join(here[len(top) :])
+        entry = look(inside) if here[: len(top)] == top and inside else None
+        if entry is not None and entry.kind == LINK:
+            yield inside
+            here, followed = [] if entry.target.startswith("/") else here[:-1], followed + 1
+            left += _parts(entry.target)[::-1]
+    if not left and here[: len(top)] == top:
+        yield "/".join(here[len(top) :])
+
+
 def is_closed(path: str, closed: frozenset[str]) -> bool:
     return any(not top or within(path, top) for top in closed)
 
@@ -146,11 +170,19 @@ def written(base: Manifest, layer: Manifest, closed: frozenset[str]) -> list[str
     for path, entry in layer.items():
         if is_closed(path, closed):
             was = base.get(path)
-            touched = entry.kind != FOLDER or was is None or was.kind != FOLDER or entry.opaque
-            found += [path] if touched and not (entry.kind == DELETED and was is None) else []
+            found += [path] if _is_touched(entry, was) else []
         elif hides_base(entry):
             found += [top for top in closed if within(top, path) and (top in base or entry.kind == LINK)]
     return found
+
+
+def _is_touched(entry: Entry, was: Entry | None) -> bool:
+    """Changing a link's owner, as in a whole tree, copies the link."""
+    if was is None:
+        return entry.kind != DELETED
+    if entry.kind == was.kind == LINK:
+        return entry.target != was.target
+    return entry.kind != FOLDER or was.kind != FOLDER or entry.opaque
 
 
 def reasons(layer: Manifest) -> dict[str, str]:

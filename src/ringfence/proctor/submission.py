@@ -107,7 +107,7 @@ def _taken(
     try:
         found = _read(layer)
     except _TooMuch as error:
-        there = _forbidden_alone(layer, below, import_filter.closed_paths(forbidden, mount_at))
+        there = _forbidden_alone(layer, below, import_filter.closed_paths(forbidden, mount_at), mount_at)
         return Submission(folder=target.path, forbidden=_named(there, mount_at), problem=str(error))
     staged = _read_base(below)
     sifted = import_filter.sift(
@@ -122,19 +122,25 @@ def _named(paths: Sequence[str], mount_at: str) -> tuple[str, ...]:
     return tuple(entries.shown(f"{mount_at.rstrip('/')}/{path}") for path in paths)
 
 
-def _forbidden_alone(layer: Scan, below: Scan, closed: frozenset[str]) -> tuple[str, ...]:
+def _forbidden_alone(layer: Scan, below: Scan, named: frozenset[str], mount_at: str) -> tuple[str, ...]:
     """What was written although the task forbids it, of a layer that is too much to be read whole: an agent that adds a
     flood of files must not hide it."""
+    base = _read_base(below)
+    closed = import_filter.led(named, base.get, mount_at)
     near: dict[str, entries.Entry] = {}
-    try:
-        for top in closed:
-            for path in (*entries.ancestors(top), top):
-                seen = layer.one(path, UNREAD) if path else None
-                near |= {path: seen.entry} if seen is not None else {}
-            near |= entries.of_index(layer.below(top, UNREAD, cut=True, most=import_filter.MAX_NAMED))
-    except (CheckpointError, OSError):
-        pass  # what was read so far is named
-    return import_filter.first(entries.ordered(import_filter.written(_read_base(below), near, closed)))
+    for top in closed:
+        try:
+            near |= _around(layer, top)
+        except (CheckpointError, OSError):
+            continue  # what is read of the others is named
+    return import_filter.first(entries.ordered(import_filter.written(base, near, closed)))
+
+
+def _around(layer: Scan, top: str) -> dict[str, entries.Entry]:
+    """What a layer has at a path, above it and, up to a number, below it."""
+    seen = {path: layer.one(path, UNREAD) for path in (*entries.ancestors(top), top) if path}
+    below = entries.of_index(layer.below(top, UNREAD, cut=True, most=import_filter.MAX_NAMED))
+    return {path: found.entry for path, found in seen.items() if found is not None} | below
 
 
 class _TooMuch(Exception):

@@ -267,6 +267,38 @@ def test_a_link_above_a_forbidden_path_puts_nothing_there_and_is_named(closed: s
     assert sift(BASE, layer, HOME).tree[above].kind == LINK, "the control"
 
 
+LINKED = {"v1": DIR, "v1/tests": DIR, "v1/tests/t": TEXT, "v1/other": TEXT, "current": _link("v1"),
+          "far": _link("/workspace/up/../current"), "up": DIR, "out": _link("/etc"),
+          "loop": _link("loop/x")}  # fmt: skip
+
+
+@pytest.mark.parametrize("closed", ["current/tests", "far/tests", "v1/tests", "current/tests/t", "far/./tests/"])
+def test_what_is_forbidden_through_a_link_is_forbidden_where_it_leads(closed: str) -> None:
+    found = sift(LINKED, {"v1": DIR, "v1/tests": DIR, "v1/tests/t": NEW, "v1/other": NEW}, HOME, [f"{HOME}/{closed}"])
+    assert found.forbidden == ("v1/tests/t",) and found.tree["v1/tests/t"] is TEXT and "v1/other" in found.own
+
+
+@pytest.mark.parametrize("layer", [
+    {"current": GONE}, {"current": _link("v2"), "v2": DIR},
+    {"current": replace(DIR, opaque=True), "current/tests": DIR},
+])  # fmt: skip
+def test_a_link_to_what_is_forbidden_stays(layer: dict[str, Entry]) -> None:
+    found = sift(LINKED, layer, HOME, ["/workspace/current/tests"])
+    assert "current" in found.forbidden and found.tree["current"] is LINKED["current"]
+    assert "current/tests" not in found.tree and found.tree["v1/tests/t"] is TEXT
+    touched = {"current": replace(LINKED["current"], mtime_ns=7)}
+    assert sift(LINKED, touched, HOME, ["/workspace/current/tests"]).forbidden == ()
+
+
+def test_links_that_leave_or_lead_in_a_circle_forbid_nothing_more() -> None:
+    def led(*paths: str) -> frozenset[str]:
+        return import_filter.led(paths, LINKED.get, HOME)
+
+    assert led("out/passwd") == {"out/passwd", "out"} and led("none/x") == {"none/x"} and led("") == {""}
+    assert led("loop") == {"loop"} and led("current") == {"current", "v1"}
+    assert led("far/tests") == {"far/tests", "far", "current", "v1/tests"}
+
+
 def test_a_flood_of_paths_does_not_hide_a_forbidden_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_filter, "MAX_ENTRIES", 2)
     layer = {"src": DIR, "src/a.py": NEW, "tests": DIR, "tests/t.py": NEW}

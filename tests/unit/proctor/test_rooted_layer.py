@@ -147,6 +147,16 @@ def test_forbidden_writes_are_told_and_hidden_places_are_nobodys_work(task: Task
     assert [each.path for each in sifted.dropped] == ["solution/x"]
 
 
+def test_what_is_forbidden_through_a_link_of_the_image_is_forbidden_where_it_leads(task: Task) -> None:
+    forbidding = replace(task, policy=TaskPolicy(forbidden_writes=("/run/app/rules",)))
+    image = {"run": Entry(kind=FOLDER), "run/app": Entry(kind=LINK, target="../app"), "app": Entry(kind=FOLDER),
+             "app/rules": CHANGED}  # fmt: skip
+    sifted = sift({"app/rules": replace(CHANGED, size=9), "app/x": CHANGED}, image, forbidding)
+    assert sifted.forbidden == ("/app/rules",) and list(sifted.layer) == ["app/x"]
+    exchanged = sift({"run/app": Entry(kind=LINK, target="/app/own")}, image, forbidding)
+    assert "/run/app" in exchanged.forbidden and not exchanged.layer
+
+
 def _cache(*rows: tuple[str, str], old: bool = False) -> bytes:
     """A cache of glibc's loader; a path begins in the middle of a text."""
     head = 48 + 24 * len(rows)

@@ -167,6 +167,21 @@ def test_more_paths_than_are_read_hide_no_forbidden_write(made: Run, monkeypatch
     assert found.problem and found.forbidden == ("/workspace/old/deep", "/workspace/src/new.py")
 
 
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_nor_one_through_a_link_of_the_workspace(made: Run, monkeypatch: pytest.MonkeyPatch, exchanged: bool) -> None:
+    monkeypatch.setattr(submission, "MAX_ENTRIES", 5)
+    (made.base / "current").symlink_to("src")
+    for number in range(12):
+        (made.upper / f"a{number}").touch()
+    (made.upper / "src").mkdir()
+    (made.upper / "src" / "a.py").write_text("changed")
+    if exchanged:
+        (made.upper / "current").symlink_to("a1")
+    found = made.take("/workspace/current/a.py")
+    assert found.problem and set(found.forbidden) >= {"/workspace/src/a.py"}
+    assert any(path.startswith("/workspace/current") for path in found.forbidden) == exchanged
+
+
 def test_more_paths_than_are_read_are_the_agents_fail(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(12):
         (made.upper / str(number)).touch()

@@ -69,7 +69,7 @@ def sift(
     """``base``: what the image has at the paths of the layer, above them and where programs lie. ``hidden``: hidden
     from the agent, so what it put there is not its work. ``look``: looks up everything else in the image. ``imported``:
     modules that its Python imports by itself. Pure."""
-    closed = import_filter.closed_paths(task.policy.forbidden_writes, "/")
+    closed = _closed(task, look or base.get)
     told = import_filter.first(ordered(import_filter.written(base, layer, closed)) if closed else ())
     if problem := import_filter.too_much(layer):
         return Sifted(layer={}, forbidden=tuple(f"/{path}" for path in told), problem=problem)
@@ -229,7 +229,9 @@ def taken(upper: Tree, base: Tree, task: Task, hidden: list[str]) -> Sifted:
         return Sifted(layer={}, problem=f"the submission has more than {MAX_ENTRIES} changed paths, or too deep ones")
     now = entries.of_index(seen)
     contents: Content = lambda path: (_head(below, path), _head(found, path))  # noqa: E731
-    sifted = sift(now, _near(now, below, task), task, contents, hidden, _looked(below), _imported(now, below, task))
+    look = _looked(below)
+    near, imported = _near(now, below, task, look), _imported(now, below, task)
+    sifted = sift(now, near, task, contents, hidden, look, imported)
     if sifted.problem:
         return sifted
     try:
@@ -246,14 +248,18 @@ def _opened(layer: Manifest) -> Manifest:
             if entry.kind == FOLDER else entry for path, entry in layer.items()}  # fmt: skip
 
 
-def _near(layer: Manifest, below: Scan, task: Task) -> dict[str, Entry]:
+def _closed(task: Task, look: Look) -> frozenset[str]:
+    return import_filter.led(import_filter.closed_paths(task.policy.forbidden_writes, "/"), look, "/")
+
+
+def _near(layer: Manifest, below: Scan, task: Task, look: Look) -> dict[str, Entry]:
     """What the image has where it matters; the rest of it is not read."""
     assert task.root is not None
     names = {path.rpartition("/")[2] for path in layer}
     folders = program_folders(task.root.environment)
     tools = (f"{folder}/{name}" for folder in folders for name in names if system_files.is_tool(name))
     above = {each for path in layer for each in ancestors(path)}
-    closed = import_filter.closed_paths(task.policy.forbidden_writes, "/")
+    closed = _closed(task, look)
     asked = (each for path in layer for each in system_files.also_asked(path, folders))
     wanted: Iterable[str] = {*layer, *above, *tools, *closed, *asked} - {""}
     found = {}
