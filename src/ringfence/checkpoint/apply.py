@@ -12,7 +12,8 @@ from _collections_abc import Callable, Iterable, Mapping
 
 from ringfence.checkpoint import content, preflight
 from ringfence.checkpoint import entry as entries
-from ringfence.checkpoint.entry import DELETED, FILE, FOLDER, LINK, Entry, Manifest, Seen, ordered, parent
+from ringfence.checkpoint.entry import DELETED, FILE, FOLDER, LINK, Entry, Index, Manifest, Seen, ordered, parent
+from ringfence.checkpoint.held import give, held, keeps_us_out, set_attributes
 from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree, is_folder
 from ringfence.errors import CheckpointError
 from ringfence.model import windows_paths
@@ -70,6 +71,9 @@ class Writer:
         """Whether nobody else writes there: else a directory stays if somebody has put something into it."""
         self._staging = temporary + _STAGED
         self._staged: dict[str, str] = {}
+        self._folders: dict[str, int] = {}
+        """The inodes of the directories that were looked at or made: another one under such a name is not ours to
+        change."""
 
     def stage(self, now: Manifest, target: Manifest) -> None:
         """Make new files beside their places, so that a failure is reported before anything has changed."""
@@ -92,7 +96,7 @@ class Writer:
     def _stage_one(self, path: str, entry: Entry, place: str, target: Manifest) -> None:
         if entry.kind == FOLDER and entry.attributes:  # those may be more than the file system takes
             self._make_folder(place)
-            self._set_xattrs(place, entry)
+            self._set_metadata(place, entry)
         elif entry.kind != FOLDER and entry.kind not in entries.SPECIAL and not entries.joins(entry, target):
             self._make(place, path, entry, target)
             self._staged[path] = place
@@ -103,8 +107,10 @@ class Writer:
         if self.tree.status(self._staging) is not None:
             self._remove_folder(self._staging, whole=True)
 
-    def apply(self, now: Manifest, target: Manifest) -> dict[str, Seen]:
-        """Turn the tree from ``now`` into ``target``; return what was written, as it then is."""
+    def apply(self, found: Index, target: Manifest) -> dict[str, Seen]:
+        """Turn the tree from what was found in it into ``target``; return what was written, as it then is."""
+        now = entries.of_index(found)
+        self._folders = {path: seen.fingerprint[0] for path, seen in found.items() if seen.entry.kind == FOLDER}
         changed, doomed = _difference(now, target)
         touched = {parent(path) for path in (*changed, *doomed)} - {""}
         opened = self.open_closed({above for path in (*changed, *doomed) for above in entries.ancestors(path)})
@@ -119,7 +125,7 @@ class Writer:
         folders = {path for path in (*changed, *touched, *opened) if _is_folder(target.get(path))}
         for path in reversed(ordered(folders)):
             with self._naming_path(path):
-                self._apply_metadata(path, target[path])
+                self._set_metadata(path, target[path])
         return seen
 
     def _naming_path(self, path: str) -> _NamingPath:
@@ -140,9 +146,9 @@ class Writer:
         opened = []
         for path in ordered(paths):
             status = self.tree.status(path)
-            if status is not None and stat.S_ISDIR(status.st_mode) and self._is_closed(status):
+            if status is not None and stat.S_ISDIR(status.st_mode) and keeps_us_out(status):
                 with self._naming_path(path):
-                    self.tree.allow(path, stat.S_IMODE(status.st_mode) | 0o700)
+                    self.tree.allow(path, stat.S_IMODE(status.st_mode) | 0o700, inode=status.st_ino)
                 opened.append(path)
         return opened
 
@@ -238,8 +244,20 @@ class Writer:
         name, where = self.tree.at(path)
         if self.tree.status(path) is None:
             os.mkdir(name, 0o700, **where)
-            self._chown(path)
+            self._adopt(path)
         return True
+
+    def _adopt(self, path: str) -> None:
+        """Note the directory that we have just made, and give it to the owner of the tree, unless it is another one by
+        now."""
+        found = held(self.tree, path)
+        if found is None:
+            return
+        with found:
+            if found.is_just_made():
+                self._folders[path] = found.status.st_ino
+                if hasattr(os, "geteuid") and os.geteuid() == 0:
+                    os.chown(found.place, *self.tree.owner)
 
     def _make(self, temporary: str, path: str, entry: Entry, target: Manifest) -> None:
         if entries.joins(entry, target) and self._join(entry.twin, temporary, path):
@@ -276,7 +294,7 @@ class Writer:
         try:
             self._fill(writer, path, entry)
             if entry.attributes or entry.copied:
-                self._set_xattrs(temporary, entry)
+                set_attributes(writer, entry, self.prefix)
             if hasattr(os, "geteuid") and os.geteuid() == 0:  # not by a name: somebody may have put another file there
                 os.fchown(writer, *self.tree.owner)
             set_mode(writer, entry.mode)
@@ -301,48 +319,16 @@ class Writer:
     def _chown(self, path: str) -> None:
         """Give it to the owner of the tree: root writes here for others, who could not reach files of root."""
         if hasattr(os, "geteuid") and os.geteuid() == 0:
-            name, where = self.tree.at(path)
-            os.chown(name, *self.tree.owner, follow_symlinks=False, **where)
+            give(self.tree, path, self.tree.owner)
 
-    def _set_xattrs(self, path: str, entry: Entry) -> None:
-        """Extended attributes, on what has been made by us just now or is a directory."""
-        if not hasattr(os, "setxattr"):
+    def _set_metadata(self, path: str, entry: Entry) -> None:
+        """Only of the directory that was looked at or made: whoever may rename it can put another in its place."""
+        found = held(self.tree, path)
+        if found is None:
             return
-        wanted = {name: bytes.fromhex(value) for name, value in entry.attributes}
-        if self.prefix and entry.opaque:
-            wanted[self.prefix + "opaque"] = b"y"
-        if self.prefix and entry.copied:
-            wanted[self.prefix + "origin"] = b""
-        there = self.tree.attributes(path)
-        for name in there.keys() - wanted.keys():
-            own = name.startswith("user.") and not name.startswith("user.overlay.")
-            if own or (self.prefix and name == self.prefix + "opaque"):
-                self.tree.drop_attribute(path, name)
-        for name, value in wanted.items():
-            if there.get(name) != value:
-                self.tree.set_attribute(path, name, value)
-
-    def _apply_metadata(self, path: str, entry: Entry) -> None:
-        status = self.tree.status(path)
-        mode = stat.S_IMODE(status.st_mode) if status else 0
-        if self._is_closed(status):
-            mode |= 0o700
-            self.tree.allow(path, mode)
-        self._set_xattrs(path, entry)
-        if mode != entry.mode:
-            self.tree.allow(path, entry.mode)
-        name, where = self.tree.at(path)
-        try:
-            os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=not _UTIME_SEES_LINKS, **where)
-        except PermissionError:  # a directory that others share with us is its owner's
-            if status is None or not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
-                raise
-
-    @staticmethod
-    def _is_closed(status: os.stat_result | None) -> bool:
-        """A directory of ours whose mode keeps us out."""
-        return status is not None and status.st_mode & 0o700 != 0o700 and os.name == "posix" and (
-            status.st_uid == os.geteuid() != 0)  # fmt: skip
+        with found:
+            if found.status.st_ino == self._folders.get(path):
+                found.set(entry, self.prefix)
 
     def _as_written(self, written: list[str], target: Manifest) -> dict[str, Seen]:
         """Looked at last, since making a second name changes the ctime of the first."""

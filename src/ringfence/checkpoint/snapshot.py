@@ -97,7 +97,7 @@ class Snapshot:
         target = merge.view(self._below(), layer)
         now = self.scan.below("", self.scan.unread(), self._index, cut=True)
         before = of_index(now)
-        written = Writer(self.live, self._source, temporary).apply(before, target)
+        written = Writer(self.live, self._source, temporary).apply(now, target)
         kept = {path: seen for path, seen in now.items() if target.get(path) == seen.entry}
         self._index = {**kept, **written}
         self._store.tick("read")

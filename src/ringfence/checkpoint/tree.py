@@ -249,15 +249,17 @@ class Tree:
                 os.close(held)
         return True
 
-    def allow(self, path: str, mode: int) -> None:
-        """Set a mode without opening what it belongs to, and never through a link."""
+    def allow(self, path: str, mode: int, *, inode: int | None = None) -> None:
+        """Set a mode without opening what it belongs to, and never through a link. ``inode``: of nothing else, where
+        the system can tell."""
         name, where = self.at(path)
         if _CHMOD_SEES_LINKS or not hasattr(os, "O_PATH"):
             os.chmod(name, mode, follow_symlinks=not _CHMOD_SEES_LINKS, **where)
             return
         place = os.open(name, os.O_PATH | _FLAGS, **where)
         try:
-            if not stat.S_ISLNK(os.fstat(place).st_mode):
+            status = os.fstat(place)
+            if not stat.S_ISLNK(status.st_mode) and inode in (None, status.st_ino):
                 os.chmod(f"/proc/self/fd/{place}", mode)
         finally:
             os.close(place)
@@ -305,9 +307,6 @@ class Tree:
 
     def set_attribute(self, path: str, name: str, value: bytes) -> None:
         os.setxattr(self._by_proc(path), name, value, follow_symlinks=False)
-
-    def drop_attribute(self, path: str, name: str) -> None:
-        os.removexattr(self._by_proc(path), name, follow_symlinks=False)
 
     def _by_proc(self, path: str) -> str:
         """The calls for attributes take no directory's descriptor; this is the same."""

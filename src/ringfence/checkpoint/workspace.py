@@ -297,7 +297,7 @@ class Workspace:
     def _finish_commit(self, carrying: Carrying) -> None:
         plan, temporary = carrying.plan, carrying.temporary
         writer = self._writer(temporary)
-        written = writer.apply(entries.of_index(plan.now), plan.target)
+        written = writer.apply(plan.now, plan.target)
         writer.unstage()
         self.layer.end_staging()
         self.layer.settle(carrying.rest, plan, written, temporary, whole=carrying.whole, anew=carrying.anew)

@@ -235,7 +235,7 @@ def taken(upper: Tree, base: Tree, task: Task, hidden: list[str]) -> Sifted:
     if sifted.problem:
         return sifted
     try:
-        Writer(upper, _no_source, new_name(), prefix=_OVERLAY).apply(now, _opened(sifted.layer))
+        Writer(upper, _no_source, new_name(), prefix=_OVERLAY).apply(seen, _opened(sifted.layer))
     except (CheckpointError, OSError) as error:
         return replace(sifted, problem=f"the submission can't be imported: {error}")
     return sifted
