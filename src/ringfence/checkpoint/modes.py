@@ -16,6 +16,9 @@ from ringfence.checkpoint.entry import FOLDER, Entry
 
 _PLAIN_BITS, _SET_GROUP_ID = 0o777, 0o2000
 _PRIVATE = 0o077
+_GROUP_BITS, _ALL = 0o070, 7
+_OF_GROUP, _MASK = 4, 16
+"""Which row of an access control list it is: what the file's group may, and what named users and groups may at most."""
 _turn = allocate_lock()
 
 
@@ -24,6 +27,27 @@ def granted(entry: Entry, before: Entry | None, umask: int) -> int:
     had = before.mode if before is not None and before.kind == entry.kind else 0
     kept = had | _SET_GROUP_ID if entry.kind == FOLDER else had & _PLAIN_BITS
     return entry.mode & (_PLAIN_BITS & ~umask | kept)
+
+
+def without_list(mode: int, access_list: bytes) -> int:
+    """The mode of a file once it is written anew without its access control list.
+
+    With a list the group's bits are its mask, which is there for named users; what the group may is in a row.
+    """
+    rows = _rows(access_list)
+    if _OF_GROUP not in rows:
+        return mode
+    return mode & ~_GROUP_BITS | (rows[_OF_GROUP] & rows.get(_MASK, _ALL)) << 3
+
+
+def _rows(access_list: bytes) -> dict[int, int]:
+    """What each kind may; of the rows of named users and groups, one."""
+    starts = range(4, len(access_list) - 7, 8)
+    return {_number(access_list, start): _number(access_list, start + 2) & _ALL for start in starts}
+
+
+def _number(data: bytes, start: int) -> int:
+    return int.from_bytes(data[start : start + 2], "little")
 
 
 def callers_umask() -> int:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from ringfence.checkpoint import content
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.entry import FILE, FOLDER, GONE, LINK, Entry, Index, Seen
+from ringfence.checkpoint.modes import without_list
 from ringfence.checkpoint.tree import Tree, is_folder
 from ringfence.errors import CheckpointError
 from ringfence.model import windows_paths
@@ -32,6 +33,7 @@ MAX_DEPTH, MAX_PATH_CHARS = 500, 4096
 MAX_ENTRIES = 500_000
 """How much of a layer is read, and so shown or committed. A path weighs one, plus one for each KiB of its name, link
 target and attributes: a program chooses all three, and they are held in the caller's memory."""
+_ACCESS_LIST = "system.posix_acl_access"
 _REFUSED = ("redirect", "metacopy")
 _WITHOUT_TIMES = ("tmpfs", "ramfs")
 _VANISHED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ESTALE)
@@ -268,7 +270,7 @@ class Scan:
         name, where = self.tree.at(path)
         return Entry(
             kind=kind,
-            mode=stat.S_IMODE(status.st_mode) if kind != LINK else 0,
+            mode=_mode(status, marks) if kind != LINK else 0,
             mtime_ns=status.st_mtime_ns,
             size=status.st_size if kind == FILE else 0,
             digest=self._digest(path, status, take) if kind == FILE else "",
@@ -286,6 +288,12 @@ class Scan:
                     f"{entries.shown(path)}: the overlay keeps part of it elsewhere ({name})",
                     hint="mount it with redirect_dir=off,metacopy=off",
                 )
+
+
+def _mode(status: os.stat_result, marks: Mapping[str, bytes]) -> int:
+    """A directory keeps its access control list, and so the bits that are its mask."""
+    mode = stat.S_IMODE(status.st_mode)
+    return mode if stat.S_ISDIR(status.st_mode) else without_list(mode, marks.get(_ACCESS_LIST, b""))
 
 
 def _weight(path: str, entry: Entry) -> int:
