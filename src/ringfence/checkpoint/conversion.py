@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from _collections_abc import Callable
+from _collections_abc import Callable, Iterator
 
 from ringfence.checkpoint.entry import shown
 from ringfence.checkpoint.store import JOURNAL
@@ -33,6 +33,14 @@ def converted(method: Callable[Concatenate[Workspace, P], T]) -> Callable[Concat
 
     call.__name__, call.__doc__ = method.__name__, method.__doc__
     return call
+
+
+def guarded(self: Workspace, parts: Iterator[str]) -> Iterator[str]:
+    """The same for what is made piece by piece, after the operation has returned."""
+    try:
+        yield from parts
+    except OSError as error:
+        raise as_ours(self, error) from error
 
 
 def as_ours(workspace: Workspace, error: OSError) -> CheckpointError:

@@ -212,9 +212,9 @@ class Store:
 
     # Room
 
-    def collect(self, needed: Manifest) -> int:
+    def collect(self, *needed: Manifest) -> int:
         """Remove contents that neither ``needed`` nor a checkpoint refers to; return the bytes freed."""
-        manifests: list[Mapping[str, Entry]] = [needed, *(c.layer for c in self.checkpoints())]
+        manifests: list[Mapping[str, Entry]] = [*needed, *(c.layer for c in self.checkpoints())]
         used = {entry.digest for manifest in manifests for entry in manifest.values()}
         freed = 0
         for name in self._names() - used:

@@ -62,14 +62,9 @@ class Transaction:
 
     @classmethod
     def create(
-        cls,
-        folder: Path,
-        bases: Iterable[Path] = (),
-        *,
-        kind: str = OVERLAY,
-        hidden: Iterable[str] = (),
+        cls, folder: Path, bases: Iterable[Path] = (), *, kind: str = OVERLAY, hidden: Iterable[str] = (),
         root: str = "",
-    ) -> Transaction:
+    ) -> Transaction:  # fmt: skip
         """Create a transaction. Without bases it lies over a private directory of its own, ``workspace``. ``root``: a
         directory of many transactions that it is one of, which no job sees."""
         return cls(*opening.made(folder, bases, kind, hidden, root))
@@ -292,18 +287,21 @@ class Transaction:
         return count
 
     def seal(self) -> str:
-        """A seal over all that the layers hold now, for a commit of exactly that."""
+        """A seal over all that the layers hold now, for a commit of exactly that. ``changes``, ``links`` and ``diff``
+        show that until there is a new seal, a checkpoint, a commit or a rollback, whatever programs change meanwhile.
+        """
         self._look_anew()
-        return seal(workspace.contents() for workspace in self._workspaces)
+        return seal(workspace.seal() for workspace in self._workspaces)
+
+    def unseal(self) -> None:
+        """Show the layers as they are again."""
+        for workspace in self._workspaces:
+            workspace.unseal()
 
     def commit(
-        self,
-        paths: Iterable[Path] | None = None,
-        *,
-        mounted: bool = False,
-        sealed: str = "",
+        self, paths: Iterable[Path] | None = None, *, mounted: bool = False, sealed: str = "",
         on_conflict: str = OnConflict.REFUSE,
-    ) -> Committed:
+    ) -> Committed:  # fmt: skip
         """Carry the layers over into the bases, all or some paths; if there is a conflict, nothing at all.
 
         ``paths``: a relative one starts at the only base. This ends the history: all checkpoints go. ``mounted``:

@@ -12,16 +12,15 @@ import sys
 import time
 from _collections_abc import Iterable, Iterator, Mapping
 
-from ringfence.checkpoint import content, merge
 from ringfence.checkpoint import entry as entries
+from ringfence.checkpoint import merge
 from ringfence.checkpoint.apply import Writer, new_name
 from ringfence.checkpoint.commit import commit_plan
 from ringfence.checkpoint.commit.conflicts import REFUSE, OnConflict
 from ringfence.checkpoint.commit.originals import Originals
 from ringfence.checkpoint.commit.planning import Planner
-from ringfence.checkpoint.conversion import as_ours, converted
-from ringfence.checkpoint.diff import differences
-from ringfence.checkpoint.diff.texts import MAX_TEXT_CHARS, Texts
+from ringfence.checkpoint.conversion import converted, guarded
+from ringfence.checkpoint.diff import differences, look, texts
 from ringfence.checkpoint.entry import Entry, Manifest
 from ringfence.checkpoint.layer import Committed, Planned, Rollback
 from ringfence.checkpoint.overlay import OverlayLayer
@@ -56,6 +55,7 @@ class Workspace:
         self._base_writer: Writer | None = None
         self._current: str | None = None  # from the state, which each visit to a box asks for; None: to be looked up
         self._below = differences.Below(self._scan, layer.scan)
+        self._sealed: look.Look | None = None
         self._originals = Originals(store, self._scan, layer)
         self._planner = Planner(self._scan, layer, store, self._originals, hidden)
         if store.holds(JOURNAL):
@@ -67,21 +67,22 @@ class Workspace:
         self.hidden = self._planner.hidden = self.hidden | more
         self._scan.leave_out(more)
         self.layer.leave_out(more)
+        self._sealed = self._sealed and self._sealed.without(more)
 
     @converted
     def changes(self, *, noting: bool = False) -> Changes:
         """What differs from the base. ``noting``: the layer will last, so the base's side is kept for a merge."""
-        layer = self.layer.read(UNREAD)
+        seen = self._look()
         if noting:
-            self._originals.note(layer)
-        return self._changes(layer)
+            self._originals.note(seen.layer)
+        return seen.changes(self._below)
 
-    def _changes(self, layer: Manifest) -> Changes:
-        return differences.changes(layer, self._below, complete=not self.layer.scan.cut_short)
+    def _look(self) -> look.Look:
+        return self._sealed or look.live(self.layer)
 
     def diff(self, path: str | None = None, *, title: str = "") -> str:
         """What changed in one file, or in all, as text; ``title`` is put before the names."""
-        return "".join(self.diffs(None if path is None else (path,), title=title, most=MAX_TEXT_CHARS))
+        return "".join(self.diffs(None if path is None else (path,), title=title, most=texts.MAX_TEXT_CHARS))
 
     @converted
     def diffs(
@@ -89,15 +90,7 @@ class Workspace:
     ) -> Iterator[str]:
         """The same part by part, of these paths and what is below; after so many characters the rest is only named."""
         wanted = None if paths is None else tuple(map(entries.callers, paths))
-        layer = self.layer.read(UNREAD)
-        texts = Texts(layer, self.layer.scan, self._below, title)
-        return self._guarded(texts.all(self._changes(layer), wanted, most))
-
-    def _guarded(self, parts: Iterator[str]) -> Iterator[str]:
-        try:
-            yield from parts
-        except OSError as error:
-            raise as_ours(self, error) from error
+        return guarded(self, self._look().diffs(self._below, wanted, title, most))
 
     @converted
     def layer_bytes(self) -> int:
@@ -107,13 +100,19 @@ class Workspace:
     @converted
     def links(self) -> dict[str, str]:
         """The symbolic links of the layer, and where they point: the program chose that, so none is followed."""
-        layer = self.layer.read(UNREAD)
-        return {path: entry.target for path, entry in layer.items() if entry.kind == entries.LINK}
+        return {path: entry.target for path, entry in self._look().layer.items() if entry.kind == entries.LINK}
 
     @converted
-    def contents(self) -> Manifest:
-        """The layer as it is now, with the digests of its files."""
-        return self.layer.read(Reading(content.digest))
+    def seal(self) -> Manifest:
+        """The layer as it is now. From here on it is shown like this, whatever programs make of it."""
+        again, layer = self._sealed, self.layer.read(self._keep)
+        self._sealed = look.sealed(layer, self.store, self._below)
+        if again and again.layer != layer:
+            self._collect()
+        return layer
+
+    def unseal(self) -> None:
+        self._sealed = None
 
     # Checkpoints
 
@@ -130,6 +129,7 @@ class Workspace:
             state_data=dict(state_data or {}),
             layer=self.layer.read(self._keep),
         )
+        self.unseal()
         self.store.save(made)
         self.layer.remember()
         self._set_state(number=made.number, current=made.checkpoint_id)
@@ -154,9 +154,8 @@ class Workspace:
         layer = then.layer if paths is None else self._mixed(then.layer, paths)
         count = self._go(layer, "" if paths is not None else checkpoint_id)
         state = then.state_data if paths is None else None
-        return Rollback(
-            checkpoint_id=checkpoint_id, partial=paths is not None, files_restored=count, state_data=state
-        )
+        partial = paths is not None
+        return Rollback(checkpoint_id=checkpoint_id, partial=partial, files_restored=count, state_data=state)
 
     @converted
     def drop_hidden(self) -> None:
@@ -187,6 +186,7 @@ class Workspace:
 
     def _go(self, layer: Manifest, current: str) -> int:
         """``current``: the checkpoint whose layer it is. Then it is in the store, and not in the journal."""
+        self.unseal()
         going = GoingBack(temporary=new_name(), current=current, layer=None if current else layer)
         journal.note(self.store, going)
         return self._finish_rollback(layer, going)
@@ -216,7 +216,7 @@ class Workspace:
         self._collect()
 
     def _collect(self) -> None:
-        self.store.collect(self._originals.known)
+        self.store.collect(self._originals.known, self._sealed.layer if self._sealed else {})
 
     def tidy(self) -> None:
         """After an error: a full disk must not stay full with contents that were kept in vain."""
@@ -282,6 +282,7 @@ class Workspace:
     @converted
     def carry_out(self, planned: Planned) -> Committed:
         """The second half: once the journal is written, it is carried to its end, now or at the next start."""
+        self.unseal()
         self._set_state()
         settled = planned.settled
         carrying = Carrying(temporary=planned.temporary, plan=planned.plan, rest=planned.rest, whole=planned.whole,

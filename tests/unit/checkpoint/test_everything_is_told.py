@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -221,6 +223,63 @@ def test_a_commit_can_be_held_to_what_was_looked_at(tmp_path: Path, kind: str) -
             sealed = transaction.seal()
         transaction.commit(sealed=sealed)
         assert (tmp_path / "base/a").read_text() == "other"
+
+
+@pytest.mark.parametrize("kind", ("overlay", "snapshot"))
+def test_what_is_shown_after_a_seal_is_what_a_commit_held_to_it_writes(tmp_path: Path, kind: str) -> None:
+    """A program that sees each look could show something else to every one."""
+    with _changed(tmp_path, kind) as (transaction, layer):
+        _put(layer, "evil")
+        (layer / "link").symlink_to("evil")
+        sealed = transaction.seal()
+        _put(layer, "good")
+        (layer / "also").touch()
+        shown = (transaction.diff(), [each.path for each in transaction.changes()], transaction.links())
+        assert "+evil" in shown[0] and "good" not in shown[0] and str(tmp_path / "base/also") not in shown[1]
+        with pytest.raises(ConflictError, match="since it was looked at"):
+            transaction.commit(sealed=sealed)
+        assert transaction.diff() == shown[0], "until there is a new seal, for this one could be used again"
+        _put(layer, "evil")
+        (layer / "also").unlink()
+        transaction.commit(sealed=sealed)
+        assert (tmp_path / "base/file").read_text() == "evil\n"
+
+
+@pytest.mark.parametrize("end", ("seal", "create_checkpoint", "unseal", "discard", "commit"))
+def test_what_was_sealed_is_shown_until_something_else_is_done(tmp_path: Path, end: str) -> None:
+    """The control: from then on the diff is of what is there."""
+    with _changed(tmp_path, "overlay") as (transaction, layer):
+        _put(layer, "evil")
+        transaction.seal()
+        _put(layer, "good")
+        getattr(transaction, end)()
+        _put(layer, "good")
+        assert "evil" not in transaction.diff()
+
+
+def test_what_was_sealed_can_be_shown_after_contents_that_nothing_needs_are_removed(tmp_path: Path) -> None:
+    with _changed(tmp_path, "overlay") as (transaction, layer):
+        made = transaction.create_checkpoint()
+        for text in ("first", "other"):
+            _put(layer, text)
+            transaction.seal()
+        transaction.delete_checkpoint(made.checkpoint_id)
+        assert "+other" in transaction.diff()
+        assert len(os.listdir(next(tmp_path.glob("t/**/blobs")))) == 1, "the control: of the first seal nothing is left"
+
+
+@contextmanager
+def _changed(top: Path, kind: str) -> Iterator[tuple[Transaction, Path]]:
+    (top / "base").mkdir()
+    with Transaction.create(top / "t", [top / "base"], kind=kind) as transaction:
+        own = Path(transaction.layers[0][1], "upper")
+        yield transaction, own if kind == "overlay" else Path(transaction.place(top / "base"))
+
+
+def _put(layer: Path, text: str) -> None:
+    """Always with the same time, as a program does that does not want to be noticed."""
+    (layer / "file").write_text(f"{text}\n")
+    os.utime(layer / "file", (1, 1))
 
 
 def _same_size(path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ringfence.checkpoint.diff import texts
 from ringfence.checkpoint.workspace import Workspace, open_overlay
 
 FORGED = "x\n--- a/other\n+++ b/other\n@@ -1 +1 @@\n-safe\n+evil\n"
@@ -71,6 +72,19 @@ def test_modes_and_kinds_are_told(tmp_path: Path) -> None:
     assert workspace.diff("wide") == "directory wide: added, mode 0755\n"
     kind = workspace.diff("kind")
     assert "deleted file mode 100644\n" in kind and "new file mode 120000\n" in kind
+
+
+def test_of_a_file_that_grows_after_its_size_was_read_no_part_is_shown_as_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = _over(tmp_path)
+    file = tmp_path / "upper/file"
+    file.write_text("x\n")
+    monkeypatch.setattr(texts, "MAX_DIFF_BYTES", 10)
+    assert "+x" in workspace.diff(), "the control"
+    plain = workspace.layer.scan.open
+    monkeypatch.setattr(workspace.layer.scan, "open", lambda path: (file.write_text("x\n" * 9), plain(path))[1])
+    assert "too large" in (shown := workspace.diff()) and "+x" not in shown
 
 
 def test_a_change_that_no_line_shows_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from _collections_abc import Callable, Iterable, Iterator
 from ringfence.checkpoint.diff.differences import Below, as_committed, change_of, joins
 from ringfence.checkpoint.entry import DELETED, FILE, LINK, SPECIAL, Entry, Manifest
 from ringfence.checkpoint.merge import hidden_above
-from ringfence.checkpoint.scan import Scan
 from ringfence.model.outcome import Changes
 from ringfence.model.paths import quoted, within
 
@@ -23,14 +22,15 @@ CUT = "not shown: what is too deep or too much to look through; a commit refuses
 _NOTHING = "/dev/null"
 _EXACT = ("utf-8", "surrogateescape")
 """How bytes that are not text are compared. If they were spelled out first, they would equal their own spelling."""
+_TOO_LARGE = "{} bytes, too large to show"
 _SPECIAL = "no file, directory or link, so a commit leaves it"
 
 
 class Texts:
     """Makes the diffs of one layer, as it was read."""
 
-    def __init__(self, layer: Manifest, live: Scan, base: Below, title: str) -> None:
-        self._layer, self._live, self._base, self._title = layer, live, base, title
+    def __init__(self, layer: Manifest, open_new: Callable[[str], int], base: Below, title: str) -> None:
+        self._layer, self._open_new, self._base, self._title = layer, open_new, base, title
 
     def all(self, told: Changes, paths: tuple[str, ...] | None, most: int) -> Iterator[str]:
         """Part by part, for these paths and what is below; after this many characters, changes are only named."""
@@ -65,7 +65,7 @@ class Texts:
             return _line(self._title + path, old, new, _SPECIAL if entry.kind in SPECIAL else "")
         if brief:
             return _line(self._title + path, old, new, "not shown: this is too long already")
-        texts = self._text(old, lambda: self._base.open(path)), self._text(new, lambda: self._live.open(path))
+        texts = self._text(old, lambda: self._base.open(path)), self._text(new, lambda: self._open_new(path))
         for text in texts:
             if isinstance(text, str):
                 return _line(self._title + path, old, new, text)
@@ -90,13 +90,15 @@ class Texts:
         if entry.kind == LINK:
             return _lines(entry.target)
         if entry.size > MAX_DIFF_BYTES:
-            return f"{entry.size} bytes, too large to show"
+            return _TOO_LARGE.format(entry.size)
         try:
             descriptor = open_content()
         except PermissionError:
             return "not ours to read"
         with os.fdopen(descriptor, "rb") as file:
-            raw = file.read(MAX_DIFF_BYTES)
+            raw = file.read(MAX_DIFF_BYTES + 1)
+        if len(raw) > MAX_DIFF_BYTES:  # it was made longer after its size was read
+            return _TOO_LARGE.format(f"more than {MAX_DIFF_BYTES}")
         return "not text" if b"\0" in raw else _lines(raw.decode(*_EXACT))
 
 

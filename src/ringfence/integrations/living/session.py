@@ -209,6 +209,7 @@ class Session:
         with self.place.at_rest():  # else another call could change it between the seal and the look
             seal, changes = self.place.seal(), self.place.changes()
             told = self.place.diff() if changes.complete else ""
+            self.place.transaction().unseal()  # the model may go on, and look at what it does
         if not changes:
             raise UsageError("nothing has changed, so there is nothing to commit")
         if not changes.complete:
