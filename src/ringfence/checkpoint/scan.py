@@ -1,4 +1,5 @@
-"""Reads a tree into entries. What has not changed since an earlier look is not opened again.
+"""Reads a tree into entries. What has not changed since an earlier look is not opened again, except contents of files
+that a job has written.
 
 Knows how overlayfs marks what is removed (a character device 0/0) and what hides (an opaque directory), when
 told the prefix of its attributes. Writes nothing, except the mode of our own directories and files that keeps us out.
@@ -187,7 +188,7 @@ class Scan:
 
     def _digest(self, path: str, status: os.stat_result, take: Reading, known: str = "") -> str:
         if isinstance(take.take, str):
-            return take.take if known in ("", entries.UNKNOWN) else known
+            return take.take if known in ("", entries.UNKNOWN) or not self.times_tell() else known
         kept = known and known != entries.UNKNOWN and (take.keeps is None or take.keeps(known))
         if kept and (self.times_tell() or self._read(path, status, content.digest) == known):
             return known
@@ -205,9 +206,11 @@ class Scan:
 
     def times_tell(self) -> bool:
         """Whether every write changes a file's times. On tmpfs a write through a mapping does not; on Windows a program
-        can set all of them back."""
+        can set all of them back. Where jobs write, no file system's times tell: a direct read into a mapping changes
+        them when it begins, and the bytes arrive later, after somebody has looked."""
         if self._telling is None:
-            self._telling = os.name == "posix" and self.tree.file_system() not in _WITHOUT_TIMES
+            believed = not self.ours and os.name == "posix"
+            self._telling = believed and self.tree.file_system() not in _WITHOUT_TIMES
         return self._telling
 
     def _read(self, path: str, status: os.stat_result, take: Callable[[int], str]) -> str:

@@ -120,7 +120,7 @@ class Snapshot:
     def give_to(self, owner: tuple[int, int]) -> None:
         """Give the working copy to these ids. That is not a change, and what was known of a file stays known: no box
         may work on it meanwhile."""
-        paths = [*self.scan.below("", self.scan.unread(), self._index, cut=True)]
+        paths = [*self.scan.below("", UNREAD, self._index, cut=True)]
         for path in ("", *paths):
             before = self.live.status(path)
             if before is None or (before.st_uid, before.st_gid) == owner:

@@ -584,4 +584,8 @@ def test_a_change_in_the_moment_of_the_look_is_noticed_by_the_next(
     monkeypatch.setattr(workspace.store, "now", lambda: replace(now(), wall_ns=6))
     third = workspace.create_checkpoint().layer["file"].digest
     file.write_text("3")
-    assert workspace.create_checkpoint().layer["file"].digest == third, "the control: an older one is believed"
+    assert workspace.create_checkpoint().layer["file"].digest != third, "no content of a job is believed by times"
+    workspace.layer.scan._telling = True
+    fourth = workspace.create_checkpoint().layer["file"].digest
+    file.write_text("4")
+    assert workspace.create_checkpoint().layer["file"].digest == fourth, "the control: by times, it is believed"
