@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_workspace import COPIES, edit, on
@@ -14,7 +15,7 @@ from tests.private_folders import left_in
 from undo_arena import Arena, in_child
 
 from ringfence.checkpoint.commit import three_way
-from ringfence.checkpoint.commit.conflicts import OnConflict
+from ringfence.checkpoint.commit.conflicts import OnConflict, Settled, Settling
 from ringfence.checkpoint.layer import Committed
 from ringfence.checkpoint.transaction import SNAPSHOT, Transaction
 from ringfence.checkpoint.workspace import Workspace
@@ -296,6 +297,33 @@ def test_names_of_one_file_stay_one_file_when_the_first_is_given_up(kind: str, t
         assert (arena.base / "b").samefile(arena.base / "c")
 
     on(kind, tmp_path, test)
+
+
+@pytest.mark.parametrize("how", ("back", *WINNERS))
+def test_what_somebody_writes_after_a_path_was_judged_is_not_lost(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control is ``theirs``, which overwrites nothing, so it has nothing to refuse."""
+
+    def test(arena: Arena) -> None:
+        workspace = both_change(arena, theirs=LINES if how == "back" else THEIRS)
+        monkeypatch.setattr(Settling, "_next", late)
+        if how == "theirs":
+            assert commit(workspace, how).theirs == ("text",)
+        else:
+            with pytest.raises(ConflictError) as caught:
+                commit(workspace, "refuse" if how == "back" else how)
+            assert caught.value.paths == ("text",) and (arena.base / "other").read_text() == "old\n"
+        assert (arena.base / "text").read_text().endswith("precious\n")
+
+    def late(settling: Settling, *judged: Any) -> Settled:
+        settled = plain(settling, *judged)
+        with (tmp_path / "base/text").open("a") as file:
+            file.write("precious\n")
+        return settled
+
+    plain = Settling._next
+    on("overlay", tmp_path, test)
 
 
 # ---- several bases, and crashes

@@ -25,6 +25,8 @@ from ringfence.model.str_enum import StrEnum
 
 PlanOf = Callable[[Manifest], tuple[Manifest, CommitPlan]]
 """What is to be committed of a layer, and what that makes of the base."""
+Mark = tuple[int, ...] | None
+"""The fingerprint of what the base had at a path; none: nothing was there."""
 _MOST_ROUNDS = 100
 _TOO_LARGE = f"more than {MAX_BYTES >> 20} MiB"
 _NO_ORIGINAL = "what it was before is not known"
@@ -88,12 +90,15 @@ class Settling:
         self, layer: Manifest, plan_of: PlanOf, foreign: commit_plan.Foreign
     ) -> tuple[Settled, Manifest, CommitPlan]:
         """Repeat until no conflict is left: one may have hidden another."""
-        settled = Settled(layer=layer)
+        settled, judged = Settled(layer=layer), dict[str, Mark]()
         for _ in range(_MOST_ROUNDS):
             chosen, plan = plan_of(settled.layer)
+            # Each round looks at the base anew, and what came after the judgement was judged by nobody.
+            commit_plan.refuse([path for path in settled.fine if _has_moved(path, plan, judged[path])])
             found = [path for path in commit_plan.conflicts(plan, chosen, foreign) if path not in settled.fine]
             if not found:
                 return settled, chosen, plan
+            judged |= {path: _mark(path, plan) for path in found}
             settled = self._next(settled, chosen, plan, found)
         problem = f"conflicts without end: {commit_plan.named(found)}"
         raise CheckpointError(problem, hint="commit these paths one by one")
@@ -201,6 +206,16 @@ _DECISIONS = {
     OnConflict.MINE: Settling._take_mine,
     OnConflict.MERGE: Settling._merge,
 }
+
+
+def _mark(path: str, plan: CommitPlan) -> Mark:
+    seen = plan.now.get(path)
+    return seen.fingerprint if seen is not None else None
+
+
+def _has_moved(path: str, plan: CommitPlan, before: Mark) -> bool:
+    """Whether somebody has changed it since, if this commit still concerns it."""
+    return (path in plan.now or path in plan.target) and _mark(path, plan) != before
 
 
 def _aspect(entry: Entry) -> tuple[object, ...]:
