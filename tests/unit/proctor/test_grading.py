@@ -195,6 +195,40 @@ def test_in_an_image_the_guard_holds_for_pytest_as_a_module(tmp_path: Path) -> N
 
 
 @pytest.mark.system
+def test_a_python_that_does_not_know_the_variable_finds_the_submission_last_too(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    text = Path(sitecustomize.__file__).read_text().replace("sys.flags", "object()")
+    (tmp_path / "site" / "sitecustomize.py").write_text(text)
+    app = tmp_path / "app"
+    (app / "tools").mkdir(parents=True)
+    for name in ("json", "pip", "textwrap"):
+        for folder in (app, app / "tools"):
+            (folder / f"{name}.py").write_text("planted = 1")
+    (app / "solution.py").touch()
+    (app / "tools" / "beside.py").touch()
+    code = """
+import json, textwrap, solution
+try:
+    import pip
+except ImportError:
+    pip = None
+print(any(hasattr(each, "planted") for each in (json, textwrap, pip)))
+"""
+    (app / "tools" / "run.py").write_text(f"import beside{code}")
+    (app / "solution_program.py").write_text(code)
+
+    def said(site: str, *words: str) -> str:
+        own = {"PYTHONPATH": site, "PROCTOR_WORKSPACE": str(app)}
+        done = subprocess.run([sys.executable, "-B", *words], cwd=app, env=own, capture_output=True, text=True)
+        return done.stdout.strip() or done.stderr
+
+    for words in (("-c", code), ("-m", "solution_program")):
+        assert said(str(tmp_path / "site"), *words) == "False"
+        assert said("", *words) == "True"  # control
+    assert said(str(tmp_path / "site"), "tools/run.py") == "False"
+
+
+@pytest.mark.system
 def test_a_submission_may_be_what_only_a_runner_asks_for_where_there_is_no_runner(tmp_path: Path) -> None:
     (tmp_path / "tomli").mkdir()
     (tmp_path / "tomli" / "__init__.py").write_text("here = 'here'")

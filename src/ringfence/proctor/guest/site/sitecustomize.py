@@ -1,9 +1,10 @@
 """Imported at the start of every Python in a grader's sandbox: modules of the submission come last on the search path.
 
 With ``PYTHONSAFEPATH`` Python puts neither the script's directory nor the current one on its path. Those of the
-grader and the oracle are put back in front, where scripts expect them. All others are behind the standard library
-and the installed packages, so a ``json.py`` or ``pytest.py`` in the submission replaces nothing. What of these is not
-installed is not found at all: the standard library tries to import modules that only other systems have.
+grader and the oracle are put back in front, where scripts expect them. A Python before 3.11 does not know that
+variable; what it puts in front is taken away at its first import. All others are behind the standard library and the
+installed packages, so a ``json.py`` or ``pytest.py`` in the submission replaces nothing. What of these is not installed
+is not found at all: the standard library tries to import modules that only other systems have.
 
 In the root of an image Python finds modules as its tasks expect it to, but for ``python -m pytest``: it looks in the
 current directory first, which is the agent's. There the standard library and pytest are found where they belong, and
@@ -61,13 +62,15 @@ def is_trusted(folder):  # type: (str) -> bool
     return any(folder == top or folder.startswith(top + "/") for top in TRUSTED)
 
 
-def arrange(path, words, workspace, here):  # type: (list[str], list[str], str, str) -> None
-    """Put the script's directory, or the current one, and the workspace where they belong on the search path."""
+def arrange(path, words, workspace, here):  # type: (list[str], list[str], str, str) -> str
+    """Put the script's directory, or the current one, and the workspace where they belong on the search path; return
+    the first of them if it belongs at the end."""
     script = script_of(words)
     first = os.path.dirname(os.path.realpath(os.path.join(here, script))) if script else os.path.realpath(here)
     if is_trusted(first):
         path.insert(0, first)
     path += [folder for folder in dict.fromkeys((first, workspace)) if folder and folder not in path]
+    return "" if is_trusted(first) else first
 
 
 # ---- in an image
@@ -88,11 +91,14 @@ def is_installed(folder):  # type: (str) -> bool
 class Guard:
     """Finds the standard library and the runner of tests where they are installed, and nowhere else."""
 
-    def __init__(self, finder, knows):  # type: (type[PathFinder], Callable[[str], bool]) -> None
-        self.finder, self.knows, self.names = finder, knows, standard_names()
+    def __init__(self, finder, knows, late=""):  # type: (type[PathFinder], Callable[[str], bool], str) -> None
+        """``late``: a directory that belongs at the end of the path, but is put in front after us."""
+        self.finder, self.knows, self.late, self.names = finder, knows, late, standard_names()
 
     def find_spec(self, name, path=None, target=None):
         # type: (str, Sequence[str] | None, ModuleType | None) -> ModuleSpec | None
+        if self.late and put_last(sys.path, self.late):
+            self.late = ""
         if path is not None or not (name in self.names or name in RUNNER):
             return None
         spec = self.find(name)
@@ -107,6 +113,19 @@ class Guard:
         """Whether something that is installed may ask for it. Nothing asks for parts of a runner that is not there: a
         submission may be such a part itself."""
         return name not in RUNNER[2:] or self.find(RUNNER[0]) is not None
+
+
+def put_last(path, folder):  # type: (list[str], str) -> bool
+    """Leave only the last entry for a directory; whether there were more.
+
+    >>> path = ["", "/usr/lib/python3", os.getcwd()]
+    >>> put_last(path, os.path.realpath("")), path == ["/usr/lib/python3", os.getcwd()]
+    (True, True)
+    """
+    found = [place for place, each in enumerate(path) if os.path.realpath(each) == folder]
+    for place in reversed(found[:-1]):
+        del path[place]
+    return len(found) > 1
 
 
 def not_found(name):  # type: (str) -> ImportError
@@ -133,18 +152,19 @@ def words_of():  # type: () -> list[str]
     return words
 
 
-def guard(knows):  # type: (Callable[[str], bool]) -> None
+def guard(knows, late=""):  # type: (Callable[[str], bool], str) -> None
     """``knows``: whether a place on the search path is trusted with these names."""
     from importlib.machinery import PathFinder
 
-    sys.meta_path.insert(sys.meta_path.index(PathFinder), Guard(PathFinder, knows))
+    sys.meta_path.insert(sys.meta_path.index(PathFinder), Guard(PathFinder, knows, late))
 
 
 def guard_in_an_image():  # type: () -> None
     """Guard ``python -m pytest``, and no other program."""
     own_library = os.path.dirname(os.__file__)  # of a PyPy, its name does not tell
+    installed = frozenset(each for each in sys.path if each == own_library or is_installed(each))
     if program_of(words_of()) == ("m", "pytest"):
-        guard(lambda each: each == own_library or is_installed(each))
+        guard(lambda each: each in installed)
 
 
 def go_on():  # type: () -> None
@@ -171,11 +191,16 @@ if own.startswith(IN_AN_IMAGE):
         go_on()
     except ImportError:
         pass  # a Python that is too old for it
-elif "PROCTOR_WORKSPACE" in os.environ and getattr(sys.flags, "safe_path", False):
+elif "PROCTOR_WORKSPACE" in os.environ and getattr(sys.flags, "safe_path", True):
     sys.path[:] = [each for each in sys.path if each != own]
     before = frozenset(sys.path)
-    guard(lambda each: each in before or is_trusted(each) or is_installed(each))
     try:
-        arrange(sys.path, words_of(), os.environ["PROCTOR_WORKSPACE"], os.getcwd())
+        late = arrange(sys.path, words_of(), os.environ["PROCTOR_WORKSPACE"], os.getcwd())
     except OSError:
-        pass  # the current directory is gone
+        late = ""  # the current directory is gone
+    added = frozenset(sys.path) - before
+    try:
+        guard(lambda each: each in before or is_trusted(each) or (is_installed(each) and each not in added),
+              "" if hasattr(sys.flags, "safe_path") else late)  # fmt: skip
+    except ImportError:
+        pass  # a Python that is too old for it
