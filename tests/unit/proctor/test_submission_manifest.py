@@ -263,6 +263,8 @@ def _zipped(data: bytes) -> bytes:
     (lambda text: bz2.compress(_FILLER + text), "in bzip2"),
     (lambda text: lzma.compress(_FILLER + text), "in xz"),
     (_zipped, "in zip"),
+    (lambda text: b"#!/usr/bin/env python3\n" + _zipped(text), "in zip"),
+    (lambda text: b"\x7fELF" + bytes(5000) + _zipped(text), "in zip"),
 ])  # fmt: skip
 def test_an_answer_is_found_in_every_plain_disguise(disguise: Callable[[bytes], bytes], form: str) -> None:
     text = b"the value is 9f3a?>~ and no other"
@@ -277,6 +279,16 @@ def test_an_answer_is_found_across_chunks_and_in_large_files() -> None:
     chunks = [padding[0], padding[1] + b" xalpha bet", b"a_gamma\ndeltas " + padding[2]]
     assert [form for _, form in Search([answer]).of(iter(chunks))] == ["as it is"]
     assert Search([answer]).of(iter(padding)) == []
+
+
+def test_what_only_looks_like_an_archive_is_searched_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ringfence.proctor.submission_manifest import search
+
+    monkeypatch.setattr(search, "MAX_UNPACKED_BYTES", 1 << 10)
+    answer = Answer(kind="oracle string", source="x", text=b"alpha beta_gamma delta")
+    for begin in (b"\x1f\x8b", b"#!/bin/sh\nPK\x03\x04"):
+        chunks = [begin + bytes(100), bytes(1000), bytes(1000), b"alpha beta_gamma delta"]
+        assert [form for _, form in Search([answer]).of(iter(chunks))] == ["as it is"]
 
 
 def test_a_broken_or_endless_archive_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from ringfence.model.record import record
 
@@ -21,6 +22,7 @@ _WORD = re.compile(rb"\w{5,}")
 _UNPACKED_CHUNK = 1 << 20
 _LEAST_HIDDEN = 8
 _PLAIN = "as it is"
+_ZIP = b"PK\x03\x04"
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
@@ -115,25 +117,24 @@ def _layers(chunks: Iterable[bytes], *, deep: bool) -> Iterator[tuple[str, Itera
     """The content, and its unpacked form. Both are read from the same bytes."""
     source = iter(chunks)
     head = next(source, b"")
-    kind = next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), None) if deep else None
+    kind = _kind(head) if deep else None
     if kind is None:
-        yield "", _all(head, source)
+        yield "", chain([head], source)
         return
     kept: list[bytes] = [head]
     room = MAX_UNPACKED_BYTES - len(head)
-    for chunk in source:
-        if room < len(chunk):
-            break
+    while room > 0 and (chunk := next(source, b"")):
         kept.append(chunk)
         room -= len(chunk)
-    yield "", iter(kept)
+    yield "", chain(kept, source)
     name, unpack = kind
     yield f"in {name}", _bounded(unpack(b"".join(kept)))
 
 
-def _all(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield head
-    yield from rest
+def _kind(head: bytes) -> tuple[str, Callable[[bytes], Iterator[bytes]]] | None:
+    """How something is packed. A zip may have anything before it, such as the line that names an interpreter."""
+    begun = next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), None)
+    return begun or (_PACKED[_ZIP] if _ZIP in head else None)
 
 
 def _bounded(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -177,5 +178,5 @@ _PACKED: dict[bytes, tuple[str, Callable[[bytes], Iterator[bytes]]]] = {
     b"\x1f\x8b": ("gzip", _stream("open", "gzip")),
     b"BZh": ("bzip2", _stream("open", "bz2")),
     b"\xfd7zXZ\0": ("xz", _stream("open", "lzma")),
-    b"PK\x03\x04": ("zip", _zip),
+    _ZIP: ("zip", _zip),
 }
