@@ -13,7 +13,7 @@ from _collections_abc import Callable, Iterable, Mapping
 from ringfence.checkpoint import content, preflight
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.entry import DELETED, FILE, FOLDER, LINK, Entry, Index, Manifest, Seen, ordered, parent
-from ringfence.checkpoint.held import give, held, keeps_us_out, set_attributes
+from ringfence.checkpoint.held import Held, give, give_group, group_at, held, keeps_us_out, set_attributes
 from ringfence.checkpoint.tree import NEW_FILE_FLAGS, Tree, is_folder
 from ringfence.errors import CheckpointError
 from ringfence.model import windows_paths
@@ -83,6 +83,8 @@ class Writer:
         with self._naming_path(""):
             name, where = self.tree.at(self._staging)
             os.mkdir(name, 0o700, **where)
+            with Held(self.tree, self._staging) as staging:  # what is made here belongs elsewhere
+                staging.hand_down_nothing()
         for path in ordered({parent(path) for path in (*changed, *doomed)}):
             with self._naming_path(path):
                 preflight.check_writable(self.tree, path)
@@ -99,7 +101,19 @@ class Writer:
             self._set_metadata(place, entry)
         elif entry.kind != FOLDER and entry.kind not in entries.SPECIAL and not entries.joins(entry, target):
             self._make(place, path, entry, target)
+            self._keep_staged(path, place)
+
+    def _keep_staged(self, path: str, place: str) -> None:
+        """Unless only the system can give it its group, when it is made at its own place."""
+        group, made = self._group(path), self.tree.status(place)
+        if made is not None and group in (None, made.st_gid):
             self._staged[path] = place
+        else:
+            self._unlink_file(place)
+
+    def _group(self, path: str) -> int | None:
+        """In the base, the one that a set-group-id directory hands down."""
+        return None if self.alone else group_at(self.tree, path)
 
     def unstage(self) -> None:
         """Remove what is left of it, even if the writer was killed."""
@@ -258,6 +272,7 @@ class Writer:
                 self._folders[path] = found.status.st_ino
                 if hasattr(os, "geteuid") and os.geteuid() == 0:
                     os.chown(found.place, *self.tree.owner)
+                    give_group(lambda group: os.chown(found.place, -1, group), self._group(path))
 
     def _make(self, temporary: str, path: str, entry: Entry, target: Manifest) -> None:
         if entries.joins(entry, target) and self._join(entry.twin, temporary, path):
@@ -272,7 +287,7 @@ class Writer:
                 os.mknod(name, _WHITEOUT, 0, **where)
             else:
                 _make_special(name, where.get("dir_fd"), entry)
-            self._chown(temporary)
+            self._chown(temporary, path)
             if entry.kind not in (DELETED, LINK):
                 self.tree.allow(temporary, entry.mode)
             if entry.kind != DELETED and _UTIME_SEES_LINKS:
@@ -297,6 +312,7 @@ class Writer:
                 set_attributes(writer, entry, self.prefix)
             if hasattr(os, "geteuid") and os.geteuid() == 0:  # not by a name: somebody may have put another file there
                 os.fchown(writer, *self.tree.owner)
+            give_group(lambda group: os.fchown(writer, -1, group), self._group(path))
             set_mode(writer, entry.mode)
             place = writer if _UTIME_BY_DESCRIPTOR else self.tree.at(temporary)[0]
             os.utime(place, ns=(entry.mtime_ns, entry.mtime_ns))
@@ -316,10 +332,11 @@ class Writer:
         finally:
             os.close(reader)
 
-    def _chown(self, path: str) -> None:
+    def _chown(self, place: str, path: str) -> None:
         """Give it to the owner of the tree: root writes here for others, who could not reach files of root."""
         if hasattr(os, "geteuid") and os.geteuid() == 0:
-            give(self.tree, path, self.tree.owner)
+            give(self.tree, place, self.tree.owner)
+        give_group(lambda group: give(self.tree, place, (-1, group)), self._group(path))
 
     def _set_metadata(self, path: str, entry: Entry) -> None:
         """Only of the directory that was looked at or made: whoever may rename it can put another in its place."""

@@ -9,14 +9,18 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
+from _collections_abc import Callable
 
-from ringfence.checkpoint.entry import Entry
+from ringfence.checkpoint.entry import Entry, parent
 from ringfence.checkpoint.tree import Tree
 
 _HANDLE = getattr(os, "O_PATH", 0)
 """Opens also what we may not read. Elsewhere than on Linux a directory of ours is opened to us first."""
 _FLAGS = _HANDLE | os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | (
     getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))  # fmt: skip
+_DEFAULT_LIST = "system.posix_acl_default"
+_NOT_OURS_TO_GIVE = (errno.EPERM, errno.EINVAL)
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Nothing is there, or no directory."""
 
@@ -45,6 +49,12 @@ class Held:
         """Whether it can be the one that we have made: it is ours, and empty."""
         ours = not hasattr(os, "geteuid") or self.status.st_uid == os.geteuid()
         return ours and not os.listdir(self.place)
+
+    def hand_down_nothing(self) -> None:
+        """What is made in it gets no group and no access control list from it."""
+        os.chmod(self.place, 0o700)  # without set-group-id
+        if hasattr(os, "listxattr") and _DEFAULT_LIST in _names(self.place):
+            os.removexattr(self.place, _DEFAULT_LIST)
 
     def set(self, entry: Entry, prefix: str) -> None:
         """Give it the attributes, the mode and the time of an entry."""
@@ -86,6 +96,31 @@ def give(tree: Tree, path: str, owner: tuple[int, int]) -> None:
         os.close(place)
 
 
+def group_at(tree: Tree, path: str) -> int | None:
+    """The group that the system gives to what is made at a path; None: our own. Directories that are not there yet hand
+    down that of the one above."""
+    while path := parent(path):
+        status = tree.status(path)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            return _handed_down(status)
+    status = tree.status("")
+    return None if status is None else _handed_down(status)
+
+
+def _handed_down(status: os.stat_result) -> int | None:
+    return status.st_gid if status.st_mode & stat.S_ISGID or sys.platform not in ("linux", "win32") else None
+
+
+def give_group(give_to: Callable[[int], None], group: int | None) -> None:
+    """Leave it where it is if we are not in that group."""
+    try:
+        if group is not None:
+            give_to(group)
+    except OSError as error:
+        if error.errno not in _NOT_OURS_TO_GIVE:
+            raise
+
+
 def _opened(tree: Tree, path: str) -> int:
     name, where = tree.at(path)
     try:
@@ -121,6 +156,13 @@ def set_attributes(place: int | str, entry: Entry, prefix: str) -> None:
     for name, value in wanted.items():
         if there.get(name) != value:
             os.setxattr(place, name, value)
+
+
+def _names(place: int | str) -> list[str]:
+    try:
+        return os.listxattr(place)
+    except OSError:
+        return []  # the file system has none
 
 
 def _attributes(place: int | str) -> dict[str, bytes]:
