@@ -10,10 +10,15 @@ nothing.
 from __future__ import annotations
 
 import os
+from _collections_abc import Callable
 from _thread import allocate_lock
 
 from ringfence.checkpoint.entry import FOLDER, Entry
 
+Noted = Callable[[str], int | None]
+"""The mode that the base's directory had when it was first looked at; None: not known, or there was none."""
+Grant = Callable[[str, Entry, Entry | None], int]
+"""The mode for what the layer has at a path, given what the base has there."""
 _PLAIN_BITS, _SET_GROUP_ID = 0o777, 0o2000
 _PRIVATE = 0o077
 _GROUP_BITS, _ALL = 0o070, 7
@@ -22,8 +27,11 @@ _OF_GROUP, _MASK = 4, 16
 _turn = allocate_lock()
 
 
-def granted(entry: Entry, before: Entry | None, umask: int) -> int:
-    """``before``: what the base has there. Absent: nothing."""
+def granted(entry: Entry, before: Entry | None, umask: int, noted: int | None = None) -> int:
+    """``before``: what the base has there. Absent: nothing. ``noted``: the mode that the base's directory had at the
+    first look: if the program left that alone, it stays as others have made it since."""
+    if before is not None and before.kind == entry.kind == FOLDER and entry.mode == noted:
+        return before.mode
     had = before.mode if before is not None and before.kind == entry.kind else 0
     kept = had | _SET_GROUP_ID if entry.kind == FOLDER else had & _PLAIN_BITS
     return entry.mode & (_PLAIN_BITS & ~umask | kept)
@@ -48,6 +56,12 @@ def _rows(access_list: bytes) -> dict[int, int]:
 
 def _number(data: bytes, start: int) -> int:
     return int.from_bytes(data[start : start + 2], "little")
+
+
+def grants(noted: Noted) -> Grant:
+    """With the caller's umask of now."""
+    umask = callers_umask()
+    return lambda path, entry, before: granted(entry, before, umask, noted(path))
 
 
 def callers_umask() -> int:

@@ -20,6 +20,11 @@ from ringfence.checkpoint.scan import MAX_ENTRIES, UNREAD, Reading, Scan
 from ringfence.checkpoint.store import Moment, Store
 from ringfence.checkpoint.tree import Tree
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+Noted = tuple[int, int | None]
 _PREFIX = "user.overlay."
 """Prefix of the attributes that overlayfs sets if mounted with ``userxattr``, as it always is here."""
 _OPENED, _SINCE, _INDEX, _OURS, _FOLDERS = "opened", "since", "index", "ours", "folders"
@@ -38,8 +43,9 @@ class OverlayLayer:
         self._everything = Scan(self.live, prefix=_PREFIX)
         self._index = store.index(_INDEX)
         self._ours = (store.read(_OURS) or {}) if store.holds(_OURS) else {}
-        self._folders: dict[str, int] = (store.read(_FOLDERS) or {}) if store.holds(_FOLDERS) else {}
-        """The directory of the base at each path of the layer when that was first looked at; 0: there was none."""
+        self._folders = _noted((store.read(_FOLDERS) or {}) if store.holds(_FOLDERS) else {})
+        """The directory of the base at each path of the layer when that was first looked at, as inode and mode; 0:
+        there was none."""
         since = store.read(_SINCE) if store.holds(_SINCE) else None
         self._opened = store.moment(_OPENED) or store.tick(_OPENED)
         if since:
@@ -67,7 +73,7 @@ class OverlayLayer:
         folders = (path for path, seen in found.items() if seen.entry.kind == entries.FOLDER)
         self._set_folders({path: known[path] if path in known else self._folder(path) for path in folders})
 
-    def _set_folders(self, folders: dict[str, int]) -> None:
+    def _set_folders(self, folders: dict[str, Noted]) -> None:
         if folders != self._folders:
             self._folders = folders
             try:
@@ -75,9 +81,13 @@ class OverlayLayer:
             except OSError:
                 pass  # looking at a layer must not need room on the disk
 
-    def _folder(self, path: str) -> int:
+    def _folder(self, path: str) -> Noted:
         status = self._base.status(path)
-        return status.st_ino if status is not None and stat.S_ISDIR(status.st_mode) else 0
+        found = status is not None and stat.S_ISDIR(status.st_mode)
+        return (status.st_ino, stat.S_IMODE(status.st_mode)) if status is not None and found else (0, None)
+
+    def base_mode(self, path: str) -> int | None:
+        return self._folders.get(path, (0, None))[1]
 
     def restore(self, layer: Manifest, temporary: str) -> int:
         """Make the upper directory hold this layer; return how many paths were written or removed."""
@@ -135,7 +145,7 @@ class OverlayLayer:
     def _is_elsewhere(self, path: str) -> bool:
         """Whether a directory above was replaced by another: the contents were never seen, however old they are."""
         known = (above for above in entries.ancestors(path) if above in self._folders)
-        return any(self._folder(above) != self._folders[above] for above in known)
+        return any(self._folder(above)[0] != self._folders[above][0] for above in known)
 
     def _folder_is_younger(self, folder: str) -> bool:
         try:
@@ -202,6 +212,11 @@ class OverlayLayer:
 
     def close(self) -> None:
         self.live.close()
+
+
+def _noted(rows: dict[str, Any]) -> dict[str, Noted]:
+    """Earlier versions noted the inode only."""
+    return {path: (row, None) if isinstance(row, int) else (row[0], row[1]) for path, row in rows.items()}
 
 
 def _by_inode(mark: tuple[int, ...]) -> str:

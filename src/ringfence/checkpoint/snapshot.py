@@ -6,6 +6,7 @@ opens only those that changed.
 
 from __future__ import annotations
 
+import stat
 from _collections_abc import Collection
 
 from ringfence.checkpoint import merge
@@ -64,6 +65,11 @@ class Snapshot:
 
     def _below(self) -> dict[str, Entry]:
         return of_index(self._base)
+
+    def base_mode(self, path: str) -> int | None:
+        known = self._base.get(path)
+        same = known is not None and stat.S_IMODE(known.fingerprint[4]) == known.entry.mode
+        return known.entry.mode if known is not None and same else None  # else a commit gave the base fewer bits
 
     def leave_out(self, paths: frozenset[str]) -> None:
         for scan in (self.scan, self._base_scan):

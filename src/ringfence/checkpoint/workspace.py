@@ -54,7 +54,7 @@ class Workspace:
         self._keep = Reading(store.put, store.has)
         self._base_writer: Writer | None = None
         self._current: str | None = None  # from the state, which each visit to a box asks for; None: to be looked up
-        self._below = differences.Below(self._scan, layer.scan)
+        self._below = differences.Below(self._scan, layer.scan, layer.base_mode)
         self._sealed: look.Look | None = None
         self._originals = Originals(store, self._scan, layer)
         self._planner = Planner(self._scan, layer, store, self._originals, hidden)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from undo_arena import Arena, in_child
 from ringfence.checkpoint.commit import three_way
 from ringfence.checkpoint.commit.conflicts import OnConflict, Settled, Settling
 from ringfence.checkpoint.layer import Committed
+from ringfence.checkpoint.overlay import OverlayLayer
 from ringfence.checkpoint.transaction import SNAPSHOT, Transaction
 from ringfence.checkpoint.workspace import Workspace
 from ringfence.errors import ConflictError, UsageError
@@ -323,6 +326,80 @@ def test_what_somebody_writes_after_a_path_was_judged_is_not_lost(
         return settled
 
     plain = Settling._next
+    on("overlay", tmp_path, test)
+
+
+# ---- modes of directories
+
+
+def _closed_by_somebody(arena: Arena, mode: int = 0o755, theirs: int = 0o700) -> Workspace:
+    """The program makes a file in a directory, and gives that a mode; then somebody else does."""
+    (arena.base / "d").mkdir()
+    (arena.base / "d").chmod(0o755)
+    workspace = arena.open()
+    edit(arena, lambda top: ((top / "d/new").write_text("x"), (top / "d").chmod(mode)))
+    told(workspace)
+    (arena.base / "d").chmod(theirs)
+    return workspace
+
+
+def _mode_and_names(folder: Path) -> tuple[int, list[str]]:
+    return stat.S_IMODE(folder.stat().st_mode), os.listdir(folder)
+
+
+@pytest.mark.parametrize("kind", COPIES)
+@pytest.mark.parametrize("modes", ((0o755, 0o700), (0o755, 0o755), (0o711, 0o755), (0o700, 0o700)))
+def test_a_directory_has_the_mode_of_whoever_changed_it(kind: str, modes: tuple[int, int], tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        workspace = _closed_by_somebody(arena, *modes)
+        assert ("d" in told(workspace)) is (modes == (0o711, 0o755)), "the diff tells what a commit does"
+        commit(workspace, "refuse")
+        assert _mode_and_names(arena.base / "d") == (min(modes), ["new"])
+
+    on(kind, tmp_path, test)
+
+
+@pytest.mark.parametrize("kind", COPIES)
+@pytest.mark.parametrize(("how", "mode"), (("refuse", 0), ("merge", 0), ("theirs", 0o700), ("mine", 0o711)))
+def test_a_directory_whose_mode_both_changed_is_a_conflict(kind: str, how: str, mode: int, tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        workspace = _closed_by_somebody(arena, 0o711)
+        if mode:
+            commit(workspace, how)
+            assert _mode_and_names(arena.base / "d") == (mode, ["new"])
+            return
+        with pytest.raises(ConflictError) as caught:
+            commit(workspace, how)
+        assert caught.value.paths == ("d",) and _mode_and_names(arena.base / "d") == (0o700, [])
+
+    on(kind, tmp_path, test)
+
+
+@pytest.mark.parametrize("theirs", (0o755, 0o700))
+def test_a_directory_that_is_closed_while_files_are_made_is_noticed(theirs: int, tmp_path: Path) -> None:
+    """The control: a mode that was set and is the same is nothing."""
+
+    def test(arena: Arena) -> None:
+        workspace = _closed_by_somebody(arena, theirs=0o755)
+        planned = workspace.plan_commit()
+        workspace.stage(planned)
+        (arena.base / "d").chmod(theirs)
+        with pytest.raises(ConflictError) if theirs == 0o700 else nullcontext():
+            workspace.check_again(planned)
+
+    on("overlay", tmp_path, test)
+
+
+def test_what_an_earlier_version_noted_of_directories_is_read(tmp_path: Path) -> None:
+    def test(arena: Arena) -> None:
+        workspace = _closed_by_somebody(arena)
+        workspace.store.write("folders", {"d": (arena.base / "d").stat().st_ino})
+        workspace.close()
+        again = arena.open()
+        assert isinstance(again.layer, OverlayLayer) and again.layer.base_mode("d") is None
+        commit(again, "refuse")
+        assert _mode_and_names(arena.base / "d") == (0o755, ["new"])
+
     on("overlay", tmp_path, test)
 
 

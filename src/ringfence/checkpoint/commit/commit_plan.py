@@ -25,7 +25,7 @@ from ringfence.checkpoint.entry import (
     shown,
 )
 from ringfence.checkpoint.merge import is_below
-from ringfence.checkpoint.modes import granted
+from ringfence.checkpoint.modes import Grant, Noted
 from ringfence.checkpoint.scan import OF_BASE, Reading, Scan
 from ringfence.errors import CheckpointError, ConflictError
 from ringfence.model.record import record, replace
@@ -42,14 +42,14 @@ class CommitPlan:
     target: dict[str, Entry]
 
 
-def plan(layer: Manifest, base: Scan, hidden: frozenset[str], umask: int) -> CommitPlan:
+def plan(layer: Manifest, base: Scan, hidden: frozenset[str], grant: Grant) -> CommitPlan:
     """What the layer makes of the base; what is hidden from the job stays, and the directories above with their
     modes."""
     found = CommitPlan(now={}, target={})
     ways = frozenset(above for secret in hidden for above in ancestors(secret))
     for path in ordered(layer):
         if not is_below(path, hidden):
-            _plan_one(path, layer[path], base, found, ways, umask)
+            _plan_one(path, layer[path], base, found, ways, grant)
     return found
 
 
@@ -59,7 +59,7 @@ def outside(old: CommitPlan, hidden: frozenset[str]) -> CommitPlan:
     return CommitPlan(now=now, target={path: each for path, each in old.target.items() if not is_below(path, hidden)})
 
 
-def _plan_one(path: str, entry: Entry, base: Scan, found: CommitPlan, ways: frozenset[str], umask: int) -> None:
+def _plan_one(path: str, entry: Entry, base: Scan, found: CommitPlan, ways: frozenset[str], grant: Grant) -> None:
     """``ways``: the directories that lead to something hidden."""
     for above in ancestors(path):
         _stays(above, base, found)
@@ -75,7 +75,7 @@ def _plan_one(path: str, entry: Entry, base: Scan, found: CommitPlan, ways: froz
     elif entry.kind != DELETED and entry.kind not in SPECIAL:
         twin = found.target.get(entry.twin)  # the same file has the same mode
         same = twin is not None and twin.kind == entry.kind
-        mode = twin.mode if twin and same else granted(entry, seen.entry if seen else None, umask)
+        mode = twin.mode if twin and same else grant(path, entry, seen.entry if seen else None)
         if path in ways and seen is not None and seen.entry.kind == FOLDER:
             mode = seen.entry.mode  # or a guest could close the way to what it may not touch
         found.target[path] = replace(entry, mode=mode, opaque=False, copied=False)
@@ -100,6 +100,14 @@ def conflicts(commit: CommitPlan, layer: Manifest, foreign: Foreign) -> list[str
     passed = {above for path in commit.target for above in ancestors(path)}
     paths += [path for path in passed & commit.target.keys() if commit.target[path].kind != FOLDER]
     return ordered(set(paths))
+
+
+def modes_in_conflict(commit: CommitPlan, layer: Manifest, noted: Noted) -> list[str]:
+    """Directories that stay, and whose modes both sides have changed, each in its way."""
+    both = [path for path in layer.keys() & commit.now.keys() & commit.target.keys() if noted(path) is not None]
+    return [path for path in both if commit.now[path].entry.kind == commit.target[path].kind == FOLDER
+            and noted(path) not in (commit.now[path].entry.mode, layer[path].mode)
+            and commit.now[path].entry.mode != commit.target[path].mode]  # fmt: skip
 
 
 def changes(commit: CommitPlan, path: str) -> bool:
@@ -164,7 +172,9 @@ def _moved_on(status: os.stat_result | None, before: Seen | None) -> bool:
     if status is None or before is None:
         return (status is None) != (before is None)
     folders = stat.S_ISDIR(status.st_mode), before.entry.kind == FOLDER
-    return folders != (True, True) and fingerprint(status) != before.fingerprint
+    if folders == (True, True):
+        return status.st_mode != before.fingerprint[4]
+    return fingerprint(status) != before.fingerprint
 
 
 def _strangers(commit: CommitPlan, base: Scan) -> list[str]:

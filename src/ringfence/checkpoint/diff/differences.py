@@ -10,7 +10,7 @@ import os
 
 from ringfence.checkpoint import content
 from ringfence.checkpoint.entry import DELETED, FILE, FOLDER, UNKNOWN, Entry, Manifest, ordered, parent
-from ringfence.checkpoint.modes import callers_umask, granted
+from ringfence.checkpoint.modes import Grant, Noted, grants
 from ringfence.checkpoint.scan import OF_BASE, Reading, Scan
 from ringfence.model.outcome import Change, ChangeKind, Changes
 from ringfence.model.record import replace
@@ -19,15 +19,15 @@ from ringfence.model.record import replace
 class Below:
     """The base as it lies there."""
 
-    def __init__(self, base: Scan, live: Scan) -> None:
-        self._base, self._live = base, live
-        self._umask: int | None = None
+    def __init__(self, base: Scan, live: Scan, noted: Noted) -> None:
+        self._base, self._live, self._noted = base, live, noted
+        self._grant: Grant | None = None
 
-    def mode(self, entry: Entry, below: Entry | None) -> int:
+    def mode(self, path: str, entry: Entry) -> int:
         """The mode that a commit would give it."""
-        if self._umask is None:
-            self._umask = callers_umask()
-        return granted(entry, below, self._umask)
+        if self._grant is None:
+            self._grant = grants(self._noted)
+        return self._grant(path, entry, self.one(path))
 
     def one(self, path: str) -> Entry | None:
         try:
@@ -117,7 +117,7 @@ def as_committed(path: str, layer: Manifest, base: Below) -> Entry:
     """With the mode that a commit gives; all names of one file have that of the first."""
     entry = layer[path]
     first = entry.twin if entry.twin in layer else path
-    return replace(entry, mode=base.mode(layer[first], base.one(first)))
+    return replace(entry, mode=base.mode(first, layer[first]))
 
 
 def _told(entry: Entry) -> Entry:
