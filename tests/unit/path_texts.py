@@ -88,7 +88,7 @@ ALLOWED: tuple[tuple[str, str], ...] = (
      proctor/foreign/swebench_worker.py:abspath proctor/foreign/swebench_worker.py:normpath
      proctor/foreign/swebench_worker.py:relpath:2 proctor/guest/grader_process.py:realpath
      proctor/guest/site/sitecustomize.py:abspath
-     proctor/guest/site/sitecustomize.py:realpath:2 pytest_runner/guest/ringfence_reporter.py:abspath
+     proctor/guest/site/sitecustomize.py:realpath:3 pytest_runner/guest/ringfence_reporter.py:abspath
      pytest_runner/guest/start.py:abspath
      """),
     ("a method of ours with that name: names in a layer",
