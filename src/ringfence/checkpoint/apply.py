@@ -93,12 +93,13 @@ class Writer:
                 preflight.check_replaceable(self.tree, path)
         for number, path in enumerate(ordered(changed)):
             with self._naming_path(path):
-                self._stage_one(path, target[path], f"{self._staging}/{number}", target)
+                self._stage_one(path, target[path], f"{self._staging}/{number}", target, _is_folder(now.get(path)))
 
-    def _stage_one(self, path: str, entry: Entry, place: str, target: Manifest) -> None:
-        if entry.kind == FOLDER and entry.attributes:  # those may be more than the file system takes
-            self._make_folder(place)
+    def _stage_one(self, path: str, entry: Entry, place: str, target: Manifest, is_there: bool) -> None:
+        if entry.kind == FOLDER and (entry.attributes or not is_there):
+            self._make_folder(place)  # there may be no room for it, or for so many attributes
             self._set_metadata(place, entry)
+            self._staged |= {} if is_there else {path: place}
         elif entry.kind != FOLDER and entry.kind not in entries.SPECIAL and not entries.joins(entry, target):
             self._make(place, path, entry, target)
             self._keep_staged(path, place)
@@ -255,8 +256,10 @@ class Writer:
         return True
 
     def _make_folder(self, path: str) -> bool:
-        name, where = self.tree.at(path)
         if self.tree.status(path) is None:
+            if path in self._staged:  # its room is given back: only one that is made here takes after those above
+                self._remove_folder(self._staged.pop(path), whole=False)
+            name, where = self.tree.at(path)
             os.mkdir(name, 0o700, **where)
             self._adopt(path)
         return True

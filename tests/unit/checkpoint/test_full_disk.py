@@ -189,6 +189,31 @@ def test_a_commit_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
     assert in_child(inside) == 0
 
 
+def _many_folders(top: Path) -> None:
+    for number in range(30):
+        (top / f"folder{number}/inner").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("change", (_many_folders, lambda top: (top / "only").mkdir()))
+def test_a_commit_changes_nothing_if_there_is_no_room_for_its_folders(
+    change: Callable[[Path], None], tmp_path: Path
+) -> None:
+    def inside() -> None:
+        enter("overlay")
+        (tmp_path / "base").mkdir()
+        mount_tmpfs(tmp_path / "base", "size=1024k,nr_inodes=20")
+        arena = Arena("overlay", tmp_path)
+        if change is _many_folders:
+            return _refused(arena, lambda: change(arena.seen), "base/folder.*: No space")
+        workspace = arena.open()  # the control: for one there is
+        change(tmp_path / "upper")
+        workspace.commit()
+        assert (arena.base / "only").is_dir()
+        return None
+
+    assert in_child(inside) == 0
+
+
 def test_a_program_can_not_make_a_commit_that_never_ends(tmp_path: Path) -> None:
     """Attributes as its own layer's file system takes them, and the base's does not."""
 
