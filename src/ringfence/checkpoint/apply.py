@@ -376,7 +376,7 @@ def _is_folder(entry: Entry | None) -> bool:
 
 def _in_the_way(now: Entry, wanted: Entry) -> bool:
     """What a rename cannot replace."""
-    return (now.kind == FOLDER) != (wanted.kind == FOLDER)
+    return (now.kind == FOLDER) != (wanted.kind == FOLDER) or now.attributes == entries.UNLISTED
 
 
 def _make_special(name: str, folder: int | None, entry: Entry) -> None:

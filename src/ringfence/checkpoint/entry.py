@@ -35,6 +35,10 @@ UNKNOWN = "?"
 """The digest of content that nobody has looked at."""
 
 
+UNLISTED = (("user.", ""),)
+"""Attributes that are more than can be listed: a name that no attribute has."""
+
+
 @record
 class Entry:
     """What a tree or a layer has at one path."""
@@ -94,6 +98,12 @@ def order(path: str) -> str:
 
 def ordered(paths: Iterable[str]) -> list[str]:
     return sorted(paths, key=order)
+
+
+def replaceable(found: Index) -> dict[str, Seen]:
+    """Without what lies in directories that have to be made anew, since nobody can say what attributes they have."""
+    tops = {path for path, seen in found.items() if seen.entry.attributes == UNLISTED}
+    return {path: seen for path, seen in found.items() if tops.isdisjoint(ancestors(path))} if tops else dict(found)
 
 
 def parent(path: str) -> str:

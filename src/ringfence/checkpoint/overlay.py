@@ -94,8 +94,8 @@ class OverlayLayer:
         # This includes what the job put where something is hidden: that is reported to nobody, and is removed.
         now = self._everything.below("", self.scan.unread(), self._index, cut=True)
         writer = Writer(self.live, lambda _, entry: self._store.open(entry.digest), temporary, prefix=_PREFIX)
-        before = entries.of_index(now)
-        written = writer.apply(now, layer)
+        before = entries.of_index(entries.replaceable(now))
+        written = writer.apply(entries.replaceable(now), layer)
         self.live.reset_top(_PREFIX)
         kept = {path: seen for path, seen in now.items() if layer.get(path) == seen.entry}
         cut_off = {path for path in kept if layer[path].kind != entries.FOLDER and self._cut_off(path)}

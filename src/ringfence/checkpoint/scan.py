@@ -18,7 +18,7 @@ from ringfence.checkpoint import content
 from ringfence.checkpoint import entry as entries
 from ringfence.checkpoint.entry import FILE, FOLDER, GONE, LINK, Entry, Index, Seen
 from ringfence.checkpoint.modes import without_list
-from ringfence.checkpoint.tree import Tree, is_folder
+from ringfence.checkpoint.tree import UNLISTABLE, Tree, is_folder
 from ringfence.errors import CheckpointError
 from ringfence.model import windows_paths
 from ringfence.model.record import replace
@@ -74,8 +74,8 @@ class Scan:
         self.leave_out(without)
         self.mounted = mounted
         """Whether mounts in it are part of it. Not for an overlay, which does not show them."""
-        self.cut_short = False
-        """The last look left something out because it is too deep or too much."""
+        self.cut_short = self._cutting = False
+        """The last look left something out because it is too deep or too much. ``_cutting``: it may."""
         self._telling: bool | None = None
 
     def leave_out(self, paths: frozenset[str]) -> None:
@@ -91,7 +91,7 @@ class Scan:
         found: dict[str, Seen] = {}
         inodes: dict[str, tuple[int, int]] = {}
         room = most = sys.maxsize - 1 if most is None else most
-        self.cut_short = False
+        self.cut_short, self._cutting = False, cut
         walk = self._walk(top, cut=cut, most=room)
         try:
             for path, status in walk:
@@ -178,7 +178,7 @@ class Scan:
 
     def _seen(self, path: str, status: os.stat_result, take: Reading, before: Seen | None) -> Seen:
         mark = entries.fingerprint(status)
-        if before is not None and before.fingerprint == mark and before.entry.kind != FOLDER:
+        if before is not None and before.fingerprint == mark and _lasts(before.entry):
             if not before.entry.digest or before.entry.kind != FILE:
                 return before
             digest = self._digest(path, status, take, before.entry.digest)
@@ -263,6 +263,11 @@ class Scan:
             return self._reached(path, status, self.tree.attributes)
         except PermissionError:
             return {}  # somebody else's, in the base
+        except OSError as error:
+            if error.errno not in UNLISTABLE:
+                raise
+            self._leave_out(f"{entries.shown(path)}: more attributes than can be listed", cut=self._cutting)
+            return dict.fromkeys((name for name, _ in entries.UNLISTED), b"")
 
     def _entry(self, path: str, status: os.stat_result, take: Reading) -> Entry:
         kind = entries.kind_of(status)
@@ -297,6 +302,11 @@ def _mode(status: os.stat_result, marks: Mapping[str, bytes]) -> int:
     """A directory keeps its access control list, and so the bits that are its mask."""
     mode = stat.S_IMODE(status.st_mode)
     return mode if stat.S_ISDIR(status.st_mode) else without_list(mode, marks.get(_ACCESS_LIST, b""))
+
+
+def _lasts(entry: Entry) -> bool:
+    """Whether it is known as long as its fingerprint stays. What could not be listed is told by every look."""
+    return entry.kind != FOLDER and entry.attributes != entries.UNLISTED
 
 
 def _weight(path: str, entry: Entry) -> int:

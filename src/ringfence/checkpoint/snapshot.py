@@ -22,6 +22,7 @@ from ringfence.checkpoint.entry import (
     fingerprint,
     index_rows,
     of_index,
+    replaceable,
     shown,
 )
 from ringfence.checkpoint.overlay import count_changed, settled
@@ -102,8 +103,8 @@ class Snapshot:
         """Make the working copy match the layer over the base; return how many paths were written or removed."""
         target = merge.view(self._below(), layer)
         now = self.scan.below("", self.scan.unread(), self._index, cut=True)
-        before = of_index(now)
-        written = Writer(self.live, self._source, temporary).apply(now, target)
+        before = of_index(replaceable(now))
+        written = Writer(self.live, self._source, temporary).apply(replaceable(now), target)
         kept = {path: seen for path, seen in now.items() if target.get(path) == seen.entry}
         self._index = {**kept, **written}
         self._store.tick("read")

@@ -41,6 +41,7 @@ NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
 _OPEN_FOLDERS = 64
 _REPARSE_POINT = 0x400
 _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EXDEV)
+UNLISTABLE = (errno.E2BIG, errno.ERANGE)
 _CHMOD_SEES_LINKS = os.chmod in os.supports_follow_symlinks
 
 
@@ -293,16 +294,16 @@ class Tree:
 
     def attributes(self, path: str) -> dict[str, bytes]:
         """Extended attributes; empty if the system or the file system has none. PermissionError if we may not read the
-        file."""
+        file, an error among ``UNLISTABLE`` if there are more than can be listed."""
         if not hasattr(os, "listxattr"):
             return {}
         place = self._by_proc(path)
         try:
             return {name: os.getxattr(place, name, follow_symlinks=False)
                     for name in os.listxattr(place, follow_symlinks=False)}  # fmt: skip
-        except PermissionError:
-            raise
-        except OSError:
+        except OSError as error:
+            if error.errno in UNLISTABLE or isinstance(error, PermissionError):
+                raise
             return {}
 
     def set_attribute(self, path: str, name: str, value: bytes) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -201,6 +202,40 @@ def test_a_run_that_changed_too_much_says_so_and_carries_nothing_over(tmp_path: 
     assert not os.listdir(here)
     few = run(replace(job, argv=("sh", "-c", ": > 1")), policy, commit=True)
     assert few.committed and few.changes_complete and os.listdir(here) == ["1"]
+
+
+@pytest.mark.parametrize("kind", ("overlay", "snapshot"))
+@pytest.mark.parametrize("way", ("discard", "rollback"))
+def test_more_attributes_than_can_be_listed_are_missed_in_words(
+    way: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may hide what the overlay notes there. The control: without them it is committed."""
+    with _changed(tmp_path, kind) as (transaction, layer):
+        (layer / "d").mkdir()
+        (layer / "d/file").write_text("x")
+        made = transaction.create_checkpoint()
+        (layer / "file").write_text("x")
+        for path in (layer / "d", layer / "file"):
+            os.setxattr(path, "user.many", b"")
+        monkeypatch.setattr(os, "listxattr", partial(_too_many, os.listxattr))
+        for _ in range(2):
+            assert not transaction.changes().complete and CUT in transaction.diff()
+            for refused in (transaction.commit, transaction.seal, transaction.create_checkpoint):
+                with pytest.raises(CheckpointError, match="more attributes"):
+                    refused()
+        transaction.rollback(made.checkpoint_id) if way == "rollback" else transaction.discard()
+        assert sorted(os.listdir(layer)) == (["d"] if way == "rollback" else [])
+        if way == "rollback":
+            assert "user.many" not in os.listxattr(layer / "d") and transaction.changes().complete
+            transaction.commit()
+            assert (tmp_path / "base/d/file").read_text() == "x"
+
+
+def _too_many(plain: Callable[..., list[str]], place: str, **how: bool) -> list[str]:
+    names = plain(place, **how)
+    if "user.many" in names:
+        raise OSError(errno.E2BIG, "too many")
+    return names
 
 
 @pytest.mark.parametrize("kind", ("overlay", "snapshot"))
