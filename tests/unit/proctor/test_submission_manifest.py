@@ -281,6 +281,20 @@ def test_an_answer_is_found_across_chunks_and_in_large_files() -> None:
     assert Search([answer]).of(iter(padding)) == []
 
 
+@pytest.mark.parametrize("code", ["ascii", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(("blank", "times"), [(" ", 100), (" ", 80_000), ("\r\n", 40_000), (" ", 700_000)])
+def test_an_answer_is_found_however_much_white_space_lies_over_the_end_of_a_chunk(
+    blank: str, times: int, code: str
+) -> None:
+    answer = Answer(kind="oracle string", source="x", text=b"alpha beta_gamma delta")
+    data = ("#" * 200_000 + f" alpha{blank * times}beta_gamma delta.").encode(code)
+    size = 1 << 18
+    chunks = [data[place : place + size] for place in range(0, len(data), size)]
+    assert len(Search([answer]).of(iter(chunks))) == 1
+    other = [each.replace("beta".encode(code), "bete".encode(code)) for each in chunks]
+    assert Search([answer]).of(iter(other)) == []
+
+
 def test_what_only_looks_like_an_archive_is_searched_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     from ringfence.proctor.submission_manifest import search
 

@@ -19,6 +19,9 @@ MAX_UNPACKED_BYTES = 256 << 20
 """Of one compressed file: a bomb is not unpacked beyond that."""
 _LARGE = 256 << 10
 _WORD = re.compile(rb"\w{5,}")
+_BLANK = b"\0 \t\n\r\v\f"
+_GAPS = ((re.compile(rb"\s{2,}"), b" "), (re.compile(rb"\0{2,}"), b"\0"), (re.compile(rb"(?:\s\0){2,}"), b" \0"))
+"""White space, and that of UTF-16, with what means the same to the search."""
 _UNPACKED_CHUNK = 1 << 20
 _LEAST_HIDDEN = 8
 _PLAIN = "as it is"
@@ -110,7 +113,17 @@ def _windows(chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         window = tail + chunk
         yield window
-        tail = window[-4 * LONGEST :]
+        tail = _end(window)
+
+
+def _end(window: bytes) -> bytes:
+    """As much of its end as the longest answer may take up; if that is little but white space, without most of it."""
+    end = window[-4 * LONGEST :]
+    if len(end.translate(None, _BLANK)) >= LONGEST:
+        return end
+    for gap, short in _GAPS:
+        window = gap.sub(short, window)
+    return window[-4 * LONGEST :]
 
 
 def _layers(chunks: Iterable[bytes], *, deep: bool) -> Iterator[tuple[str, Iterator[bytes]]]:
