@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import textwrap
+import zlib
 from pathlib import Path
 
 import pytest
@@ -428,6 +429,33 @@ def test_configuration_of_a_repository_runs_nothing(case: Case) -> None:
     assert b"planted" in naive.stderr
     graded = case.grade()
     assert graded.passed and graded.outcome is not None and b"planted" not in graded.outcome.stderr
+
+
+@pytest.mark.parametrize("cheat", ["object", "index"])
+def test_tests_are_taken_from_a_repository_only_once_it_is_looked_through(case: Case, cheat: str) -> None:
+    """As docs/reference/proctor/grading.md says; without that it gives what the agent wants."""
+    git = ["git", "-C", str(case.work), "-c", "user.name=a", "-c", "user.email=a@a", "-c", "safe.directory=*"]
+    case.leave(expected="fixed\n", other="same\n")
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "base"]):
+        subprocess.run([*git, *words], check=True)
+    name = subprocess.run([*git, "rev-parse", "HEAD:expected"], check=True, capture_output=True, text=True).stdout
+    checks = "git checkout -q HEAD -- . && grep -qx cheated expected"
+    looks = "rm -f .git/index && git fsck --full --no-dangling"
+    case.graded_by(checks)
+    assert not case.grade().passed
+    case.leave(expected="cheated\n")
+    if cheat == "object":
+        path = case.work / ".git" / "objects" / name[:2] / name[2:].strip()
+        path.chmod(0o600)
+        path.write_bytes(zlib.compress(b"blob 8\0cheated\n"))
+        (case.work / "expected").unlink()
+    else:
+        subprocess.run([*git, "update-index", "--skip-worktree", "expected"], check=True)
+    assert case.grade().passed
+    case.graded_by(f"{looks} && {checks}")
+    assert not case.grade().passed
+    case.graded_by(f"{looks} && {checks.replace('cheated', 'fixed')}")
+    assert case.grade().passed == (cheat == "index"), "the commit's own file is back, where it has one"
 
 
 @pytest.mark.privileges
