@@ -57,8 +57,7 @@ ALLOWED: tuple[tuple[str, str], ...] = (
      integrations/harbor.py:normpath integrations/living/session.py:normpath kernel/seccomp/watching.py:normpath
      manager/sandbox.py:normpath proctor/agent_run.py:normpath proctor/findings.py:normpath
      proctor/foreign/environment.py:normpath proctor/foreign/rootfs.py:normpath proctor/pytest_sandbox.py:normpath
-     proctor/rooted/layer.py:normpath:2 proctor/staging.py:normpath:2 proctor/staging.py:relpath
-     validation/paths.py:normpath
+     proctor/rooted/layer.py:normpath:2 validation/paths.py:normpath
      """),
     ("asks whether a path is written plainly, and refuses it where it is not",
      """

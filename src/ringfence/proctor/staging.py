@@ -122,7 +122,7 @@ def _check_forbidden(policy: TaskPolicy, target: str) -> None:
 
     top = policy.mount_at
     for path in (path for path in policy.forbidden_reads if within(path, top)):
-        inside = os.path.normpath(path)[len(top) + 1 :]
+        inside = path[len(top) + 1 :]
         told = any(remembers(objects, rest) for objects, rest in _histories(policy, target, inside))
         if told or (policy.base_commit and os.path.lexists(os.path.join(target, inside))):
             raise UsageError(f"forbidden.reads has {path}, which the history of a repository has: git would show it",
@@ -136,7 +136,7 @@ def _histories(policy: TaskPolicy, target: str, inside: str) -> Iterator[tuple[s
     for folder in ("", *ancestors(inside), *filter(None, [inside])):
         place = os.path.join(target, folder)
         objects = objects_of(place) if os.path.lexists(os.path.join(place, ".git")) else ""
-        shown = os.path.normpath(os.path.join(policy.mount_at, os.path.relpath(objects or target, target)))
+        shown = os.path.join(policy.mount_at, objects[len(target) + 1 :])
         if within(objects, target) and not any(within(shown, each) for each in policy.forbidden_reads):
             yield objects, inside[len(folder) :].lstrip("/")
 
