@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Noted = tuple[int, int | None]
 _PREFIX = "user.overlay."
+_SECOND_NS = 10**9
 """Prefix of the attributes that overlayfs sets if mounted with ``userxattr``, as it always is here."""
 _OPENED, _SINCE, _INDEX, _OURS, _FOLDERS = "opened", "since", "index", "ours", "folders"
 
@@ -140,7 +141,9 @@ class OverlayLayer:
 
     def _is_younger(self, path: str, mark: tuple[int, ...]) -> bool:
         ours = list(mark) == self._ours.get(path) or list(mark[:3]) == self._ours.get(_by_inode(mark))
-        return mark[3] >= self._since_ns and not ours
+        # A file system that keeps whole seconds makes a change look as old as the second in which it came.
+        since_ns = self._since_ns if mark[3] % _SECOND_NS else self._since_ns // _SECOND_NS * _SECOND_NS
+        return mark[3] >= since_ns and not ours
 
     def _is_elsewhere(self, path: str) -> bool:
         """Whether a directory above was replaced by another: the contents were never seen, however old they are."""

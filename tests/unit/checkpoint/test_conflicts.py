@@ -564,3 +564,16 @@ def test_git_takes_no_setting_of_anybody(tmp_path: Path, monkeypatch: pytest.Mon
     merged = three_way.merged(MINE.encode(), LINES.encode(), THEIRS.encode(), without=())
     assert merged == BOTH.encode()
     assert [path.name for path in left_in(tmp_path)] == [".git"], "the copies are gone"
+
+
+def test_a_change_in_the_second_of_the_opening_counts_where_only_seconds_are_kept(tmp_path: Path) -> None:
+    """As on ext3, and on ext4 with small inodes."""
+
+    def test(arena: Arena) -> None:
+        layer, second = arena.open().layer, 10**9
+        assert isinstance(layer, OverlayLayer)
+        layer._since_ns = 1_000 * second + second // 2
+        times = (1_000 * second, 999 * second, 1_000 * second + 1, layer._since_ns)
+        assert [layer._is_younger("text", (1, 1, 1, ctime, 1, 1)) for ctime in times] == [True, False, False, True]
+
+    on("overlay", tmp_path, test)
