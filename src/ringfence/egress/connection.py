@@ -208,15 +208,14 @@ class Connection:
                 raise Refused(usable.reason)
             addresses = [address for address in found if address[1] in usable.addresses]
         begun, self.begun = self.begun, None
-        self.server = await upstream.connect(addresses, self.buffer_bytes, begun)
+        self.server, address = await upstream.connect(addresses, self.buffer_bytes, begun)
         self.is_connecting = False
-        self.reached()
+        self.reached(address)
         return self.server
 
-    def reached(self) -> None:
+    def reached(self, address: str) -> None:
         """The server has answered: from now on it was allowed, unless what the client says is not."""
-        assert self.server is not None
-        self.address = self.server.getpeername()[0]
+        self.address = address
         self.settle("allowed", "")
         self.touch()
 
@@ -358,13 +357,15 @@ class Connection:
             self.settle("ended", "it was ended before it began")
         elif self.decision == "ended" and not self.reason:
             self.reason = "nothing was asked for"
-        for pump in (self.up, self.down):
-            if pump is not None:
-                pump.give_up()
-        for link in (self.client, self.server, self.begun):
-            if isinstance(link, socket.socket):
-                link.close()
-        self.tell()
+        try:
+            for pump in (self.up, self.down):
+                if pump is not None:
+                    pump.give_up()
+        finally:  # whatever becomes of them: no socket stays open, and none is without its event
+            for link in (self.client, self.server, self.begun):
+                if isinstance(link, socket.socket):
+                    link.close()
+            self.tell()
 
     def tell(self) -> None:
         """Report it, once."""

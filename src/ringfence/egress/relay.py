@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 if sys.platform == "linux":
@@ -102,7 +103,8 @@ class Edges:
             if movers.get(descriptor) is mover:
                 del movers[descriptor]
                 if descriptor not in self._from and descriptor not in self._to:
-                    self._epoll.unregister(descriptor)
+                    with suppress(OSError):  # it is closed already, and the kernel has forgotten it
+                        self._epoll.unregister(descriptor)
 
     def is_watching(self, descriptor: int) -> bool:
         return descriptor in self._from or descriptor in self._to
@@ -197,7 +199,8 @@ class Pump:
         self.loop = asyncio.get_running_loop()
         self.pipes, self.edges, self.meter, self.touch = pipes, edges, meter, touch
         self.source, self.sink = source.fileno(), sink.fileno()
-        self.sink_socket = sink
+        self.sockets = source, sink
+        """Bytes are moved by these and not by their numbers: after a close, a number may be another connection's."""
         self.held = 0
         self.pipe: tuple[int, int] | None = None
         self.stopped = False
@@ -221,7 +224,7 @@ class Pump:
                 if self.stopped or not (self.held or self._fill()):
                     return
                 assert self.pipe is not None
-                self.held -= os.splice(self.pipe[0], self.sink, self.held, flags=_FLAGS)
+                self.held -= os.splice(self.pipe[0], self.sockets[1].fileno(), self.held, flags=_FLAGS)
         except BlockingIOError:
             return  # the sink is full: until that is over, the source is not read
         except OSError as error:
@@ -238,7 +241,7 @@ class Pump:
         if self.pipe is None:
             self.pipe = self.pipes.take()
         try:
-            self.held = os.splice(self.source, self.pipe[1], room, flags=_FLAGS)
+            self.held = os.splice(self.sockets[0].fileno(), self.pipe[1], room, flags=_FLAGS)
         except BlockingIOError:
             self._give_back()
             return False
@@ -251,7 +254,7 @@ class Pump:
 
     def _end_of_source(self) -> None:
         try:
-            self.sink_socket.shutdown(socket.SHUT_WR)
+            self.sockets[1].shutdown(socket.SHUT_WR)
         except OSError:
             pass  # it is closed already
         self._end(None)
@@ -276,7 +279,6 @@ class Pump:
         self.edges.forget(self)
         self._give_back()
         self.held = 0
-
 
     def give_up(self) -> None:
         """The same, where nobody waits for its end."""

@@ -147,10 +147,12 @@ def narrow(link: socket.socket, size: int) -> None:
 
 async def connect(
     addresses: list[Address], buffers: int = 0, begun: socket.socket | OSError | None = None
-) -> socket.socket:
+) -> tuple[socket.socket, str]:
     """Connect to the first that answers, and to no other than these: they were checked. Unreachable says why not.
-    ``buffers``: how much each holds, as ``buffer_bytes`` says it. ``begun``: what ``begin`` gave for the first, or the
-    error that it raised."""
+
+    Returned is the connection with its address, as a server that has reset it by then can't be asked. ``buffers``: how
+    much each holds, as ``buffer_bytes`` says it. ``begun``: what ``begin`` gave for the first, or the error it raised.
+    """
     loop = asyncio.get_running_loop()
     give_up, problem = loop.time() + CONNECT_S, "there is no address"
     for family, text, place in addresses:
@@ -162,7 +164,7 @@ async def connect(
             if isinstance(begun, OSError):
                 raise begun
             link = begun if begun is not None else begin((family, text, place), buffers)
-            return await _connected(loop, link, place, min(_EACH_S, left))
+            return await _connected(loop, link, place, min(_EACH_S, left)), text
         except (OSError, TimeoutError) as error:
             problem = f"{text} does not answer: {_told(error)}"
         begun = None
@@ -223,16 +225,14 @@ def begin_at_once(connection: Connection) -> None:
 def _connect(connection: Connection, address: Address) -> None:
     link = connection.begun = begin(address, connection.buffer_bytes)
     try:
-        if is_connected(link):
-            connection.begin_both(link)
-            connection.server, connection.begun = link, None
-            connection.reached()
+        if not is_connected(link):
+            return
     except OSError:
-        if connection.up is not None:
-            connection.up.give_up()
-            connection.up = None
         link.close()
         raise
+    connection.server, connection.begun = link, None
+    connection.reached(address[1])  # before a byte moves: from then on nothing takes it for one that never began
+    connection.begin_both(link)
 
 
 async def _connected(

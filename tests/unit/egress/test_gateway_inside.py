@@ -23,6 +23,8 @@ from tests.unit.egress.world import NEWNET, _bound, check, echo, http, libc, rea
 
 from ringfence.egress import client, gateway, proxy_entry, told, upstream
 from ringfence.egress.addresses import SPARES, AddressPlan
+from ringfence.egress.connection import Connection
+from ringfence.egress.relay import Pump
 from ringfence.egress.sandbox_side import SandboxSide
 from ringfence.errors import SetupError
 from ringfence.kernel.mount import namespaces
@@ -456,5 +458,90 @@ def test_each_visit_has_room_for_as_many_events_and_what_had_none_is_counted(
     def body(there: Inside) -> None:
         guest = there.guest("api.example.com")
         assert [visit(guest, count) for count in (2, 5, 1, 4)] == [(2, 0), (3, 2), (1, 2), (3, 3)]
+
+    inside(body)
+
+
+# ---- a server that resets
+
+
+def _unread(link: socket.socket) -> bytes:
+    try:
+        return link.recv(64, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return b""
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_what_a_server_got_and_said_before_it_reset_is_in_the_record(
+    inside: Any, monkeypatch: pytest.MonkeyPatch, reset: bool
+) -> None:
+    """It is connected to, and both say a word, in the turn that accepts the client; in that turn it is gone too."""
+    begin_both, said = Connection.begin_both, threading.Event()
+
+    def begin_and_lose(connection: Connection, server: socket.socket) -> object:
+        if not said.is_set():
+            eventually(lambda: _unread(connection.client) and _unread(server))
+            said.set()
+        pumps = begin_both(connection, server)
+        if reset:
+            eventually(lambda: not _has_peer(server))
+        return pumps
+
+    def answer(link: socket.socket) -> None:
+        link.sendall(b"hello")
+        said.wait(30)
+        assert link.recv(3) == b"ask"
+        if reset:
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        else:
+            read_all(link)
+
+    monkeypatch.setattr(Connection, "begin_both", begin_and_lose)
+
+    def body(there: Inside) -> None:
+        there.serve(7000, answer)
+        guest = there.guest("127.0.0.1:7000")
+        with to("127.0.0.1", 7000) as link:
+            link.sendall(b"ask")
+            assert link.recv(5) == b"hello"
+        (event,) = there.events(guest)
+        assert (event["decision"], event["address"]) == ("allowed", "127.0.0.1"), event
+        assert (event["bytes_out"], event["bytes_in"]) == (3, 5)
+        assert guest.totals == {"connections": 1, "refused": 0, "uncounted": 0, "bytes_out": 3, "bytes_in": 5}
+        edges = there.gateway.edges
+        assert not edges._from and not edges._to
+
+    inside(body)
+
+
+def _has_peer(link: socket.socket) -> bool:
+    try:
+        link.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_connection_is_closed_and_told_of_whatever_becomes_of_its_pumps(
+    inside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_up = Pump.give_up
+
+    def give_up_and_fail(pump: Pump) -> None:
+        give_up(pump)
+        raise OSError
+
+    def body(there: Inside) -> None:
+        there.serve(7000, echo)
+        guest = there.guest("127.0.0.1:7000")
+        with to("127.0.0.1", 7000) as link:
+            link.sendall(b"ask")
+            assert link.recv(3) == b"ask"
+            monkeypatch.setattr(Pump, "give_up", give_up_and_fail)
+            link.shutdown(socket.SHUT_WR)
+            assert read_all(link) == b""
+        (event,) = there.events(guest)
+        assert (event["bytes_out"], event["bytes_in"]) == (3, 3)
 
     inside(body)

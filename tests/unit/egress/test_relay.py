@@ -163,6 +163,47 @@ def test_one_side_that_is_gone_ends_both() -> None:
     with_pair(use)
 
 
+def test_a_pump_whose_sockets_were_closed_under_it_moves_nobody_elses_bytes() -> None:
+    """The next sockets have the same numbers, and belong to another sandbox."""
+    later = Pair()
+
+    async def use(pair: Pair) -> None:
+        pair.client.sendall(b"first")
+        up, _ = pumps = pair.pumps()
+        assert pair.server.recv(64) == b"first" and up.meter.bytes == 5
+        later.client.sendall(b"private")
+        for mine, theirs in ((pair.inner, later.inner), (pair.outer, later.outer)):
+            number = mine.fileno()
+            mine.close()
+            assert os.dup2(theirs.fileno(), number, inheritable=False) == number
+        up._move()
+        assert up.meter.bytes == 5 and isinstance(up.finished.exception(), OSError)
+        for pump in pumps:
+            pump.give_up()
+        assert not pair.edges._from and not pair.edges._to
+        assert later.inner.recv(64) == b"private"
+        for number in (up.source, up.sink):
+            os.close(number)
+
+    try:
+        with_pair(use)
+    finally:
+        later.close()
+
+
+def test_a_pump_is_forgotten_also_where_its_sockets_were_closed_before() -> None:
+    async def use(pair: Pair) -> None:
+        one, other = pair.pumps()
+        pair.inner.close()
+        pair.outer.close()
+        one.give_up()
+        other.give_up()
+        assert not pair.edges._from and not pair.edges._to
+        assert one.finished.cancelled() and other.finished.cancelled()
+
+    with_pair(use)
+
+
 def test_pipes_are_large_up_to_a_number_and_used_again() -> None:
     pipes = Pipes()
     taken = [pipes.take() for _ in range(40)]
