@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,8 @@ from tests.framework_environment import framework_environment
 
 from ringfence.cli import main
 from ringfence.errors import UsageError
-from ringfence.integrations.jupyter.frames import CLOSE, DATA, HEAD, OPEN, FrameError, Frames, frame
-from ringfence.integrations.jupyter.kernel import PORTS, read_connection
+from ringfence.integrations.jupyter.frames import CLOSE, DATA, HEAD, OPEN, PORTS, FrameError, Frames, frame
+from ringfence.integrations.jupyter.kernel import read_connection
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,6 +42,21 @@ def test_a_kernel_is_reached_over_the_loopback_alone(tmp_path: Path, wrong: dict
     file.write_text(json.dumps({**good, **wrong}))
     with pytest.raises(UsageError):
         read_connection(str(file))
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "\xff", "[" * 8000, "[" * 100_000],
+                         ids=["list", "empty", "text", "deep", "long"])  # fmt: skip
+def test_what_is_no_connection_file_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "connection.json").write_text(text)
+    with pytest.raises(UsageError):
+        read_connection(str(tmp_path / "connection.json"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such pipes")
+def test_a_pipe_in_place_of_the_connection_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "connection.json")
+    with pytest.raises(UsageError, match="not a regular file"):
+        read_connection(str(tmp_path / "connection.json"))
 
 
 def test_limits_that_would_not_reach_the_kernel_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,9 +42,15 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def _pytest(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", *PLUGIN, "-p", "no:hypothesispytest", *words]
+def _pytest(
+    project: Path, *words: str, options: tuple[str, ...] = ("-P",), search: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """``options``: of Python; ``search``: what is added to the caller's PYTHONPATH."""
+    command = [sys.executable, *options, "-m", "pytest", *PLUGIN, "-p", "no:hypothesispytest", *words]
     environment = {name: text for name, text in os.environ.items() if not name.startswith(("PYTEST_", "COV"))}
+    given = os.environ.get("PYTHONPATH", "")
+    if search:
+        environment["PYTHONPATH"] = f"{search}{os.pathsep}{given}"
     return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=600,
                           check=False)  # fmt: skip
 
@@ -116,9 +122,61 @@ def test_nothing_of_the_project_runs_outside(project: Path, where: str) -> None:
 def test_a_plug_in_of_the_project_that_pytest_loads_too_early_is_refused(project: Path) -> None:
     (project / "early.py").write_text("")
     (project / "pytest.ini").write_text("[pytest]\naddopts = -p early\n")
-    done = _pytest(project, "--ringfence")
+    done = _pytest(project, "--ringfence", search=".")
     assert done.returncode == 4 and "was loaded before" in done.stderr
-    assert _pytest(project, "-k", "ok").returncode == 0, "the control"
+    assert _pytest(project, "-k", "ok", search=".").returncode == 0, "the control"
+
+
+@pytest.fixture
+def installable(project: Path) -> Path:
+    """The project has a plug-in of pytest, as an installed package has one; it notes where it was loaded."""
+    (project / "evil-1.0.dist-info").mkdir()
+    (project / "evil-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+    (project / "evil-1.0.dist-info" / "entry_points.txt").write_text("[pytest11]\nevil = evil_plugin\n")
+    note = f"try: open({str(project.parent / 'outside')!r}, 'w').close()\nexcept OSError: pass\n"
+    (project / "evil_plugin.py").write_text(note)
+    (project / "test_a.py").write_text("def test_one(): pass\n")
+    return project
+
+
+def test_the_current_directory_on_the_search_path_is_refused(installable: Path) -> None:
+    done = _pytest(installable, "--ringfence", options=())
+    assert done.returncode == 4 and "python -P -m pytest" in done.stderr and "1 passed" not in done.stdout
+    assert (installable.parent / "outside").exists(), "what the refusal is for"
+    (installable.parent / "outside").unlink()
+    assert _summary(_pytest(installable, "--ringfence")) == (0, "1 passed"), "the control"
+    assert not (installable.parent / "outside").exists()
+
+
+@pytest.mark.parametrize(("search", "status"), [("", 4), (".", 0)])
+def test_a_search_path_that_names_the_project_is_the_callers_choice(
+    installable: Path, search: str, status: int
+) -> None:
+    """An empty part of it names nothing: Python takes it for the current directory."""
+    assert _pytest(installable, "--ringfence", search=search or os.pathsep).returncode == status
+
+
+def test_what_the_projects_own_search_path_has_loaded_outside_is_refused(installable: Path) -> None:
+    (installable / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    done = _pytest(installable, "--ringfence")
+    assert done.returncode == 4 and "evil_plugin was found by its pythonpath" in done.stderr
+    (installable / "evil-1.0.dist-info" / "entry_points.txt").unlink()
+    assert _summary(_pytest(installable, "--ringfence")) == (0, "1 passed"), "the control"
+
+
+def test_the_projects_own_search_path_holds_inside_alone(project: Path) -> None:
+    """Outside, a module of its own would take the place of one that is imported for the sandbox."""
+    (project / "lib").mkdir()
+    outside = project.parent / "outside"
+    note = f"try: open({str(outside)!r}, 'w').close()\nexcept OSError: pass\n"
+    (project / "lib" / "ctypes.py").write_text(note)
+    (project / "lib" / "near_module.py").write_text("X = 1\n")
+    (project / "pytest.ini").write_text("[pytest]\npythonpath = lib\n")
+    (project / "test_a.py").write_text("import near_module\ndef test_one(): pass\n")
+    assert _summary(_pytest(project, "--ringfence")) == (0, "1 passed")
+    assert not outside.exists()
+    (project / "test_a.py").write_text("import ctypes, near_module\ndef test_one(): pass\n")
+    assert _summary(_pytest(project)) == (0, "1 passed") and outside.exists(), "the control"
 
 
 @pytest.mark.privileges
@@ -156,7 +214,7 @@ def test_a_link_in_place_of_a_report_is_not_carried_over(project: Path) -> None:
 def test_ctrl_c_lets_pytest_sum_up(project: Path) -> None:
     slow = "def test_slow():\n    print('begun', flush=True)\n    time.sleep(600)\n"
     (project / "test_a.py").write_text(f"import time\ndef test_one(): pass\n{slow}")
-    command = [sys.executable, "-m", "pytest", *PLUGIN, "--ringfence", "-s", "-v"]
+    command = [sys.executable, "-P", "-m", "pytest", *PLUGIN, "--ringfence", "-s", "-v"]
     with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
         assert running.stdout is not None
         seen = b""

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import select
+import signal
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 from tests.patience import PATIENCE_S, eventually
 
+from ringfence.backends.newest import Heard
 from ringfence.checkpoint.transaction import Transaction
 from ringfence.engine.run import transaction_kind
 from ringfence.errors import UsageError
 from ringfence.integrations.living.cut import Gathered, cut
-from ringfence.integrations.living.guest import LENGTH, MARK_START
+from ringfence.integrations.living.guest import CELL, HEAD, LENGTH, MARK_START
 from ringfence.integrations.living.place import Place
 from ringfence.integrations.living.python import LivingPython, _Tail
 from ringfence.model.job import Job
 from ringfence.model.policy import SandboxPolicy
+from ringfence.python_jobs.reply import Reply, ReplyKind, read_reply
 
 POLICY = SandboxPolicy(isolation="strict", wall_time_s=60, cpu_time_s=60)
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs isolation strict")
@@ -145,6 +153,112 @@ def test_a_reply_that_says_it_is_endless_is_held_no_further_than_a_reply_can_be(
     for _ in range(100):
         assert tail.add(b"x" * 1000) == b""
     assert len(tail.held) == 1000 + LENGTH.size and tail.complete and tail.payload == b"x" * 1000
+
+
+class Streams:
+    """A visit whose interpreter has said this; how each stream was asked for more is written down."""
+
+    def __init__(self, stdout: bytes, stderr: bytes, ends_after: int) -> None:
+        self._said = {"stdout": stdout, "stderr": stderr}
+        self._left = ends_after
+        self.in_vain: list[tuple[str, float]] = []
+        self.signals: list[int] = []
+
+    def _read(self, name: str, since: int, timeout_s: float) -> Heard:
+        data = self._said[name][since:]
+        if not data:
+            self.in_vain.append((name, timeout_s))
+        return Heard(data=data, position=since + len(data))
+
+    def read_stdout(self, since: int, *, timeout_s: float) -> Heard:
+        return self._read("stdout", since, timeout_s)
+
+    def read_stderr(self, since: int, *, timeout_s: float) -> Heard:
+        return self._read("stderr", since, timeout_s)
+
+    def signal(self, number: int) -> None:
+        self.signals.append(number)
+
+    @property
+    def done(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+MARK = b"m" * 16
+BEGIN = MARK_START + MARK + b"\n"
+
+
+def listened(streams: Any, seconds: float = PATIENCE_S) -> tuple[bytes | None, str]:
+    place: Any = SimpleNamespace(policy=POLICY)
+    gathered = {name: Gathered(1000) for name in ("stdout", "stderr")}
+    return LivingPython(place)._listen(streams, MARK, gathered, time.monotonic() + seconds, threading.Event())
+
+
+@pytest.mark.parametrize(("stdout", "stderr", "waits"), [
+    (BEGIN, BEGIN, "stdout"),
+    (BEGIN + LENGTH.pack(5) + b"1234", BEGIN, "stdout"),
+    (BEGIN + LENGTH.pack(1) + b"1", b"", "stderr"),
+    (b"", b"", "both"),
+], ids=["no length", "half a reply", "no mark on stderr", "nothing"])  # fmt: skip
+def test_what_has_not_come_is_waited_for(stdout: bytes, stderr: bytes, waits: str) -> None:
+    """Otherwise the caller's thread would ask for it without a rest."""
+    streams = Streams(stdout, stderr, 5)
+    assert listened(streams) == (None, "")
+    rests = [name for name, timeout_s in streams.in_vain[:-2] if timeout_s > 0]  # the last two: it has ended
+    assert len(rests) >= 4 and set(rests) == ({"stdout", "stderr"} if waits == "both" else {waits})
+
+
+def test_a_cell_that_has_ended_when_its_time_is_over_is_not_interrupted() -> None:
+    ended = Streams(BEGIN + LENGTH.pack(1) + b"1", BEGIN, 5)
+    assert listened(ended, -1) == (b"1", "") and ended.signals == []
+    running = Streams(b"", b"", 5)
+    assert "took too long" in listened(running, -1)[1] and running.signals == [2], "the control"
+
+
+# It waits for late interrupts as long as a test may.
+GUEST = """\
+from ringfence.integrations.living import guest
+guest._LATE_S = 600
+guest.serve(100_000)
+"""
+CELL_UNTIL = """\
+import os, time
+os.write(1, b'begun\\n')
+while not os.path.exists({!r}): time.sleep(0.01)
+"""
+
+
+@on_linux
+@pytest.mark.system
+@pytest.mark.parametrize(("sent_before", "kind"), [(1, ReplyKind.VALUE), (0, ReplyKind.RAISED)],
+                         ids=["an earlier cell's", "its own"])  # fmt: skip
+def test_an_interrupt_hits_the_cell_that_it_was_meant_for(tmp_path: Path, sent_before: int, kind: ReplyKind) -> None:
+    """One that was sent before the request, and comes after it: the cell begins only then."""
+    with subprocess.Popen([sys.executable, "-c", GUEST], stdin=-1, stdout=-1, stderr=subprocess.DEVNULL) as guest:
+        assert guest.stdin is not None and guest.stdout is not None
+        _say(guest.stdin, b"1", 0)
+        assert _reply(guest.stdout).kind is ReplyKind.VALUE, "it listens to interrupts by now"
+        _say(guest.stdin, CELL_UNTIL.format(str(tmp_path / "end")).encode(), sent_before)
+        if not sent_before:
+            select.select([guest.stdout], [], [], PATIENCE_S)
+        has_begun, _, _ = select.select([guest.stdout], [], [], 0.5)  # long enough for one that does not wait
+        guest.send_signal(signal.SIGINT)
+        (tmp_path / "end").touch()
+        assert guest.stdout.readline() == b"begun\n"
+        said = _reply(guest.stdout)
+        guest.stdin.close()
+    assert said.kind is kind and bool(has_begun) is (not sent_before)
+
+
+def _say(stdin: IO[bytes], source: bytes, sent: int) -> None:
+    stdin.write(HEAD.pack(CELL, len(source), sent, MARK) + source)
+    stdin.flush()
+
+
+def _reply(stdout: IO[bytes]) -> Reply:
+    assert stdout.read(len(BEGIN)) == BEGIN
+    return read_reply(stdout.read(LENGTH.unpack(stdout.read(LENGTH.size))[0]))
 
 
 @on_linux

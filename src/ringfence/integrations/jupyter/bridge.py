@@ -14,20 +14,41 @@ import subprocess
 import sys
 import tempfile
 
-from ringfence.integrations.jupyter.frames import CLOSE, DATA, MAX_BYTES, OPEN, Frames, frame
+from ringfence.integrations.jupyter.frames import (
+    CLOSE,
+    CONNECTION,
+    DATA,
+    MAX_BYTES,
+    OPEN,
+    PORTS,
+    FrameError,
+    Frames,
+    frame,
+)
 
 _LOOK_S = 0.05
 
 
-def main(connection: dict[str, object], ports: list[int]) -> int:
-    """Until the kernel ends."""
+def main() -> int:
+    """Until the kernel ends. The first frame says what Jupyter asks for: no argument may have its key."""
+    connection = _asked()
     with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
         json.dump(connection, file)
     command = [sys.executable, "-m", "ipykernel_launcher", "-f", file.name]
     # What it prints itself goes to stderr: stdout is the relay's.
     kernel = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True)
     signal.signal(signal.SIGINT, lambda *_: kernel.send_signal(signal.SIGINT))
-    return Bridge(kernel, ports).run()
+    return Bridge(kernel, [int(str(connection[name])) for name in PORTS]).run()
+
+
+def _asked() -> dict[str, object]:
+    frames = Frames()
+    while data := os.read(0, 1):  # no more than the frame: what follows is the bridge's
+        for kind, _, _, payload in frames.add(data):
+            if kind == CONNECTION:
+                asked: dict[str, object] = json.loads(payload)
+                return asked
+    raise FrameError("nothing said what Jupyter asks for")
 
 
 class Bridge:

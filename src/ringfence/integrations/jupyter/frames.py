@@ -7,8 +7,11 @@ from struct import Struct
 
 HEAD = Struct("!cIHI")
 """Kind, number of the connection, place of the socket among the five, bytes that follow."""
-OPEN, DATA, CLOSE = b"O", b"D", b"C"
+OPEN, DATA, CLOSE, CONNECTION = b"O", b"D", b"C", b"K"
+"""``CONNECTION``: what Jupyter asks for, as JSON; the first frame to the bridge, and no other."""
 MAX_BYTES = 1 << 16
+PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+"""Of the five sockets, by place, as Jupyter's connection file calls them."""
 
 
 class FrameError(Exception):
@@ -30,7 +33,7 @@ class Frames:
         self._held += data
         while len(self._held) >= HEAD.size:
             kind, number, place, length = HEAD.unpack_from(self._held)
-            if kind not in (OPEN, DATA, CLOSE) or length > MAX_BYTES:
+            if kind not in (OPEN, DATA, CLOSE, CONNECTION) or length > MAX_BYTES:
                 raise FrameError(f"{bytes(self._held[: HEAD.size])!r}")
             if len(self._held) < HEAD.size + length:
                 return

@@ -31,7 +31,16 @@ class Relay:
         threading.Thread(target=self._listen, name="ringfence-kernel", daemon=True).start()
 
     async def serve(self, host: str, ports: Sequence[int]) -> list[asyncio.Server]:
-        return [await asyncio.start_server(self._serving(place), host, port) for place, port in enumerate(ports)]
+        """OSError if one of the ports is taken; then it listens on none."""
+        servers: list[asyncio.Server] = []
+        try:
+            for place, port in enumerate(ports):
+                servers.append(await asyncio.start_server(self._serving(place), host, port))
+        except OSError:
+            for server in servers:
+                server.close()
+            raise
+        return servers
 
     def _serving(self, place: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

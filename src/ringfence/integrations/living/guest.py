@@ -1,8 +1,9 @@
 """Inside the sandbox: an interpreter that executes one cell after the other and keeps its variables.
 
-Started by ``python.py`` with the mark's length agreed on: a request on stdin is ``kind(1) length(4) mark(16) payload``.
-After each, both streams get the mark on a line of its own; on stdout a reply of ``python_jobs.reply`` follows it, with
-its length. It protects nothing: the cell's code can write all of this itself, and says then no more than another value.
+Started by ``python.py`` with the mark's length agreed on: a request on stdin is ``kind(1) length(4) interrupts(4)
+mark(16) payload``; the interrupts are those sent before it. After each, both streams get the mark on a line of its own;
+on stdout a reply of ``python_jobs.reply`` follows it, with its length. It protects nothing: the cell's code can write
+all of this itself, and says then no more than another value.
 """
 
 from __future__ import annotations
@@ -11,22 +12,38 @@ import ast
 import os
 import signal
 import sys
+import time
 import traceback
 from struct import Struct
 
 from ringfence.python_jobs import load, reply
 
-HEAD = Struct("!cI16s")
+HEAD = Struct("!cII16s")
 LENGTH = Struct("!I")
 CELL, VARIABLES = b"C", b"V"
 MARK_START = b"\n\x1e"
 _running: list[bool] = []
 """Not empty while a cell runs: only then is an interrupt meant for a cell."""
+_arrived = 0
+"""How many interrupts have come."""
+_LATE_S = 2.0
+"""How long one for an earlier cell may be on its way; then it was lost, e.g. to a handler that the cell had set."""
 
 
 def _interrupted(*_: object) -> None:
+    global _arrived
+    _arrived += 1
     if _running:
         raise KeyboardInterrupt
+
+
+def _let_arrive(sent: int) -> None:
+    """Wait for interrupts that were sent before this cell began: they are not meant for it."""
+    global _arrived
+    end = time.monotonic() + _LATE_S
+    while _arrived < sent and time.monotonic() < end:
+        time.sleep(0.001)
+    _arrived = sent
 
 
 def serve(max_bytes: int) -> None:
@@ -42,8 +59,9 @@ def serve(max_bytes: int) -> None:
         head = requests.read(HEAD.size)
         if len(head) < HEAD.size:
             return
-        kind, length, mark = HEAD.unpack(head)
+        kind, length, sent, mark = HEAD.unpack(head)
         payload = requests.read(length)
+        _let_arrive(sent)
         _answer(mark, _worked(kind, payload, space, max_bytes))
 
 

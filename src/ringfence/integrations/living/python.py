@@ -80,6 +80,8 @@ class LivingPython:
         self._environment = environment
         self._room = max(4096, place.policy.output_bytes // 2)
         self._handle: Handle | None = None
+        self._interrupts = 0
+        """Sent to this interpreter so far: it tells by that which of them is meant for an earlier cell."""
         self._read = {"stdout": 0, "stderr": 0}
         self._one_at_a_time = threading.Lock()
 
@@ -119,10 +121,8 @@ class LivingPython:
         mark = os.urandom(_MARK_BYTES // 2).hex().encode()
         end = time.monotonic() + seconds
         streams = {name: Gathered(self._place.policy.output_bytes) for name in self._read}
-        feeding = threading.Thread(
-            target=_feed, args=(handle, HEAD.pack(kind, len(payload), mark) + payload), daemon=True
-        )
-        feeding.start()
+        request = HEAD.pack(kind, len(payload), self._interrupts, mark) + payload
+        threading.Thread(target=_feed, args=(handle, request), daemon=True).start()
         answer, why = self._listen(handle, mark, streams, end, given_up)
         if answer is None:
             return self._gone(handle, streams, why)
@@ -134,6 +134,7 @@ class LivingPython:
                     os.path.dirname(os.path.abspath(ringfence.__file__)), str(self._room))  # fmt: skip
             job = Job(argv=argv, environment={"PYTHONUNBUFFERED": "1", **self._environment})
             self._handle = self._place.start(job, unending=True)
+            self._interrupts = 0
             self._read = {"stdout": 0, "stderr": 0}
         return self._handle
 
@@ -143,26 +144,38 @@ class LivingPython:
         """The bytes of the reply, and why it was interrupted; no bytes if the interpreter ended."""
         why, killed_at = "", 0.0
         reply, seen = (_Tail(mark, self._room + _MOST_BESIDE) for _ in range(2))
-        while not (reply.complete and seen.found):
-            for name, tail in (("stdout", reply), ("stderr", seen)):
-                streams[name].add(*self._heard(handle, name, tail))
+        while True:
+            is_late = time.monotonic() > end  # asked before the look: a cell that has ended by then is not interrupted
+            is_due = not why and (is_late or given_up.is_set())
+            wait_s = 0 if is_due else _LOOK_S
+            streams["stdout"].add(*self._heard(handle, "stdout", reply, 0 if reply.complete else wait_s))
+            streams["stderr"].add(*self._heard(handle, "stderr", seen, 0 if seen.found else wait_s))
             if reply.complete and seen.found:
-                break
+                return reply.payload, why
             if handle.done:
                 self._rest(handle, streams, (reply, seen))
                 return None, why
-            why, killed_at = _watch(handle, why, killed_at, end, given_up)
-        return reply.payload, why
+            if is_due:
+                why, killed_at = self._interrupted(handle, is_late), time.monotonic() + _INTERRUPT_S
+            elif killed_at and time.monotonic() > killed_at:
+                handle.signal(_SIGKILL)
+                why, killed_at = why.replace("interrupted", "killed, for it did not stop"), 0.0
+
+    def _interrupted(self, handle: Handle, is_late: bool) -> str:
+        """Interrupt a cell whose time is over or that nobody waits for; which of them, in words."""
+        self._interrupts += 1
+        handle.signal(_SIGINT)
+        return "it took too long and was interrupted" if is_late else "it was interrupted"
 
     def _rest(self, handle: Handle, streams: Mapping[str, Gathered], tails: tuple[_Tail, _Tail]) -> None:
         for name, tail in zip(("stdout", "stderr"), tails, strict=True):
-            streams[name].add(*self._heard(handle, name, tail))
+            streams[name].add(*self._heard(handle, name, tail, 0))
             streams[name].add(tail.held, 0)
 
-    def _heard(self, handle: Handle, name: str, tail: _Tail) -> tuple[bytes, int]:
+    def _heard(self, handle: Handle, name: str, tail: _Tail, wait_s: float) -> tuple[bytes, int]:
         """The cell's part of the output, and how much of it was dropped."""
         read = handle.read_stdout if name == "stdout" else handle.read_stderr
-        heard = read(self._read[name], timeout_s=0 if tail.done else _LOOK_S)
+        heard = read(self._read[name], timeout_s=wait_s)
         self._read[name] = heard.position
         return tail.add(heard.data), heard.dropped
 
@@ -172,18 +185,6 @@ class LivingPython:
         self._handle = None
         return Cell(stdout=streams["stdout"].all(), stderr=streams["stderr"].all(), problem=problem, lost=True,
                     outcome=outcome)  # fmt: skip
-
-
-def _watch(handle: Handle, why: str, killed_at: float, end: float, given_up: threading.Event) -> tuple[str, float]:
-    """Interrupt a cell whose time is over or that nobody waits for; kill it if it does not stop."""
-    now = time.monotonic()
-    if not why and (now > end or given_up.is_set()):
-        handle.signal(_SIGINT)
-        return ("it took too long and was interrupted" if now > end else "it was interrupted"), now + _INTERRUPT_S
-    if why and killed_at and now > killed_at:
-        handle.signal(_SIGKILL)
-        return why.replace("interrupted", "killed, for it did not stop"), 0.0
-    return why, killed_at
 
 
 def _feed(handle: Handle, request: bytes) -> None:
@@ -227,10 +228,6 @@ class _Tail:
     def _length(self) -> int:
         told = LENGTH.unpack_from(self.held)[0] if len(self.held) >= LENGTH.size else 0
         return min(told, self._most)
-
-    @property
-    def done(self) -> bool:
-        return self.found and (not self.held or self.complete)
 
     @property
     def payload(self) -> bytes:

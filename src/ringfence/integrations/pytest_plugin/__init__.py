@@ -39,6 +39,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     """Before any conftest is loaded, and before pytest captures what is printed."""
     level = level_of(args)
     if level and INSIDE_VARIABLE not in os.environ:
+        from ringfence.integrations.pytest_plugin.search_path import refuse_the_projects_code
+
+        refuse_the_projects_code(early_config, FLAG)
         from ringfence.integrations.pytest_plugin.inside import run_inside
 
         raise SystemExit(run_inside(early_config, level))
