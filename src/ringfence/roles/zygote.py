@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from _collections_abc import Callable, Sequence
 
 from ringfence.kernel import syscalls
@@ -103,7 +102,11 @@ def _server(request: ZygoteRequest, for_run: bool) -> Callable[[int, list[int]],
 
 def _build(request: ZygoteRequest) -> None:
     """What all sandboxes have in common. It names what is hidden, so no memory that a job gets may hold it."""
-    _load(request["python"])
+    if request["python"] is not None:
+        from ringfence.kernel.proc import shared_memory
+        from ringfence.python_jobs import preload
+
+        preload.load(request["python"], shared_memory.written_by_forks)
     plan.execute(request["template"])
     request["template"] = []
     if "native" in request:  # sandboxes with namespaces are made here
@@ -119,26 +122,6 @@ def _prepare_split(wanted: bool) -> None:
     if thread.can_split():
         native.fork_hooks()
         SETUP.init = thread.open_init()
-
-
-def _load(python: Preload | None) -> None:
-    """For Python jobs: the interpreter as it is after its start, and what the caller wants to be there already."""
-    if python is None:
-        return
-    import importlib
-
-    from ringfence.python_jobs import interpreter
-
-    interpreter.prepare()
-    sys.path += python["packages"]
-    for name in python["preload"]:
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            raise
-        except BaseException as error:  # a module may do anything when it is imported, and exit
-            raise ImportError(f"{name}: {type(error).__name__}: {error}") from error
-    del sys.path[len(sys.path) - len(python["packages"]) :]
 
 
 def _settle(python: Preload | None) -> None:
