@@ -6,6 +6,7 @@ import asyncio
 import resource
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -79,6 +80,33 @@ def test_a_key_never_begins_a_second_run(
     assert _run(here, token, {"argv": ["true"]}, key=key)[0] == 400, "nor is the key free for another one"
     status, other = _run(here, tokens["greedy"], body, key=key)
     assert other["id"] != first["id"], "a key is each tenant's own"
+
+
+def test_a_key_never_begins_a_second_run_in_a_box(shared: tuple[Here, dict[str, str]]) -> None:
+    """Not even while the first request waits until the parked box is open; and a repeated one opens none."""
+    here, tokens = shared
+    token = tokens["other"]
+    box = ask(here.port, "POST", "/v1/boxes", {}, token=token)[2]["id"]
+    body = {"argv": ["sh", "-c", "echo once >> log; cat log"]}
+
+    def visit(key: str, body: object = body) -> tuple[int, Any]:
+        headers = {"idempotency-key": key}
+        return ask(here.port, "POST", f"/v1/boxes/{box}/runs", body, token=token, headers=headers)[::2]
+
+    def park() -> object:
+        return ask(here.port, "POST", f"/v1/boxes/{box}/park", {}, token=token)[2]["state"]
+
+    assert park() == "parked"
+    with ThreadPoolExecutor(4) as threads:
+        made = list(threads.map(visit, ["in a box"] * 4))
+    assert {(status, each["id"], each["outcome"]["stdout"]) for status, each in made} == {
+        (200, made[0][1]["id"], "once\n")
+    }
+    assert park() == "parked" and visit("in a box")[1]["id"] == made[0][1]["id"]
+    assert ask(here.port, "GET", f"/v1/boxes/{box}", token=token)[2]["state"] == "parked"
+    assert visit("in a box", {"argv": ["true"]})[0] == 400
+    assert visit("another")[1]["outcome"]["stdout"] == "once\nonce\n"  # the control
+    assert ask(here.port, "DELETE", f"/v1/boxes/{box}", token=token)[0] == 204
 
 
 def test_a_key_of_a_forgotten_run_stays_used_until_results_go(shared: tuple[Here, dict[str, str]]) -> None:
@@ -163,6 +191,41 @@ def test_answers_that_one_tenant_leaves_unread_are_bounded_in_all(
         for link in links:
             link.close()
     eventually(lambda: not unread._held)
+
+
+def test_nothing_is_carried_out_whose_answer_is_then_refused(
+    shared: tuple[Here, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that is told to come again asks for the same work once more."""
+    here, tokens = shared
+    token, unread = tokens["greedy"], here.service.unread
+    run, box = _large(here, token), ask(here.port, "POST", "/v1/boxes", {}, token=token)[2]["id"]
+    body = {"argv": ["sh", "-c", "echo once >> log; head -c 1000000 /dev/zero"]}
+
+    def visit(key: str = "") -> tuple[int, Any]:
+        headers = {"idempotency-key": key} if key else {}
+        return ask(here.port, "POST", f"/v1/boxes/{box}/runs", body, token=token, headers=headers)[::2]
+
+    def log() -> bytes:
+        return bytes(ask(here.port, "GET", f"/v1/boxes/{box}/file?path=log", token=token)[2])
+
+    eventually(lambda: not unread._held)
+    size = len(here.service.runs._known[run].text)
+    monkeypatch.setattr(unread, "_most", size + 1)
+    link = _unread(here, token, run)
+    try:
+        eventually(lambda: unread._held.get("greedy") == size)
+        assert visit()[0] == 200 and log() == b"once\n"  # there was some room, and then it is answered
+        eventually(lambda: unread._held.get("greedy") == size)
+        assert visit("mine")[0] == 429  # with a key it may be asked for again: that is the same run
+        monkeypatch.setattr(unread, "_most", size)
+        assert visit()[0] == visit("other")[0] == 429 and log() == b"once\n" * 2, "without room nothing is begun"
+    finally:
+        link.close()
+    eventually(lambda: not unread._held)
+    assert visit("mine")[0] == 200 and log() == b"once\n" * 2
+    assert visit()[0] == 200 and log() == b"once\n" * 3  # the control
+    ask(here.port, "DELETE", f"/v1/boxes/{box}", token=token)
 
 
 def test_an_answer_is_made_piece_by_piece_as_it_is_taken() -> None:

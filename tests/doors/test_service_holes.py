@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ from ringfence.service.boxes import MOST_USES, MOST_VISITS
 from ringfence.service.event_log import EventLog
 from ringfence.service.mcp.place import KeptPlace
 from ringfence.service.other_requests import OtherRequests
-from ringfence.service.settings import NamedPolicy, NamedWorkspace
+from ringfence.service.server import bound
+from ringfence.service.service import Service
+from ringfence.service.settings import NamedPolicy, NamedWorkspace, changed
 from ringfence.service.tokens import Tenant
 
 pytestmark = [pytest.mark.privileges, pytest.mark.unmeasured]
@@ -238,6 +241,38 @@ def _tenant(name: str, **given: Any) -> Tenant:
     return Tenant(name=name, scopes=frozenset(), digest=name.encode(), **given)
 
 
+def test_a_pool_in_use_is_not_idle_however_long_its_runs_take(shared: tuple[Here, dict[str, str]]) -> None:
+    here, tokens = shared
+    token, pools = tokens["greedy"], here.service.pools
+
+    def pool() -> str:
+        return str(ask(here.port, "POST", "/v1/pools", {"warm": 0}, token=token)[2]["id"])
+
+    def begun(where: str) -> str:
+        body = {"argv": ["sleep", "600"], "wait": False}
+        return str(ask(here.port, "POST", f"/v1/pools/{where}/runs", body, token=token)[2]["id"])
+
+    def swept(idle_s: float) -> set[str]:
+        asyncio.run_coroutine_threadsafe(pools.sweep(idle_s), here.loop).result(PATIENCE_S)
+        return {row["id"] for row in ask(here.port, "GET", "/v1/pools", token=token)[2]["pools"]}
+
+    def state(run: str) -> object:
+        return ask(here.port, "GET", f"/v1/runs/{run}", token=token)[2]["state"]
+
+    busy, waiting, idle = pool(), pool(), pool()
+    runs = [begun(busy) for _ in range(here.service.settings.sandboxes)]
+    queued = begun(waiting)
+    eventually(lambda: {*map(state, runs)} == {"running"})
+    assert swept(-1.0) == {busy, waiting} and idle not in swept(3600.0)  # the control is the third
+    assert {*map(state, runs)} == {"running"} and state(queued) == "queued"
+    began_s = pools._known[busy].used_s
+    for run in (queued, *runs):
+        ask(here.port, "DELETE", f"/v1/runs/{run}", token=token)
+    eventually(lambda: not any(each.runs for each in pools._known.values()))
+    assert pools._known[busy].used_s > began_s, "it is idle from the end of its last run on"
+    assert swept(3600.0) == {busy, waiting} and swept(-1.0) == set()
+
+
 def test_one_who_has_all_that_it_may_have_keeps_nobody_from_the_line() -> None:
     async def attack() -> None:
         line = Admission(sandboxes=4, memory_bytes=2**40, spare_bytes=0, queue=8)
@@ -345,6 +380,17 @@ def test_of_a_run_that_is_over_its_body_is_not_kept(here: Here) -> None:
     assert status == 200 and told["argv"] == given["argv"] and told["outcome"]["rc"] == 0
 
 
+def test_the_end_of_a_run_pushes_out_no_output_that_is_still_to_be_sent(here: Here) -> None:
+    """It has all that was printed once more."""
+    both = "yes | head -c 1000000; yes | head -c 1000000 >&2"
+    _, _, made = ask(here.port, "POST", "/v1/runs", {"argv": ["sh", "-c", both]})
+    run = here.service.runs._known[made["id"]]
+    kept, missed, ended = run.log.since(0)
+    assert len(made["outcome"]["stdout"]) == len(made["outcome"]["stderr"]) == 1_000_000
+    assert not missed and ended and sum(len(json.loads(text).get("data", "")) for _, _, text in kept) == 2_000_000
+    assert run.kept_bytes > 2_000_000 + len(run.text), "both count in what memory keeps"
+
+
 def test_what_runs_printed_is_kept_up_to_a_sum(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of runs is when one ends."""
     for name in ("_MOST_KEPT_BYTES", "_LEAST_KEPT_BYTES"):
@@ -354,6 +400,33 @@ def test_what_runs_printed_is_kept_up_to_a_sum(here: Here, monkeypatch: pytest.M
     states = [ask(here.port, "GET", f"/v1/runs/{run_id}")[0] for run_id in made]
     assert states[0] == 404 and states[-1] == 200
     assert 0 < here.service.runs.kept_bytes("local") <= 1 << 20
+
+
+def test_bundles_of_runs_are_kept_up_to_the_same_sum(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They name the files of the request: its client chooses how large they are."""
+    for name in ("_MOST_KEPT_BYTES", "_LEAST_KEPT_BYTES"):
+        monkeypatch.setattr(f"ringfence.service.runs.{name}", 400_000)
+    given = {"argv": ["true"], "files": {f"{'a' * 200}/{number:04}": "x" for number in range(300)}}
+    for is_signed in (False, True):  # the first is the control
+        made = [ask(here.port, "POST", "/v1/runs", {**given, "bundle": is_signed})[2]["id"] for _ in range(6)]
+        states = [ask(here.port, "GET", f"/v1/runs/{run_id}")[0] for run_id in made]
+        assert states[-1] == 200 and (404 in states) is is_signed, states
+        assert 0 < here.service.runs.kept_bytes("local") <= 400_000
+    status, _, bundle = ask(here.port, "GET", f"/v1/runs/{made[-1]}/bundle")
+    assert status == 200 and ask(here.port, "POST", "/v1/bundles/verify", {"bundle": bundle})[2]["holds"]
+
+
+def test_a_bundle_is_the_same_from_memory_and_from_disk(tmp_path: Path) -> None:
+    given = settings(tmp_path)
+    with running(given) as first:
+        asked = {"argv": ["echo", "\u00e9 \U0001f600"], "bundle": True, "wait": False}
+        run = ask(first.port, "POST", "/v1/runs", asked)[2]["id"]
+        told = ask(first.port, "GET", f"/v1/runs/{run}?wait=true")[2]
+        bundle = ask(first.port, "GET", f"/v1/runs/{run}/bundle")[2]
+    with running(given) as again:
+        assert ask(again.port, "GET", f"/v1/runs/{run}")[2] == told and told["outcome"]["rc"] == 0
+        assert ask(again.port, "GET", f"/v1/runs/{run}/bundle")[2] == bundle and bundle
+        assert ask(again.port, "POST", "/v1/bundles/verify", {"bundle": bundle})[2]["holds"]
 
 
 def test_who_goes_away_from_a_silent_run_is_forgotten() -> None:
@@ -497,6 +570,39 @@ def test_without_tokens_no_program_may_come_back_by_the_network(tmp_path: Path) 
     assert settings(tmp_path, policies={"default": NamedPolicy(name="default", policy=closed)}).checked()
 
 
+@pytest.mark.parametrize(("host", "rules", "is_refused"), [
+    ("127.0.0.1", ["127.0.0.1:8700"], True), ("127.0.0.1", ["pypi.org", "127.0.0.0/8:8600-8800"], True),
+    ("127.0.0.1", ["0.0.0.0/8:8700"], True), ("localhost", ["[::1]:8700"], True), ("::1", ["[::1]:8700"], True),
+    ("127.8.8.8", ["127.8.8.8:8700"], True), ("127.8.8.8", ["127.0.0.1:8700"], False),
+    ("127.0.0.1", ["127.0.0.1:8701", "127.0.0.0/8:8500-8699"], False), ("127.0.0.1", ["0.0.0.0/0:8700"], False),
+    ("127.0.0.1", ["localhost:8700", "10.0.0.0/8:8700", "pypi.org:8700"], False),
+])  # fmt: skip
+def test_without_tokens_no_network_list_leads_back(
+    tmp_path: Path, host: str, rules: list[str], is_refused: bool
+) -> None:
+    """A wide rule opens no loopback address, nor does a name that leads there: they are controls."""
+    policies = {"online": NamedPolicy(name="online", policy=QUICK.with_changes(network=rules))}
+    given = settings(tmp_path, policies=policies, host=host, port=8700)
+    if is_refused:
+        with pytest.raises(UsageError, match="online: by the rule"):
+            given.checked()
+    else:
+        assert given.checked()
+    path, _ = token_file(tmp_path, {"name": "one"})
+    assert settings(tmp_path, policies=policies, host=host, port=8700, tokens=path).checked()
+
+
+def test_a_port_that_the_system_picks_is_looked_for_in_network_lists_too(tmp_path: Path) -> None:
+    link, got = bound(settings(tmp_path).checked())
+    for port, is_refused in ((got.port, True), (1, False)):  # the second is the control
+        policy = QUICK.with_changes(network=[f"127.0.0.1:{port}"])
+        given = changed(got, policies={"online": NamedPolicy(name="online", policy=policy)})
+        assert changed(given, port=0).checked(), "before it has one"
+        with pytest.raises(UsageError, match="reaches this service") if is_refused else nullcontext():
+            Service(given)
+    link.close()
+
+
 def test_bodies_that_one_tenant_sends_at_a_time_are_bounded_in_all(
     shared: tuple[Here, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -524,14 +630,14 @@ def test_bodies_that_one_tenant_sends_at_a_time_are_bounded_in_all(
 def test_a_disk_that_is_slow_for_one_holds_up_nobody_else(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Promises and results are written, and read, beside the event loop."""
     store, going, held = here.service.store, threading.Event(), threading.Event()
-    write = store.write
+    write = store.write_text
 
-    def slow(run_id: str, document: dict[str, Any]) -> None:
+    def slow(*given: Any, **more: Any) -> None:
         held.set()
         going.wait(PATIENCE_S)
-        write(run_id, document)
+        write(*given, **more)
 
-    monkeypatch.setattr(store, "write", slow)
+    monkeypatch.setattr(store, "write_text", slow)
     answers: list[int] = []
     asked = {"argv": ["true"], "wait": False}
     one = threading.Thread(target=lambda: answers.append(ask(here.port, "POST", "/v1/runs", asked)[0]))

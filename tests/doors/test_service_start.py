@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.patience import PATIENCE_S
+from tests.service_server import ask, command
 
 pytestmark = [pytest.mark.system]
 
@@ -87,5 +88,22 @@ def test_a_port_that_is_taken_while_the_service_starts_is_refused_too(tmp_path: 
 
 def test_a_service_that_can_not_start_prints_no_address(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where its directory should be")
-    done = _ended("-m", "ringfence", "serve", "--port", "0", "--state", str(tmp_path / "state"))
-    assert done.returncode != 0 and done.stdout == "", done
+    for state in (str(tmp_path / "state"), str(tmp_path / "state" / "below"), "/proc/nothing"):
+        done = _ended("-m", "ringfence", "serve", "--port", "0", "--state", state)
+        assert (done.returncode, done.stdout) == (2, ""), done
+        assert f"{state}: " in done.stderr and "--state" in done.stderr and "Traceback" not in done.stderr, done
+
+
+def test_a_second_service_does_not_get_the_same_state(tmp_path: Path) -> None:
+    """It would begin each promised run a second time."""
+    state = str(tmp_path / "state")
+    with command(tmp_path) as (address, process):
+        done = _ended("-m", "ringfence", "serve", "--port", "0", "--state", state)
+        assert (done.returncode, done.stdout) == (2, ""), done
+        assert f"{state}: another service has this state" in done.stderr and "--state" in done.stderr, done
+        port = int(address.rpartition(":")[2])
+        assert ask(port, "POST", "/v1/runs", {"argv": ["true"]})[0] == 200  # the first one goes on
+        process.kill()
+        process.wait()
+    with command(tmp_path):  # the control: after its end, however it ended, the next one has it
+        pass

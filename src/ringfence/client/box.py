@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,9 +11,10 @@ from urllib.parse import quote
 
 from ringfence.backends.background_io import BackgroundStreams
 from ringfence.client.connection import Connection
-from ringfence.client.wire import from_bytes, outcome_of, read_changes, read_error, to_bytes
+from ringfence.client.followed import followed
+from ringfence.client.wire import from_bytes, outcome_of, read_changes, read_error, understood
 from ringfence.errors import UsageError
-from ringfence.model.events import Event, EventKind, OnEvent, OnOutput
+from ringfence.model.events import OnEvent, OnOutput
 from ringfence.model.job import Job
 from ringfence.model.outcome import Changes, Outcome
 
@@ -38,7 +40,7 @@ class RemoteBox:
         """One visit, to its end. What it leaves running in the background stays."""
         spec = _spec(job, cwd, input, timeout, env)
         if on_event is None and on_output is None:
-            return outcome_of(self._connection.json("POST", f"{self._path}/runs", spec))
+            return outcome_of(self._sent(spec))
         return self._started(spec, on_event, on_output).wait()
 
     def start(
@@ -53,8 +55,12 @@ class RemoteBox:
     def _started(
         self, spec: dict[str, object], on_event: OnEvent | None, on_output: OnOutput | None
     ) -> RemoteHandle:
-        begun = self._connection.json("POST", f"{self._path}/runs", {**spec, "wait": False})
+        begun = self._sent({**spec, "wait": False})
         return RemoteHandle(self._connection, begun["id"], on_event, on_output)
+
+    def _sent(self, spec: dict[str, object]) -> Any:
+        """With a key of its own: if the connection is lost, it is sent again, and is the same run."""
+        return self._connection.json("POST", f"{self._path}/runs", spec, key=secrets.token_hex(16))
 
     # ---- files
 
@@ -83,12 +89,12 @@ class RemoteBox:
     def changes(self) -> Changes:
         """What differs from the workspace that it was opened on."""
         found = self._connection.json("GET", f"{self._path}/changes")
-        return Changes(read_changes(found["changes"]), complete=found["complete"])
+        return Changes(understood(read_changes, found["changes"]), complete=found["complete"])
 
     def diff(self, path: str | None = None) -> str:
         """The same as text."""
         query = {"path": path} if path is not None else None
-        return self._connection.octets("GET", f"{self._path}/diff", query=query).decode("utf-8")
+        return understood(self._connection.octets("GET", f"{self._path}/diff", query=query).decode, "utf-8")
 
     def create_checkpoint(self, name: str = "") -> str:
         """Its id, for ``rollback``."""
@@ -106,11 +112,11 @@ class RemoteBox:
     def rollback(self, checkpoint_id: str) -> int:
         """How many files were restored; what runs in the box ends."""
         made = self._connection.json("POST", f"{self._path}/rollback", {"checkpoint": checkpoint_id})
-        return int(made["files_restored"])
+        return understood(int, made["files_restored"])
 
     def discard(self) -> int:
         """Drop all changes; how many files were restored. What runs in the box ends."""
-        return int(self._connection.json("POST", f"{self._path}/discard", {})["files_restored"])
+        return understood(int, self._connection.json("POST", f"{self._path}/discard", {})["files_restored"])
 
     def commit(self, paths: Sequence[str] | None = None, *, on_conflict: str = "refuse") -> dict[str, Any]:
         """Carry the changes over into the workspace; ConflictError names what somebody else has changed."""
@@ -154,25 +160,17 @@ class RemoteHandle(BackgroundStreams):
 
     def _follow(self) -> None:
         try:
-            for name, data in self._connection.events(f"{self._path}/events"):
-                self._hear(name, data)
+            self._document = followed(self._connection, self.id, self._on_event, self._hear)
         except Exception as error:
             self._problem = error
         finally:
             self._end_output()
             self._over.set()
 
-    def _hear(self, name: str, data: dict[str, Any]) -> None:
-        if name == "output":
-            piece = to_bytes(data["data"], "output")
-            self._add(data["stream"], piece)
-            if self._on_output is not None:
-                self._on_output(data["stream"], piece)
-        elif name == "attempt" and self._on_event is not None:
-            event = Event(kind=EventKind(data["kind"]), run_id=self.id, time_s=data["time"], details=data["details"])
-            self._on_event(event)
-        elif name == "end":
-            self._document = data
+    def _hear(self, stream: str, piece: bytes) -> None:
+        self._add(stream, piece)
+        if self._on_output is not None:
+            self._on_output(stream, piece)
 
     @property
     def done(self) -> bool:

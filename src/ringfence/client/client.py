@@ -9,10 +9,11 @@ from typing import Any
 
 from ringfence.client.box import RemoteBox
 from ringfence.client.connection import Connection
-from ringfence.client.wire import from_bytes, outcome_of, to_bytes
+from ringfence.client.followed import followed
+from ringfence.client.wire import from_bytes, outcome_of
 from ringfence.engine.call_result import CallResult, call_result
 from ringfence.errors import UsageError
-from ringfence.model.events import Event, EventKind, OnEvent, OnOutput
+from ringfence.model.events import OnEvent, OnOutput
 from ringfence.model.job import Job
 from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
@@ -113,21 +114,6 @@ class Client:
             return outcome_of(self.connection.json("POST", path, spec, key=key))
         begun = self.connection.json("POST", path, {**spec, "wait": False}, key=key)
         return outcome_of(followed(self.connection, begun["id"], on_event, on_output))
-
-
-def followed(
-    connection: Connection, run_id: str, on_event: OnEvent | None, on_output: OnOutput | None
-) -> dict[str, Any]:
-    """Return the final document of a run; pass its events on meanwhile."""
-    for name, data in connection.events(f"/v1/runs/{run_id}/events"):
-        if name == "output" and on_output is not None:
-            on_output(data["stream"], to_bytes(data["data"], "output"))
-        elif name == "attempt" and on_event is not None:
-            on_event(Event(kind=EventKind(data["kind"]), run_id=run_id, time_s=data["time"], details=data["details"]))
-        elif name == "end":
-            found: dict[str, Any] = data
-            return found
-    raise AssertionError("a stream ends with its end")
 
 
 def spec_of(

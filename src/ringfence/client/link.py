@@ -7,18 +7,23 @@ both take a good part of a short run's time. What it refuses is refused here too
 from __future__ import annotations
 
 import http.client
+import io
 import re
+import selectors
 import socket
 from collections.abc import Mapping
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ringfence.errors import UsageError
 
 _LINE_BYTES = 64 << 10
 _MOST_HEADERS = 200
+_MOST_HEADS = 10
+_STATUS = re.compile(rb"[1-5][0-9]{2}")
 _TOGETHER_BYTES = 256 << 10
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 _UNFIT = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")
-_UNFIT_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_UNFIT_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\u0100-\U0010ffff]")
 
 
 class Link:
@@ -42,11 +47,30 @@ class Link:
     ) -> tuple[int, dict[str, str], bytes]:
         """(status, headers by small names, body)."""
         self._send(method, target, data, headers)
-        status, told = self._head()
-        while 100 <= status < 200:
-            status, told = self._head()
+        status, told = self._last_head()
         body = b"" if status in (204, 304) else self._body(told, most_bytes)
         return status, told, body
+
+    def stream(self, target: str, headers: Mapping[str, str]) -> tuple[int, dict[str, str], BinaryIO]:
+        """(status, headers by small names, the body as it comes). The connection has no other use after it."""
+        self._send("GET", target, None, headers)
+        status, told = self._last_head()
+        return status, told, self._body_file(told)
+
+    def _last_head(self) -> tuple[int, dict[str, str]]:
+        """The head of the answer itself, behind a few that only say that there will be one."""
+        for _ in range(_MOST_HEADS):
+            status, told = self._head()
+            if not 100 <= status < 200:
+                return status, told
+        raise http.client.HTTPException("an answer that does not come to its head")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the other side has closed it while it was idle, or has said what nobody asked for."""
+        with _Selector() as waiting:
+            waiting.register(self._socket, selectors.EVENT_READ)
+            return bool(waiting.select(0))
 
     def close(self) -> None:
         self._file.close()
@@ -58,7 +82,7 @@ class Link:
         lines = [f"{method} {target} HTTP/1.1", f"Host: {self._authority}"]
         for name, value in headers.items():
             if _UNFIT_VALUE.search(value):
-                raise UsageError(f"the header {name} has a control character in it")
+                raise UsageError(f"the header {name} has a control character or another foreign one in it")
             lines.append(f"{name}: {value}")
         if data is not None or method != "GET":
             lines.append(f"content-length: {len(data or b'')}")
@@ -74,7 +98,7 @@ class Link:
         if not line:
             raise http.client.RemoteDisconnected("the service closed the connection without an answer")
         words = line.split(None, 2)
-        if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+        if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not _STATUS.fullmatch(words[1]):
             raise http.client.BadStatusLine(repr(line[:80]))
         told: dict[str, str] = {"connection": "close"} if words[0] == b"HTTP/1.0" else {}
         for _ in range(_MOST_HEADERS):
@@ -86,10 +110,7 @@ class Link:
         raise http.client.HTTPException("an answer with too many headers")
 
     def _line(self) -> bytes:
-        line = self._file.readline(_LINE_BYTES)
-        if not line.endswith(b"\n"):
-            raise http.client.IncompleteRead(line[:80])
-        return line.rstrip(b"\r\n")
+        return _line(self._file)
 
     def _body(self, told: dict[str, str], most_bytes: int) -> bytes:
         if "chunked" in told.get("transfer-encoding", "").lower():
@@ -98,6 +119,14 @@ class Link:
             return self._exactly(_number(told["content-length"], 10), most_bytes)
         told["connection"] = "close"
         return self._file.read(most_bytes)
+
+    def _body_file(self, told: dict[str, str]) -> BinaryIO:
+        """A body without an end that is known before."""
+        if "chunked" in told.get("transfer-encoding", "").lower():
+            return io.BufferedReader(_Chunks(self._file), _LINE_BYTES)
+        if "content-length" in told:
+            return io.BytesIO(self._exactly(_number(told["content-length"], 10), _LINE_BYTES))
+        return self._file
 
     def _exactly(self, size: int, most_bytes: int) -> bytes:
         if not 0 <= size <= most_bytes:
@@ -110,13 +139,54 @@ class Link:
     def _chunks(self, most_bytes: int) -> bytes:
         """Read chunks, which a proxy may send."""
         pieces: list[bytes] = []
-        while size := _number(self._line().partition(b";")[0].decode("latin-1"), 16):
+        while size := _chunk_size(self._file):
             most_bytes -= size
             pieces.append(self._exactly(size, most_bytes + size))
             self._line()
         while self._line():
             pass
         return b"".join(pieces)
+
+
+class _Chunks(io.RawIOBase):
+    """Chunks as they come, as one file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._left = 0
+        self._is_over = self._has_begun = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int:
+        if not self._left and not self._is_over:
+            self._next()
+        data = self._file.read1(min(self._left, len(room))) if self._left else b""  # type: ignore[attr-defined]
+        if self._left and not data:
+            raise http.client.IncompleteRead(b"", self._left)
+        self._left -= len(data)
+        room[: len(data)] = data
+        return len(data)
+
+    def _next(self) -> None:
+        if self._has_begun:
+            _line(self._file)  # the end of the last one
+        self._left, self._has_begun = _chunk_size(self._file), True
+        if self._left < 0:
+            raise http.client.HTTPException(f"a chunk of {self._left} bytes")
+        self._is_over = not self._left
+
+
+def _line(file: BinaryIO) -> bytes:
+    line = file.readline(_LINE_BYTES)
+    if not line.endswith(b"\n"):
+        raise http.client.IncompleteRead(line[:80])
+    return line.rstrip(b"\r\n")
+
+
+def _chunk_size(file: BinaryIO) -> int:
+    return _number(_line(file).partition(b";")[0].decode("latin-1"), 16)
 
 
 def _number(text: str, base: int) -> int:

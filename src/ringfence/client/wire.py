@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn, TypeVar
 
 from ringfence import errors
-from ringfence.errors import SandboxError, UsageError
+from ringfence.errors import SandboxError, SupervisionError, UsageError
 from ringfence.model.events import Event, EventKind
 from ringfence.model.outcome import Change, ChangeKind, Enforcement, Mechanism, Outcome, Status, Usage
 from ringfence.model.record import field_names
@@ -19,6 +19,25 @@ from ringfence.model.record import field_names
 _BYTES = ("stdout", "stderr", "message")
 _AS_IT_IS = frozenset({type(None), bool, int, float})
 _RECORDS = frozenset({Change, Enforcement, Usage, Event})
+_MISREAD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, UsageError, ValueError)
+_SHOWN_CHARS = 200
+T = TypeVar("T")
+
+
+def understood(read: Callable[..., T], *given: Any) -> T:
+    """What a reader makes of an answer; SupervisionError where that is nothing that a service says."""
+    try:
+        return read(*given)
+    except _MISREAD as error:
+        raise SupervisionError(f"the service's answer can't be read: {type(error).__name__}: {error}"[:_SHOWN_CHARS],
+                               hint="is it a ringfence service of the same version?") from error  # fmt: skip
+
+
+class Told(dict[str, Any]):
+    """The JSON object of an answer: what it lacks is the service's mistake."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise SupervisionError(f"the service's answer has no {name}")
 
 
 def from_bytes(data: bytes) -> object:
@@ -139,7 +158,8 @@ def read_error(plain: Mapping[str, Any]) -> SandboxError:
         kind = SandboxError
     made: SandboxError = kind.__new__(kind)
     Exception.__init__(made, message)
-    listed = {name: tuple(plain.get(name) or ()) for name in ("missing", "paths", "attempts")}
+    rows = {name: plain.get(name) for name in ("missing", "paths", "attempts")}
+    listed = {name: tuple(row) if isinstance(row, list | tuple) else () for name, row in rows.items()}
     blank = {"hint": "", "step": "", "errno": 0, "field": "", "fixes": (), "problem": message, "where": "", "more": (),
              "since": ()}  # fmt: skip
     told = {name: plain[name] for name in ("hint", "step", "errno", "field") if name in plain}
@@ -150,5 +170,5 @@ def read_error(plain: Mapping[str, Any]) -> SandboxError:
 def outcome_of(document: Mapping[str, Any]) -> Outcome:
     """The outcome of a run's document, named after the run; what went wrong is raised."""
     if document.get("outcome") is None:
-        raise read_error(document.get("error") or {"message": f"the run is {document.get('state')}"})
-    return read_outcome({**document["outcome"], "run_id": document["id"]})
+        raise understood(read_error, document.get("error") or {"message": f"the run is {document.get('state')}"})
+    return understood(lambda: read_outcome({**document["outcome"], "run_id": document["id"]}))

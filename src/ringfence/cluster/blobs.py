@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import OrderedDict
 
 from ringfence.cluster.ray_module import RayModule, Ref
@@ -12,6 +13,7 @@ from ringfence.model.record import record
 INLINE_BYTES = 32 << 10
 """Data up to this size travels with its task."""
 _KEPT_BYTES = 256 << 20
+_SENT_BYTES = 1 << 30
 
 
 @record
@@ -25,20 +27,37 @@ class Blob:
 
 
 class Blobs:
-    """The sender's side."""
+    """The sender's side: what was sent the latest stays in the store. What a task needs stays as long as the task."""
 
-    def __init__(self, ray: RayModule) -> None:
-        self._ray = ray
-        self._known: dict[str, Blob] = {}
+    def __init__(self, ray: RayModule, most_bytes: int = _SENT_BYTES) -> None:
+        self._ray, self._most = ray, most_bytes
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, tuple[Blob, int]] = OrderedDict()
+        self._bytes = 0
 
     def of(self, data: bytes) -> Blob:
-        """The same bytes are put into the store once."""
+        """The same bytes are put into the store once, while they are known."""
         digest = hashlib.sha256(data).hexdigest()
         if len(data) <= INLINE_BYTES:
             return Blob(sha256=digest, data=data)
-        if digest not in self._known:
-            self._known[digest] = Blob(sha256=digest, refs=(self._ray.put(data),))
-        return self._known[digest]
+        with self._lock:
+            if digest in self._known:
+                self._known.move_to_end(digest)
+            else:
+                self._keep(Blob(sha256=digest, refs=(self._ray.put(data),)), len(data))
+            return self._known[digest][0]
+
+    def _keep(self, blob: Blob, size: int) -> None:
+        self._known[blob.sha256] = blob, size
+        self._bytes += size
+        while self._bytes > self._most and len(self._known) > 1:
+            self._bytes -= self._known.popitem(last=False)[1][1]
+
+    def close(self) -> None:
+        """Let go of all."""
+        with self._lock:
+            self._known.clear()
+            self._bytes = 0
 
 
 class Received:

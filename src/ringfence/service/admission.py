@@ -213,13 +213,50 @@ class Bodies:
     def take(self, tenant: str, size: int) -> None:
         now = self._held.get(tenant, 0)
         if now and now + size > self._most:
-            raise Refused(429, self._told.format(now=now), headers={"retry-after": "1"})
-        self._held[tenant] = now + size
+            raise self._too_much(now)
+        self.add(tenant, size)
+
+    def add(self, tenant: str, size: int) -> None:
+        """The same, whatever it comes to."""
+        self._held[tenant] = self._held.get(tenant, 0) + size
+
+    def refuse_if_full(self, tenant: str) -> None:
+        """Before work whose answer is never refused."""
+        now = self._held.get(tenant, 0)
+        if now >= self._most:
+            raise self._too_much(now)
+
+    def _too_much(self, now: int) -> Refused:
+        return Refused(429, self._told.format(now=now), headers={"retry-after": "1"})
 
     def give_back(self, tenant: str, size: int) -> None:
         left = self._held.pop(tenant, 0) - size
         if left > 0:
             self._held[tenant] = left
+
+
+class Unfinished:
+    """Limits the requests of one tenant that have no whole answer: also those whose body does not come, and those that
+    go on although their connection is gone. Each takes a connection or a place of the server, so a quarter of them is
+    left to others; and who waits for runs, which may take half, can still end them."""
+
+    def __init__(self, connections: int) -> None:
+        self._most = connections - connections // 4
+        self.now: dict[str, int] = {}
+
+    @contextmanager
+    def counted(self, tenant: str, *, is_let_in: bool = False) -> Iterator[None]:
+        """Count one while entered. ``is_let_in``: it has been counted before, and goes on."""
+        now = self.now.get(tenant, 0)
+        if now >= self._most and not is_let_in:
+            raise Refused(429, f"{now} requests of yours are not finished", headers={"retry-after": "1"})
+        self.now[tenant] = now + 1
+        try:
+            yield
+        finally:
+            self.now[tenant] -= 1
+            if not self.now[tenant]:
+                del self.now[tenant]
 
 
 class Unread(Bodies):

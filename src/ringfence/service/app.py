@@ -143,10 +143,13 @@ def _endpoint(service: Service, route: Route, handler: Handler) -> Callable[[Req
             asking = _asking(service, route, request)
             tenant = asking.name
             size = guard.body_size(service.settings, route, request.headers)
-            with service.bodies.held(tenant, size):
-                made = _response(await handler(await _ask(service, route, request, asking)))
+            with service.unfinished.counted(tenant), service.bodies.held(tenant, size):
+                ask = await _ask(service, route, request, asking)
+                if route.method == "POST" and any(route.answers.values()):
+                    service.unread.refuse_if_full(tenant)  # not after the work: it would be asked for again
+                made = _response(await handler(ask))
             if isinstance(made, InPieces):
-                made.count(service.unread, tenant)
+                made.count(service.unread, tenant, at_most=route.method != "POST" or bool(ask.key))
         except ClientDisconnect:
             made = Response(status_code=400)
         except Exception as wrong:
@@ -188,10 +191,13 @@ class InPieces(Response):
         self._whole = whole
         self._give_back: Callable[[], object] = bool
 
-    def count(self, unread: Unread, tenant: str) -> None:
-        """Refused if this tenant leaves too much unread."""
+    def count(self, unread: Unread, tenant: str, *, at_most: bool = True) -> None:
+        """Refused if this tenant leaves too much unread; but not if the work can't be asked for again (``at_most``)."""
         size = len(self._whole)
-        unread.take(tenant, size)
+        if at_most:
+            unread.take(tenant, size)
+        else:
+            unread.add(tenant, size)
         self._give_back = functools.partial(unread.give_back, tenant, size)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

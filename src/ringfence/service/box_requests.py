@@ -14,7 +14,7 @@ from ringfence.model.policy import SandboxPolicy
 from ringfence.service.answer import Answer, Ask, Refused, not_found
 from ringfence.service.boxes import KeptBox
 from ringfence.service.run import Run
-from ringfence.service.run_requests import RunRequests, refuse_stream, refuse_unsigned
+from ringfence.service.run_requests import RunRequests, digest_of, refuse_unsigned
 from ringfence.service.service import Service
 from ringfence.service.tokens import Tenant
 
@@ -89,15 +89,15 @@ class BoxRequests:
         service, spec = self._service, {**ask.body, "box": ask.path["box"]}
         service.refuse_if_draining()
         refuse_unsigned(ask.tenant, spec)
-        box = await service.boxes.opened(self._box(ask))
-        job = _visit(spec)
-        if spec.get("wait", True):
-            refuse_stream(service, ask.tenant)
-        else:
-            service.runs.refuse_promise(ask.tenant)
-        work = service.boxes.work(box, job, spec.get("timeout"))
-        run = service.runs.begin(Run(ask.tenant, box.policy_name, box.policy, work, None, spec))
-        return await self._runs.answered(run, wait=spec.get("wait", True))
+        box, job = self._box(ask), _visit(spec)
+        if not (ask.key and self._runs.known(ask, digest_of(spec))):  # a repeated request opens no parked box
+            await service.boxes.opened(box)
+
+        def start() -> Run:
+            work = service.boxes.work(box, job, spec.get("timeout"))
+            return service.runs.begin(Run(ask.tenant, box.policy_name, box.policy, work, None, spec))
+
+        return await self._runs.begun(ask, spec, start)
 
     # ---- files: by a visit, as one of the box's own processes, so no path leads further than for those processes
 

@@ -104,7 +104,8 @@ class EventLog:
         """What comes after this number, as it comes, in pieces for a browser; a comment where nothing comes for long.
         """
         me = _Follower()
-        self._waiting.add(me)
+        with self._lock:  # a run's thread goes through all that wait
+            self._waiting.add(me)
         try:
             while True:
                 self._listen(me)

@@ -19,7 +19,7 @@ from ringfence.service.event_log import as_sse
 from ringfence.service.json_text import json_text
 from ringfence.service.pools import KeptPool
 from ringfence.service.run import OVER
-from ringfence.service.run_requests import RunRequests, counted_stream, refuse_stream
+from ringfence.service.run_requests import RunRequests, refuse_stream, sent_stream
 from ringfence.service.service import Service
 
 _EVERY_S = 1.0
@@ -60,7 +60,8 @@ class OtherRequests:
     async def run_in_pool(self, ask: Ask) -> Answer:
         pool = self._pool(ask)
         pool.used_s = time.time()
-        return await self._runs.begun(ask, {**ask.body, "pool": pool.id}, pool)
+        spec = {**ask.body, "pool": pool.id}
+        return await self._runs.begun(ask, spec, lambda: self._runs.started(ask.tenant, spec, pool))
 
     # ---- bundles
 
@@ -124,7 +125,7 @@ class OtherRequests:
         """A picture of everything each second, and attempts in between."""
         last, feed = ask.last_event, self._service.runs.feed
         theirs = None if "operator" in ask.tenant.scopes else ask.tenant.name
-        async with counted_stream(self._service, ask.tenant):
+        async with sent_stream(self._service, ask.tenant):
             while True:
                 yield self._latest(ask)
                 ended = feed.ended

@@ -34,6 +34,16 @@ class KeptPool:
         self.preload = preload
         self.created_s = self.used_s = time.time()
         self.runs = 0
+        """Under way or in the queue."""
+
+    def begin(self, run: asyncio.Task[None]) -> None:
+        """It is in use until this one has ended."""
+        self.runs += 1
+        run.add_done_callback(self._left)
+
+    def _left(self, _: asyncio.Task[None]) -> None:
+        self.runs -= 1
+        self.used_s = time.time()
 
     def document(self) -> dict[str, object]:
         return {"id": self.id, "tenant": self.tenant, "policy": self.policy_name, "warm": self.warm,
@@ -104,8 +114,9 @@ class Pools:
         await asyncio.get_running_loop().run_in_executor(self._threads, kept.pool.close)
 
     async def sweep(self, idle_s: float) -> None:
+        """Close those that nobody uses."""
         for kept in list(self._known.values()):
-            if time.time() - kept.used_s > idle_s:
+            if not kept.runs and time.time() - kept.used_s > idle_s:
                 await self.remove(kept)
 
     async def close(self) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn
 
 from ringfence.service.answer import KNOWN
 
 try:
+    from httptools import HttpParserUpgrade
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as _Base
 except ImportError:
     from uvicorn.protocols.http.h11_impl import H11Protocol as _Base  # type: ignore[assignment]
@@ -56,6 +58,30 @@ class Joined:
         return getattr(self._transport, name)
 
 
+class Unmoved:
+    """A parser for a server that takes no offer of another protocol (``Upgrade``). Of a request with such an offer
+    httptools reads the head alone, and would take the body for the next request: so nothing behind that head is parsed
+    on this connection."""
+
+    def __init__(self, parser: Any, on_rest: Callable[[bytes], None]) -> None:
+        """``on_rest``: called with what comes behind the head."""
+        self._parser, self._on_rest = parser, on_rest
+        self._is_over = False
+
+    def feed_data(self, data: bytes) -> None:
+        if self._is_over:
+            self._on_rest(data)
+            return
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade as offer:
+            self._is_over = True
+            self._on_rest(data[offer.args[0] :])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parser, name)
+
+
 class Patient(_Base):
     """Uvicorn's own protocol, made safe against slow and endless clients: a head must be complete within a limit of
     seconds and bytes, a body must say its size (chunks would be kept without bound), and the kernel drops a client that
@@ -82,10 +108,14 @@ class Patient(_Base):
     """What is wrong with the head."""
     _is_early = False
     """A request came before its turn."""
+    _left = 0
+    """Bytes that are still to come of a body that the parser does not read."""
     _joined: Joined
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        if hasattr(self, "parser"):
+            self.parser = Unmoved(self.parser, self._on_rest)  # type: ignore[assignment]
         self.transport = self._joined = Joined(transport, self.loop)  # type: ignore[assignment]
         link = transport.get_extra_info("socket")
         if link is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -153,6 +183,20 @@ class Patient(_Base):
             self._is_early, self.cycle.keep_alive = True, False
             raise ValueError("a request before the answer to the last one")  # the parser reads no further
         super().on_headers_complete()
+        if self.parser.should_upgrade():
+            self.cycle.keep_alive = False
+            self._left = int(dict(self.headers).get(b"content-length", b"0"))
+
+    def on_message_complete(self) -> None:
+        if not self._left:
+            super().on_message_complete()
+
+    def _on_rest(self, data: bytes) -> None:
+        if self._left and data:
+            piece = data[: self._left]
+            self._left -= len(piece)
+            self.on_body(piece)
+            self.on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         if not self._is_early:  # else it would end up in the middle of an answer

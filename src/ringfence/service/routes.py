@@ -79,7 +79,7 @@ ROUTES: tuple[Route, ...] = (
     _route("POST", "/v1/boxes/{box}/park", "park_box", "End what runs in it; its files stay", "box", body={
         "type": "object", "additionalProperties": False, "properties": {}}, answers={200: shapes.BOX_DOCUMENT}),
     _route("POST", "/v1/boxes/{box}/runs", "run_in_box", "Run a program in it", "box", body=shapes.BOX_RUN,
-           answers=_RAN, counted=True),
+           answers=_RAN, counted=True, keyed=True),
     _route("GET", "/v1/boxes/{box}/file", "read_file", "A file of it", "box", query=_FILE, needs=("path",),
            answers={200: OCTETS}),
     _route("PUT", "/v1/boxes/{box}/file", "write_file", "Write a file of it", "box", query=_FILE, needs=("path",),

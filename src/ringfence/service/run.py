@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -65,7 +64,7 @@ class Run:
         self.created_s, self.began_s, self.ended_s = time.time(), 0.0, 0.0
         self.outcome: dict[str, object] | None = None
         self.error: dict[str, object] | None = None
-        self.bundle: dict[str, object] | None = None
+        self.bundle: Written | None = None
         self.attempts = 0
         self.promised = False
         """A client was told that there will be a result."""
@@ -98,14 +97,14 @@ class Run:
     def whole(self) -> dict[str, object]:
         return {**self.summary(), "outcome": self.outcome, "error": self.error}
 
-    def kept(self) -> Callable[[], dict[str, Any]]:
+    def kept(self) -> Callable[[], str]:
         """The present content of its file; put together in a thread, since it may be large."""
         if self.state in OVER:
-            text, bundle, key = self.text, self.bundle, self.key
-            return lambda: {**json.loads(text), "bundle_document": bundle, "key": key}
+            text, bundle, key = self.text, self.bundle or "null", json_text(self.key)
+            return lambda: f'{text[:-1]},"bundle_document":{bundle},"key":{key}}}'
         spec = {"spec": self.spec} if self.state == QUEUED else {}  # one that has begun is not begun again
         told = {**self.whole(), "key": self.key, **spec}
-        return lambda: told
+        return lambda: json_text(told)
 
     def settle(self) -> None:
         """It has ended: drop what nobody asks for any more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -38,25 +38,29 @@ class RunRequests:
     # ---- beginning
 
     async def create_run(self, ask: Ask) -> Answer:
-        return await self.begun(ask, ask.body, None)
+        return await self.begun(ask, ask.body, lambda: self.started(ask.tenant, ask.body))
 
-    async def begun(self, ask: Ask, spec: dict[str, Any], pool: Any) -> Answer:
+    async def begun(self, ask: Ask, spec: dict[str, Any], start: Callable[[], Run]) -> Answer:
         """A run of this spec, which the service may already have in memory."""
         service = self._service
         service.refuse_if_draining()
         refuse_unsigned(ask.tenant, spec)
         digest = digest_of(spec) if ask.key else ""
-        known = service.runs.keys.find(ask.tenant.name, ask.key, digest) if ask.key else ""
+        known = self.known(ask, digest)
         if spec.get("wait", True):
             refuse_stream(service, ask.tenant)
         if known:
             return await self._repeated(ask.tenant, known, wait=spec.get("wait", True))
         if not spec.get("wait", True):
             service.runs.refuse_promise(ask.tenant)
-        run = self.started(ask.tenant, spec, pool)
+        run = start()
         if ask.key:
             service.runs.keys.remember(run, ask.key, digest)
         return await self.answered(run, wait=spec.get("wait", True))
+
+    def known(self, ask: Ask, digest: str) -> str:
+        """The id of the run that this request has begun before; empty: it has begun none."""
+        return self._service.runs.keys.find(ask.tenant.name, ask.key, digest) if ask.key else ""
 
     async def _repeated(self, tenant: Tenant, run_id: str, *, wait: bool) -> Answer:
         """The answer about a run that was begun before, wherever its result is; it is never begun again."""
@@ -80,7 +84,10 @@ class RunRequests:
             name, policy = pool.policy_name, pool.policy
             work = PooledWork(pool.pool, pooled_job(spec, pool.pool), spec.get("timeout"))
         place = service.admission.join(tenant, policy.mem_bytes)
-        return service.runs.begin(Run(tenant, name, policy, work, place, spec))
+        run = service.runs.begin(Run(tenant, name, policy, work, place, spec))
+        if pool is not None and run.task is not None:
+            pool.begin(run.task)
+        return run
 
     def _work(self, spec: Mapping[str, Any], policy: SandboxPolicy, name: str) -> Work:
         """Use the operator's pool if the policy is the operator's, except perhaps for its time limit."""
@@ -188,7 +195,7 @@ class RunRequests:
         run = self._found(ask)
 
         async def events() -> AsyncIterator[bytes]:
-            async with counted_stream(self._service, ask.tenant):
+            async with sent_stream(self._service, ask.tenant):
                 async for piece in run.log.follow(ask.last_event):
                     yield piece
 
@@ -279,5 +286,13 @@ async def counted_stream(service: Service, tenant: Tenant) -> AsyncIterator[None
         yield
     finally:
         service.streams[tenant.name] -= 1
+
+
+@asynccontextmanager
+async def sent_stream(service: Service, tenant: Tenant) -> AsyncIterator[None]:
+    """The same for events that are sent after the request itself has been dealt with."""
+    with service.unfinished.counted(tenant.name, is_let_in=True):
+        async with counted_stream(service, tenant):
+            yield
 
 

@@ -7,6 +7,7 @@ Used by the event loop alone, except where it says so. Files are written and rea
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections import OrderedDict
@@ -23,7 +24,7 @@ from ringfence.service import store as stored
 from ringfence.service.admission import Admission, Full
 from ringfence.service.event_log import Feed
 from ringfence.service.figures import Figures
-from ringfence.service.json_text import Written
+from ringfence.service.json_text import Written, json_text
 from ringfence.service.run import (
     CANCELLED,
     ENDED,
@@ -111,8 +112,8 @@ class Runs:
         async with run.writing:
             if run.unwanted:
                 return
-            run_id, document = run.id, run.kept()
-            await self._in_thread(lambda: self._store.write(run_id, document()))
+            run_id, owner, text, is_open = run.id, run.tenant.name, run.kept(), run.state not in OVER
+            await self._in_thread(lambda: self._store.write_text(run_id, owner, text(), is_open=is_open))
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await self._loop.run_in_executor(self._writers, work)
@@ -170,7 +171,8 @@ class Runs:
         """The outcome must not be lost because evidence can't be made."""
         try:
             assert run.work is not None
-            run.bundle = await self._loop.run_in_executor(None, sign, outcome, run.policy, run.work, run.id)
+            signing = functools.partial(sign, outcome, run.policy, run.work, run.id)
+            run.bundle = await self._loop.run_in_executor(None, lambda: Written(json_text(signing())))
         except SandboxError as error:
             assert run.outcome is not None
             run.outcome["bundle_problem"] = shown(str(error))
@@ -189,8 +191,8 @@ class Runs:
                 await self._stored(run)
             except OSError as error:
                 self._warn("a result could not be written", run, error)
-        run.log.tell("end", run.text, last=True, size=len(run.text))
-        run.kept_bytes = run.log.kept_bytes
+        run.log.tell("end", run.text, last=True, size=0)  # it pushes out no output that is still to be sent
+        run.kept_bytes = run.log.kept_bytes + len(run.text) + len(run.bundle or "")
         self.keys.note_over(run.tenant.name, run.key)
         run.over.set()
         if run.id in self._known:  # else its client has said that it may be forgotten
@@ -235,7 +237,7 @@ class Runs:
             return None
         return {name: value for name, value in found.items() if name not in _OWN_FIELDS}
 
-    async def bundle_of(self, tenant: Tenant, run_id: str) -> dict[str, object] | None:
+    async def bundle_of(self, tenant: Tenant, run_id: str) -> dict[str, object] | Written | None:
         run = self.find(tenant, run_id)
         if run is not None:
             return run.bundle

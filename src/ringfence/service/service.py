@@ -22,7 +22,7 @@ from ringfence.evidence.keys import SigningKey
 from ringfence.model.narrowing import narrowed
 from ringfence.model.outcome import Outcome
 from ringfence.model.policy import SandboxPolicy
-from ringfence.service.admission import Admission, Bodies, Unread
+from ringfence.service.admission import Admission, Bodies, Unfinished, Unread
 from ringfence.service.answer import HostPaths
 from ringfence.service.boxes import MOST_VISITS, Boxes
 from ringfence.service.figures import Figures
@@ -56,6 +56,7 @@ class Service:
         self.host_paths = HostPaths(self.settings.state, self.settings.tokens)
         self.bodies = Bodies()
         self.unread = Unread()
+        self.unfinished = Unfinished(settings.connections)
         self.draining = False
         self.began_s = time.time()
         self.streams: dict[str, int] = {}
@@ -122,6 +123,7 @@ class Service:
         self.threads.shutdown(wait=True)
         self.visits.shutdown(wait=True)
         self.writers.shutdown(wait=True)
+        self.store.close()
         tell("service_stopped")
 
     # ---- what requests ask of it

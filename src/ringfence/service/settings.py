@@ -26,6 +26,8 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _MIB = 2**20
 _PLAIN = (":80", ":443")
 """Ports that ``Host`` leaves out: those of HTTP, and of HTTPS before a proxy."""
+_THIS_HOST = ("0.0.0.0", "::")
+"""Who connects to these reaches loopback."""
 _HOST_LEVELS = (IsolationLevel.NONE, IsolationLevel.PROCESS)
 
 
@@ -124,7 +126,23 @@ class Settings:
                 raise UsageError(
                     f"policies.{name}: with the host's network a program in the sandbox reaches this service, which "
                     "asks for no token", hint="make tokens, or give the policy another network")  # fmt: skip
+            rule = self._rule_to_us(each.policy)
+            if rule:
+                raise UsageError(
+                    f"policies.{name}: by the rule {rule} a program in the sandbox reaches this service, which asks "
+                    "for no token", hint="make tokens, or take the rule out of network")  # fmt: skip
         return self
+
+    def _rule_to_us(self, policy: SandboxPolicy) -> str:
+        """The rule of its network list by which the gateway connects to us; empty: there is none, or no port yet."""
+        from ringfence.egress.rules import RuleSet
+
+        if isinstance(policy.network_rule, str):
+            return ""
+        listed = RuleSet.of(policy.network_rule)
+        own = ("127.0.0.1", "::1") if self.host == "localhost" else (self.host,)
+        decided = [listed.decide(address, self.port) for address in (*own, *_THIS_HOST)]
+        return next((str(policy.network_rule[each.rule]) for each in decided if each.rule is not None), "")
 
 
 def _literal(host: str) -> str:
@@ -191,7 +209,7 @@ def _seconds(value: object) -> float:
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError(f"{value!r} is not a text")
     return value
 

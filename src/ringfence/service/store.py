@@ -18,7 +18,7 @@ from typing import Any
 
 from ringfence.errors import UsageError
 from ringfence.model import state_folder
-from ringfence.model.own_files import make_private, open_private, read_regular, write_whole
+from ringfence.model.own_files import lock, make_private, open_private, read_regular, write_whole
 from ringfence.model.ways.walk import real
 from ringfence.service.json_text import json_text
 
@@ -29,6 +29,7 @@ _MAX_BYTES = 256 << 20
 _LEAST_BYTES = 4096
 """What a file takes at least, whatever is in it."""
 _ENDING = ".json"
+_ELSEWHERE = "choose another directory with --state"
 
 
 def new_id() -> str:
@@ -70,29 +71,42 @@ class Store:
     """The directory ``runs`` of a service."""
 
     def __init__(self, state: str, keep_s: float, most_bytes: int = _MAX_BYTES) -> None:
-        """``most_bytes``: of one tenant."""
+        """``most_bytes``: of one tenant. UsageError where another service has this state."""
         self.folder = os.path.join(state, "runs")
         self._keep_s, self._most_bytes = keep_s, most_bytes
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
         self._owner: dict[str, str] = {}
-        make_private(state)
-        state_folder.note_root(real(state))
-        make_private(self.folder)
-        for path in (state, self.folder):
-            os.close(open_private(path))
+        try:
+            make_private(state)
+            state_folder.note_root(real(state))
+            make_private(self.folder)
+            os.close(open_private(self.folder))
+            self._top = _locked(state)
+        except OSError as error:
+            raise UsageError(f"{state}: {error.strerror}", hint=_ELSEWHERE) from error
+
+    def close(self) -> None:
+        """From now on another one may have it. Twice is harmless."""
+        top, self._top = self._top, -1
+        if top >= 0:
+            os.close(top)
 
     def write(self, run_id: str, document: dict[str, Any]) -> None:
-        data = json_text(document).encode()
+        owner, is_open = str(document.get("tenant", "")), document.get("state") in OPEN
+        self.write_text(run_id, owner, json_text(document), is_open=is_open)
+
+    def write_text(self, run_id: str, owner: str, text: str, *, is_open: bool) -> None:
+        """The same of a document that is JSON already. ``is_open``: there is no result yet."""
+        data = text.encode()
         write_whole(self._path(run_id), data)
-        for each in self._noted(run_id, document, len(data)):
+        for each in self._noted(run_id, owner, len(data), is_open=is_open):
             self._unlink(each)
 
-    def _noted(self, run_id: str, document: dict[str, Any], size: int) -> list[str]:
-        tenant = str(document.get("tenant", ""))
+    def _noted(self, run_id: str, tenant: str, size: int, *, is_open: bool) -> list[str]:
         with self._lock:
             held = self._held.setdefault(tenant, _Held())
-            held.note(run_id, max(size, _LEAST_BYTES), is_open=document.get("state") in OPEN)
+            held.note(run_id, max(size, _LEAST_BYTES), is_open=is_open)
             self._owner[run_id] = tenant
             gone = held.too_old(self._most_bytes)
             for each in gone:
@@ -135,7 +149,8 @@ class Store:
             run_id = name.removesuffix(_ENDING)
             document = self.read(run_id) if name.endswith(_ENDING) else None
             if document is not None:
-                for each in self._noted(run_id, document, os.path.getsize(self._path(run_id))):
+                owner, is_open = str(document.get("tenant", "")), document.get("state") in OPEN
+                for each in self._noted(run_id, owner, os.path.getsize(self._path(run_id)), is_open=is_open):
                     self._unlink(each)
                 yield run_id, document
 
@@ -156,3 +171,18 @@ class Store:
 
     def _path(self, run_id: str) -> str:
         return os.path.join(self.folder, run_id + _ENDING)
+
+
+def _locked(state: str) -> int:
+    """A descriptor of the directory, for us alone until it is closed: two services would begin each promised run twice,
+    and call each other's runs lost."""
+    top = open_private(state)
+    try:
+        lock(top, wait=False)
+    except BlockingIOError:
+        os.close(top)
+        raise UsageError(f"{state}: another service has this state", hint=_ELSEWHERE) from None
+    except BaseException:
+        os.close(top)
+        raise
+    return top

@@ -120,8 +120,9 @@ def _refuse_others(path: str) -> None:
 
 
 def _tenants(values: Mapping[str, object]) -> tuple[Tenant, ...]:
-    rows = values.get("tokens", [])
-    if set(values) - {"tokens"} or not isinstance(rows, list):
+    given = values.get("tokens") if isinstance(values, Mapping) else values
+    rows = [] if given is None else given
+    if not isinstance(values, Mapping) or set(values) - {"tokens"} or not isinstance(rows, list):
         raise PolicyError("tokens", "the file has a list, tokens")
     made = tuple(_tenant(row, place) for place, row in enumerate(rows))
     for field in ("name", "digest"):
@@ -171,6 +172,12 @@ def _read(name: str, value: Any) -> object:
     raise ValueError(f"{name} is not known")
 
 
+def _begun(found: bytes) -> str:
+    """A file without any entry counts as a new one: ``[]`` has no place for the first. Its comments stay."""
+    lines = found.decode("utf-8").splitlines()
+    return "".join(f"{line}\n" for line in lines if line.startswith("#")) + "tokens:\n"
+
+
 def add_token(path: str, name: str, scopes: tuple[str, ...]) -> str:
     """Write a new token into the file, which is created if missing; the returned token is shown only once."""
     if not NAME.fullmatch(name) or set(scopes) - set(SCOPES):
@@ -179,8 +186,8 @@ def add_token(path: str, name: str, scopes: tuple[str, ...]) -> str:
     text = "tokens:\n"
     if os.path.lexists(path):
         _refuse_others(path)
-        text = read_file(path, _MAX_FILE_BYTES, hint="").decode("utf-8")
-        parse_policy(path, text.encode(), _tenants, texts=("[].sha256",))
+        found = read_file(path, _MAX_FILE_BYTES, hint="")
+        text = found.decode("utf-8") if parse_policy(path, found, _tenants, texts=("[].sha256",)) else _begun(found)
     token = PREFIX + secrets.token_urlsafe(32)
     words = ", ".join(scopes)
     text = f"{text.rstrip()}\n  - name: {name}\n    sha256: \"{digest_of(token).hex()}\"\n    scopes: [{words}]\n"

@@ -16,7 +16,9 @@ from ringfence.cluster.authentication import MODE, TOKEN, TOKEN_FILE, check_auth
 from ringfence.cluster.blobs import INLINE_BYTES, Blob, Blobs, Received
 from ringfence.cluster.dispatch import CANCELLED, RETRIES, Dispatch
 from ringfence.cluster.ray_module import SLOTS
-from ringfence.errors import SupervisionError, UnavailableError
+from ringfence.cluster.routes import check_route
+from ringfence.errors import SupervisionError, UnavailableError, UsageError
+from ringfence.model.network_rule import NetworkRule
 
 # ---- authentication
 
@@ -92,6 +94,36 @@ def test_no_cluster_no_slots_and_no_ray_are_told_apart(token: Path, monkeypatch:
         ray_module.connect()
 
 
+# ---- routes to it
+
+
+def _route(text: str, own: str = "") -> None:
+    check_route((NetworkRule.of(text),), ("10.0.0.5", "node-2.corp"), lambda address: address == own)
+
+
+@pytest.mark.parametrize("text", [
+    "127.0.0.1:6379", "127.0.0.2:6379", "127.255.255.254:6379", "127.8.0.0/16:6379", "0.0.0.0/0:6379", "[::1]:6379",
+    "0.1.2.0/24:6379", "localhost:6379", "head.localhost:6379", "*.localhost:6379", "10.0.0.5:6379", "10.0.0.5/32:6379",
+    "10.0.0.4/30:6379", "node-2.corp:6379", "*.corp:6379",
+])  # fmt: skip
+def test_no_rule_leads_to_a_node_or_to_any_address_of_loopback(text: str) -> None:
+    with pytest.raises(UsageError, match="node of the cluster"):
+        _route(text)
+
+
+@pytest.mark.parametrize("text", ["10.0.0.6:6379", "126.0.0.1", "128.0.0.0/16", "pypi.org", "localhost.example.org"])
+def test_a_rule_that_leads_elsewhere_passes(text: str) -> None:
+    _route(text)
+
+
+@pytest.mark.parametrize("text", ["192.0.2.7:6379", "192.0.2.7/32:6379"])
+def test_on_a_node_each_of_its_own_addresses_is_refused(text: str) -> None:
+    _route(text)  # the control: the cluster does not know this one
+    _route("192.0.2.0/24:6379", "192.0.2.7")  # the gateway wants an entry for exactly that address
+    with pytest.raises(UsageError, match="node of the cluster"):
+        _route(text, "192.0.2.7")
+
+
 # ---- inputs
 
 
@@ -124,6 +156,25 @@ def test_what_is_kept_has_an_end() -> None:
     assert ray.fetched == 4
     received.data(many[0], ray)
     assert ray.fetched == 5
+
+
+def test_what_the_sender_keeps_has_an_end_too() -> None:
+    ray = FakeRay()
+    blobs = Blobs(ray, most_bytes=100_000)
+    inputs = [bytes([number]) * 40_000 for number in range(4)]
+    for data in inputs:
+        blobs.of(data)
+    blobs.of(inputs[3])
+    blobs.of(inputs[2])  # the control: the latest are known
+    assert len(ray.stored) == 4 and len(blobs._known) == 2
+    blobs.of(inputs[0])
+    assert len(ray.stored) == 5 and len(blobs._known) == 2
+    blobs.of(inputs[2])  # it was asked for after the other one
+    assert len(ray.stored) == 5
+    blobs.close()
+    assert not blobs._known
+    blobs.of(inputs[2])
+    assert len(ray.stored) == 6
 
 
 # ---- tasks

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,7 @@ def test_what_can_not_leave_this_machine_is_refused(ray: FakeRay) -> None:
     (SandboxPolicy(isolation="strict", network=["10.0.0.2:6379"]), "node of the cluster"),
     (SandboxPolicy(isolation="strict", network=["10.0.0.0/8:6379"]), "node of the cluster"),
     (SandboxPolicy(isolation="strict", network=["127.0.0.1:6379"]), "node of the cluster"),
+    (SandboxPolicy(isolation="strict", network=["127.8.0.0/16:6379"]), "node of the cluster"),
     (SandboxPolicy(isolation="strict", network=["10.0.0.2/31:443"]), "node of the cluster"),
 ])  # fmt: skip
 def test_a_policy_that_leads_to_the_cluster_is_refused(ray: FakeRay, policy: SandboxPolicy, word: str) -> None:
@@ -142,12 +144,63 @@ def test_a_policy_that_leads_to_the_cluster_is_refused(ray: FakeRay, policy: San
 def test_a_pool_that_somebody_closes_ends_what_runs_in_it(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_pool, "run_jobs", lambda *_: pool.close())
     pool = RayPool(POLICY)
+    pool._blobs.of(b"x" * 100_000)
     with pytest.raises(UsageError, match="closed"):
         pool.map(len, ["a"] * 50)
+    assert not pool._blobs._known
 
 
 def test_a_policy_that_leads_elsewhere_is_not(ray: FakeRay) -> None:
     RayPool(SandboxPolicy(isolation="strict", network=["pypi.org:443", "10.1.0.0/16:443"])).close()
+
+
+def test_a_node_refuses_each_of_its_own_addresses(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster knows one of them."""
+    policy = SandboxPolicy(isolation="strict", network=["192.0.2.7:6379"])
+    monkeypatch.setattr(worker, "is_own", "192.0.2.7".__eq__)
+    with RayPool(policy) as pool, pytest.raises(UsageError, match="node of the cluster"):
+        pool.run(["true"])
+    assert worker._kept._pool is None
+    monkeypatch.setattr(worker, "is_own", "192.0.2.8".__eq__)  # the control: it is another machine's
+    monkeypatch.setattr(worker, "_ends", lambda pool, jobs, timeout: [UsageError("it was handed on")] * len(jobs))
+    monkeypatch.setattr(worker, "Pool", _NoPool)
+    with RayPool(policy) as pool, pytest.raises(UsageError, match="it was handed on"):
+        pool.run(["true"])
+
+
+class _NoPool:
+    """It stands for a pool, and says whether it is open."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.is_open = True
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+def test_a_timer_that_comes_too_late_closes_nothing_that_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has fired and waits for the lock while the pool is lent to somebody else."""
+    monkeypatch.setattr(worker, "Pool", _NoPool)
+    kept, settings = worker._Kept(), ray_pool.Settings(policy=POLICY, preload=(), width=1, version="1")
+    with kept.lent(settings) as first:
+        pass
+    late = kept._timer
+    assert late is not None
+    with kept.lent(settings) as pool:
+        _as_thread(late, kept._idle)
+        assert pool is first and pool.is_open  # type: ignore[attr-defined]
+    idle = kept._timer
+    assert idle is not None
+    _as_thread(idle, kept._idle)  # the control: nobody came in the meantime
+    assert not first.is_open  # type: ignore[attr-defined]
+    idle.cancel()
+
+
+def _as_thread(thread: threading.Thread, work: Callable[[], None]) -> None:
+    """Do this as if that thread did it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading, "current_thread", lambda: thread)
+        work()
 
 
 def test_the_width_is_that_of_the_smallest_node(ray: FakeRay) -> None:

@@ -19,8 +19,10 @@ from tests.unit.cluster.fake_ray import FakeRay
 from ringfence.cluster import ray_module
 from ringfence.cluster.authentication import MODE, TOKEN
 from ringfence.cluster.blobs import Blobs, Received
+from ringfence.egress import upstream
 from ringfence.errors import UnavailableError, UsageError
 from ringfence.model.record import replace
+from ringfence.proctor import run
 from ringfence.proctor.suite import completeness, ray_executor, shipping
 from ringfence.proctor.suite.entry import Entry, Order, Result, State
 from ringfence.proctor.suite.ray_executor import RayExecutor, Sent, run_on_node
@@ -133,6 +135,22 @@ def test_a_task_that_would_reach_the_cluster_is_refused(
     Path(entry.path, "policy.yaml").write_text(f"version: 1\n{policy}\n")
     told = _all(RayExecutor(ORDER, str(folder), 1), entry)["sum"]
     assert told.state is State.REFUSED and words in told.error, told
+
+
+def test_a_task_that_names_another_address_of_its_node_is_refused(
+    ray: FakeRay, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = _entry(tmp_path)
+    Path(entry.path, "policy.yaml").write_text("version: 1\nnetwork: {mode: allowlist, allow: ['192.0.2.7:6379']}\n")
+    monkeypatch.setattr(run, "proctor", _handed_on)
+    for own, words in (("192.0.2.7", "node of the cluster"), ("192.0.2.8", "it was handed on")):
+        monkeypatch.setattr(upstream, "is_own", own.__eq__)
+        told = _all(RayExecutor(ORDER, str(folder), 1), entry)["sum"]
+        assert told.state is State.REFUSED and words in told.error, told
+
+
+def _handed_on(*_: object, **__: object) -> None:
+    raise UsageError("it was handed on")
 
 
 def test_cancelled_and_lost_entries_are_told_apart(

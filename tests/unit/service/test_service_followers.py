@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -162,3 +163,38 @@ def test_who_has_all_attempts_makes_nobody_read_them_again() -> None:
     feed._kept["one"] = Last(feed._kept["one"])
     assert [each[0] for each in feed.since(998, "one")] == [999, 1000]
     assert len(feed.since(0, "one")) == 1000  # the control
+
+
+class _Watched(set[object]):
+    """Followers, and whether the lock was held when one came, when one went, and when all were gone through."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        super().__init__()
+        self._lock, self.seen = lock, list[tuple[str, bool]]()
+
+    def add(self, each: object) -> None:
+        self.seen.append(("add", self._lock.locked()))
+        super().add(each)
+
+    def discard(self, each: object) -> None:
+        self.seen.append(("discard", self._lock.locked()))
+        super().discard(each)
+
+    def __iter__(self) -> Iterator[object]:
+        self.seen.append(("iter", self._lock.locked()))
+        return super().__iter__()
+
+
+def test_who_comes_to_a_run_does_not_disturb_the_thread_that_leads_it() -> None:
+    """A set that grows while the run's thread goes through it would make the run fail."""
+    log = EventLog()
+    log._waiting = watched = _Watched(log._lock)  # type: ignore[assignment]
+
+    async def attack() -> None:
+        following = asyncio.ensure_future(_heard(log))
+        await _turns()
+        await asyncio.to_thread(log.tell, "end", None, last=True)
+        assert _numbers(await following) == [1]  # the control: it is heard
+
+    asyncio.run(attack())
+    assert watched.seen == [("add", True), ("iter", True), ("discard", True)]

@@ -164,8 +164,11 @@ def test_results_of_one_tenant_are_bounded_on_disk_and_take_no_room_of_others(
     assert store.read(other) is not None and store.read(waiting) is not None, "never another's, nor what is to come"
     kept = sum(each.stat().st_size for each in (tmp_path / "state" / "runs").iterdir())
     assert kept < 100_000 + 91_000
+    store.close()
     again = Store(str(tmp_path / "state"), 3600, most_bytes=50_000)  # another life counts what it finds
-    assert len([*again.all()]) > 5 and len([*Store(str(tmp_path / "state"), 3600, most_bytes=50_000).all()]) < 8
+    assert len([*again.all()]) > 5
+    again.close()
+    assert len([*Store(str(tmp_path / "state"), 3600, most_bytes=50_000).all()]) < 8
     large = new_id()
     store.write(large, _row(large, "one", size=200_000))
     assert store.read(large) is not None, "the newest is what was promised last"
@@ -244,6 +247,36 @@ def test_a_file_of_tokens_that_the_service_cannot_trust_or_read_says_whose_it_mu
     with pytest.raises(UsageError, match="written by others: it belongs to user") as foreign:
         read_tokens(path)
     assert foreign.value.hint == f"chown 4711 {path}"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# ours\n", "tokens:\n", "tokens: []\n", "# ours\ntokens: []  # none\n"])
+def test_a_file_without_a_token_counts_as_a_new_one(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tokens.yaml"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(UsageError, match="has no token"):
+        read_tokens(str(path))
+    made = [add_token(str(path), name, ("run",)) for name in ("one", "two")]  # the control: the next one goes behind it
+    found = [read_tokens(str(path)).tenant_of(f"Bearer {token}") for token in made]
+    assert [each.name for each in found if each] == ["one", "two"]
+    assert path.read_text().startswith("# ours\n" if "ours" in text else "tokens:\n")
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "tokens: 3", "tokens: {}", "others: []"])
+def test_what_is_no_file_of_tokens_gets_none(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tokens.yaml"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(PolicyError, match="has a list, tokens"):
+        add_token(str(path), "one", ("run",))
+    assert path.read_text() == text
+
+
+def test_a_path_with_a_zero_byte_is_refused_with_its_place() -> None:
+    assert from_plain({"state": "/srv/ringfence"}).state == "/srv/ringfence"  # the control
+    for field in ("state", "tokens", "host"):
+        with pytest.raises(PolicyError, match=f"{field}: .* is not a text"):
+            from_plain({field: "a\0b"})
 
 
 def _refused(*_: object) -> None:

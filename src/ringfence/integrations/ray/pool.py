@@ -125,6 +125,7 @@ class RayPool:
         self._closed = True
         for dispatch in [*self._open]:
             dispatch.close()
+        self._blobs.close()
 
     def __enter__(self) -> RayPool:
         return self

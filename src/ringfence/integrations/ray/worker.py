@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from ringfence.cluster.blobs import Received
 from ringfence.cluster.node import check_node
 from ringfence.cluster.ray_module import ray_module
+from ringfence.cluster.routes import check_route
+from ringfence.egress.upstream import is_own
 from ringfence.engine.pool import Pool
 from ringfence.errors import SandboxError
 from ringfence.integrations.ray.wire import Settings, WiredJob, unwired
@@ -28,6 +30,8 @@ def run_jobs(settings: Settings, jobs: Sequence[WiredJob], timeout: float | None
     """Run them, as many at a time as the worker has slots for; how each ended, in order."""
     try:
         check_node(settings.version)
+        rules = settings.policy.network_rule
+        check_route(rules if isinstance(rules, tuple) else (), (), is_own)  # the caller knew one address of this node
         surroundings = python_job.Surroundings(path=("",), packages=python_job.package_folders())
         ready = [unwired(job, _received, ray_module(), surroundings) for job in jobs]
         with _kept.lent(settings) as pool:
@@ -67,6 +71,7 @@ class _Kept:
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
+                self._timer = None  # it may wait for the lock already, and would close what is lent here
             if self._pool is None or self._settings != settings:
                 self._close()
                 self._pool = Pool(settings.policy, warm=settings.width + 1, at_once=settings.width,

@@ -90,10 +90,11 @@ def _to_its_end(entry: Entry, order: Order, out: str, place: str, started: float
 
 
 def _keep_from(nodes: Sequence[str], policy: TaskPolicy) -> None:
-    """A task may be somebody else's: it must not reach the cluster that it runs on."""
+    """A task may be somebody else's: it must not reach the cluster that it runs on, by any address of this node."""
     from ringfence.cluster.routes import check_route
+    from ringfence.egress.upstream import is_own
 
-    check_route((*policy.setup_network, *policy.network, *policy.grader_network), nodes)
+    check_route((*policy.setup_network, *policy.network, *policy.grader_network), nodes, is_own)
 
 
 def _made(place: str, name: str) -> str:

@@ -58,7 +58,8 @@ class McpDoor:
             guard.refuse_foreign(self._service.settings, headers)
             tenant = guard.tenant_for(self._service.tokens, ROUTE, headers)
             scope[KNOWN] = True
-            await self._answered(scope, receive, sent, tenant, headers)
+            with self._service.unfinished.counted(tenant.name):
+                await self._answered(scope, receive, sent, tenant, headers)
         except Exception as wrong:
             error = wrong
             if sent.status:
