@@ -233,8 +233,18 @@ def test_a_commit_that_was_killed_is_finished_before_its_sandbox_goes(shell: She
     assert "broken off" in shell("sandboxes").stdout
     assert "stays: an operation was broken off" in shell("sandboxes", "--prune", "0s").stdout
     assert (shell.here / "old").read_text() == "old\n", "to list and to prune finish nothing"
-    shell("discard", sandbox)
+    told = shell("discard", sandbox).stdout
+    assert told == f"{sandbox} discarded; a commit or a rollback had been broken off in it, and was finished first\n"
     assert shell.texts() == {"old": "old\nmore\n", "new": "new\n"} and shell.kept() == []
+
+
+def test_what_others_changed_after_a_killed_commit_is_named_once(shell: Shell) -> None:
+    sandbox = shell.keep()
+    assert subprocess.run([sys.executable, "-c", KILLED, str(shell.state / sandbox)], check=False).returncode == 9
+    (shell.here / "old").write_text("hers\n")
+    told = shell("diff", sandbox, code=1).stderr
+    assert told.count(f"{shell.here}/old") == 1, told
+    assert shell.texts() == {"old": "hers\n", "new": "new\n"}
 
 
 def test_one_that_can_not_be_finished_stays_until_somebody_says_otherwise(shell: Shell) -> None:
@@ -597,7 +607,16 @@ def test_what_undo_does_can_be_had_as_data(shell: Shell, quickly: Quickly) -> No
     decided: dict[str, list[str]] = {"merged": [], "mine": [], "theirs": []}
     told = {"id": kept, "carried_over": [f"{here}/one"], "not_carried_over": [f"{here}/pipe"], "left": 1}
     assert done == told | decided
-    assert json.loads(quickly("discard", kept, "--json")[1]) == [{"id": kept, "removed": True, "restored": 0}]
+    gone = {"id": kept, "removed": True, "restored": 0, "finished": False}
+    assert json.loads(quickly("discard", kept, "--json")[1]) == [gone]
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_a_commit_says_that_what_makes_room_for_a_pipe_is_removed(shell: Shell, quickly: Quickly) -> None:
+    kept = shell.keep("rm old; mkfifo old pipe")
+    code, said, _ = quickly("commit", kept)
+    assert code == 0 and "link: old; what was there before is removed\nnot" in said
+    assert "link: pipe\n1 path carried over" in said and shell.texts() == {}
 
 
 @pytest.mark.usefixtures("unmeasured")

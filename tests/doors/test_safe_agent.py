@@ -434,6 +434,20 @@ def test_what_can_not_be_kept_is_a_result_and_the_agent_goes_on(repo: Path, comm
         assert made.run_tool("write_file", path="b.txt", text="b").success and "/d" not in str(made.sandbox.changed())
 
 
+@pytest.mark.parametrize("put", [False, True], ids=["the control", "a pipe in its place"])
+def test_a_removal_that_is_committed_is_in_the_log(repo: Path, put: bool) -> None:
+    def execute_removal() -> None:
+        os.unlink("notes.txt")
+        if put:
+            os.mkfifo("notes.txt")
+
+    with agent(repo, commit=Commit.AT_END, sandbox_mode=SandboxMode.ALWAYS) as made:
+        made.tools["execute_removal"] = execute_removal
+        made.run_tool("execute_removal")
+    assert not os.path.lexists(repo / "notes.txt")
+    assert [entry["paths"] for entry in events(made) if entry["event"] == "commit"] == [[str(repo / "notes.txt")]]
+
+
 def test_a_sandbox_that_can_not_be_made_is_no_result_of_the_tool(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise CheckpointError("no room")

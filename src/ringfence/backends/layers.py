@@ -42,6 +42,8 @@ class Layers:
         self._root = _root_of(policy) if policy.root else ""
         """The real path of the directory that is the root; empty: the root is the host's system."""
         self.transaction: Transaction | None = None
+        self._scratch = ""
+        """As noted in the transaction."""
         self._late: LateAttempts | None = None
 
     def work_on(self, transaction: Transaction) -> None:
@@ -58,6 +60,7 @@ class Layers:
             for base in self.transaction.bases:
                 _refuse_absent(base)
             self.transaction.note_box(scratch)
+            self._scratch = scratch
             return (self.transaction.folder, *self.transaction.bases)
         for name in IN_SCRATCH:
             os.makedirs(os.path.join(scratch, name), mode=0o755, exist_ok=True)
@@ -184,6 +187,8 @@ class Layers:
 
     def commit(self, *, mounted: bool) -> None:
         if self.transaction is not None:
+            if not mounted:
+                self.transaction.forget_box(self._scratch)
             self.transaction.commit(mounted=mounted)
         elif self._own:
             self.late().refuse()

@@ -11,18 +11,20 @@ from ringfence.checkpoint.transaction import Transaction
 from ringfence.errors import BusyError, CheckpointError, ConflictError
 
 
-def finish(folder: str) -> None:
+def finish(folder: str) -> bool:
     """Leave no base half changed, if possible: not if the journal is somebody else's, nor if the base is gone.
-    BusyError if somebody has it open."""
+    BusyError if somebody has it open. Return whether something was finished."""
     try:
-        if is_begun(folder):
-            Transaction.open(folder).close()
+        if not is_begun(folder):
+            return False
+        Transaction.open(folder).close()
     except ConflictError:
-        return  # it is finished, and somebody else's was left
+        return True  # and somebody else's was left
     except BusyError:
         raise
     except CheckpointError:
-        return
+        return False
+    return True
 
 
 def is_begun(folder: str) -> bool:

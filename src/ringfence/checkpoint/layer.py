@@ -72,7 +72,7 @@ class Committed:
     """What a commit did, by absolute paths."""
 
     paths: tuple[str, ...]
-    """What was carried over."""
+    """What was carried over. If a socket, FIFO or device took something's place, its removal is."""
     left: tuple[str, ...]
     """Sockets, FIFOs and devices, which stay in the layer."""
     theirs: tuple[str, ...] = ()

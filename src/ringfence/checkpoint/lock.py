@@ -45,6 +45,7 @@ class Lock:
             named = f"process {pid}" if pid else "another process"
             raise BusyError(f"{os.path.dirname(path)} is in use by {named}", pid=pid, hint="wait until it has ended")
         _held.add(self)
+        self._folder, self._boxes = os.path.dirname(path), set[bytes]()
         _await_end(place)
         try:
             self._write(b"%d\n" % os.getpid())
@@ -52,11 +53,23 @@ class Lock:
             pass  # the disk is full, and a process that makes room by removing this needs no pid in it
 
     def note(self, place: bytes) -> None:
-        """The processes under this lock have a private directory there, which is gone once all of them have ended."""
+        """A box has a private directory there, which is gone once all its processes have ended."""
+        self._boxes.add(place)
         try:
             self._write(b"%d\n%s" % (os.getpid(), place))
         except OSError as error:
             raise CheckpointError(f"the lock can't be written: {error.strerror}") from error
+
+    def forget(self, place: bytes) -> None:
+        """The processes of that box have ended, and its directory goes later."""
+        self._boxes.discard(place)
+
+    def refuse_boxes(self) -> None:
+        """BusyError while a box is open: what its processes write after this would be lost."""
+        self._boxes = {*filter(is_private_folder, self._boxes)}
+        if self._boxes:
+            raise BusyError(f"a box is open over {self._folder}", pid=os.getpid(),
+                            hint="close it first; the box's own commit() commits while it is open")  # fmt: skip
 
     def _write(self, content: bytes) -> None:
         os.ftruncate(self._descriptor, 0)
@@ -113,12 +126,12 @@ def _await_end(place: bytes) -> None:
     """A killed holder left its directory to the process that ends the rest. If the directory is gone, so is the
     rest."""
     end = time.monotonic() + _ENDING_S
-    while _is_private_folder(place) and time.monotonic() < end:
+    while is_private_folder(place) and time.monotonic() < end:
         time.sleep(_LOOK_S)
 
 
-def _is_private_folder(place: bytes) -> bool:
-    """Whether it can be a box's directory: we do not wait for one that can't be, e.g. ``/``."""
+def is_private_folder(place: bytes) -> bool:
+    """Whether it is there and can be a box's directory: we do not wait for one that can't be, e.g. ``/``."""
     name = os.path.basename(place)
     if len(name) != _DIGITS or name.strip(_HEX):
         return False

@@ -76,9 +76,7 @@ class Transaction:
         return cls(*opening.opened(folder, finish=finish))
 
     def _open_all(self) -> None:
-        theirs: list[str] = []
-        for number in range(len(self.bases)):
-            theirs += self._open_one(number)
+        theirs = [path for number in range(len(self.bases)) for path in self._open_one(number)]
         theirs += self._finish()
         for workspace in self._workspaces:
             workspace.pin()
@@ -145,6 +143,9 @@ class Transaction:
     def note_box(self, private_folder: str) -> None:
         """A box works on it now. If this process is killed, the next to open it waits for that directory to go."""
         self._lock.note(os.fsencode(private_folder))
+
+    def forget_box(self, private_folder: str) -> None:
+        self._lock.forget(os.fsencode(private_folder))
 
     @property
     def ours(self) -> tuple[str, ...]:
@@ -232,9 +233,7 @@ class Transaction:
 
     def collect(self, max_bytes: int, also: Callable[[], int] = lambda: 0) -> list[str]:
         """Delete checkpoints, the oldest first and never the current one, until the rest fits; return which they were.
-
-        ``also``: how many bytes something else takes that goes with them.
-        """
+        ``also``: how many bytes something else takes that goes with them."""
         deleted = []
         for workspace in self._workspaces:
             workspace.sweep()
@@ -265,6 +264,7 @@ class Transaction:
 
     def rollback(self, checkpoint_id: str, paths: Iterable[Path] | None = None) -> Rollback:
         """Go back, or forward, to a checkpoint; with ``paths``, only these and what is below them."""
+        self._lock.refuse_boxes()
         self.recover()
         then = self._workspaces[0].store.load(checkpoint_id)
         parts = self._layout.parts(paths)
@@ -279,6 +279,7 @@ class Transaction:
 
     def discard(self) -> int:
         """Drop all changes; checkpoints stay. Return how many paths were restored."""
+        self._lock.refuse_boxes()
         self.recover()
         self._note(DISCARD, self._layout.parts(None))
         count = sum(workspace.discard() for workspace in self._workspaces)
@@ -310,6 +311,8 @@ class Transaction:
         the base's; ``mine``, the layer's; or ``merge`` for both changes, line by line.
         """
         how = on_conflict_of(on_conflict, free=not (mounted or sealed))
+        if not mounted:
+            self._lock.refuse_boxes()
         self._look_anew()
         self.late.refuse()
         self.recover()

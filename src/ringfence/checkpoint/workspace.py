@@ -291,7 +291,7 @@ class Workspace:
         self._finish_commit(carrying)
         left = tuple(path for path, entry in planned.chosen.items() if entry.kind in entries.SPECIAL)
         told = (path for path in entries.ordered(planned.chosen) if commit_plan.is_told(planned.plan, path))
-        done = tuple(path for path in told if path not in left)
+        done = tuple(path for path in told if path not in left or commit_plan.removes(planned.plan, path))
         decided = {name: tuple(entries.ordered(getattr(settled, name))) for name in ("theirs", "mine", "merged")}
         return Committed(paths=done, left=left, **decided)
 

@@ -69,7 +69,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _tell(done: Committed) -> None:
     for path in done.left:
-        print(f"not carried over, because it is not a file, directory or link: {shown_path(path)}")
+        before = "; what was there before is removed" if path in done.paths else ""
+        print(f"not carried over, because it is not a file, directory or link: {shown_path(path)}{before}")
     for _, field, fate in DECISIONS.values():
         for path in getattr(done, field):
             print(f"{fate}: {shown_path(path)}")

@@ -29,25 +29,27 @@ def execute(arguments: argparse.Namespace) -> int:
     registry = registry_of(arguments)
     done = []
     for sandbox_id in dict.fromkeys(find(registry, word) for word in arguments.sandboxes):
-        restored = _discard(registry, sandbox_id)
-        done.append({"id": sandbox_id, "removed": restored is None, "restored": restored or 0})
+        if _is_managed(registry, sandbox_id):
+            finished, restored = False, _undo_all(registry, sandbox_id)
+        else:
+            finished, restored = registry.remove_unused(sandbox_id), None
+        done.append({"id": sandbox_id, "removed": restored is None, "restored": restored or 0, "finished": finished})
         if not arguments.json:
-            print(_told(sandbox_id, restored))
+            print(_told(sandbox_id, restored, finished=finished))
     if arguments.json:
         print_json(done)
     return 0
 
 
-def _discard(registry: Registry, sandbox_id: str) -> int | None:
-    """For a manager's sandbox, which stays: how many paths were restored. Any other is removed."""
-    if not _is_managed(registry, sandbox_id):
-        registry.remove_unused(sandbox_id)
-        return None
+def _undo_all(registry: Registry, sandbox_id: str) -> int:
+    """A manager's sandbox stays: how many paths were restored."""
     with StoredSandbox(registry, sandbox_id) as kept:
         return kept.transaction.discard()
 
 
-def _told(sandbox_id: str, restored: int | None) -> str:
+def _told(sandbox_id: str, restored: int | None, *, finished: bool) -> str:
+    if finished:
+        return f"{sandbox_id} discarded; a commit or a rollback had been broken off in it, and was finished first"
     if restored is None:
         return f"{sandbox_id} discarded"
     return f"{sandbox_id}: {counted(restored, 'path')} restored; its manager keeps it"

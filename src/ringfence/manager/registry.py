@@ -261,11 +261,11 @@ class Registry:
         except OSError:
             return 0.0
 
-    def remove_unused(self, sandbox_id: str, *, force: bool = True) -> None:
+    def remove_unused(self, sandbox_id: str, *, force: bool = True) -> bool:
         """BusyError if somebody holds it; UsageError if it is not a sandbox: nothing that is not ours is removed.
 
         One in which something was broken off stays. ``force``: remove it anyway, on request; what we began ourselves is
-        finished first, if possible.
+        finished first, if possible, and the return value says so.
         """
         folder = self.folder(sandbox_id)
         if os.path.islink(folder) or not os.path.isdir(folder):
@@ -273,9 +273,8 @@ class Registry:
         with self._open(sandbox_id) as tree:
             if not self._is_ours(sandbox_id):
                 raise UsageError(f"{folder} is not a sandbox", hint="what else it is, remove by hand")
-            if force:
-                finish(folder)
-            elif is_begun(folder):
+            finished = force and finish(folder)
+            if not force and is_begun(folder):
                 raise CheckpointError(f"an operation was broken off in {folder}", hint="attach it, or destroy it")
             held = hold(tree)
             if os.name == "nt":
@@ -284,6 +283,7 @@ class Registry:
                 self.remove(sandbox_id)
             finally:
                 held.release()
+        return finished
 
     def _is_ours(self, sandbox_id: str) -> bool:
         """Damaged metadata beside a transaction is ours; a metadata.json alone need not be."""

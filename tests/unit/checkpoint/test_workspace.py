@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 from collections.abc import Callable
@@ -434,6 +435,36 @@ def test_diffs_are_of_text_and_say_why_where_there_is_none(kind: str, tmp_path: 
         assert "too large" in workspace.diff("large")
         assert workspace.diff("fifo").startswith("fifo fifo: added, mode 0644, no file, directory or link")
         assert workspace.diff("same") == ""
+
+    on(kind, tmp_path, test)
+
+
+@pytest.mark.parametrize("kind", COPIES)
+@pytest.mark.parametrize("paths", [None, ("file", "folder", "anew", "new")], ids=["all", "some"])
+def test_what_makes_room_for_a_pipe_is_removed_and_named(
+    kind: str, paths: tuple[str, ...] | None, tmp_path: Path
+) -> None:
+    def change(top: Path) -> None:
+        (top / "file").unlink()
+        shutil.rmtree(top / "folder")
+        shutil.rmtree(top / "anew")
+        (top / "anew").mkdir()
+        for name in ("file", "folder", "anew/inner", "new"):
+            os.mkfifo(top / name)
+
+    def test(arena: Arena) -> None:
+        for name in ("folder", "anew"):
+            (arena.base / name).mkdir()
+        for name in ("file", "folder/inner", "anew/inner", "stays"):
+            (arena.base / name).write_text("old")
+        workspace = arena.open()
+        edit(arena, change)
+        done = workspace.commit(paths)
+        assert set(done.left) == {"file", "folder", "anew/inner", "new"}
+        gone = {"file", "folder", "anew/inner"}
+        assert set(done.paths) - {"anew"} == gone, "the control: `new` took nothing's place"
+        assert sorted(os.listdir(arena.base)) == ["anew", "stays"] and not os.listdir(arena.base / "anew")
+        assert {path for path in told(workspace) if path != "anew"} == {"file", "folder", "anew/inner", "new"}
 
     on(kind, tmp_path, test)
 

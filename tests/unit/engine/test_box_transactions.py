@@ -16,7 +16,7 @@ import ringfence
 from ringfence import Job, Outcome, SandboxPolicy, UsageError, run
 from ringfence.checkpoint.transaction import OVERLAY, SNAPSHOT, Transaction
 from ringfence.engine.run import transaction_kind
-from ringfence.errors import ConflictError
+from ringfence.errors import BusyError, ConflictError
 
 pytestmark = [pytest.mark.system, pytest.mark.privileges]
 
@@ -147,6 +147,25 @@ def test_a_box_commits_through_its_transaction_and_goes_on(ground: Ground) -> No
     assert (ground.bases[1] / "file").read_text() == "1\n"
     assert run(["true"], ground.policy, transaction=ground.tx, commit=True).committed
     assert (ground.bases[1] / "file").read_text() == "1\n2\n"
+
+
+@pytest.mark.parametrize("what", ["commit", "discard", "rollback"])
+def test_layers_are_not_emptied_under_an_open_box(strict: Ground, what: str) -> None:
+    """What its processes wrote after that was lost without a word."""
+    tx = strict.tx
+    at = tx.create_checkpoint().checkpoint_id
+    change = {"commit": tx.commit, "discard": tx.discard, "rollback": lambda: tx.rollback(at)}[what]
+    with ringfence.open(strict.policy, transaction=strict.tx) as box:
+        box.run(["sh", "-c", "echo 1 > file"])
+        with pytest.raises(BusyError, match="a box is open") as caught:
+            change()
+        assert "close it first" in caught.value.hint
+        assert strict.told() == {"one/file": "added"}
+        tx.seal()
+        tx.unseal()
+        tx.create_checkpoint()
+    change()
+    assert strict.told() == {} and (strict.bases[0] / "file").exists() is (what == "commit")
 
 
 def test_what_somebody_else_changed_is_a_conflict_and_nothing_is_written(ground: Ground) -> None:

@@ -510,6 +510,16 @@ def test_no_guest_sees_a_transaction_that_is_no_managers(level: IsolationLevel, 
         assert run(["sh", "-c", look], policy).stdout == b"note"
 
 
+@pytest.mark.parametrize("name", ["/dev/null", "file"])
+def test_what_is_no_directory_is_not_noted(name: str, tmp_path: Path) -> None:
+    """From then on no job on this host could be shown it."""
+    (tmp_path / "file").write_text("")
+    before = set(state_folder.own_places())
+    with pytest.raises(UsageError, match="is not a directory"):
+        state_folder.note_root(str(tmp_path / name))
+    assert set(state_folder.own_places()) - before <= {state_folder.state_folder()}
+
+
 def test_roots_that_are_gone_are_forgotten_and_none_is_lost(tmp_path: Path) -> None:
     places = [tmp_path / f"root{number}" for number in range(20)]
     for place in places:

@@ -123,6 +123,11 @@ def is_told(commit: CommitPlan, path: str) -> bool:
     return replace(seen.entry, mtime_ns=wanted.mtime_ns) != wanted
 
 
+def removes(commit: CommitPlan, path: str) -> bool:
+    """Whether the base has something there that goes: also if what took its place stays in the layer."""
+    return path in commit.now and path not in commit.target
+
+
 def check_mounts(commit: CommitPlan, mounts: frozenset[str], *, shown: bool) -> None:
     """Refuse to change what another file system has, where the job was shown the bare directory below it.
 
@@ -153,6 +158,7 @@ def refuse(paths: list[str], problem: str = CHANGED) -> None:
 
 def left_to_them(paths: list[str]) -> None:
     """The same for a commit that was broken off, and then finished without these paths."""
+    paths = list(dict.fromkeys(paths))
     if paths:
         raise ConflictError(f"left as somebody else made it: {named(paths)}", paths=tuple(paths))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from _collections_abc import Callable, Collection
+from stat import S_ISDIR
 
 from ringfence.errors import UsageError
 from ringfence.model import own_files
@@ -39,7 +40,7 @@ def note(top: str, path: str) -> None:
 
     def added(rows: Rows) -> Rows:
         known = {each: mark for each, mark in rows.items() if not _is_gone(each, *mark)}
-        return known if _covers(known, path) else {**known, path: _mark(os.stat(path))}
+        return known if _covers(known, path) else {**known, path: _mark_of(path)}
 
     _change(top, added)
 
@@ -55,6 +56,14 @@ def _covers(known: Rows, path: str) -> bool:
     return any(lies_in(path, each) and not _is_gone(each, *mark) for each, mark in known.items())
 
 
+def _mark_of(path: str) -> tuple[int, int]:
+    """Of anything but a directory (``/dev/null``) no guest could be given what it needs from then on."""
+    status = os.stat(path)
+    if not S_ISDIR(status.st_mode):
+        raise UsageError(f"{path} is not a directory", hint="name a directory for what ringfence keeps")
+    return _mark(status)
+
+
 def _mark(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
@@ -64,7 +73,7 @@ def _is_gone(path: str, device: int, inode: int) -> bool:
     the same disk as it was."""
     try:
         found = os.lstat(path)
-        return found.st_dev == device and found.st_ino != inode
+        return found.st_dev == device and (found.st_ino != inode or not S_ISDIR(found.st_mode))
     except (FileNotFoundError, NotADirectoryError):
         above = os.path.dirname(path)
     except OSError:
