@@ -186,6 +186,18 @@ READS_THE_ORACLE = "print(open('/oracle/expected').read(), end='')\n"
 ADDS = "import sys\nprint(sum(map(int, sys.stdin)))\n"
 
 
+@pytest.mark.parametrize(("solution", "passed"), [(ADDS, True), (READS_THE_ORACLE, False)], ids=["adds", "reads"])
+def test_a_grader_in_python_runs_the_code_under_test_confined(work: Path, solution: str, passed: bool) -> None:
+    _write(work / "task", {
+        "task.yaml": written("docs/reference/proctor/grading.md", "command: [python3"),
+        "oracle/check.py": written("docs/reference/proctor/grading.md", "import os, shlex"),
+        "oracle/expected": "42\n", "workspace/readme.txt": "",
+    })  # fmt: skip
+    _agent(work.parent, f"cat > solution.py <<'END'\n{solution}END")
+    verdict = proctor(Task.from_folder("task"), "my-agent --solve", "out")
+    assert verdict.passed is passed, verdict.grading
+
+
 @pytest.mark.parametrize(("solution", "reward"), [(ADDS, 1.0), (READS_THE_ORACLE, 0.0)], ids=["adds", "reads"])
 def test_code_under_test_is_confined_in_a_script(work: Path, solution: str, reward: float) -> None:
     _write(work / "task", {

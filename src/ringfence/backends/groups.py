@@ -146,7 +146,9 @@ class GroupVisit(LeaderClient):
 
     def most_memory(self, summed_bytes: int) -> int:
         """The most that a visit to its box can have held; ``summed_bytes``: over the visit's processes."""
-        return summed_bytes if self._cgroup is None else _most_memory(self._cgroup, summed_bytes, is_shared=True)
+        if self._cgroup is None:
+            return summed_bytes
+        return _most_memory(self._cgroup, self._cgroup.peaks()[0], summed_bytes, is_shared=True)
 
     def hear(self, attempts: list[dict[str, object]]) -> None:
         """What the recorder of a visit to this box told."""
@@ -181,22 +183,23 @@ class GroupVisit(LeaderClient):
 
 def _counted(report: Report, group: Cgroup, before: CgroupEvents | None) -> Report:
     events = group.events()
+    memory, processes = group.peaks()
     return replace(
         report,
         cgroup_oom_kills=0 if before else events.oom_kills,
         box_oom_kills=events.oom_kills - before.oom_kills if before else 0,
         cgroup_pids_hits=events.pids_hits - (before.pids_hits if before else 0),
-        peak_memory_bytes=_most_memory(group, report.peak_memory_bytes, is_shared=before is not None),
-        processes=max(group.peaks()[1], report.processes),
+        peak_memory_bytes=_most_memory(group, memory, report.peak_memory_bytes, is_shared=before is not None),
+        processes=max(processes, report.processes),
     )
 
 
-def _most_memory(group: Cgroup, summed_bytes: int, *, is_shared: bool) -> int:
-    """What the group counted. A sum over processes counts a page once for each that maps it, so it may come to many
-    times the limit. It is used where the group's peak is not this job's own (``is_shared``) or is not kept (v2 before
-    Linux 5.19), and then only up to what the group has held or may hold."""
-    counted, limit = group.peaks()[0], group.applied.get("memory")
+def _most_memory(group: Cgroup, counted: int, summed_bytes: int, *, is_shared: bool) -> int:
+    """What the group ``counted``. A sum over processes counts a page once for each that maps it, so it may come to
+    many times the limit. It is used where the group's peak is not this job's own (``is_shared``) or is not kept (v2
+    before Linux 5.19), and then only up to what the group has held or may hold."""
     if counted and not is_shared:
         return counted
+    limit = group.applied.get("memory")
     may_hold = int(str(limit.requested)) if limit and limit.applied else summed_bytes
     return min(summed_bytes, counted or may_hold)

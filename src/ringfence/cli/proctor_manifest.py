@@ -107,5 +107,5 @@ def _tell(
         print(escape_controls(f"proctor: {line}"), file=sys.stderr)
     if "sha256" in more:
         print(escape_controls(f"wrote {more['manifest']}, sha256 {more['sha256']}"))
-    elif not wrong:
+    elif not wrong and not found:
         print("all is as the manifest says")

@@ -87,6 +87,13 @@ def test_a_task_with_pytest_needs_no_script(folder: Path) -> None:
     assert grader is not None and (grader.script, grader.pytest) == ("", ("test_it.py",))
 
 
+def test_a_task_with_a_command_of_its_own_needs_no_script(folder: Path) -> None:
+    (folder / "grade.sh").unlink()
+    (folder / "task.yaml").write_text("grader: {command: [python3, /oracle/check.py]}\n")
+    grader = Task.from_folder(folder).grader
+    assert grader is not None and (grader.script, grader.argv) == ("", ("python3", "/oracle/check.py"))
+
+
 @pytest.mark.parametrize(("text", "told"), [
     ("grdaer: {}\n", 'task.yaml:1:1: grdaer: unknown key; did you mean "grader"?'),
     ("version: 1\ngrader:\n  pytets: [a]\n", 'task.yaml:3:3: grader.pytets: unknown key; did you mean "pytest"?'),
