@@ -24,9 +24,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 MODULES = {"pyyaml": "yaml"}
 # Doors of other people's libraries, and what comes with those: whoever uses such a door has it by its extra.
 _BY_EXTRA = {
-    "agents", "anyio", "cloudpickle", "deepagents", "docker", "harbor", "inspect_ai", "ipykernel", "jupyter_client",
-    "langchain_core", "mcp", "mcp_types", "prometheus_client", "pydantic", "ray", "requests", "rfc3161_client",
-    "smolagents", "starlette", "tornado", "urllib3", "uvicorn", "zmq",
+    "agents", "anyio", "cloudpickle", "deepagents", "docker", "harbor", "httptools", "inspect_ai", "ipykernel",
+    "jupyter_client", "langchain_core", "mcp", "mcp_types", "prometheus_client", "pydantic", "ray", "requests",
+    "rfc3161_client", "smolagents", "starlette", "tornado", "urllib3", "uvicorn", "zmq",
 }  # fmt: skip
 _LIBRARIES_OF_USERS = {"pytest", "_pytest", "pluggy", "numpy", "matplotlib", "IPython"}
 
