@@ -95,8 +95,6 @@ class Registry:
         if lies_in(self.root, real(state_folder.state_folder())):
             state_folder.made()
         make_private(self.root)
-        if not os.path.isdir(self.root):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.root)
         check_shared(os.stat(self.root), self.root)
         state_folder.note_root(self.root)
 

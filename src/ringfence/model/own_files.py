@@ -5,6 +5,7 @@ Knows nothing of what is in them. Standard library only, and cheap to import: ev
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -93,8 +94,10 @@ def make_private(path: str) -> None:
         make_private(above)
     try:
         os.mkdir(path, 0o700)
-    except FileExistsError:
-        return
+    except FileExistsError as error:
+        if os.path.isdir(path):
+            return
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from error
     os.chmod(path, 0o700)
 
 
